@@ -1,71 +1,58 @@
 """Put the service together: settings in, an ASGI application out."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 
 import structlog
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from opentelemetry.trace import Tracer, TracerProvider
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app import idempotency
+from app import embeddings, feedback, idempotency
 from app import page_routes as pages
-from app.access import session_routes as sessions
-from app.access import sign_in_routes as sign_in
+from app.access import routes as sessions
 from app.access.authentication import Authenticator
-from app.access.hosts import AllowedHosts, SiteCheck
-from app.access.security import SecurityHeaders
+from app.access.hosts import AllowedHosts, SecurityHeaders, SiteCheck
 from app.access.sessions import SessionSigner
 from app.audit import routes as audit
-from app.audit.middleware import AuditTrail
 from app.audit.recorder import Recorder
+from app.audit.requests import AuditTrail
 from app.audit.trail import open_trail
 from app.cases import routes as case_lists
 from app.collections import routes as collections
-from app.concurrency.threads import Threads
+from app.concurrency import Threads
 from app.decoding.images import ImageDecoders
-from app.edge.http.body_limit import BodyLimit
-from app.edge.http.methods import Methods
-from app.edge.http.problems import install_problems
-from app.edge.http.ranges import Ranges
-from app.edge.http.request_context import REQUEST_ID_HEADER, RequestContext
-from app.edge.observability.metrics import Metrics
-from app.edge.observability.tracing import open_provider, tracer_of
-from app.edge.server.admission import Admission, Stages
-from app.edge.server.connections import ConnectionLimits, Connections
-from app.embeddings import routes as embeddings
-from app.encoding import QueueLimits
+from app.edge.admission import Admission, Stages
+from app.edge.metrics import Metrics
+from app.edge.middleware import BodyLimit, Methods, Ranges
+from app.edge.problems import install_problems
+from app.edge.protocol import ConnectionLimits, Connections
+from app.edge.request_context import REQUEST_ID_HEADER, RequestContext, open_provider
 from app.encoding.pool import EncoderLoader, Encoders, LoadEncoder
+from app.encoding.queue import QueueLimits
 from app.engine import open_engine, service_patience
-from app.feedback import routes as feedback
-from app.generations import model_routes as models
 from app.generations import routes as generations
 from app.health import routes as health
 from app.health.readiness import Readiness
-from app.images import link_routes as links
 from app.images import routes as images
-from app.images import write_routes as writes
 from app.jobs import routes as jobs
 from app.jobs.queue import role_of_job
 from app.openapi import DESCRIPTION, TAGS, describe
-from app.radiology.routes import routes as radiology
-from app.radiology.viewer.archive import archive_of
 from app.refresh import follow, refresh_views
-from app.search import browse_routes as browse
 from app.search import routes as search
-from app.services import Services
+from app.services import Services, services_of
 from app.settings import Settings
 from index.audit.dead_letters import DeadLetters, dead_letters_of
 from index.generations.names import CollectionNames
 from index.home import Home
-from index.writes.garbage import collect_garbage
+from index.writes.deletion import collect_garbage
 from training.common.errors import RecoquestError
 
 # Less than the server gives the whole end of the application.
@@ -79,7 +66,14 @@ class RecoquestService(FastAPI):
 
     Attributes:
         root_path: Path that a proxy serves the application below and removes from requests.
+        connections: Open connections, for the server.
+        stages: Admission of requests.
+        stopping: Set when the service is to end.
     """
+
+    connections: Connections
+    stages: Stages
+    stopping: asyncio.Event
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; routes, folders of files and links in answers need the path again."""
@@ -109,7 +103,7 @@ def create_app(
     load: LoadEncoder | None = None,
     give_up: Callable[[], object] | None = None,
     tracer_provider: TracerProvider | None = None,
-) -> FastAPI:
+) -> RecoquestService:
     """Build the application; nothing is opened before it starts.
 
     Args:
@@ -129,21 +123,20 @@ def create_app(
         description=DESCRIPTION,
         version=version("recoquest"),
         openapi_tags=TAGS,
-        # The framework's own traces tell addresses and bodies; `app.edge.observability.tracing` does not.
+        # The framework's own traces tell addresses and bodies; `app.edge.request_context` does not.
         telemetry={"tracing": False, "metrics": False, "logs": False},
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=lambda route: route.name,
         lifespan=partial(_run, settings=settings, metrics=metrics, load=load, give_up=give_up),
     )
     application.root_path = settings.root_path
-    application.state.stopping = asyncio.Event()
-    application.state.connections = Connections(
+    application.stopping = asyncio.Event()
+    application.connections = Connections(
         ConnectionLimits(settings.max_connections), metrics.connection_ended
     )
-    application.state.stages = Stages(settings, metrics.refused)
-    application.state.archive = archive_of(settings)
-    metrics.watch_connections(application.state.connections.__len__)
+    application.stages = Stages(settings, metrics.refused)
+    metrics.connections.set_function(application.connections.__len__)
     install_problems(application)
     routers = (
         search.router,
@@ -151,34 +144,45 @@ def create_app(
         feedback.router,
         case_lists.router,
         images.router,
-        *radiology.ROUTERS,
-        links.router,
-        writes.router,
-        browse.router,
+        *_radiology(application, settings),
+        images.writes,
+        search.browse_router,
         collections.router,
         generations.router,
-        models.router,
+        generations.models,
         jobs.router,
         audit.router,
         sessions.router,
-        sign_in.router,
         health.router,
         pages.router,
     )
     for router in routers:
         application.include_router(router)
-        application.state.stages.learn(route for route in router.routes if isinstance(route, APIRoute))
+        application.stages.learn(route for route in router.routes if isinstance(route, APIRoute))
     application.mount("/docs/assets", StaticFiles(directory=pages.swagger_ui_folder()), name="swagger-ui")
     application.mount("/page", StaticFiles(directory=pages.PAGE_FOLDER, check_dir=False), name="page")
     if tracer_provider is None and settings.traces_url is not None:
         tracer_provider = open_provider(settings.traces_url)
-    _add_middleware(application, settings, metrics, tracer_of(tracer_provider))
+    tracer = None if tracer_provider is None else tracer_provider.get_tracer("recoquest")
+    _add_middleware(application, settings, metrics, tracer)
     return application
+
+
+def _radiology(application: FastAPI, settings: Settings) -> Sequence[APIRouter]:
+    """Return the routes of studies, the archive and the viewer; where they are off, nothing is imported."""
+    application.state.archive = None
+    if not settings.radiology:
+        return ()
+    from app.radiology.archive_proxy import archive_of
+    from app.radiology.routes import ROUTERS
+
+    application.state.archive = archive_of(settings)
+    return ROUTERS
 
 
 @asynccontextmanager
 async def _run(
-    application: FastAPI,
+    application: RecoquestService,
     *,
     settings: Settings,
     metrics: Metrics,
@@ -188,7 +192,12 @@ async def _run(
     _log.debug("settings", **settings.printable())
     # Closed also if the start fails, so that no process is left.
     with closing(ImageDecoders(settings, metrics)) as decoders, ExitStack() as opened:
-        limits = _queue_limits(settings)
+        limits = QueueLimits(
+            batch_size=settings.encode_batch_size,
+            batch_wait_s=settings.encode_batch_wait_ms / 1000,
+            capacity=settings.encode_queue_size,
+            deadline_s=settings.encode_deadline_s,
+        )
         if load is None:
             # The fork server starts while the catalogue is opened.
             load = EncoderLoader(settings.device, settings.threads, limits.pass_limit_s, metrics.restarted)
@@ -196,82 +205,46 @@ async def _run(
         if application.state.archive is not None:
             opened.callback(application.state.archive.close)
         encoders = Encoders(load, limits, metrics, threads=settings.threads, give_up=give_up)
-        async with _services(application, settings, metrics, decoders, encoders):
+        threads = Threads()
+        metrics.decodes_waiting.set_function(lambda: decoders.pool.waiting)
+        patience = service_patience(settings)
+        engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
+        catalogue = engine.home.catalogue
+        await threads.background(_tidy_up, engine.home)
+        signer = await threads.background(SessionSigner.of, settings.home)
+        metrics.queries_waiting.set_function(encoders.waiting)
+        recorder = await threads.background(_open_recorder, settings, engine.home, metrics)
+        application.state.services = services = Services(
+            settings=settings,
+            engine=engine,
+            encoders=encoders,
+            images=decoders,
+            readiness=Readiness(settings, engine, encoders, threads),
+            metrics=metrics,
+            threads=threads,
+            stages=application.stages,
+            authenticator=Authenticator(settings, catalogue, threads, signer, metrics.key_refused),
+            names=CollectionNames(catalogue),
+            recorder=recorder,
+            role_of_job=partial(role_of_job, threads, catalogue),
+            stopping=application.stopping,
+        )
+        following = (asyncio.create_task(follow(services)), asyncio.create_task(refresh_views(services)))
+        try:
             yield
-
-
-def _queue_limits(settings: Settings) -> QueueLimits:
-    return QueueLimits(
-        batch_size=settings.encode_batch_size,
-        batch_wait_s=settings.encode_batch_wait_ms / 1000,
-        capacity=settings.encode_queue_size,
-        deadline_s=settings.encode_deadline_s,
-    )
-
-
-@asynccontextmanager
-async def _services(
-    application: FastAPI,
-    settings: Settings,
-    metrics: Metrics,
-    decoders: ImageDecoders,
-    encoders: Encoders,
-) -> AsyncIterator[None]:
-    threads = Threads()
-    metrics.watch_decoders(lambda: decoders.pool.waiting)
-    patience = service_patience(settings)
-    engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
-    await threads.background(_tidy_up, engine.home)
-    signer = await threads.background(SessionSigner.of, settings.home)
-    application.state.authenticator = Authenticator(
-        settings, engine.home.catalogue, threads, signer, metrics.key_refused
-    )
-    application.state.collection_behind = _aliases(threads, engine.home)
-    application.state.role_of_job = partial(role_of_job, threads, engine.home.catalogue)
-    metrics.watch_queues(encoders.waiting)
-    readiness = Readiness(
-        engine, encoders, threads, timeout_s=settings.readiness_timeout_s, cache_s=settings.readiness_cache_s
-    )
-    services = Services(
-        settings,
-        engine,
-        encoders,
-        decoders,
-        readiness,
-        metrics,
-        threads,
-        application.state.stopping,
-    )
-    application.state.services = services
-    recorder = await threads.background(_open_recorder, settings, engine.home, metrics)
-    application.state.recorder = recorder
-    following = (asyncio.create_task(follow(services)), asyncio.create_task(refresh_views(services)))
-    try:
-        yield
-    finally:
-        for task in following:
-            task.cancel()
-        await asyncio.to_thread(decoders.close)
-        await encoders.close()
-        if recorder is not None:
-            application.state.recorder = None
-            await asyncio.to_thread(recorder.close)
-        # Work in a thread needs the catalogue; one that is stuck ends with the process.
-        if await threads.finish(_FINISH_S):
-            await threads.background(engine.close)
-        else:
-            _log.warning("work is left at the stop")
-        threads.close()
-
-
-def _aliases(threads: Threads, home: Home) -> Callable[[str], Awaitable[str | None]]:
-    """Return the function that finds the collection behind an alias."""
-    names = CollectionNames(home.catalogue)
-
-    async def behind(name: str) -> str | None:
-        return await threads.read(names.behind, name)
-
-    return behind
+        finally:
+            for task in following:
+                task.cancel()
+            await asyncio.to_thread(decoders.close)
+            await encoders.close()
+            if recorder is not None:
+                await asyncio.to_thread(recorder.close)
+            # Work in a thread needs the catalogue; one that is stuck ends with the process.
+            if await threads.finish(_FINISH_S):
+                await threads.background(engine.close)
+            else:
+                _log.warning("work is left at the stop")
+            threads.close()
 
 
 def _open_recorder(settings: Settings, home: Home, metrics: Metrics) -> Recorder | None:
@@ -279,11 +252,11 @@ def _open_recorder(settings: Settings, home: Home, metrics: Metrics) -> Recorder
         return None
     recorder = Recorder(
         open_trail(settings, home.catalogue),
-        metrics.audited,
-        metrics.audit_failed,
-        DeadLetters(dead_letters_of(settings.home), metrics.audit_letter_kept),
+        metrics.audited.inc,
+        metrics.audit_failures.inc,
+        DeadLetters(dead_letters_of(settings.home), metrics.audit_letters.inc),
     )
-    metrics.watch_audit(recorder.__len__)
+    metrics.audit_waiting.set_function(recorder.__len__)
     return recorder
 
 
@@ -296,12 +269,12 @@ def _tidy_up(home: Home) -> None:
 
 
 def _add_middleware(
-    application: FastAPI, settings: Settings, metrics: Metrics, tracer: Tracer | None
+    application: RecoquestService, settings: Settings, metrics: Metrics, tracer: Tracer | None
 ) -> None:
     """Wrap the application, from the inside out."""
     application.add_middleware(Methods)
     application.add_middleware(Ranges)
-    application.add_middleware(Admission, stages=application.state.stages)
+    application.add_middleware(Admission, stages=application.stages)
     application.add_middleware(
         BodyLimit,
         max_form_bytes=settings.max_body_bytes,
@@ -342,12 +315,8 @@ def _add_middleware(
         )
     hosts = AllowedHosts(settings.allowed_hosts, settings.host)
     application.add_middleware(SiteCheck, hosts=hosts, origins=settings.cors_origins)
-    application.add_middleware(AuditTrail)
+    application.add_middleware(AuditTrail, recorder_of=lambda scope: services_of(scope).recorder)
     application.add_middleware(RequestContext, metrics=metrics, origins=settings.cors_origins, tracer=tracer)
     application.add_middleware(
         SecurityHeaders, frame_ancestors=settings.frame_ancestors, allowed=settings.cors_origins
     )
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name

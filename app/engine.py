@@ -25,11 +25,6 @@ def open_engine(
 ) -> SearchEngine:
     """Open catalogue, image store and bundles below the home folder, which is made when missing.
 
-    Args:
-        settings: Say where.
-        patience: Wait limits for the database.
-        make: Makes thumbnails; by itself in this process.
-
     Raises:
         CatalogueError: The catalogue cannot be used.
         HomeError: The catalogue does not belong to the home folder.
@@ -46,11 +41,7 @@ def open_engine(
 def open_unbound(
     settings: Settings, patience: Patience = PATIENT, make: MakeThumbnail = make_thumbnail
 ) -> SearchEngine:
-    """Open an engine for who asks later, or never, whether catalogue and home folder belong together.
-
-    Raises:
-        CatalogueError: The catalogue cannot be used.
-    """
+    """Open an engine for who asks later, or never, whether catalogue and home folder belong together."""
     # For its user alone: it holds images and reports.
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     catalogue = open_catalogue(settings.catalogue_url, patience)

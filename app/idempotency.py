@@ -16,13 +16,11 @@ from python_multipart.multipart import parse_options_header
 from sqlalchemy.orm import Session
 from starlette.types import Message, Receive
 
-from app.access.permissions import GuardedRoute, Handler
-from app.audit.noted import Noted, note
-from app.edge.http.field_errors import FieldError
-from app.edge.http.problem_kinds import INVALID
-from app.edge.http.problems import RequestError
+from app.audit.requests import Noted, note
 from app.edge.principal import principal_of
-from app.services import Services, get_services
+from app.edge.problems import INVALID, FieldError, RequestError
+from app.permissions import GuardedRoute, Handler
+from app.services import Services, services_of
 from index.idempotency import (
     LEASE,
     KeptAnswer,
@@ -105,7 +103,7 @@ def attempt_of(request: Request) -> Attempt | None:
 
 async def _answer_once(request: Request, handle: Handler, *, leaves_out: bool) -> Response:
     key = _checked_key(request.headers.getlist(HEADER))
-    services = await get_services(request)
+    services = services_of(request)
     body = await request.body()
     if len(body) > _WINDOW:
         sent = await services.threads.read(fingerprint, request, body)

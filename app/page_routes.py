@@ -11,7 +11,7 @@ router = APIRouter(include_in_schema=False)
 
 PAGE_FOLDER = Path(__file__).parent / "page"
 
-SOURCE = PAGE_FOLDER.with_name("edge") / "http" / "description" / "problems.md"
+SOURCE = PAGE_FOLDER.with_name("edge") / "problems.md"
 
 _HTML = """<!doctype html>
 <html lang="en">

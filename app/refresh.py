@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from app.edge.observability.installation import read_installation
+from app.edge.metrics import read_installation
 from app.health.readiness import generations_to_load
 from app.services import Services
 from index.catalogue import Catalogue
@@ -63,7 +63,7 @@ async def refresh_views(services: Services) -> None:
                 services,
                 "figures of the installation",
                 partial(read_installation, services.settings, catalogue),
-                metrics.installation.show,
+                metrics.installation_read,
             )
             count_at = time.monotonic() + _COUNTS_SECONDS
         await asyncio.sleep(services.settings.refresh_s)
@@ -102,15 +102,7 @@ async def _warm(services: Services, load: Callable[[int], None], generation: int
 def verdicts_of_months(
     catalogue: Catalogue, today: datetime | None = None
 ) -> dict[str, dict[tuple[str, str], int]]:
-    """Count the judgements that stand of this calendar month in UTC and of the one before.
-
-    Args:
-        catalogue: The catalogue.
-        today: A time in this month; None: now.
-
-    Raises:
-        CatalogueError: The catalogue cannot be used.
-    """
+    """Count the judgements that stand of the calendar month of `today`, in UTC, and of the one before."""
     begin = (today or datetime.now(UTC)).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     before = (begin - timedelta(days=1)).replace(day=1)
     after = (begin + timedelta(days=31)).replace(day=1)

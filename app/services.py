@@ -1,18 +1,28 @@
-"""Services of the routes, made at the start, reached through `Depends`."""
+"""Services of a running application, made at the start, for routes and for what is around them."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 from fastapi import Depends, Request
+from sqlalchemy.orm import Session
 
-from app.concurrency.threads import Threads
+from app.access.authentication import Authenticator
+from app.audit.recorder import Recorder
+from app.concurrency import Threads
 from app.decoding.images import ImageDecoders
-from app.edge.observability.metrics import Metrics
+from app.edge.admission import Stages
+from app.edge.metrics import Metrics
+from app.edge.principal import Role
 from app.encoding.pool import Encoders
 from app.health.readiness import Readiness
 from app.settings import Settings
 from index.engine import SearchEngine
+from index.generations.names import CollectionNames
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +30,9 @@ class Services:
     """Shared objects with the lifetime of the service.
 
     Attributes:
+        names: Finds the collections behind aliases.
+        recorder: Takes events for the audit trail; None where the settings want none.
+        role_of_job: Returns the role in a collection that is enough for a job, by the job's number.
         stopping: Set when the service is to end; an answer without an end of its own ends then.
     """
 
@@ -30,14 +43,50 @@ class Services:
     readiness: Readiness
     metrics: Metrics
     threads: Threads
+    stages: Stages
+    authenticator: Authenticator
+    names: CollectionNames
+    recorder: Recorder | None
+    role_of_job: Callable[[str], Awaitable[tuple[Role, str] | None]]
     stopping: asyncio.Event
 
+    async def collection_behind(self, name: str) -> str | None:
+        """Return the collection behind an alias; None where the name is none."""
+        return await self.threads.read(self.names.behind, name)
 
-async def get_services(request: Request) -> Services:
-    """The services of the running application; async, so that no thread has to be found for it."""
-    services = request.app.state.services
+    async def read(
+        self, work: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs
+    ) -> Result:
+        """Call what reads the catalogue with a session of it, in a thread."""
+
+        def read() -> Result:
+            with self.engine.home.catalogue.read() as session:
+                return work(session, *args, **kwargs)
+
+        return await self.threads.read(read)
+
+    async def write(
+        self, work: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs
+    ) -> Result:
+        """Call what writes to the catalogue in one transaction, in a thread."""
+
+        def write() -> Result:
+            with self.engine.home.catalogue.write() as session:
+                return work(session, *args, **kwargs)
+
+        return await self.threads.write(write)
+
+
+def services_of(scope: Mapping[str, Any]) -> Services:
+    """The services of the running application, by the scope of a request, or by the request."""
+    services = scope["app"].state.services
     assert isinstance(services, Services)
     return services
 
 
-InjectedServices = Annotated[Services, Depends(get_services)]
+async def _injected(request: Request) -> Services:
+    # Async, so that no thread has to be found for it.
+    return services_of(request)
+
+
+InjectedServices = Annotated[Services, Depends(_injected)]

@@ -1,34 +1,29 @@
-"""Settings, from the environment, an environment file, or arguments."""
+"""Settings, from the environment, an environment file, files of secrets, or arguments."""
 
 import json
 import os
+import re
+import shlex
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from string import Formatter
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from cronsim import CronSim, CronSimError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
+    InitSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
+from sqlalchemy import make_url
 
-from app.secret_files import SecretFiles, file_variables
-from app.setting_values import (
-    absolute_url,
-    as_text,
-    checked_ancestors,
-    checked_hosts,
-    checked_origins,
-    checked_public_url,
-    explain_errors,
-    is_safe_url,
-)
-from app.viewer_settings import ViewerSettings
-from app.worker_settings import WorkerSettings
 from index.audit.event import QueryForm
 from index.catalogue.connections import without_password
 from index.keys.api_keys import Role, parse_grants
@@ -37,32 +32,232 @@ from training.common.errors import RecoquestError
 if TYPE_CHECKING:
     from training.imaging.images import ImageLimits
 
-PREFIX = "RECOQUEST_"
-ENV_FILE_VARIABLE = PREFIX + "ENV_FILE"
-_TEST_PREFIX = PREFIX + "TEST_"
-
-# Settings that may be in files of their own; see `app.secret_files`.
-_SECRETS = "ADMIN_KEY DATABASE_URL AUDIT_KEY BACKUP_PASSPHRASE OIDC_CLIENT_SECRET PACS_PASSWORD PACS_TOKEN"
-_IN_FILES = [PREFIX + name for name in _SECRETS.split()]
+PREFIX: Final = "RECOQUEST_"
+ENV_FILE_VARIABLE: Final = PREFIX + "ENV_FILE"
+_TEST_PREFIX: Final = PREFIX + "TEST_"
+# Settings that may be in files of their own, as Docker and Kubernetes give secrets to containers: variables
+# with this end name the files.
+_END: Final = "_FILE"
+_SECRETS: Final = [
+    PREFIX + name
+    for name in (
+        *("ADMIN_KEY", "DATABASE_URL", "AUDIT_KEY", "BACKUP_PASSPHRASE", "OIDC_CLIENT_SECRET"),
+        *("PACS_PASSWORD", "PACS_TOKEN"),
+    )
+]
+_MAX_SECRET_BYTES: Final = 1 << 16
 # Settings of older versions: files that have them are read as before.
-GONE = frozenset({PREFIX + "QUEUE_URL"})
-_NOT_FIELDS = GONE | frozenset(file_variables(_IN_FILES))
-
-MIB = 2**20
-_OF_CALLERS = frozenset(
+GONE: Final = frozenset({PREFIX + "QUEUE_URL"})
+_NOT_FIELDS: Final = GONE | {name + _END for name in _SECRETS}
+_OF_CALLERS: Final = frozenset(
     {"admin_key", "oidc_issuer", "oidc_audience", "oidc_client_id", "oidc_client_secret", "oidc_groups_claim"}
     | {"oidc_roles", "public_url", "backup_passphrase"}
 )
+MIB: Final = 2**20
+
+_CRON_FIELDS: Final = ("minute", "hour", "day", "month", "weekday")
+# A name or an address, without a port; with a first dot, or `*.`, all names below it.
+_HOST: Final = re.compile(r"(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
+# As browsers send it: lower case, no path. A wildcard would let every page of the web call the service.
+_ORIGIN: Final = re.compile(r"https?://[a-z0-9._\[\]:-]+")
+_PUBLIC_URL: Final = re.compile(rf"{_ORIGIN.pattern}(/[a-z0-9._~/-]*)?")
+# UIDs in the address of a viewer.
+_PLACES: Final = frozenset({"study", "series", "sop"})
 
 
 class SettingsError(RecoquestError):
     """A setting is unknown or has a value that cannot be used."""
 
 
-class Settings(ViewerSettings, WorkerSettings):
+class SecretFileError(RecoquestError):
+    """The file of a secret cannot be used."""
+
+
+def is_safe_url(url: str) -> bool:
+    """Whether nobody between can change what an address answers: HTTPS, or HTTP on this machine."""
+    try:
+        parts = urlsplit(url)
+        name = parts.hostname or ""
+        local = name == "localhost" or (parts.scheme == "http" and ip_address(name).is_loopback)
+    except ValueError:
+        return False
+    is_plain = parts.username is None and not parts.query and not parts.fragment
+    return bool(name) and is_plain and (parts.scheme == "https" or (parts.scheme == "http" and local))
+
+
+def checked_archive_url(url: str) -> str:
+    """Return the address of an archive without a final slash.
+
+    Raises:
+        ValueError: It is none, or holds a user, a password or parameters.
+    """
+    try:
+        parts = urlsplit(url)
+        is_address, port = parts.scheme in ("http", "https") and bool(parts.hostname), parts.port
+    except ValueError:
+        is_address, port = False, None
+    if not is_address or port == 0:
+        raise ValueError("give the address of the archive's DICOMweb, such as https://pacs/dicom-web")
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError(
+            "give the address of the archive without a user and parameters: RECOQUEST_PACS_USER and "
+            "RECOQUEST_PACS_PASSWORD are written down nowhere"
+        )
+    return url.rstrip("/")
+
+
+def _checked_public_url(url: str) -> str:
+    """Return the address of the service in browsers, without a final slash."""
+    found = url.rstrip("/")
+    origin, path = _PUBLIC_URL.fullmatch(found.lower()), found.partition("://")[2].partition("/")[2]
+    if origin is None or any(not part or part in (".", "..") for part in path.split("/") if path):
+        raise ValueError(f"{url!r} is not an address such as https://images.example.org")
+    return found
+
+
+def _checked_hosts(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name != "*" and not _HOST.fullmatch(name):
+            raise ValueError(f"{name!r} is not a name without a port, such as images.example.org")
+    return names
+
+
+def _checked_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise ValueError(f"{origin!r} is not an origin such as https://viewer.example.org")
+    return origins
+
+
+def _checked_ancestors(origins: tuple[str, ...]) -> tuple[str, ...]:
+    """Return sources of a content security policy, wildcards among them; none may end its directive."""
+    for origin in origins:
+        if any(character in origin for character in ";,'\" \r\n"):
+            raise ValueError(f"{origin!r} is not an origin such as https://viewer.example.org")
+    return origins
+
+
+def _checked_template(template: str) -> str:
+    """Return the template of a viewer's address, with a place for the study and for nothing strange."""
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError as error:
+        raise ValueError(f"{template!r} is not an address with places in braces: {error}") from None
+    places = [name for _, name, _, _ in parts if name is not None]
+    plain = all(not spec and conversion is None for _, _, spec, conversion in parts)
+    if not plain or "study" not in places or not set(places) <= _PLACES:
+        raise ValueError(
+            f"{template!r} needs {{study}}, and may have {{series}} and {{sop}}, such as "
+            "/reading#study={study}&image={sop}"
+        )
+    if not template.startswith(("/", "https://", "http://")) or template.startswith("//"):
+        raise ValueError(
+            f"{template!r} is no path of the service, and does not begin with https:// or http://"
+        )
+    return template
+
+
+def _checked_times(times: str) -> str:
+    if len(times.split()) != len(_CRON_FIELDS):
+        raise ValueError(f"give {len(_CRON_FIELDS)} parts: {', '.join(_CRON_FIELDS)}")
+    try:
+        CronSim(times, datetime.now(UTC))
+    except CronSimError as error:
+        raise ValueError(f"{error}: give times as in a crontab, such as 0 3 * * 0") from None
+    return times
+
+
+def _checked_arguments(line: str) -> str:
+    if (shlex.split(line) or ["-"])[0].startswith("-"):
+        raise ValueError("give a collection, then options, such as films --modality DX")
+    return line
+
+
+def _parsed_roles(value: object) -> dict[str, Mapping[str, frozenset[Role]]]:
+    try:
+        groups = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        groups = None
+    if not isinstance(groups, dict):
+        raise ValueError('give JSON such as {"radiology": {"scenes": ["reader"]}}')
+    return {str(group): parse_grants(grants) for group, grants in groups.items()}
+
+
+def _split_commas(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+_BY_COMMAS: Final = BeforeValidator(_split_commas)
+Names = Annotated[tuple[str, ...], NoDecode, _BY_COMMAS]
+RolesOfGroups = Annotated[dict[str, dict[str, frozenset[Role]]], NoDecode, BeforeValidator(_parsed_roles)]
+# As in a crontab.
+Times = Annotated[str, AfterValidator(_checked_times)]
+# Forms of the results of a search: a secondary capture, a structured report, FHIR ImagingSelections.
+ResultForm = Literal["capture", "report", "selection"]
+
+
+class Settings(BaseSettings):
     """Every setting of the service; each is read from the variable `RECOQUEST_<NAME>`."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+
+    retrain: Names = Field(
+        default=(), description="Collections that workers retrain by themselves, separated by commas."
+    )
+    retrain_at: Times | None = Field(
+        default=None, description="Times in UTC: minute, hour, day, month, weekday, such as 0 3 * * 0."
+    )
+    retrain_feedback: int | None = Field(
+        default=None, ge=1, description="New usable judgements of hits that start a retraining."
+    )
+    retrain_promote: bool = Field(
+        default=False, description="Activate a model that passes at once; False: it waits for an operator."
+    )
+
+    radiology: bool = Field(
+        default=True,
+        description="Whether DICOM files, reports and an image archive are taken; False: photographs alone, "
+        "and none of the code for the others is loaded.",
+    )
+    pacs_url: Annotated[str, AfterValidator(checked_archive_url)] | None = Field(
+        default=None, description="Address of an image archive's DICOMweb, such as https://pacs/dicom-web."
+    )
+    pacs_user: str | None = Field(default=None, min_length=1, description="User of the archive.")
+    pacs_password: SecretStr | None = Field(default=None, description="Password of that user.")
+    pacs_token: SecretStr | None = Field(
+        default=None, min_length=1, description="Bearer token for the archive, instead of user and password."
+    )
+    pacs_ca: Path | None = Field(
+        default=None,
+        description="File (PEM) of the authority that signed the archive's certificate; None: those that "
+        "Python knows.",
+    )
+    pacs_sync: Annotated[str, AfterValidator(_checked_arguments)] | None = Field(
+        default=None, description="Arguments of the `recoquest pacs sync` that workers run by themselves."
+    )
+    pacs_sync_at: Times | None = Field(
+        default=None,
+        description="Times of that, in UTC: minute, hour, day, month, weekday, such as */10 * * * *.",
+    )
+
+    pacs_write_back: Annotated[tuple[ResultForm, ...], NoDecode, _BY_COMMAS] = Field(
+        default=(),
+        description="Forms in which similar cases may be written back to the archive, separated by commas: "
+        "capture, report, selection; empty: nothing is written.",
+    )
+
+    dicomweb: bool = Field(
+        default=False,
+        description="Whether readers of all collections reach the archive of RECOQUEST_PACS_URL, with the "
+        "names of patients, under /dicomweb; not with open reading.",
+    )
+    viewer_url: Annotated[str, AfterValidator(_checked_template)] | None = Field(
+        default=None,
+        description="Address that opens a study in a viewer, with {study}, {series} and {sop}; None: that "
+        "of the installed viewer, where RECOQUEST_DICOMWEB is on.",
+    )
 
     home: Path = Field(
         default=Path("recoquest-data"), description="Folder of the catalogue, images and bundles."
@@ -113,7 +308,7 @@ class Settings(ViewerSettings, WorkerSettings):
     oidc_client_secret: SecretStr | None = Field(
         default=None, min_length=1, description="Secret of that client; None: it is a public one."
     )
-    public_url: str | None = Field(
+    public_url: Annotated[str, AfterValidator(_checked_public_url)] | None = Field(
         default=None,
         description="Address of the service in browsers, to which the provider sends them back; with a path, "
         "as in https://example.org/photos, a proxy serves it below the path. None: as the request says.",
@@ -123,7 +318,7 @@ class Settings(ViewerSettings, WorkerSettings):
         min_length=1,
         description="Claim with a caller's groups; a dot leads into an object, as in realm_access.roles.",
     )
-    oidc_roles: Annotated[dict[str, dict[str, frozenset[Role]]], NoDecode] = Field(
+    oidc_roles: RolesOfGroups = Field(
         default={},
         description='Roles by group and collection as JSON, such as {"radiology": {"scenes": ["reader"]}}; '
         "*: every collection.",
@@ -237,18 +432,18 @@ class Settings(ViewerSettings, WorkerSettings):
         description="Days after which reports whose studies have no image are forgotten; 0: never.",
     )
 
-    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+    allowed_hosts: Annotated[Names, AfterValidator(_checked_hosts)] = Field(
         default=(),
         description="Names under which the service answers beside localhost, separated by commas, such as "
         "images.example.org; .example.org: all below it, *: every name.",
     )
-    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+    cors_origins: Annotated[Names, AfterValidator(_checked_origins)] = Field(
         default=(), description="Origins of other pages that may call the service, separated by commas."
     )
-    frame_ancestors: Annotated[tuple[str, ...], NoDecode] = Field(
+    frame_ancestors: Annotated[Names, AfterValidator(_checked_ancestors)] = Field(
         default=(), description="Origins that may show the service's page in a frame, separated by commas."
     )
-    hidden_fields: Annotated[tuple[str, ...], NoDecode] = Field(
+    hidden_fields: Names = Field(
         default=(),
         description="Fields that the page does not show, separated by commas; programs still get them.",
     )
@@ -273,49 +468,23 @@ class Settings(ViewerSettings, WorkerSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Read the files that variables of the environment and of the settings file name."""
         assert isinstance(dotenv_settings, DotEnvSettingsSource)
-        secrets = SecretFiles(settings_cls, _IN_FILES, dotenv_settings.env_vars)
+        secrets = InitSettingsSource(settings_cls, _secrets_of_files(dotenv_settings.env_vars))
         return init_settings, env_settings, secrets, dotenv_settings
 
-    @field_validator(
-        *("allowed_hosts", "cors_origins", "frame_ancestors", "retrain", "hidden_fields", "pacs_write_back"),
-        mode="before",
-    )
-    @classmethod
-    def _split_commas(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        return value
-
-    @field_validator("allowed_hosts")
-    @classmethod
-    def _are_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return checked_hosts(value)
-
-    @field_validator("frame_ancestors")
-    @classmethod
-    def _are_ancestors(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return checked_ancestors(value)
-
-    @field_validator("cors_origins")
-    @classmethod
-    def _are_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return checked_origins(value)
-
-    @field_validator("oidc_roles", mode="before")
-    @classmethod
-    def _are_roles(cls, value: object) -> object:
-        try:
-            groups = json.loads(value) if isinstance(value, str) else value
-        except ValueError:
-            groups = None
-        if not isinstance(groups, dict):
-            raise ValueError('give JSON such as {"radiology": {"scenes": ["reader"]}}')
-        return {str(group): parse_grants(grants) for group, grants in groups.items()}
-
-    @field_validator("public_url")
-    @classmethod
-    def _is_public_url(cls, value: str | None) -> str | None:
-        return None if value is None else checked_public_url(value)
+    @model_validator(mode="after")
+    def _have_archive(self) -> Self:
+        if self.pacs_url is None:
+            if self.pacs_write_back:
+                raise ValueError(
+                    "RECOQUEST_PACS_WRITE_BACK needs RECOQUEST_PACS_URL, the archive to write to"
+                )
+            if self.dicomweb:
+                raise ValueError("RECOQUEST_DICOMWEB needs RECOQUEST_PACS_URL, the archive to open")
+        if not self.radiology:
+            for name in ("pacs_url", "pacs_sync", "pacs_sync_at", "viewer_url"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"RECOQUEST_{name.upper()} needs RECOQUEST_RADIOLOGY=true")
+        return self
 
     @model_validator(mode="after")
     def _is_whole_provider(self) -> Self:
@@ -353,6 +522,7 @@ class Settings(ViewerSettings, WorkerSettings):
             max_bytes=self.max_image_bytes,
             max_pixels=self.max_image_pixels,
             accept_truncated=self.accept_truncated_images,
+            dicom=self.radiology,
         )
 
     def environment_of_a_job(self, environment: Mapping[str, str]) -> dict[str, str]:
@@ -363,15 +533,15 @@ class Settings(ViewerSettings, WorkerSettings):
         known = _known_variables()
         kept = {name: value for name, value in environment.items() if name.upper() not in known}
         values = {name: getattr(self, name) for name in self.model_fields_set - _OF_CALLERS}
+        values["home"] = self.home
+        # No path may depend on the folder that the process works in.
         for name, value in values.items():
             if isinstance(value, SecretStr):
                 values[name] = value.get_secret_value()
-        # Neither may depend on the folder that the process works in.
-        values["home"] = self.home.absolute()
-        if self.pacs_ca is not None:
-            values["pacs_ca"] = self.pacs_ca.absolute()
+            elif isinstance(value, Path):
+                values[name] = value.absolute()
         if self.database_url is not None:
-            values["database_url"] = absolute_url(self.database_url)
+            values["database_url"] = _absolute_url(self.database_url)
         given = {PREFIX + n.upper(): as_text(value) for n, value in values.items() if value is not None}
         return {**kept, **given}
 
@@ -402,9 +572,70 @@ def load_settings(env_file: Path | None = None, **values: Any) -> Settings:
     try:
         return Settings(_env_file=env_file, **given)
     except ValidationError as error:
-        raise SettingsError(
-            explain_errors(PREFIX, error.errors(include_url=False, include_input=False))
-        ) from None
+        raise SettingsError(_explained(error)) from None
+
+
+def _explained(error: ValidationError) -> str:
+    """Describe all settings that are not valid in one sentence."""
+    parts = []
+    for found in error.errors(include_url=False, include_input=False):
+        name = ".".join(str(part) for part in found["loc"]).upper().removeprefix(PREFIX)
+        if found["type"] == "extra_forbidden":
+            parts.append(f"{PREFIX}{name} is not a setting")
+        elif found["type"] == "too_short":
+            parts.append(f"{PREFIX}{name}: at least {found['ctx']['min_length']} letters are needed")
+        else:
+            message = found["msg"].removeprefix("Value error, ")
+            parts.append(f"{PREFIX}{name}: {message}" if name else message)
+    return f"The settings cannot be used: {'; '.join(parts)}."
+
+
+def _secrets_of_files(lines: Mapping[str, str | None]) -> dict[str, Any]:
+    """Read the files that the environment or the settings file, whose lines these are, names for secrets."""
+    given: dict[str, str] = {}
+    for source in (lines, os.environ):
+        given |= {name.upper(): value for name, value in source.items() if value}
+    return {
+        name.removeprefix(PREFIX).lower(): _secret(name, given) for name in _SECRETS if name + _END in given
+    }
+
+
+def _secret(name: str, given: Mapping[str, str]) -> str:
+    """Read the file of a secret; the last end of line does not count."""
+    variable, path = name + _END, given[name + _END]
+    if name in given:
+        raise SecretFileError(
+            f"Give {name} or {variable}, not both: variables and lines of the settings file."
+        )
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(_MAX_SECRET_BYTES + 1)
+        secret = content.decode().removesuffix("\n").removesuffix("\r")
+    except OSError as error:
+        raise SecretFileError(f"{variable} names {path}, which cannot be read: {error.strerror}.") from None
+    except ValueError:
+        raise SecretFileError(f"{variable} names {path}, which holds no secret in UTF-8.") from None
+    if len(content) > _MAX_SECRET_BYTES:
+        raise SecretFileError(f"{variable} names {path}, which has more than {_MAX_SECRET_BYTES:,} bytes.")
+    if not secret.strip():
+        raise SecretFileError(f"{variable} names {path}, which is empty: write the secret into it.")
+    return secret
+
+
+def as_text(value: object) -> str:
+    """A setting as a variable from which the same setting is read."""
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return ",".join(value) if isinstance(value, list | tuple) else str(value)
+
+
+def _absolute_url(url: str) -> str:
+    """Return the URL of a catalogue, in which the path of an SQLite file does not depend on the folder."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "sqlite" or not parsed.database:
+        return url
+    database = os.path.abspath(parsed.database)  # noqa: PTH100
+    return parsed.set(database=database).render_as_string(hide_password=False)
 
 
 def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
@@ -418,6 +649,6 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
 def _known_variables() -> set[str]:
     return {
         ENV_FILE_VARIABLE,
-        *file_variables(_IN_FILES),
+        *(name + _END for name in _SECRETS),
         *(PREFIX + name.upper() for name in Settings.model_fields),
     }

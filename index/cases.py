@@ -18,7 +18,7 @@ from index.errors import (
     shortened,
 )
 from index.feedback import User
-from index.search.hit_reader import require_image
+from index.search.results import require_image
 from index.writes.live import UNCONDITIONAL, Condition
 
 MAX_LISTS: Final = 200

@@ -1,15 +1,20 @@
 """The search engine: what the service and the command line ask."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import count, repeat, starmap
 from pathlib import Path
+from typing import Final, NamedTuple
 
-from sqlalchemy import select
+import numpy as np
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import ReadThroughCache
 from index.catalogue.collections import (
     NOT_DELETED,
+    TARGETS,
     Generation,
     Target,
     count_embeddings,
@@ -20,36 +25,118 @@ from index.catalogue.collections import (
     require_active,
     require_collection,
 )
+from index.catalogue.full_text import matching, texts_with, unknown_words
 from index.catalogue.lookup import count_images
-from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ModelRow
-from index.errors import GenerationError, SearchError
-from index.filters.column_cache import CollectionState
-from index.filters.facets import FilteredFacets, Overview, Overviews
-from index.filters.field_columns import FieldColumns
-from index.filters.grammar import Filter
-from index.filters.passing_keys import PassingKeys
-from index.filters.sql import known_fields
+from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ModelRow, TextEmbeddingRow
+from index.errors import SEARCH_ERRORS, GenerationError, QueryError, SearchError
+from index.filters.column_cache import CollectionState, contains_sorted
+from index.filters.columns import known_fields
+from index.filters.facets import FilteredFacets, Overview, Overviews, has_texts
+from index.filters.grammar import And, Filter, Or
+from index.filters.passing import FieldColumns, texts_saying
 from index.home import Home
-from index.scoring.confidence import Confidence, TextEncoder
-from index.search.hit_reader import read_image, require_image
-from index.search.query_vector import Parts
-from index.search.request import BatchEntry, SearchRequest
+from index.scoring import (
+    Background,
+    Backgrounds,
+    Confidence,
+    ScoreScale,
+    TextEncoder,
+    keep_confidence,
+    measure_confidence,
+    read_confidence,
+)
+from index.search.cursors import MAX_RANKED, Binding, PageEnd, PagePosition, decode_cursor
+from index.search.grouping import (
+    GroupColumn,
+    GroupColumns,
+    Groups,
+    check_group_field,
+    keys_left_out,
+)
+from index.search.orders import (
+    BY_FINDINGS,
+    BY_VECTOR,
+    BY_WORDS,
+    FUSED_PLACES,
+    DiverseRanking,
+    FusedRanking,
+    GroupedRanking,
+    KeyList,
+    Ranked,
+    Ranking,
+    Scope,
+    VectorRanking,
+    WordList,
+    by_vector,
+)
+from index.search.request import BatchEntry, Parts, SearchRequest, compose, unit_query
 from index.search.results import (
     ActiveGeneration,
     CollectionInfo,
     FieldInfo,
+    FoundBy,
     FoundImage,
+    FoundImages,
+    Hit,
+    MatchedText,
     ModelInfo,
     SearchPage,
     StoredImage,
+    matched_texts,
+    read_image,
+    require_image,
 )
-from index.search.searcher import Searcher
-from index.vectors.ann.search import OperatingPoint
+from index.vectors.ann import OperatingPoint
 from index.vectors.codec import decode_vectors
 from index.vectors.gpu import Gpu
-from index.vectors.protocol import Vectors, ViewName
-from index.views.choose import Choice
-from index.views.manager import Views
+from index.vectors.protocol import NOTHING, After, Keys, Neighbours, Vectors, ViewName
+from index.views.manager import Choice, ViewEntry, Views
+
+# Attempts at a page whose hits are removed meanwhile.
+_TRIES: Final = 3
+_LISTS: Final[tuple[tuple[int, FoundBy], ...]] = (
+    (BY_VECTOR, "vector"),
+    (BY_WORDS, "keywords"),
+    (BY_FINDINGS, "findings"),
+)
+_FOUND_BY: Final[dict[int, tuple[FoundBy, ...]]] = {
+    lists: tuple(name for bit, name in _LISTS if lists & bit) for lists in range(2 * BY_FINDINGS)
+}
+_NO_QUERY: Final[Vectors] = np.empty(0, dtype=np.float32)
+_SEQUENCE: Final = select(CollectionRow.sequence).where(CollectionRow.id == bindparam("collection_id"))
+
+
+class _Resolved(NamedTuple):
+    """A request with its names looked up in one state of the catalogue.
+
+    `version` is that state, None if something was written meanwhile; `hidden` are keys to leave out, rising.
+    """
+
+    generation: Generation
+    sequence: int
+    version: Hashable | None
+    binding: Binding
+    hidden: Keys
+
+
+class _Search(NamedTuple):
+    """A search that has begun; `version` is None where it is not all of one state of the catalogue.
+
+    `newest` is that of the view when it began. `fused` tells whether several lists are fused, and `remade`
+    whether the order is made again for every page.
+    """
+
+    resolved: _Resolved
+    version: Hashable | None
+    held: ViewEntry
+    newest: int
+    scope: Scope
+    ranking: Ranking
+    groups: Groups | None
+    measure: Callable[[], ScoreScale] | None
+    place: PagePosition | None
+    fused: bool
+    remade: bool
 
 
 class SearchEngine:
@@ -64,12 +151,15 @@ class SearchEngine:
         self.home = home
         self._catalogue = home.catalogue
         self._views = Views(home.snapshots_folder, gpu)
-        fields = FieldColumns()
-        self._passing = PassingKeys(fields)
-        self._searcher = Searcher(self._catalogue, self._views, self._passing)
+        self._fields = FieldColumns()
+        self._columns = GroupColumns()
+        self._backgrounds = Backgrounds()
+        self._overviews = Overviews(self._catalogue, self._fields)
+        self._images = FoundImages(self._catalogue)
         self._active = ReadThroughCache(self._catalogue, self._read_active)
+        self._generations = ReadThroughCache(self._catalogue, get_generation)
+        self._confidences = ReadThroughCache(self._catalogue, read_confidence)
         self._counts: dict[int, tuple[int, int]] = {}
-        self._overviews = Overviews(self._catalogue, fields, self._passing)
 
     def close(self) -> None:
         """Wait for what is being built, and close the catalogue."""
@@ -96,22 +186,6 @@ class SearchEngine:
         """
         with self._catalogue.read() as session:
             return _describe(session, require_collection(session, name).id, name)
-
-    def overview(self, collection: str) -> Overview:
-        """Return the values of a collection's fields and a few of its images; kept until it changes.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-        """
-        return self._overviews.of(collection)
-
-    def has_texts(self, collection: str) -> bool:
-        """Return whether any image of a collection has a text, so that words can be looked up there.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-        """
-        return self._overviews.has_texts(collection)
 
     def models(self) -> list[ModelInfo]:
         """Return all registered encoders, the latest first."""
@@ -141,127 +215,24 @@ class SearchEngine:
                 for row in rows
             ]
 
-    def active(self, collection: str) -> ActiveGeneration:
-        """Return the generation that is searched, and the bundle that queries must go through.
+    def overview(self, collection: str) -> Overview:
+        """Return the values of a collection's fields and a few of its images; kept until it changes.
 
         Raises:
             UnknownCollectionError: No collection has this name.
-            NoActiveGenerationError: The collection has no active generation yet.
         """
-        generation, active = self._active.get(collection)
-        self._searcher.retire(generation.collection_id, generation.id)
-        return active
+        with self._catalogue.reading() as reading:
+            row = require_collection(reading.session, collection)
+            return self._overviews.current(CollectionState(reading, row.id, row.sequence))
 
-    def compose(self, active: ActiveGeneration, parts: Parts, target: Target = "images") -> Vectors:
-        """Make one query vector (D,) of length one; see `index.search.query_vector.compose`.
-
-        Args:
-            active: Generation to search; the parts must come from its bundle.
-            parts: Vectors of the query's texts, images and examples.
-            target: Whether images or texts are searched.
+    def has_texts(self, collection: str) -> bool:
+        """Return whether any image of a collection has a text, so that words can be looked up there.
 
         Raises:
-            QueryError: The parts cannot be one vector.
-            GenerationError: The generation is gone.
+            UnknownCollectionError: No collection has this name.
         """
-        return self._searcher.compose(active, parts, target)
-
-    def search(
-        self, active: ActiveGeneration, vector: Vectors, request: SearchRequest, text: str | None = None
-    ) -> SearchPage:
-        """Find the images or texts nearest to a query.
-
-        Args:
-            active: Generation to search; the query must come from its bundle.
-            vector: The query (D,); its length does not matter.
-            request: Filter, page and order of the search.
-            text: Text of the query, where it is one text: whether the page is confident depends on its words.
-
-        Raises:
-            QueryError: The vector or the request cannot be searched for.
-            FilterError: The filter does not fit the collection.
-            CursorError: The cursor is damaged or of another search.
-            UnknownCollectionError: The collection is gone.
-            GenerationError: The generation is gone.
-        """
-        return self._searcher.page(active, vector, request, text)
-
-    def browse(self, collection: str, request: SearchRequest) -> SearchPage:
-        """List what passes the filter and has the words, without a query; see `Browser.page`."""
-        return self._searcher.browser.page(collection, request)
-
-    def count(self, collection: str, request: SearchRequest) -> int:
-        """Count what passes the filter and has the words; see `Browser.count`."""
-        return self._searcher.browser.count(collection, request)
-
-    def facets(
-        self,
-        collection: str,
-        filter: Filter | None = None,
-        field: str | None = None,
-        containing: str = "",
-        words: SearchRequest | None = None,
-    ) -> FilteredFacets:
-        """Count values of fields, with `words` of what that request lists; see `Overviews.facets`."""
-        among = None if words is None else partial(self._searcher.browser.keys, words)
-        return self._overviews.facets(collection, filter, field, containing, among)
-
-    def search_batch(
-        self, active: ActiveGeneration, entries: Sequence[BatchEntry]
-    ) -> list[SearchPage | SearchError]:
-        """Find what is nearest to each of many queries, faster than one by one; see `search`.
-
-        A search that is wrong, by itself or for this collection, gives its error in place of its page.
-
-        Raises:
-            UnknownCollectionError: The collection is gone.
-            GenerationError: The generation is gone.
-        """
-        return self._searcher.pages(active, entries)
-
-    def vector_of(self, active: ActiveGeneration, image_id: str) -> Vectors:
-        """Return the vector (D,) of a stored image.
-
-        Raises:
-            UnknownImageError: The collection has no such image.
-            GenerationError: The image is not in this generation, or the generation is gone.
-        """
-        generation, _ = self._searcher.generation(active)
         with self._catalogue.read() as session:
-            image = require_image(session, active.collection, image_id)
-            value = session.execute(
-                select(EmbeddingRow.vector).where(
-                    EmbeddingRow.generation_id == generation.id, EmbeddingRow.image_id == image.id
-                )
-            ).scalar_one_or_none()
-        if value is None:
-            raise GenerationError(
-                f"Image {image_id!r} has no embedding by {active.model!r} yet: search for it again later."
-            )
-        vector: Vectors = decode_vectors([value], active.dim)[0]
-        return vector
-
-    def confidence(self, active: ActiveGeneration) -> Confidence | None:
-        """Return which scores count in a generation, and how that was measured; None where it was not."""
-        return self._searcher.confidence(active.generation)
-
-    def measure_confidence(self, generation: int, encoder: TextEncoder, *, grown: bool = False) -> None:
-        """Measure from which score on a text query of a generation is confident, and keep it with that.
-
-        Args:
-            generation: Number of the generation.
-            encoder: Encoder of its bundle; one without texts measures nothing.
-            grown: Measure only if that was never done, or the collection has grown or shrunk since.
-
-        Raises:
-            GenerationError: The generation is gone.
-        """
-        if "text" in encoder.modalities:
-            self._searcher.measure_confidence(generation, encoder, grown=grown)
-
-    def images_of(self, keys: Sequence[int]) -> list[FoundImage | None]:
-        """Return images as hits tell of them, in the order of their keys; None for one that is gone."""
-        return self._searcher.images.of(keys)
+            return has_texts(session, require_collection(session, collection).id)
 
     def image(self, collection: str, image_id: str) -> StoredImage:
         """Return everything that is known of an image.
@@ -282,6 +253,464 @@ class SearchEngine:
             StoreError: The file is missing.
         """
         return self.home.store.path(self.image(collection, image_id).sha256)
+
+    def active(self, collection: str) -> ActiveGeneration:
+        """Return the generation that is searched, and the bundle that queries must go through.
+
+        Raises:
+            UnknownCollectionError: No collection has this name.
+            NoActiveGenerationError: The collection has no active generation yet.
+        """
+        generation, active = self._active.get(collection)
+        if self._views.retire(generation.collection_id, generation.id):
+            self._backgrounds.keep(self._views.held())
+        return active
+
+    def vector_of(self, active: ActiveGeneration, image_id: str) -> Vectors:
+        """Return the vector (D,) of a stored image.
+
+        Raises:
+            UnknownImageError: The collection has no such image.
+            GenerationError: The image is not in this generation, or the generation is gone.
+        """
+        generation, _ = self._generation(active)
+        with self._catalogue.read() as session:
+            image = require_image(session, active.collection, image_id)
+            value = session.execute(
+                select(EmbeddingRow.vector).where(
+                    EmbeddingRow.generation_id == generation.id, EmbeddingRow.image_id == image.id
+                )
+            ).scalar_one_or_none()
+        if value is None:
+            raise GenerationError(
+                f"Image {image_id!r} has no embedding by {active.model!r} yet: search for it again later."
+            )
+        vector: Vectors = decode_vectors([value], active.dim)[0]
+        return vector
+
+    def compose(self, active: ActiveGeneration, parts: Parts, target: Target = "images") -> Vectors:
+        """Make one query vector (D,) of length one; see `index.search.request.compose`.
+
+        Args:
+            active: Generation to search; the parts must come from its bundle.
+            parts: Vectors of the query's texts, images and examples.
+            target: Whether images or texts are searched.
+
+        Raises:
+            QueryError: The parts cannot be one vector.
+            GenerationError: The generation is gone.
+        """
+        if parts.single is not None:
+            return parts.single.vector
+        generation, sequence = self._generation(active)
+        with self._catalogue.reading() as reading:
+            view = self._views.current(reading, generation, sequence, target)
+            background = self._backgrounds.of(reading, generation, view, target)
+        if background is None:
+            # An empty view has no mean: all parts weigh the same.
+            background = Background(
+                np.zeros((1, active.dim), dtype=np.float32), 0, blades=active.blades, unsigned=active.unsigned
+            )
+        return compose(parts, background)
+
+    def search(
+        self, active: ActiveGeneration, vector: Vectors, request: SearchRequest, text: str | None = None
+    ) -> SearchPage:
+        """Find the images or texts nearest to a query.
+
+        Args:
+            active: Generation to search; the query must come from its bundle.
+            vector: The query (D,); its length does not matter.
+            request: Filter, page and order of the search.
+            text: Text of the query, where it is one text: whether the page is confident depends on its words.
+
+        Raises:
+            QueryError: The vector or the request cannot be searched for.
+            FilterError: The filter does not fit the collection.
+            CursorError: The cursor is damaged or of another search.
+            UnknownCollectionError: The collection is gone.
+            GenerationError: The generation is gone.
+        """
+        started = time.perf_counter()
+        request.check()
+        query, resolved = unit_query(vector, active.dim), self._resolve(active, request)
+        for _ in range(_TRIES):
+            search = self._begin(resolved, query, request, text)
+            page = self._page(search, request, started)
+            # Rows that another thread has added since the search began might come twice: search again.
+            if search.place is None or search.held.newest == search.newest:
+                break
+        return page
+
+    def search_batch(
+        self, active: ActiveGeneration, entries: Sequence[BatchEntry]
+    ) -> list[SearchPage | SearchError]:
+        """Find what is nearest to each of many queries, faster than one by one; see `search`.
+
+        A search that is wrong, by itself or for this collection, gives its error in place of its page.
+
+        Raises:
+            UnknownCollectionError: The collection is gone.
+            GenerationError: The generation is gone.
+        """
+        searches: dict[int, _Search] = {}
+        answers: dict[int, SearchPage | SearchError] = {}
+        for place, (vector, request, text) in enumerate(entries):
+            try:
+                request.check()
+                query = unit_query(vector, active.dim)
+                searches[place] = self._begin(self._resolve(active, request), query, request, text)
+            except SEARCH_ERRORS as error:
+                answers[place] = error
+        firsts = self._nearest_together(searches, entries)
+        for place, search in searches.items():
+            try:
+                started = time.perf_counter()
+                answers[place] = self._page(search, entries[place].request, started, firsts.get(place))
+            except SEARCH_ERRORS as error:
+                answers[place] = error
+        return [answers[place] for place in range(len(entries))]
+
+    def _generation(self, active: ActiveGeneration, version: Hashable = None) -> tuple[Generation, int]:
+        """Return the generation that a caller means, and the sequence number of its collection."""
+        try:
+            generation, sequence = self._generations.get(active.generation, version)
+            if (generation.collection, generation.digest) != (active.collection, active.digest):
+                raise GenerationError(
+                    f"Generation {active.generation} is not one of {active.collection!r} by bundle "
+                    f"{active.digest}."
+                )
+        except GenerationError:
+            with self._catalogue.read() as session:
+                require_collection(session, active.collection)
+            raise
+        return generation, sequence
+
+    def _resolve(self, active: ActiveGeneration, request: SearchRequest) -> _Resolved:
+        """Look up the generation, the groups and the images that a request names."""
+        version = self._catalogue.version()
+        generation, sequence = self._generation(active, version)
+        binding = Binding(generation.uid, request.bound(), composed=request.kind is None)
+        hidden = self._checked_and_hidden(generation.collection_id, request)
+        moved_on = self._catalogue.version() != version
+        return _Resolved(generation, sequence, None if moved_on else version, binding, hidden)
+
+    def _checked_and_hidden(self, collection_id: int, request: SearchRequest) -> Keys:
+        """Return the keys that a request leaves out, once its groups are known to be of fields that exist."""
+        excluded = request.exclude or request.exclude_groups_of or request.exclude_patients_of
+        if not excluded and request.group_by is None:
+            return NOTHING
+        with self._catalogue.read() as session:
+            if request.group_by is not None:
+                check_group_field(session, collection_id, request.group_by, of="group_by")
+            if request.exclude_groups_of:
+                check_group_field(session, collection_id, request.exclude_groups_by, of="exclude_same_group")
+            return keys_left_out(session, collection_id, request)
+
+    def _begin(
+        self, resolved: _Resolved, query: Vectors, request: SearchRequest, text: str | None
+    ) -> _Search:
+        generation, place = resolved.generation, None
+        if request.cursor is not None:
+            query, place = decode_cursor(request.cursor, resolved.binding, query)
+        # Reads are of the resolved state or of a later one; often there are none.
+        with self._catalogue.reading() as reading:
+            view = self._views.current(reading, generation, resolved.sequence, request.target)
+            background = self._backgrounds.of(reading, generation, view, request.target)
+            held = self._views.entry(generation, request.target)
+            newest, hidden = held.newest, resolved.hidden
+            # Rows rewritten since the first page could repeat.
+            if place is not None and newest > place.sequence:
+                written = _written_since(reading.session, generation, place.sequence, request.target)
+                hidden = np.union1d(hidden, written)
+            state = CollectionState(reading, generation.collection_id, resolved.sequence)
+            allowed = self._allowed(state, request, request.target)
+            scope = Scope.of(view, query, allowed, hidden, request.min_score)
+            ranking: Ranking = VectorRanking(scope)
+            saying = NOTHING
+            if request.stated:
+                stated = And(filters=request.stated)
+                saying = self._fields.passing_among(state, stated, request.target, scope.allowed)
+            fused = request.words is not None or len(saying) > 0
+            if place is not None and request.stated and not request.is_remade:
+                # Also after later writes, all pages are of the order of the first.
+                fused = len(place.seen) > 0
+            if fused:
+                ranking = FusedRanking(scope, self._matches(state, request, hidden), saying)
+        groups = None
+        if request.group_by is not None:
+            groups = Groups(partial(self._newest_groups, generation, request.group_by, request.target))
+            ranking = GroupedRanking(ranking, groups, scope)
+        if request.diversity is not None:
+            ranking = DiverseRanking(ranking, view, request.diversity, generation.blades, generation.unsigned)
+        measure = None
+        if background is not None:
+            judged = text if request.target == "images" else None
+            measure = partial(self._scale, background, generation.id, query, judged)
+        version = None if reading.opened else resolved.version
+        remade = fused or request.is_remade
+        return _Search(resolved, version, held, newest, scope, ranking, groups, measure, place, fused, remade)
+
+    def _newest_groups(self, generation: Generation, field: str, target: Target) -> GroupColumn:
+        """Return the groups of a collection as the catalogue is now."""
+        collection_id = generation.collection_id
+        with self._catalogue.read() as session:
+            sequence = session.execute(_SEQUENCE, {"collection_id": collection_id}).scalar() or 0
+            return self._columns.get(session, collection_id, sequence, field, target)
+
+    def _allowed(self, state: CollectionState, request: SearchRequest, target: Target) -> Keys | None:
+        return None if request.filter is None else self._fields.passing(state, request.filter, target)
+
+    def _matches(self, state: CollectionState, request: SearchRequest, hidden: Keys) -> Keys:
+        """Return the keys that match the request's words, best first, without those that are left out."""
+        if request.words is None:
+            return NOTHING
+        limit = FUSED_PLACES + len(hidden) if request.target == "images" else MAX_RANKED
+        keys = self._with_words(state, request, limit, self._allowed(state, request, "images"))
+        return keys[~contains_sorted(hidden, keys)][:FUSED_PLACES]
+
+    def _with_words(
+        self, state: CollectionState, request: SearchRequest, limit: int, images: Keys | None
+    ) -> Keys:
+        """Return the keys that have the request's words, best first, of at most `limit` of some images."""
+        words, findings = request.words or "", request.words_findings
+        if findings:
+            images = self._fields.passing_among(state, Or(filters=findings), "images", images)
+        keys = matching(state.session, state.collection_id, words, limit, images)
+        if request.target == "images":
+            return keys
+        # The words may be in another text of the image, or in its report.
+        found = [NOTHING]
+        # Databases bound the number of values in a statement.
+        for start in range(0, len(keys), MAX_RANKED):
+            texts = texts_with(state.session, keys[start : start + MAX_RANKED], words)
+            found.append(texts_saying(state.session, texts, findings) if findings else texts)
+        return np.concatenate(found)
+
+    def _nearest_together(
+        self, searches: Mapping[int, _Search], entries: Sequence[BatchEntry]
+    ) -> dict[int, Ranked]:
+        """Return the first hits, by place, of searches by likeness alone, made together."""
+        alike: dict[tuple[int, int], list[int]] = {}
+        for place, search in searches.items():
+            scope = search.scope
+            if search.place is None and not search.remade and not len(scope.hidden):
+                alike.setdefault((id(scope.view), id(scope.allowed)), []).append(place)
+        firsts = {}
+        for places in alike.values():
+            scope = searches[places[0]].scope
+            most = max(entries[place].request.k for place in places) + 1
+            queries = np.stack([searches[place].scope.query for place in places])
+            near = scope.view.search_many(queries, most, allowed=scope.allowed)
+            for place, (keys, scores, exact) in zip(places, near, strict=True):
+                k = entries[place].request.k + 1
+                found = searches[place].scope.near_enough(Neighbours(keys[:k], scores[:k], exact))
+                firsts[place] = by_vector(found)
+            # Read together, they are kept for the pages one by one.
+            every = np.unique(np.concatenate([firsts[place].keys for place in places])).tolist()
+            self._images.of(every, entries[places[0]].request.target, searches[places[0]].resolved.version)
+        return firsts
+
+    def _page(
+        self, search: _Search, request: SearchRequest, started: float, first: Ranked | None = None
+    ) -> SearchPage:
+        """Return the page of a search; `first` are its first `request.k + 1` hits, where they are known."""
+        resolved, place, k = search.resolved, search.place, request.k
+        before = 0 if place is None else place.after.rank
+        if search.remade:
+            k = max(1, min(k, MAX_RANKED - before))
+
+        def images_of(keys: Sequence[int]) -> list[FoundImage | None]:
+            # A view with later writes needs the present state of its hits.
+            beyond = search.held.newest > resolved.sequence
+            return self._images.of(keys, request.target, None if beyond else search.version)
+
+        found, images, is_last = _found(k, partial(search.ranking.page, place=place), images_of, first)
+        shown = images[:k]
+        matched, unknown = self._matched(resolved.generation.collection_id, request, found, shown)
+        others: Mapping[int, int] = {}
+        if search.groups is not None:
+            findable = search.scope.findable(search.groups.column.keys)
+            others = search.groups.others(found.keys[: len(shown)], findable)
+        end = None
+        if not is_last and shown:
+            told = resolved.binding, search.scope.query, place, resolved.sequence, search.remade
+            end = partial(_end, *told, found, len(shown))
+        return SearchPage(
+            _hits(shown, found, before, others, matched),
+            place,
+            end,
+            search.measure,
+            found.exact,
+            (time.perf_counter() - started) * 1000,
+            search.fused,
+            unknown_words=unknown,
+        )
+
+    def _matched(
+        self, collection_id: int, request: SearchRequest, found: Ranked, images: Sequence[FoundImage]
+    ) -> tuple[Iterable[MatchedText | None], tuple[str, ...]]:
+        """Return the text of each hit with most of the request's words, and words that no text has."""
+        if request.words is None:
+            return repeat(None), ()
+        with self._catalogue.read() as session:
+            unknown = unknown_words(session, collection_id, request.words)
+        keys = found.keys[: len(images)].tolist()
+        return matched_texts(self._catalogue, request.words, keys, images, request.target), unknown
+
+    def browse(self, collection: str, request: SearchRequest) -> SearchPage:
+        """List the images or texts that pass the filter and have the words, without a query vector.
+
+        Hits have no scores. No generation need be active. Without words the order is by key, so that what was
+        added last comes last. A key is never given twice and stays with its image: a page begins behind the
+        last key of the page before, whatever is written or removed in between, and no page costs more than
+        another. With words the order is by their rank, and made again for each page, as orders with likeness
+        are.
+
+        Raises:
+            UnknownCollectionError: No collection has this name.
+            QueryError: The request cannot be answered without a query.
+            FilterError: The filter does not fit the collection.
+            CursorError: The cursor is damaged or of another request.
+        """
+        started = time.perf_counter()
+        request.check()
+        if request.diversity is not None:
+            raise QueryError(
+                "diversity goes with a query: give a text, an image or examples.", field="diversity"
+            )
+        if request.min_score is not None:
+            raise QueryError(
+                "min_score goes with a query: give a text, an image or examples.", field="min_score"
+            )
+        with self._catalogue.reading() as reading:
+            row = require_collection(reading.session, collection)
+            binding = Binding(f"browse {row.id}", request.bound())
+            place = None
+            if request.cursor is not None:
+                place = decode_cursor(request.cursor, binding, _NO_QUERY)[1]
+            state = CollectionState(reading, row.id, row.sequence)
+            order, groups, findable = self._listed(state, request, MAX_RANKED)
+            before = 0 if place is None else place.after.rank
+            k = request.k if request.words is None else min(request.k, MAX_RANKED - before)
+            images_of = partial(self._images.of, target=request.target)
+            found, images, is_last = _found(k, partial(order.page, place=place), images_of)
+            shown = images[:k]
+            others = {} if groups is None else groups.others(found.keys[: len(shown)], findable)
+        matched, unknown = self._matched(row.id, request, found, shown)
+        end = None
+        if not is_last and shown:
+            told = binding, _NO_QUERY, place, row.sequence, request.words is not None
+            end = partial(_end, *told, found, len(shown))
+        return SearchPage(
+            _hits(shown, found, before, others, matched),
+            place,
+            end,
+            measure=None,
+            exact=True,
+            search_ms=(time.perf_counter() - started) * 1000,
+            fused=False,
+            count=order.total,
+            unknown_words=unknown,
+        )
+
+    def count(self, collection: str, request: SearchRequest) -> int:
+        """Count the images, texts or groups that pass the filter and have the words.
+
+        Raises:
+            UnknownCollectionError: No collection has this name.
+            QueryError: There is no word, or no such field to group by.
+            FilterError: The filter does not fit the collection.
+        """
+        request.check()
+        with self._catalogue.reading() as reading:
+            row = require_collection(reading.session, collection)
+            total = self._listed(CollectionState(reading, row.id, row.sequence), request, None)[0].total
+        assert total is not None
+        return total
+
+    def facets(
+        self,
+        collection: str,
+        filter: Filter | None = None,
+        field: str | None = None,
+        containing: str = "",
+        words: SearchRequest | None = None,
+    ) -> FilteredFacets:
+        """Count values of fields, with `words` of what that request lists; see `Overviews.facets`."""
+        among = None if words is None else partial(self._listed_keys, words)
+        return self._overviews.facets(collection, filter, field, containing, among)
+
+    def _listed_keys(self, request: SearchRequest, state: CollectionState) -> Keys:
+        """Return the keys, rising, of all that pass the filter and have the words."""
+        request.check()
+        return np.sort(self._listed(state, request, None)[0].keys)
+
+    def _listed(
+        self, state: CollectionState, request: SearchRequest, most: int | None
+    ) -> tuple[KeyList | WordList, Groups | None, Keys]:
+        """Return the order of a request without a query, its groups, and the keys that may be found.
+
+        Of the keys with words, at most `most` are ranked; None ranks all.
+        """
+        groups, target = None, request.target
+        if request.group_by is not None:
+            check_group_field(state.session, state.collection_id, request.group_by, of="group_by")
+            place = state.collection_id, state.sequence, request.group_by, target
+            groups = Groups(partial(self._columns.get, state.session, *place))
+
+        def findable(target: Target) -> Keys:
+            passing = self._allowed(state, request, target)
+            return self._fields.every(state, target) if passing is None else passing
+
+        if request.words is not None:
+            # With keys to choose from, no word is left out for being common.
+            images = None if request.filter is None and most is not None else findable("images")
+            limit = len(images) if most is None and images is not None else MAX_RANKED
+            keys = self._with_words(state, request, limit, images)
+            keys = keys[:most] if target == "texts" else keys
+            return WordList(keys, groups, most), groups, findable(target) if groups else NOTHING
+        keys = findable(target)
+        return KeyList(keys if groups is None else groups.column.firsts(keys)), groups, keys
+
+    def confidence(self, active: ActiveGeneration) -> Confidence | None:
+        """Return which scores count in a generation, and how that was measured; None where it was not."""
+        return self._confidences.get(active.generation)
+
+    def measure_confidence(self, generation: int, encoder: TextEncoder, *, grown: bool = False) -> None:
+        """Measure from which score on a text query of a generation is confident, and keep it with that.
+
+        Args:
+            generation: Number of the generation.
+            encoder: Encoder of its bundle; one without texts measures nothing.
+            grown: Measure only if that was never done, or the collection has grown or shrunk since.
+
+        Raises:
+            GenerationError: The generation is gone.
+        """
+        if "text" not in encoder.modalities:
+            return
+        with self._catalogue.reading() as reading:
+            found, sequence = get_generation(reading.session, generation)
+            view = self._views.current(reading, found, sequence, "images")
+            background = self._backgrounds.of(reading, found, view)
+            known = self._confidences.get(generation)
+            if background is None or (grown and known is not None and known.fits(len(view))):
+                return
+            measured = measure_confidence(reading.session, found, view, background.knows, encoder)
+        with self._catalogue.write() as session:
+            keep_confidence(session, generation, measured)
+
+    def _scale(self, background: Background, generation: int, query: Vectors, text: str | None) -> ScoreScale:
+        scale = background.scale(query)
+        confidence = None if text is None else self._confidences.get(generation)
+        if text is None or confidence is None:
+            return scale
+        return scale._replace(least=confidence.least(known=background.knows(text)))
+
+    def images_of(self, keys: Sequence[int]) -> list[FoundImage | None]:
+        """Return images as hits tell of them, in the order of their keys; None for one that is gone."""
+        return self._images.of(keys)
 
     def save_snapshot(self, collection: str) -> None:
         """Write the snapshot of a collection's active generation, so that the next start reads it."""
@@ -355,7 +784,9 @@ class SearchEngine:
         """
         with self._catalogue.reading() as reading:
             found, sequence = get_generation(reading.session, generation)
-            self._searcher.warm(reading, found, sequence)
+            for target in TARGETS:
+                view = self._views.current(reading, found, sequence, target)
+                self._backgrounds.of(reading, found, view, target)
 
     def warm_filters(self, generation: int) -> None:
         """Read the fields of a generation's collection, and count their values, before a request needs them.
@@ -366,7 +797,7 @@ class SearchEngine:
         with self._catalogue.reading() as reading:
             found, sequence = get_generation(reading.session, generation)
             state = CollectionState(reading, found.collection_id, sequence)
-            self._passing.warm(state)
+            self._fields.warm(state)
             self._overviews.current(state)
 
     def forget_removed(self) -> None:
@@ -375,8 +806,10 @@ class SearchEngine:
             collections = set(session.execute(select(CollectionRow.id).where(NOT_DELETED)).scalars())
             query = select(GenerationRow.id).where(GenerationRow.collection_id.in_(collections))
             generations = set(session.execute(query).scalars())
-        self._searcher.keep(collections, generations)
-        self._overviews.keep(collections)
+        for held in (self._fields, self._columns, self._overviews):
+            held.keep(collections)
+        self._views.keep(generations)
+        self._backgrounds.keep(generations)
         for generation in list(self._counts):
             if generation not in generations:
                 self._counts.pop(generation, None)
@@ -424,3 +857,68 @@ def _describe(session: Session, collection_id: int, name: str) -> CollectionInfo
         digest=None if generation is None else generation.digest,
         fields=tuple(FieldInfo(field, tuple(sorted(kinds))) for field, kinds in fields.items()),
     )
+
+
+def _found(
+    k: int,
+    page: Callable[[int], Ranked],
+    images_of: Callable[[Sequence[int]], list[FoundImage | None]],
+    first: Ranked | None = None,
+) -> tuple[Ranked, list[FoundImage], bool]:
+    """Return more than `k` hits if there are more, their images, and whether none is behind them."""
+    wanted = k + 1
+    for _ in range(_TRIES):
+        found = page(wanted) if first is None else first
+        first = None
+        held = images_of(found.keys.tolist())
+        images = [image for image in held if image is not None]
+        if len(images) > k or len(found) < wanted:
+            break
+        wanted += len(found) - len(images)
+    is_last = len(images) <= k and len(found) < wanted
+    if len(images) < len(held):
+        found = found.take(np.flatnonzero([image is not None for image in held]))
+    return found, images, is_last
+
+
+def _hits(
+    images: Sequence[FoundImage],
+    found: Ranked,
+    before: int,
+    others: Mapping[int, int],
+    matched: Iterable[MatchedText | None],
+) -> tuple[Hit, ...]:
+    """Return the hit of each image; `before` hits of earlier pages rank above them."""
+    more: Iterable[int | None] = map(others.get, found.keys.tolist()) if others else repeat(None)
+    ranks, found_by = count(before + 1), map(_FOUND_BY.__getitem__, found.lists.tolist())
+    columns = ranks, found.scores.tolist(), found.cosines.tolist(), found_by, more, matched
+    return tuple(starmap(Hit, zip(images, *columns, strict=False)))
+
+
+def _end(
+    binding: Binding,
+    query: Vectors,
+    place: PagePosition | None,
+    sequence: int,
+    remade: bool,
+    found: Ranked,
+    k: int,
+    confident: bool | None,
+) -> PageEnd:
+    """Return where a page of the first `k` of these hits ends."""
+    before, seen, began = (0, NOTHING, sequence)
+    if place is not None:
+        before, seen, began = place.after.rank, place.seen, place.sequence
+    if remade:
+        seen = np.append(seen, found.keys[:k])
+    score = float(found.scores[k - 1]) if len(query) else 0.0
+    last = After(score, int(found.keys[k - 1]), before + k)
+    return PageEnd(binding, query, PagePosition(last, began, confident, seen))
+
+
+def _written_since(session: Session, generation: Generation, sequence: int, target: Target) -> Keys:
+    """Return the keys of all vectors that were written after a sequence number, in no order."""
+    table = EmbeddingRow if target == "images" else TextEmbeddingRow
+    key = EmbeddingRow.image_id if target == "images" else TextEmbeddingRow.text_id
+    query = select(key).where(table.generation_id == generation.id, table.sequence > sequence)
+    return np.fromiter(session.execute(query).scalars(), dtype=np.int64)

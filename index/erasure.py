@@ -26,9 +26,8 @@ from index.home import Home
 from index.idempotency import forget_answers
 from index.reports import images_of_people, remove_reports_of, study_keys, without_images
 from index.views.manager import Views
-from index.writes.deletion import delete_images
-from index.writes.garbage import remove_unused_fields
-from training.clinical.dicom.pseudonyms import keyed_hash
+from index.writes.deletion import delete_images, remove_unused_fields
+from training.clinical.pseudonyms import keyed_hash
 from training.common.atomic import atomic_file
 
 _FOLDER: Final = "erasures"

@@ -17,7 +17,7 @@ from index.catalogue.tables import CollectionRow, FeedbackRow, ImageRow, TextRow
 from index.errors import FeedbackFullError, QueryError, StoreError
 from index.files.image_store import ImageStore
 from index.home import Home
-from index.search.hit_reader import require_image
+from index.search.results import require_image
 from training.common.atomic import atomic_folder
 from training.common.manifest import Record, Rejections, write_manifest
 

@@ -46,12 +46,6 @@ def begin_request(
 ) -> KeptAnswer | None:
     """Take a key for an attempt to answer its request; keys of more than a day ago are forgotten.
 
-    Args:
-        session: Session of a transaction.
-        sent: The request.
-        attempt: Name of the attempt, which no other has.
-        at: Time of the attempt; None: now.
-
     Returns:
         The answer that the request got before; None: the attempt has the key and answers.
 

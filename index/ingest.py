@@ -1,49 +1,88 @@
 """Bring a manifest into a collection: embed what is new or changed, and make it searchable."""
 
+import hashlib
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from os.path import commonprefix
+from pathlib import PurePosixPath
+from time import sleep
 from typing import Final, Literal
 
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
-from index.catalogue.collections import Generation, find_generation, open_generation, refuse_retired
+from index.catalogue import PAUSE_SECONDS
+from index.catalogue.collections import (
+    Generation,
+    find_generation,
+    next_sequence,
+    open_generation,
+    refuse_retired,
+)
+from index.catalogue.lookup import images_named, parts, rows_among
+from index.catalogue.tables import AttributeRow, ImageRow
 from index.engine import SearchEngine
 from index.erasure import pending_erasures
-from index.errors import IncompleteGenerationError
+from index.errors import IncompleteGenerationError, StaleWriteError
+from index.feedback import rename_examples
 from index.files.bundles import installed_bundle, register_bundle
 from index.files.image_store import WRITES_AT_ONCE
 from index.files.orphans import collect_orphans, keep_files, mark_orphans
 from index.files.stale import remove_stale
 from index.generations.activation import activate, require_complete
 from index.generations.reindex import swap
-from index.moves import Moves, find_moves, folders_of, move_images
-from index.writes.embedder import Embedder, ImageEncoder, embed_missing_texts
+from index.writes.deletion import delete_images
 from index.writes.images import ImageWrite, Outcome, write_images
-from index.writes.intake import CheckedImage, Intake, KnownImage, Prepared, digests_of, known_images
-from index.writes.live import remove_in_batches
-from index.writes.missing_vectors import images_without_vectors
-from index.writes.prefetch import prefetch
+from index.writes.intake import (
+    Compared,
+    KnownImage,
+    Prepared,
+    compare,
+    digests_of,
+    known_images,
+    prefetch,
+    read_limited,
+    stored_form,
+)
+from index.writes.live import remove_images
+from index.writes.vectors import Embedder, ImageEncoder, embed_missing_texts, images_without_vectors
 from training.common.errors import BundleError, DataError, ImageError
 from training.common.manifest import Manifest, Record
 from training.common.progress import progress_bar
 from training.common.rejections import Rejections
-from training.imaging.images import ImageLimits
+from training.imaging.images import DecodedImage, ImageLimits
 from training.imaging.processes.file_decoder import FileDecoder
 
-RecordWrites = Callable[[Session, Mapping[str, str]], None]
-RecordRemovals = Callable[[Session, Sequence[str]], None]
-RecordMoves = Callable[[Session, Moves], None]
-_Outcome = CheckedImage | ImageError
-_Item = tuple[Record, _Outcome]
-
+# Pairs of names that are compared; of more, all are ambiguous.
+_MOST_PAIRS: Final = 1_000_000
 _COMPARED_AT_ONCE: Final = 256
 # A pruning stops above the larger one of this number and this share of the images.
 _FEW_PRUNED: Final = 10
 _SHARE_PRUNED: Final = 0.1
 _SHOWN_FOLDERS: Final = 5
+
+RecordWrites = Callable[[Session, Mapping[str, str]], None]
+RecordRemovals = Callable[[Session, Sequence[str]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Images of a collection whose files a manifest has under other ids.
+
+    Attributes:
+        ids: The new id of each image, by the id that it has.
+        replaced: Ids that the manifest gives to a moved file, whose own image it no longer has.
+        copies: New ids of files that moved to another id as well.
+        ambiguous: Ids whose file is that of several images, or of one that may be at several ids.
+    """
+
+    ids: Mapping[str, str]
+    replaced: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
+    ambiguous: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +151,7 @@ def ingest_manifest(
     prune_limit: float | None = None,
     record: RecordWrites | None = None,
     record_pruned: RecordRemovals | None = None,
-    record_moved: RecordMoves | None = None,
+    record_moved: Callable[[Session, Moves], None] | None = None,
 ) -> IngestReport:
     """Put the images of a manifest into a collection, embedded by a bundle.
 
@@ -174,23 +213,13 @@ def ingest_manifest(
         _require_prunable(engine, generation, manifest, len(known), absent, prune_limit)
     if moves.ids:
         with engine.home.catalogue.write() as session:
-            move_images(session, generation, moves, known)
+            _move_images(session, generation, moves, known)
             if record_moved is not None:
                 record_moved(session, moves)
         with engine.home.catalogue.read() as session:
             known = known_images(session, generation)
-    files = FileDecoder()
-    intake = Intake(
-        engine.home.store,
-        known,
-        files,
-        encoder.prepare_image,
-        limits,
-        encoder.min_image_side,
-        keep_metadata,
-    )
-    embedder = Embedder(generation, encoder)
-    run = _Run(engine, embedder, intake, manifest, record, moves)
+    files, embedder = FileDecoder(), Embedder(generation, encoder)
+    run = _Run(engine, encoder, embedder, files, manifest, known, limits, moves, record, keep_metadata)
     with files, progress_bar(f"Indexing {collection}", len(manifest.records), shown=show_progress) as bar:
         for batch in run.stored_batches(batch_size):
             run.write(batch)
@@ -254,7 +283,89 @@ def _find_moves(
         for batch in prefetch(records, digests, _COMPARED_AT_ONCE):
             contents |= {record.id: (record, found) for record, found in batch if record.id not in erased}
             bar.advance(len(batch))
-    return find_moves(known, contents, [name for name in absent if name not in erased])
+    return _matched(known, contents, [name for name in absent if name not in erased])
+
+
+def _matched(
+    known: Mapping[str, KnownImage],
+    contents: Mapping[str, tuple[Record, Collection[str]]],
+    absent: Collection[str],
+) -> Moves:
+    """Match ids that the manifest no longer has, or has with another file, with the ids of the same files.
+
+    `contents` has records of the manifest by id, each with the digests that its file may be stored under;
+    none where the file cannot be read.
+    """
+    changed = {
+        name
+        for name, (_, digests) in contents.items()
+        if digests and name in known and known[name].sha256 not in digests
+    }
+    former: defaultdict[str, list[str]] = defaultdict(list)
+    for name in sorted(changed.union(absent)):
+        former[known[name].sha256].append(name)
+    wanted: defaultdict[str, list[Record]] = defaultdict(list)
+    for name, (record, digests) in contents.items():
+        found = next((digest for digest in digests if digest in former), None)
+        if found is not None and (name in changed or name not in known):
+            wanted[found].append(record)
+    ids: dict[str, str] = {}
+    for digest, records in wanted.items():
+        ids |= _pairs(former[digest], records)
+    moved_to = frozenset(ids.values())
+    copies: list[str] = []
+    ambiguous: list[str] = []
+    for digest, records in wanted.items():
+        rest = copies if ids.keys() >= set(former[digest]) else ambiguous
+        rest += (record.id for record in records if record.id not in moved_to)
+    return Moves(
+        ids,
+        tuple(sorted(name for name in changed if name in moved_to and name not in ids)),
+        tuple(copies),
+        tuple(ambiguous),
+    )
+
+
+def _pairs(former: Sequence[str], records: Sequence[Record]) -> dict[str, str]:
+    """Pair ids of equal files: one with one, or by the longest common end, with at least the file's name."""
+    if len(former) == len(records) == 1:
+        return {former[0]: records[0].id}
+    if len(former) * len(records) > _MOST_PAIRS:
+        return {}
+    closest = {record.id: _closest(record, former) for record in records}
+    wanted = Counter(closest.values())
+    return {name: new for new, name in closest.items() if name is not None and wanted[name] == 1}
+
+
+def _closest(record: Record, former: Sequence[str]) -> str | None:
+    backwards = record.id.casefold()[::-1]
+    lengths = [len(commonprefix([backwards, name.casefold()[::-1]])) for name in former]  # noqa: RUF071
+    longest = max(lengths)
+    is_one = lengths.count(longest) == 1 and longest >= len(PurePosixPath(record.image).name)
+    return former[lengths.index(longest)] if is_one else None
+
+
+def _move_images(
+    session: Session, generation: Generation, moves: Moves, known: Mapping[str, KnownImage]
+) -> None:
+    """Give images their new ids, in the caller's transaction, and remove those whose ids they take."""
+    collection_id = generation.collection_id
+    sequence = next_sequence(session, collection_id)
+    if moves.replaced:
+        delete_images(session, generation.collection, moves.replaced)
+    rows = [
+        # No id has a slash: none of these is taken on the way.
+        {"key": row.id, "aside": f"/{row.id}", "name": moves.ids[name]}
+        for name, row in images_named(session, collection_id, moves.ids).items()
+        if row.sha256 == known[name].sha256
+    ]
+    if len(rows) < len(moves.ids):
+        raise StaleWriteError("Images were changed by somebody else meanwhile: index the manifest again.")
+    for column in ("aside", "name"):
+        renamed = update(ImageRow).where(ImageRow.id == bindparam("key"))
+        values = {"external_id": bindparam(column), "sequence": sequence}
+        session.connection().execute(renamed.values(values), rows)
+    rename_examples(session, collection_id, moves.ids)
 
 
 def _require_prunable(
@@ -283,7 +394,11 @@ def _require_prunable(
         most = known * limit if isinstance(limit, float) else limit
     if len(absent) > most:
         with engine.home.catalogue.read() as session:
-            folders = folders_of(session, generation.collection_id, absent)
+            keys = [row.id for row in images_named(session, generation.collection_id, absent).values()]
+            # The folders that an import has noted.
+            query = select(AttributeRow.text_value).where(AttributeRow.name == "folder")
+            rows = rows_among(session, query, AttributeRow.image_id, keys)
+            folders = Counter(row.text_value for row in rows if row.text_value is not None)
         named = ", ".join(f"{count:,} in {folder!r}" for folder, count in folders.most_common(_SHOWN_FOLDERS))
         raise DataError(
             f"--prune would remove {len(absent):,} of the {known:,} images of {collection!r}"
@@ -302,125 +417,177 @@ def _prune(
 ) -> int:
     removed = 0
     with progress_bar(f"Removing from {collection}", len(ids), shown=shown and bool(ids)) as bar:
-        for given, there in remove_in_batches(engine.home, collection, ids, record):
-            removed += there
-            bar.advance(given)
+        # Others can write in between; what was removed before a stop stays removed.
+        for part in parts(ids):
+            removed += len(remove_images(engine.home, collection, part, record))
+            bar.advance(len(part))
+            sleep(PAUSE_SECONDS)
     return removed
 
 
-class _Run:
-    """Writes batches and counts what they were."""
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """An image that passed all checks.
 
-    def __init__(
-        self,
-        engine: SearchEngine,
-        embedder: Embedder,
-        intake: Intake,
-        manifest: Manifest,
-        record: RecordWrites | None,
-        moves: Moves,
-    ) -> None:
-        self.rejections = manifest.rejections.continued(len(manifest.records))
-        self.embedded = 0
-        self._engine = engine
-        self._embedder = embedder
-        self._intake = intake
-        self._manifest = manifest
-        self._record = record
-        self._moves = moves
-        self._moved_here = frozenset(moves.ids.values())
-        self._counts: Counter[Outcome | Literal["moved"]] = Counter()
-        self.outdated = set(manifest.lines.unusable & intake.known.keys())
+    Attributes:
+        sha256: Digest of its file.
+        kept: Whether the store has the file.
+        prepared: The write to the catalogue; None: nothing to write.
+    """
+
+    sha256: str
+    kept: bool
+    prepared: Prepared | None
+
+
+_Outcome = _Checked | ImageError
+_Item = tuple[Record, _Outcome]
+
+
+@dataclass(slots=True)
+class _Run:
+    """Prepares the records of a manifest in threads, writes them in batches, and counts what they were."""
+
+    engine: SearchEngine
+    encoder: ImageEncoder
+    embedder: Embedder
+    files: FileDecoder
+    manifest: Manifest
+    known: Mapping[str, KnownImage]
+    limits: ImageLimits
+    moves: Moves
+    record: RecordWrites | None
+    keep_metadata: bool
+    rejections: Rejections = field(init=False)
+    outdated: set[str] = field(init=False)
+    moved_here: frozenset[str] = field(init=False)
+    embedded: int = 0
+    counts: Counter[Outcome | Literal["moved"]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.rejections = self.manifest.rejections.continued(len(self.manifest.records))
+        self.outdated = set(self.manifest.lines.unusable & self.known.keys())
+        self.moved_here = frozenset(self.moves.ids.values())
 
     def stored_batches(self, batch_size: int) -> Iterator[list[tuple[_Item, _Outcome]]]:
         """Read, decode and store the images of the manifest ahead; yield them in batches to be written."""
-        files = self._intake.files
-        checked = prefetch(self._manifest.records, self._check, batch_size, give_up=files.close)
+        checked = prefetch(self.manifest.records, self._check, batch_size, give_up=self.files.close)
         noted = self._noted(checked)
         return prefetch(noted, self._keep, batch_size, threads=WRITES_AT_ONCE, prefetch_batches=1)
 
-    def write(self, batch: Sequence[tuple[_Item, _Outcome]]) -> None:
-        """Embed and commit a batch."""
-        for (record, _), outcome in batch:
-            if isinstance(outcome, ImageError):
-                self.rejections.add(record.line, f"{record.image}: {outcome}")
-                if record.id in self._intake.known:
-                    self.outdated.add(record.id)
-        checked = [outcome for _, outcome in batch if isinstance(outcome, CheckedImage)]
-        prepared = [item.prepared for item in checked if item.prepared is not None]
-        if prepared:
-            writes = self._embed(prepared)
-            with self._engine.home.catalogue.write() as session:
-                outcomes = write_images(session, self._embedder.generation, writes)
-                keep_files(session, self._engine.home.store, self._originals(writes))
-                if self._record is not None:
-                    self._record(session, outcomes)
-            self._counts.update(
-                "moved" if name in self._moved_here else outcome for name, outcome in outcomes.items()
-            )
-        same = [
-            record.id
-            for (record, _), outcome in batch
-            if isinstance(outcome, CheckedImage) and outcome.prepared is None
-        ]
-        self._counts.update("moved" if name in self._moved_here else "unchanged" for name in same)
-
-    def report(self, absent: tuple[str, ...], pruned: int, took_over: Generation | None) -> IngestReport:
-        """Return what was done."""
-        return IngestReport(
-            added=self._counts["created"],
-            updated=self._counts["replaced"],
-            moved={former: name for former, name in self._moves.ids.items() if name not in self.outdated},
-            unchanged=self._counts["unchanged"],
-            embedded=self.embedded,
-            rejections=self.rejections,
-            found=max(self._manifest.lines.count, len(self._manifest.records)),
-            refused_lines=len(self._manifest.rejections),
-            absent=absent,
-            pruned=pruned,
-            replaced=self._moves.replaced,
-            copies=self._moves.copies,
-            ambiguous=self._moves.ambiguous,
-            outdated=tuple(sorted(self.outdated)),
-            truncated=self._embedder.truncated,
-            took_over=took_over,
-        )
-
     def _check(self, record: Record) -> _Outcome:
-        return self._intake.prepare(record, self._manifest.image_path(record))
+        """Return what is to be done for a record; the error when its image cannot be used."""
+        try:
+            content = read_limited(self.manifest.image_path(record), self.limits)
+            compared = self._compared(record, content)
+            prepared = compared.prepared
+            if compared.is_new:
+                # The vector is of the file that is stored.
+                decoded = self._decoded(compared.content)
+                pixels = self.encoder.prepare_image(decoded.pixels)
+                prepared = compared.with_picture(
+                    decoded.header.media_type, decoded.width, decoded.height, pixels, decoded.flags
+                )
+        except ImageError as error:
+            return error
+        kept = self.engine.home.store.holds(compared.sha256, compared.content)
+        return _Checked(compared.sha256, kept, prepared)
+
+    def _compared(self, record: Record, content: bytes) -> Compared:
+        try:
+            return compare(self.known, record, content, keep_metadata=self.keep_metadata)
+        except ImageError:
+            # The decoder has better words for most damage.
+            self._decoded(content)
+            raise
+
+    def _decoded(self, content: bytes) -> DecodedImage:
+        return self.files.decode(content, self.limits, self.encoder.min_image_side)
 
     def _noted(self, batches: Iterable[list[_Item]]) -> Iterator[_Item]:
         """Note the files that are to be kept, so that they are found if this run is killed."""
         for batch in batches:
-            lacking = {item.sha256 for _, item in batch if isinstance(item, CheckedImage) and not item.kept}
+            lacking = {item.sha256 for _, item in batch if isinstance(item, _Checked) and not item.kept}
             if lacking:
-                with self._engine.home.catalogue.write() as session:
+                with self.engine.home.catalogue.write() as session:
                     mark_orphans(session, lacking)
             yield from batch
 
     def _keep(self, item: _Item) -> _Outcome:
+        """Put the file of an image into the store if it is not there, also where the disk has lost it."""
         record, outcome = item
-        if isinstance(outcome, ImageError):
-            return outcome
-        return self._intake.keep(outcome, self._manifest.image_path(record)) or outcome
+        if isinstance(outcome, _Checked) and not outcome.kept:
+            try:
+                self.engine.home.store.put(self._read_again(record, outcome.sha256))
+            except ImageError as error:
+                return error
+        return outcome
+
+    def _read_again(self, record: Record, sha256: str) -> bytes:
+        """Read the file of a checked image as it is stored."""
+        content = read_limited(self.manifest.image_path(record), self.limits)
+        stored = stored_form(content, keep_metadata=self.keep_metadata)
+        if hashlib.sha256(stored).hexdigest() != sha256:
+            raise ImageError("The file was changed while it was being indexed.")
+        return stored
+
+    def write(self, batch: Sequence[tuple[_Item, _Outcome]]) -> None:
+        """Embed and commit a batch."""
+        prepared: list[Prepared] = []
+        done: dict[str, Outcome] = {}
+        for (record, _), outcome in batch:
+            if isinstance(outcome, ImageError):
+                self.rejections.add(record.line, f"{record.image}: {outcome}")
+                if record.id in self.known:
+                    self.outdated.add(record.id)
+            elif outcome.prepared is None:
+                done[record.id] = "unchanged"
+            else:
+                prepared.append(outcome.prepared)
+        if prepared:
+            writes = self._embed(prepared)
+            with self.engine.home.catalogue.write() as session:
+                outcomes = write_images(session, self.embedder.generation, writes)
+                originals = {
+                    write.new_file: partial(self._read_again, write.record, write.new_file)
+                    for write in writes
+                    if write.new_file is not None
+                }
+                keep_files(session, self.engine.home.store, originals)
+                if self.record is not None:
+                    self.record(session, outcomes)
+            done |= outcomes
+        self.counts.update("moved" if name in self.moved_here else outcome for name, outcome in done.items())
 
     def _embed(self, prepared: Sequence[Prepared]) -> list[ImageWrite]:
         pixels = [item.pixels for item in prepared if item.pixels is not None]
-        vectors = iter(self._embedder.images(pixels))
+        vectors = iter(self.embedder.images(pixels))
         # Texts of an image whose file alone changes have vectors; `embed_missing_texts` makes others.
         changed = [item for item in prepared if item.picture is not None or item.replaces is None]
-        texts = self._embedder.texts([text for item in changed for text in item.record.texts])
+        texts = self.embedder.texts([text for item in changed for text in item.record.texts])
         self.embedded += len(pixels)
         return [item.write(vectors, texts) for item in prepared]
 
-    def _originals(self, writes: Sequence[ImageWrite]) -> dict[str, Callable[[], bytes]]:
-        return {
-            write.new_file: partial(
-                self._intake.read_again, write.new_file, self._manifest.image_path(write.record)
-            )
-            for write in writes
-            if write.new_file is not None
-        }
+    def report(self, absent: tuple[str, ...], pruned: int, took_over: Generation | None) -> IngestReport:
+        """Return what was done."""
+        return IngestReport(
+            added=self.counts["created"],
+            updated=self.counts["replaced"],
+            moved={former: name for former, name in self.moves.ids.items() if name not in self.outdated},
+            unchanged=self.counts["unchanged"],
+            embedded=self.embedded,
+            rejections=self.rejections,
+            found=max(self.manifest.lines.count, len(self.manifest.records)),
+            refused_lines=len(self.manifest.rejections),
+            absent=absent,
+            pruned=pruned,
+            replaced=self.moves.replaced,
+            copies=self.moves.copies,
+            ambiguous=self.moves.ambiguous,
+            outdated=tuple(sorted(self.outdated)),
+            truncated=self.embedder.truncated,
+            took_over=took_over,
+        )
 
 
 def _place_at_end(
@@ -429,9 +596,6 @@ def _place_at_end(
     """Make a complete generation active where none is; tell whether it was, is the first, or is beside one.
 
     Images whose file cannot be used now are embedded from the store when it takes over.
-
-    Raises:
-        GenerationError: The generation is incomplete, or another became active since the run began.
     """
     active = find_generation(session, generation.collection_id, "active")
     if active is None:

@@ -1,25 +1,28 @@
 """Reports in the catalogue: taken in, matched to the images of their studies, and removed with these."""
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
+from index.catalogue.collections import require_collection
 from index.catalogue.lookup import AT_ONCE, parts, rows_among
 from index.catalogue.tables import AttributeRow, ImageRow, ReportRow
-from training.clinical.findings.headings import Kind
-from training.clinical.reports.sections import Section
-from training.clinical.reports.study_report import Status, StudyReport
-from training.importing.attach_reports import PATIENT_FIELDS
+from index.home import Home
+from training.clinical.pseudonyms import PATIENT_FIELDS
+
+if TYPE_CHECKING:
+    from training.clinical.findings.headings import Kind
+    from training.clinical.reports.study_report import Status, StudyReport
 
 # Fields of an image that name its study, the likeliest first.
 STUDY_FIELDS: Final = ("study", "accession")
 
 
-def add_reports(session: Session, collection_id: int, reports: Sequence[StudyReport]) -> None:
+def add_reports(session: Session, collection_id: int, reports: "Sequence[StudyReport]") -> None:
     """Take in reports in their order; one that is there already is passed over."""
     digests = {report.digest: report for report in reports}
     query = select(ReportRow.digest).where(
@@ -46,7 +49,7 @@ def add_reports(session: Session, collection_id: int, reports: Sequence[StudyRep
         session.execute(insert(ReportRow), rows)
 
 
-def find_study(session: Session, collection_id: int, report: StudyReport) -> tuple[str | None, bool]:
+def find_study(session: Session, collection_id: int, report: "StudyReport") -> tuple[str | None, bool]:
     """Return the key of the study that a report belongs to, and whether its images are of another patient.
 
     The key is None where no image has one of the report's keys, or all that do are of another patient, or of
@@ -84,7 +87,7 @@ def images_of(session: Session, collection_id: int, study: str) -> dict[str, tup
     return {row.external_id: patients[row.id] for row in rows}
 
 
-def received_for(session: Session, collection_id: int, study: str) -> list[StudyReport]:
+def received_for(session: Session, collection_id: int, study: str) -> "list[StudyReport]":
     """Return the reports of a study, in the order in which they came."""
     own = (ReportRow.collection_id == collection_id) & (ReportRow.study == study)
     return [
@@ -94,7 +97,7 @@ def received_for(session: Session, collection_id: int, study: str) -> list[Study
 
 def reports_after(
     session: Session, collection_id: int, after: int, *, waiting: bool
-) -> list[tuple[int, StudyReport]]:
+) -> "list[tuple[int, StudyReport]]":
     """Return some reports behind a key, with their keys; those that wait, or all."""
     query = select(ReportRow).where(ReportRow.collection_id == collection_id, ReportRow.id > after)
     if waiting:
@@ -107,14 +110,6 @@ def count_waiting(session: Session, collection_id: int) -> int:
     """Return the number of reports whose studies have no image."""
     waiting = (ReportRow.collection_id == collection_id) & ReportRow.study.is_(None)
     return session.execute(select(func.count()).select_from(ReportRow).where(waiting)).scalar_one()
-
-
-def drop_waiting(session: Session, collection_id: int, days: int = 0) -> int:
-    """Remove the reports whose studies have had no image for some days, and return their number."""
-    waiting = (ReportRow.collection_id == collection_id) & ReportRow.study.is_(None)
-    if days:
-        waiting &= ReportRow.received <= (datetime.now(UTC).date() - timedelta(days=days)).isoformat()
-    return _removed(session, waiting)
 
 
 def remove_reports_of(
@@ -152,7 +147,7 @@ def images_of_people(
     return list(dict.fromkeys(found))
 
 
-def remove_report(session: Session, collection_id: int, digest: str) -> tuple[str, StudyReport] | None:
+def remove_report(session: Session, collection_id: int, digest: str) -> "tuple[str, StudyReport] | None":
     """Remove a report; return it with the key of the study that it was matched to, None if it was to none."""
     own = (ReportRow.collection_id == collection_id) & (ReportRow.digest == digest)
     row = session.execute(select(ReportRow).where(own, ReportRow.study.is_not(None))).scalar()
@@ -198,9 +193,13 @@ def _removed(session: Session, condition: ColumnElement[bool]) -> int:
     return count
 
 
-def _report(row: ReportRow) -> StudyReport:
-    sections = tuple(Section(cast(Kind, kind), heading, text) for kind, heading, text in row.sections)
-    status = cast(Status, row.status)
+def _report(row: ReportRow) -> "StudyReport":
+    # Images are deleted where no report was ever taken.
+    from training.clinical.reports.sections import Section
+    from training.clinical.reports.study_report import StudyReport
+
+    sections = tuple(Section(cast("Kind", kind), heading, text) for kind, heading, text in row.sections)
+    status = cast("Status", row.status)
     return StudyReport(tuple(row.keys), row.patient, row.identity, status, row.issued, sections)
 
 
@@ -223,3 +222,23 @@ def _main_key(session: Session, collection_id: int, key: str) -> str:
     )
     uid = session.execute(query.limit(1)).scalar()
     return key if uid is None else f"{STUDY_FIELDS[0]}:{uid}"
+
+
+def forget_waiting(home: Home, collection: str, days: int, record: Callable[[Session, int], object]) -> int:
+    """Remove the reports of studies that have had no image for some days, and return their number.
+
+    Args:
+        home: Home of the collection.
+        collection: Name of the collection.
+        days: Days since a report came; 0: all that wait are removed.
+        record: Told, in the same transaction, how many there are, if any.
+    """
+    with home.catalogue.write() as session:
+        own = ReportRow.collection_id == require_collection(session, collection).id
+        waiting = own & ReportRow.study.is_(None)
+        if days:
+            waiting &= ReportRow.received <= (datetime.now(UTC).date() - timedelta(days=days)).isoformat()
+        count = _removed(session, waiting)
+        if count:
+            record(session, count)
+    return count

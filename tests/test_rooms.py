@@ -26,13 +26,12 @@ ORDER: Final = {
     ),
     "index": (
         "errors vectors catalogue keys idempotency audit files filters scoring home views search duplicates "
-        "engine reports studies writes feedback cases moves generations backup erasure ingest"
+        "engine reports studies writes feedback cases generations backup erasure ingest"
     ),
     "app": (
-        "secret_files setting_values archive_settings viewer_settings worker_settings settings concurrency "
-        "heartbeat engine encoding decoding edge access audit health services idempotency refresh jobs "
-        "generations search collections feedback embeddings images radiology cases openapi page_routes "
-        "routes application cli"
+        "settings metadata_values concurrency heartbeat engine encoding decoding edge access audit health "
+        "services permissions idempotency refresh jobs generations search collections feedback embeddings "
+        "images cases openapi page_routes radiology routes application cli"
     ),
 }
 # Routes of all subjects stand above all else that subjects have: nothing but the application imports them.

@@ -2,33 +2,127 @@
 
 import asyncio
 import hmac
+import math
 import re
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from dataclasses import replace
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Literal
 
 import structlog
 from starlette.requests import Request
 
-from app.access.links import LinkSigner, ended_link, link_of, wrong_link
-from app.access.provider import Provider
-from app.access.sessions import COOKIE, Session, SessionSigner
-from app.access.sign_in import CodeFlow
-from app.access.tokens import CHALLENGE, EXPIRED, TokenVerifier
-from app.concurrency.threads import Threads
-from app.edge.http.problem_kinds import Kind
-from app.edge.http.problems import RequestError
-from app.edge.key_guesses import BruteForceLimiter, Refusal, clients_of
-from app.edge.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role
+from app.access.oidc import CHALLENGE, EXPIRED, CodeFlow, Provider, TokenVerifier
+from app.access.sessions import COOKIE, Session, SessionSigner, ended_link, link_of, wrong_link
+from app.concurrency import Threads
+from app.edge.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role, clients_of
+from app.edge.problems import Kind, RequestError
 from app.settings import Settings
 from index.catalogue import Catalogue
+from index.catalogue.database import VersionedCache
 from index.generations.names import find_collection
 from index.keys.api_keys import ApiKey, find_key, note_use, split_key, today
 from training.common.errors import RecoquestError
+
+# Different wrong keys that cost nothing: of one client, and of those that share a proxy or a prefix.
+_FREE: Final = 5
+_FREE_OF_MANY: Final = 50
+# A drawn key begins with `rq_` and its identifier.
+_PREFIX_LENGTH: Final = 15
+_MAX_REMEMBERED: Final = 64
+# The wait doubles with each further wrong key, up to this.
+_MAX_WAIT_S: Final = 30.0
+_DOUBLINGS: Final = 5
+_FORGOTTEN_AFTER_S: Final = 600.0
+_MAX_ADDRESSES: Final = 4_096
+_LOGGED_EVERY_S: Final = 5.0
+_MAX_LOGGED: Final = 5
+
+Refusal = Literal["wrong", "too-early"]
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Guesser:
+    free: int
+    wrong: int = 0
+    last: float = -math.inf
+    # Hashes of its latest wrong keys.
+    keys: set[int] = field(default_factory=set)
+
+    def wait(self, now: float) -> float:
+        """Seconds until its next new key is answered as wrong."""
+        over = self.wrong - self.free
+        if over < 0:
+            return 0.0
+        return max(0.0, self.last + min(2.0 ** min(over, _DOUBLINGS), _MAX_WAIT_S) - now)
+
+
+class BruteForceLimiter:
+    """Slows down guesses of keys; the caller has looked a key up before, so that a valid one never waits.
+
+    A wrong key counts for its sender's address, for the proxy that the sender is behind, and for all senders
+    of keys with the same first letters. The same wrong key counts once: a script with an old key guesses
+    nothing. Clients of a proxy are told apart by the last address in `X-Forwarded-For`, which the proxy
+    itself has written.
+    """
+
+    def __init__(self, count: Callable[[Refusal], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._count = count
+        self._clock = clock
+        self._total = 0
+        self._guessers: OrderedDict[str, _Guesser] = OrderedDict()
+        self._logged_at = -math.inf
+        self._unlogged: Counter[str] = Counter()
+
+    def wait_s(self, clients: Sequence[str], key: str) -> int:
+        """Count a wrong key; return the seconds until another may be sent, or 0: this one is just wrong."""
+        now, sent = self._clock(), hash(key)
+        guessers = {}
+        for place, name in enumerate((*clients, f"key {key[:_PREFIX_LENGTH]}")):
+            known = self._guessers.get(name)
+            if known is None or now - known.last > _FORGOTTEN_AFTER_S:
+                known = _Guesser(_FREE_OF_MANY if place else _FREE)
+            guessers[name] = known
+        comes_again = sent in guessers[clients[0]].keys
+        wait = 0 if comes_again else math.ceil(max(guesser.wait(now) for guesser in guessers.values()))
+        self._refused("too-early" if wait else "wrong", clients[0], now)
+        if not wait and not comes_again:
+            self._remember(guessers, sent, now)
+        return wait
+
+    def _remember(self, guessers: dict[str, _Guesser], sent: int, now: float) -> None:
+        for name, guesser in guessers.items():
+            if sent not in guesser.keys:
+                if len(guesser.keys) >= _MAX_REMEMBERED:
+                    guesser.keys.clear()
+                guesser.keys.add(sent)
+                guesser.wrong += 1
+                guesser.last = now
+            self._guessers[name] = guesser
+            self._guessers.move_to_end(name)
+        while len(self._guessers) > _MAX_ADDRESSES:
+            self._guessers.popitem(last=False)
+
+    def _refused(self, reason: Refusal, client: str, now: float) -> None:
+        """Count a key, and log all since the last line with their senders, at most once in a few seconds."""
+        self._count(reason)
+        self._total += 1
+        self._unlogged[client] += 1
+        if now - self._logged_at >= _LOGGED_EVERY_S:
+            _log.warning(
+                "wrong keys",
+                count=self._unlogged.total(),
+                since_start=self._total,
+                addresses=dict(self._unlogged.most_common(_MAX_LOGGED)),
+            )
+            self._logged_at = now
+            self._unlogged.clear()
+
 
 _WRONG: Final = Kind("wrong-key", "The key is wrong", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE)
 _ENDED: Final = Kind(
@@ -40,13 +134,8 @@ KEY_NEEDED: Final = Kind(
 _TOO_EARLY: Final = Kind("too-many-wrong-keys", "Too many wrong keys", HTTPStatus.TOO_MANY_REQUESTS)
 # The compact form of a JSON Web Token, whose signature may be missing.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
-# A revoked key is refused everywhere after this time.
-_KEPT_S: Final = 1.0
-_MAX_KEPT: Final = 1024
 _NO_DIGEST: Final = bytes(sha256().digest_size)
 _ADMIN: Final = Principal("key", "admin-key", "admin key", {EVERY_COLLECTION: frozenset[Role]({"admin"})})
-
-_log = structlog.stdlib.get_logger(__name__)
 
 
 class Authenticator:
@@ -54,16 +143,8 @@ class Authenticator:
 
     The address that a request comes from gives no rights: a proxy on this machine sends those of strangers.
 
-    Args:
-        settings: Settings of keys and tokens, and the rights of callers without either.
-        catalogue: The catalogue with the API keys.
-        threads: Threads for reads of the catalogue.
-        signer: Reads the cookies of sessions.
-        count: Told of every key that was wrong, or came too early after others.
-
     Attributes:
-        signer: Signs and reads sessions.
-        links: Signs and reads links.
+        signer: Signs and reads sessions and links.
         code_flow: Sign-in at the identity provider; None: the settings name no client of it.
     """
 
@@ -76,7 +157,6 @@ class Authenticator:
         count: Callable[[Refusal], None],
     ) -> None:
         self.signer = signer
-        self.links = LinkSigner(signer)
         self._open_reading = settings.open_reading
         self._open_feedback = settings.open_feedback
         key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
@@ -115,8 +195,7 @@ class Authenticator:
         """Return the caller of a request that changes nothing, and its session, if it comes by one.
 
         Raises:
-            RequestError: The credential is wrong or has ended (401), comes too early after wrong ones
-                (429), or cannot be checked now (503).
+            RequestError: As of `identify`, but for links and CSRF tokens.
         """
         principal, session = await self._own(request)
         return self._opened(principal), session
@@ -146,12 +225,9 @@ class Authenticator:
         return self._opened(replace(person, kind="session")), session
 
     async def maker_of(self, request: Request, collection: str, seconds: int) -> Session:
-        """Return the session of whoever makes a link, which ends with the link.
+        """Return the session of whoever makes a link for some seconds, which ends with the link.
 
-        Args:
-            request: The request for the link.
-            collection: The only one whose roles are kept, of a token.
-            seconds: How long the link is to hold; no longer than a token.
+        Of a token, only the roles in the collection are kept, and the link holds no longer than the token.
 
         Raises:
             RequestError: As of `recognize`; or the request brings no credential (401).
@@ -185,7 +261,7 @@ class Authenticator:
             # As of one that was changed: nobody learns which collections there are.
             raise wrong_link()
         key, collection = found
-        maker = self.links.open(sealed, address_of(key))
+        maker = self.signer.open_link(sealed, address_of(key))
         principal = await self._resume(maker)
         if principal is None or not self._opened(principal).may("reader", collection):
             raise ended_link()
@@ -235,9 +311,6 @@ class Authenticator:
                 self._refuse_early(clients_of(request), sent)
             raise
 
-    def _opened(self, principal: Principal) -> Principal:
-        return replace(principal, grants=self._with_open(principal.grants))
-
     async def _check_key(self, sent: str, clients: list[str]) -> Principal:
         parts = split_key(sent)
         key = None if parts is None else await self._keys.find(parts[0])
@@ -269,54 +342,46 @@ class Authenticator:
                 "key is answered at once.",
             )
 
-    def _with_open(self, grants: Grants) -> Grants:
+    def _opened(self, principal: Principal) -> Principal:
         """Add the roles that the settings give to everybody."""
         if not self._open_reading and not self._open_feedback:
-            return grants
-        widened = dict(grants)
+            return principal
+        widened = dict(principal.grants)
         if self._open_reading:
             widened[EVERY_COLLECTION] = widened.get(EVERY_COLLECTION, frozenset()) | {"reader"}
         if self._open_feedback:
-            readers = Principal("anonymous", "", "", widened)
+            readers = replace(principal, grants=widened)
             for collection, roles in widened.items():
                 place = None if collection == EVERY_COLLECTION else collection
                 if readers.may("reader", place):
                     widened[collection] = roles | {"judge"}
-        return widened
-
-
-def authenticator_of(request: Request) -> Authenticator:
-    """What checks the credentials of a request."""
-    found = request.app.state.authenticator
-    assert isinstance(found, Authenticator)
-    return found
+        return replace(principal, grants=widened)
 
 
 class _Keys:
-    """The keys of the catalogue, each kept until the next write of any process, and a moment at most."""
+    """The keys of the catalogue, each kept until the next write of any process."""
 
     def __init__(self, catalogue: Catalogue, threads: Threads) -> None:
         self._catalogue = catalogue
         self._threads = threads
-        self._kept: OrderedDict[str, tuple[Hashable, float, ApiKey | None]] = OrderedDict()
+        # A rename moves the roles of keys: one from before would open another collection of the old name.
+        self._kept: VersionedCache[str, ApiKey] = VersionedCache(catalogue)
         self._noted: dict[str, str] = {}
         self._noting: set[asyncio.Task[None]] = set()
 
     async def find(self, key: str) -> ApiKey | None:
-        """Return the key of an identifier, as it is in the catalogue now.
+        """Return the key of an identifier, as it is in the catalogue now."""
+        return await self._threads.read(self._find, key)
 
-        A rename moves the roles of keys: one kept from before would open another collection of the old name.
-        """
-        # Looked at before the read: what is written meanwhile is not taken for read.
-        version, now = await self._threads.read(self._catalogue.version), time.monotonic()
-        kept, until, found = self._kept.get(key, (None, 0.0, None))
-        if kept == version and now < until:
-            return found
-        found = await self._threads.read(self._read, key)
-        self._kept[key] = version, now + _KEPT_S, found
-        self._kept.move_to_end(key)
-        while len(self._kept) > _MAX_KEPT:
-            self._kept.popitem(last=False)
+    def _find(self, key: str) -> ApiKey | None:
+        # Wrong keys are not kept: there is no end of them.
+        kept = self._kept.now()
+        found = kept.get(key)
+        if found is None:
+            with self._catalogue.read() as session:
+                found = find_key(session, key)
+            if found is not None:
+                kept[key] = found
         return found
 
     def was_used(self, key: ApiKey) -> None:
@@ -335,10 +400,6 @@ class _Keys:
         except RecoquestError as error:
             # A full disk or a busy catalogue keeps nobody from searching.
             _log.warning("the use of a key is not noted", error=type(error).__name__)
-
-    def _read(self, key: str) -> ApiKey | None:
-        with self._catalogue.read() as session:
-            return find_key(session, key)
 
     def _write_use(self, key: str, day: str) -> None:
         with self._catalogue.write() as session:

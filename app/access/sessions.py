@@ -1,23 +1,28 @@
-"""Sessions of browsers: signed cookies, so that no server keeps them and every process takes them."""
+"""Sessions of browsers, and links to single pictures: signed, so that no server keeps them.
+
+Sessions are cookies; a link is an address that needs no credential until it ends.
+"""
 
 import base64
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
+from urllib.parse import parse_qsl, urlencode
 
 from pydantic import TypeAdapter
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from app.edge.http.addresses import is_over_tls
-from app.edge.http.problem_kinds import Kind
-from app.edge.http.problems import RequestError
+from app.edge.addresses import is_over_tls
 from app.edge.principal import Principal
+from app.edge.problems import Kind, RequestError
+from app.edge.schemas import image_path
 from index.keys.api_keys import Role
 from index.keys.home_secret import home_secret
 
@@ -36,6 +41,14 @@ _CSRF: Final = Kind(
 _TOO_LARGE: Final = Kind(
     "session-too-large", "The caller has too many roles for a session", HTTPStatus.UNPROCESSABLE_ENTITY
 )
+
+PARAMETER: Final = "link"
+# By the name of the route: an image may be called as a picture is.
+_PICTURES: Final = {"get_thumbnail": "thumbnail", "get_rendition": "rendition", "get_content": "content"}
+# Of the maker's name, which the audit trail shows.
+_MAX_NAME: Final = 200
+_WRONG: Final = Kind("wrong-link", "The link is not valid", HTTPStatus.FORBIDDEN)
+_ENDED: Final = Kind("link-ended", "The link has ended", HTTPStatus.FORBIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +77,12 @@ class Session:
     nonce: str
 
 
-SESSION: Final = TypeAdapter(Session)
+_SESSION: Final = TypeAdapter(Session)
 Content = TypeVar("Content")
 
 
 class SessionSigner:
-    """Makes, signs and reads sessions.
-
-    Args:
-        secret: Secret of the signatures.
-        clock: Seconds since 1970.
-    """
+    """Makes, signs and reads sessions and links, each with a signature that the other does not have."""
 
     def __init__(self, secret: bytes, clock: Callable[[], float] = time.time) -> None:
         self._secret = secret
@@ -94,11 +102,9 @@ class SessionSigner:
         )
 
     def begin(self, principal: Principal, key_digest: bytes | None) -> Session:
-        """Return a session of a caller.
+        """Return a session of a caller with the roles that its own credential gives.
 
-        Args:
-            principal: Caller, with the roles that its own credential gives.
-            key_digest: Digest of its key; None for a token.
+        `key_digest` is the digest of its key; None for a token.
         """
         now = int(self._clock())
         return Session(
@@ -122,7 +128,7 @@ class SessionSigner:
         Raises:
             RequestError: No browser keeps a cookie of this length (422).
         """
-        sealed = self.seal_content("session", SESSION, session)
+        sealed = self.seal_content("session", _SESSION, session)
         if len(sealed) > _MAX_LENGTH:
             raise RequestError(
                 _TOO_LARGE,
@@ -133,8 +139,25 @@ class SessionSigner:
 
     def open(self, sealed: str) -> Session | None:
         """Return the session of a cookie; None where it has ended or is none of this service."""
-        session = self.open_content("session", SESSION, sealed)
+        session = self.open_content("session", _SESSION, sealed)
         return session if session is not None and self._clock() < session.expires else None
+
+    def seal_link(self, maker: Session, address: str) -> str:
+        """Return the parameter `link` for an address of `linked_address`; it ends with the session."""
+        return self.seal_content(f"link\n{address}", _SESSION, replace(maker, name=maker.name[:_MAX_NAME]))
+
+    def open_link(self, sealed: str, address: str) -> Session:
+        """Return the maker of a link.
+
+        Raises:
+            RequestError: The link is of another address or not signed here, or has ended (403).
+        """
+        maker = self.open_content(f"link\n{address}", _SESSION, sealed)
+        if maker is None:
+            raise wrong_link()
+        if self._clock() >= maker.expires:
+            raise ended_link()
+        return maker
 
     def seal_content(self, purpose: str, kind: TypeAdapter[Content], content: Content) -> str:
         """Return a content with its signature, as a cookie has it; one for another purpose is not opened."""
@@ -207,9 +230,55 @@ def _encoded(content: bytes) -> str:
 
 
 def _decoded(text: str) -> bytes:
-    """Read unpadded base64.
-
-    Raises:
-        ValueError: The text is none.
-    """
+    """Read unpadded base64."""
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+def wrong_link() -> RequestError:
+    """The error of a link that was not signed here, or for another address."""
+    return RequestError(
+        _WRONG, "The link is of another picture or was changed: copy it whole, or ask for another."
+    )
+
+
+def ended_link() -> RequestError:
+    """The error of a link whose time is over, or whose maker may not see the picture any more."""
+    return RequestError(
+        _ENDED, "The link has ended, or whoever made it may not see the picture any more: ask for another."
+    )
+
+
+def linked_address(
+    collection_id: int, image_id: str, picture: str, parameters: Iterable[tuple[str, str]]
+) -> str:
+    """Return what a link signs: method, path without a proxy's prefix, and all other parameters.
+
+    The key of the collection stands in place of its name, which another collection may get.
+    """
+    return f"GET {image_path(str(collection_id), image_id)}/{picture}?{urlencode(sorted(parameters))}"
+
+
+def link_of(request: HTTPConnection) -> tuple[str, Callable[[int], str]] | None:
+    """Return the link that a request for a picture brings, and the address that it is to open.
+
+    The address is a function of the key of the collection that the path names.
+    """
+    picture = _PICTURES.get(getattr(request.scope.get("endpoint"), "__name__", ""))
+    if picture is None:
+        return None
+    image = request.path_params["image_id"]
+    # As they were sent, so that none comes twice unseen.
+    query = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    links = [value for name, value in query if name == PARAMETER]
+    if not links:
+        return None
+    others = [(name, value) for name, value in query if name != PARAMETER]
+    # Several are none that was signed.
+    return ",".join(links), partial(linked_address, image_id=image, picture=picture, parameters=others)
+
+
+def keep_as_long(response: Response, principal: Principal, clock: Callable[[], float] = time.time) -> None:
+    """Let a browser keep a picture of a link as long as the link holds, and pages of other sites show it."""
+    rest_s = 0 if principal.expires is None else max(0, int(principal.expires - clock()))
+    response.headers["Cache-Control"] = f"private, max-age={rest_s}"
+    response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"

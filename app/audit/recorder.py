@@ -42,12 +42,9 @@ class AuditUnavailableError(RecoquestError):
 class Recorder:
     """Writes the events of this process by one thread, in the order in which they come.
 
-    Args:
-        trail: The audit trail.
-        written: Told how many events were written.
-        failed: Told of every batch that could not be written; it is tried again.
-        dead_letters: Takes an event that is never written while others are.
-        patience_s: Seconds that a request waits for a place in the queue, or for its event to be written.
+    A batch that could not be written is tried again; `failed` is told of each time. An event that is never
+    written while others are goes to the `dead_letters`. A request waits at most `patience_s` seconds for a
+    place in the queue, or for its event to be written.
     """
 
     def __init__(
@@ -81,9 +78,7 @@ class Recorder:
     async def record(self, event: Event, *, durable: bool) -> None:
         """Queue an event, in parts if it names many images; a full queue makes the request wait.
 
-        Args:
-            event: The event.
-            durable: Whether to wait until it and all before it are on the disk.
+        A durable event is waited for, until it and all before it are on the disk.
 
         Raises:
             AuditUnavailableError: The trail takes no events; a durable one stays in the queue.

@@ -3,7 +3,8 @@
 import getpass
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,7 @@ from index.audit.event import Action, Actor, Detail, Event, canonical, in_parts
 from index.catalogue import Catalogue
 
 if TYPE_CHECKING:
-    from index.moves import Moves
+    from index.ingest import Moves
 
 # Parts of the event of a command, of 1,000 ids each, that are written in one transaction.
 _PARTS_AT_ONCE: Final = 20
@@ -58,20 +59,8 @@ def record_command(
 ) -> None:
     """Write the event of a command to the audit trail, if there is one.
 
-    Args:
-        settings: Settings of the command.
-        catalogue: The catalogue that it has read or changed.
-        action: The kind of event.
-        command: Name of the command.
-        session: The transaction that makes the change, of which this is the last step; None: the event has
-            its own, and several where it names many images.
-        collection: Name of the collection.
-        objects: Ids of images.
-        query: Parts of a query.
-        model: Digest of a model.
-        generation: Number of a generation.
-        further: Further values.
-        details: As well.
+    `session` is the transaction that makes the change, of which this is the last step. Without one the event
+    has its own, and several where it names many images. `further` and `details` are both kept as details.
 
     Raises:
         CatalogueError: The catalogue cannot be written to.
@@ -97,76 +86,55 @@ def record_command(
         trail.append(some)
 
 
-def writes_recorded(
-    settings: Settings, catalogue: Catalogue, collection: str, command: str
-) -> Callable[[Session, Mapping[str, str]], None]:
-    """Return what writes the event of each batch of images of a command, in the transaction of the batch.
+@dataclass(frozen=True, slots=True)
+class ImageChanges:
+    """Writes the events of images that a command changes, each in the transaction that changes them."""
 
-    The function takes the transaction and the outcomes by the ids of images.
-    """
+    settings: Settings
+    catalogue: Catalogue
+    collection: str
+    command: str
 
-    def record(session: Session, outcomes: Mapping[str, str]) -> None:
-        record_command(
-            settings,
-            catalogue,
-            "create",
-            command,
-            session=session,
-            collection=collection,
-            objects=outcomes,
-            further=Counter(outcomes.values()),
-        )
+    def written(self, session: Session, outcomes: Mapping[str, str]) -> None:
+        """Record a batch of images with their outcomes by id."""
+        self._record(session, "create", outcomes, Counter(outcomes.values()))
 
-    return record
-
-
-def removals_recorded(
-    settings: Settings, catalogue: Catalogue, collection: str, command: str
-) -> Callable[[Session, Sequence[str]], None]:
-    """Return what writes the event of images that a command removes, in the transaction that removes them.
-
-    The function takes the transaction and the ids.
-    """
-
-    def record(session: Session, ids: Sequence[str]) -> None:
+    def removed(self, session: Session, ids: Sequence[str]) -> None:
+        """Record images that are removed."""
         if ids:
-            record_command(
-                settings,
-                catalogue,
-                "delete",
-                command,
-                session=session,
-                collection=collection,
-                objects=ids,
-            )
+            self._record(session, "delete", ids)
 
-    return record
+    def moved(self, session: Session, moves: "Moves") -> None:
+        """Record images that get other ids, and those that they replace.
 
-
-def moves_recorded(
-    settings: Settings, catalogue: Catalogue, collection: str, command: str
-) -> "Callable[[Session, Moves], None]":
-    """Return what writes the event of images that get other ids, in the transaction that moves them.
-
-    Its ids are pairs of the former and the new one, by which an erasure finds what an image was called.
-    """
-    removed = removals_recorded(settings, catalogue, collection, command)
-
-    def record(session: Session, moves: "Moves") -> None:
-        removed(session, moves.replaced)
+        The ids of the event are pairs of the former and the new one, by which an erasure finds what an image
+        was called.
+        """
+        self.removed(session, moves.replaced)
         pairs = [name for pair in moves.ids.items() for name in pair]
-        record_command(
-            settings,
-            catalogue,
-            "change",
-            command,
-            session=session,
-            collection=collection,
-            objects=pairs,
-            moved=len(moves.ids),
-        )
+        self._record(session, "change", pairs, {"moved": len(moves.ids)})
 
-    return record
+    def forgotten(self, session: Session, reports: int) -> None:
+        """Record reports that are removed because their images never came."""
+        self._record(session, "delete", (), {"reports": reports})
+
+    def _record(
+        self,
+        session: Session,
+        action: Action,
+        ids: Iterable[str],
+        further: Mapping[str, Detail] | None = None,
+    ) -> None:
+        record_command(
+            self.settings,
+            self.catalogue,
+            action,
+            self.command,
+            session=session,
+            collection=self.collection,
+            objects=ids,
+            further=further,
+        )
 
 
 def filter_parts(condition: Any) -> dict[str, list[str]]:

@@ -5,8 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from app.access.permissions import GuardedRoute, InjectedPrincipal, may
-from app.audit.noted import Noted, note
+from app.audit.requests import Noted, note
 from app.cases.schemas import (
     CaseKept,
     CaseListEntry,
@@ -18,18 +17,16 @@ from app.cases.schemas import (
     CasesWanted,
     SavedCase,
 )
-from app.cases.teaching_file import TeachingFile
-from app.cases.zip_response import ZipResponse
-from app.edge.http.conditions import write_condition
-from app.edge.http.etags import etag_of
-from app.edge.http.problems import problem_responses
+from app.cases.teaching_file import ZipResponse, teaching_file
+from app.edge.addresses import etag_of
+from app.edge.headers import write_condition
 from app.edge.operations import operation
+from app.edge.problems import problem_responses
 from app.edge.schemas import images_path
+from app.permissions import GuardedRoute, InjectedPrincipal, may
 from app.services import InjectedServices
 from index.audit.event import Detail
 from index.cases import (
-    CaseEntry,
-    CaseList,
     case_lists,
     delete_list,
     put_list,
@@ -68,12 +65,7 @@ IfCondition = Annotated[Condition, Depends(write_condition)]
 @router.get("", summary="Case lists", responses=_READ_PROBLEMS, dependencies=[may("reader")])
 async def list_case_lists(collection: str, services: InjectedServices) -> CaseLists:
     """All lists of a collection, by name; whoever may read the collection sees them."""
-
-    def read() -> list[CaseList]:
-        with services.engine.home.catalogue.read() as session:
-            return case_lists(session, collection)
-
-    found = await services.threads.read(read)
+    found = await services.read(case_lists, collection)
     return CaseLists(collection=collection, lists=[CaseListEntry.of(one) for one in found])
 
 
@@ -87,13 +79,10 @@ async def get_case_list(
     services: InjectedServices,
 ) -> CasePage:
     """A list with its images and the notes on them, in the order in which they came into it, page by page."""
-
-    def read() -> tuple[CaseList, list[CaseEntry]]:
-        after = -1 if wanted.cursor is None else int(wanted.cursor)
-        with services.engine.home.catalogue.read() as session:
-            return read_list(session, collection, case_list, after=after, limit=wanted.limit + 1)
-
-    found, entries = await services.threads.read(read)
+    after = -1 if wanted.cursor is None else int(wanted.cursor)
+    found, entries = await services.read(
+        read_list, collection, case_list, after=after, limit=wanted.limit + 1
+    )
     shown = entries[: wanted.limit]
     images = await services.threads.read(services.engine.images_of, [entry.key for entry in shown])
     path = images_path(collection, request.scope.get("root_path", ""))
@@ -104,7 +93,11 @@ async def get_case_list(
         if image is not None
     ]
     _note(request, case_list, [entry.image for entry in shown])
-    return CasePage.with_cases(found, cases, str(shown[-1].position) if len(entries) > wanted.limit else None)
+    return CasePage(
+        **dict(CaseListEntry.of(found)),
+        cases=cases,
+        next_cursor=str(shown[-1].position) if len(entries) > wanted.limit else None,
+    )
 
 
 @router.put(
@@ -135,12 +128,7 @@ async def put_case_list(
     A collection has 200 lists at most. Proxies keep addresses: let the name say what the list is, and not its
     id.
     """
-
-    def write() -> tuple[CaseList, bool]:
-        with services.engine.home.catalogue.write() as session:
-            return put_list(session, collection, case_list, new.name, condition)
-
-    found, known = await services.threads.write(write)
+    found, known = await services.write(put_list, collection, case_list, new.name, condition)
     _note(request, case_list, was_there=known)
     if not known:
         response.status_code = HTTPStatus.CREATED
@@ -157,12 +145,7 @@ async def delete_case_list(
     collection: str, case_list: ListId, request: Request, services: InjectedServices
 ) -> CaseListGone:
     """Remove a list with its notes; the images stay in the collection."""
-
-    def write() -> None:
-        with services.engine.home.catalogue.write() as session:
-            delete_list(session, collection, case_list)
-
-    await services.threads.write(write)
+    await services.write(delete_list, collection, case_list)
     _note(request, case_list)
     return CaseListGone(collection=collection, case_list=case_list)
 
@@ -188,15 +171,10 @@ async def export_case_list(
     modality, days since the patient's first film in the file, findings, the report and the note. What people
     have written into reports and notes is in it as it is: read it before you pass the file on.
     """
-
-    def read() -> tuple[CaseList, list[CaseEntry]]:
-        with services.engine.home.catalogue.read() as session:
-            return read_list(session, collection, case_list)
-
-    found, entries = await services.threads.read(read)
+    found, entries = await services.read(read_list, collection, case_list)
     _note(request, case_list, [entry.image for entry in entries])
-    file = TeachingFile(services, collection, found.name, entries)
-    return await ZipResponse.begin(file.pieces(), request.app.state.stages.pictures)
+    file = teaching_file(services, collection, found.name, entries)
+    return await ZipResponse.begin(file, services.stages.pictures)
 
 
 @router.put(
@@ -221,16 +199,18 @@ async def save_case_image(
     With the `etag` of the case as If-Match, only the note that the caller knows is replaced, and an image
     that was taken out meanwhile stays out.
     """
-
-    def write() -> tuple[CaseEntry, bool]:
-        user = User(principal.id, principal.name) if principal.id else None
-        with services.engine.home.catalogue.write() as session:
-            return save_case(session, collection, case_list, image_id, new.note, user, condition)
-
-    kept, known = await services.threads.write(write)
+    user = User(principal.id, principal.name) if principal.id else None
+    kept, known = await services.write(save_case, collection, case_list, image_id, new.note, user, condition)
     _note(request, case_list, [image_id], was_there=known)
     response.headers["ETag"] = etag_of(kept.revision)
-    return CaseKept.of(case_list, kept)
+    return CaseKept(
+        case_list=case_list,
+        id=kept.image,
+        note=kept.note,
+        saved=kept.saved,
+        saved_by=None if kept.user is None else kept.user.name,
+        etag=response.headers["ETag"],
+    )
 
 
 @router.delete(
@@ -243,12 +223,7 @@ async def remove_case_image(
     collection: str, case_list: ListId, image_id: str, request: Request, services: InjectedServices
 ) -> CaseKept:
     """Take an image out of a list with its note; it stays in the collection."""
-
-    def write() -> bool:
-        with services.engine.home.catalogue.write() as session:
-            return remove_case(session, collection, case_list, image_id)
-
-    known = await services.threads.write(write)
+    known = await services.write(remove_case, collection, case_list, image_id)
     _note(request, case_list, [image_id], was_there=known)
     return CaseKept(case_list=case_list, id=image_id, note=None)
 

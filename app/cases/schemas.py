@@ -1,13 +1,12 @@
 """Schemas of case lists: images that people keep under a name, with notes."""
 
-from collections.abc import Sequence
 from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from app.edge.http.etags import etag_of
+from app.edge.addresses import etag_of
 from app.edge.schemas import Answer, Request, Text
-from app.search.schemas.hits import ListedImage, listed_from
+from app.search.schemas import ListedImage, listed_from
 from index.cases import MAX_ENTRIES, MAX_LISTS, CaseEntry, CaseList
 from index.search.results import FoundImage
 
@@ -97,12 +96,6 @@ class CasePage(CaseListEntry):
     cases: list[SavedCase]
     next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null on the last.")
 
-    @classmethod
-    def with_cases(cls, found: CaseList, cases: Sequence[SavedCase], next_cursor: str | None) -> Self:
-        """Describe a list and a page of it."""
-        listed = CaseListEntry.of(found)
-        return cls(**listed.model_dump(), cases=list(cases), next_cursor=next_cursor)
-
 
 class CasesWanted(BaseModel):
     """A page of a list."""
@@ -127,18 +120,6 @@ class CaseKept(Answer):
     saved: str | None = Field(default=None, description="Time at which the note was last written.")
     saved_by: str | None = Field(default=None, description="Name of the key or person that wrote it.")
     etag: str | None = Field(default=None, description="The If-Match of the next change of the note.")
-
-    @classmethod
-    def of(cls, case_list: str, entry: CaseEntry) -> Self:
-        """Describe an image that is in a list."""
-        return cls(
-            case_list=case_list,
-            id=entry.image,
-            note=entry.note,
-            saved=entry.saved,
-            saved_by=None if entry.user is None else entry.user.name,
-            etag=etag_of(entry.revision),
-        )
 
 
 class CaseListGone(Answer):

@@ -1,20 +1,36 @@
-"""Teaching files: a case list as a zip of pictures and a table, without what names a film or a person."""
+"""Teaching files: a case list as a zip of pictures and a table, without what names a film or a person.
+
+The file is sent while it is made: no more than one of its pictures is in memory.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from typing import Final
+import csv
+import io
+import re
+import zipfile
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import date
+from typing import Final, NamedTuple
 
 import structlog
+from fastapi.responses import StreamingResponse
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
-from app.cases.case_table import Case, CaseTable
-from app.cases.streamed_zip import StreamedZip
-from app.edge.http.problems import RequestError
+from app.edge.admission import Budget, BusyError
+from app.edge.problems import RequestError
 from app.images.renditions import make
+from app.metadata_values import age_band, day_of, text_of
 from app.services import Services
 from index.cases import CaseEntry
 from index.errors import StoreError, UnknownImageError
 from index.files.renditions import Rendition
-from index.search.results import StoredImage
+from index.search.grouping import PATIENT
+from index.search.results import FoundImage, StoredImage
+from training.clinical.findings import STATES
+from training.common.errors import RecoquestError
+from training.common.manifest import MetadataValue
 from training.imaging.processes.errors import (
     DecodersBusyError,
     DecoderStartError,
@@ -26,81 +42,142 @@ _TRIES: Final = 5
 _PAUSE_S: Final = 1.0
 _BUSY: Final = (DecodersBusyError, DecodingTimeoutError, DecoderStartError)
 _PICTURE: Final = Rendition("image/png")
+_PIECE: Final = 256 << 10
+# Tries at room for a picture that other callers have not left yet, and the pause between two.
+_ROOM_TRIES: Final = 10
+_ROOM_PAUSE_S: Final = 0.5
+# No file tells when it was made.
+_NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
+COLUMNS: Final = (
+    "number", "file", "patient", "days", "view", "laterality", "age", "sex", "modality", "body_part",
+    "findings", "report", "note",
+)  # fmt: skip
+# Codes of DICOM and words like them: other texts may be anything that somebody wrote.
+_CODE: Final = re.compile(r"[A-Za-z0-9 _]{1,16}")
+# A spreadsheet takes cells for formulas that begin so, some also behind spaces.
+_FORMULA: Final = re.compile(r"[\s\x00-\x1f]*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class TeachingFile:
-    """The zip file of a case list, made as it is read.
+class _Case(NamedTuple):
+    """An image of a teaching file.
 
-    Args:
-        services: Shared objects of the service.
-        collection: Name of the collection.
-        name: Name of the list.
-        entries: Images of the list.
+    Attributes:
+        image: The image, with its metadata.
+        report: Its report.
+        note: The note on it.
     """
 
-    def __init__(self, services: Services, collection: str, name: str, entries: Sequence[CaseEntry]) -> None:
-        self._services = services
-        self._collection = collection
-        self._name = name
-        self._entries = entries
+    image: FoundImage
+    report: str | None
+    note: str
 
-    async def pieces(self) -> AsyncGenerator[bytes]:
-        """Yield the bytes of the file: at once those of a picture.
 
-        Raises:
-            RecoquestError: A picture cannot be made now.
-        """
-        written, table, unreadable = StreamedZip(), CaseTable(), 0
-        for entry in self._entries:
-            try:
-                case, picture = await self._read(entry)
-            except UnknownImageError:
-                continue
-            except (StoreError, RequestError) as error:
-                _log.warning("an image is left out of a teaching file", reason=type(error).__name__)
-                unreadable += 1
-                continue
-            file = f"images/{len(table) + 1:04}.png"
-            table.add(case, file)
-            yield written.add(file, picture)
-        removed = len(self._entries) - len(table) - unreadable
-        yield written.add("cases.csv", table.as_csv(), compressed=True)
-        yield written.add("README.txt", _readme(self._name, len(table), removed, unreadable).encode())
-        yield written.close()
+async def teaching_file(
+    services: Services, collection: str, name: str, entries: Sequence[CaseEntry]
+) -> AsyncGenerator[bytes]:
+    """Yield the bytes of the zip file of a case list: at once those of a picture.
 
-    async def _read(self, entry: CaseEntry) -> tuple[Case, bytes]:
-        """Read an image and make its picture; both are of one state of it.
+    Raises:
+        RecoquestError: A picture cannot be made now.
+    """
+    written, unreadable = _StreamedZip(), 0
+    cases: list[_Case] = []
+    for entry in entries:
+        try:
+            case, picture = await _read(services, collection, entry)
+        except UnknownImageError:
+            continue
+        except (StoreError, RequestError) as error:
+            _log.warning("an image is left out of a teaching file", reason=type(error).__name__)
+            unreadable += 1
+            continue
+        cases.append(case)
+        yield written.add(_file(len(cases)), picture)
+    removed = len(entries) - len(cases) - unreadable
+    yield written.add("cases.csv", _table(cases), compressed=True)
+    yield written.add("README.txt", _readme(name, len(cases), removed, unreadable).encode())
+    yield written.close()
 
-        Raises:
-            UnknownImageError: The image is gone.
-            StoreError: Its file is missing or damaged.
-            RequestError: It takes more memory or work than a picture may.
-            RecoquestError: The picture cannot be made now.
-        """
-        lost, tries = "", 0
-        while True:
-            image, case = await self._services.threads.read(self._case, entry)
-            try:
-                return case, await make(self._services, image, _PICTURE)
-            except StoreError:
-                # The image may have been replaced or removed since.
-                if image.sha256 == lost:
-                    raise
-                lost = image.sha256
-            except _BUSY:
-                tries += 1
-                if tries == _TRIES or self._services.stopping.is_set():
-                    raise
-                await asyncio.sleep(_PAUSE_S)
 
-    def _case(self, entry: CaseEntry) -> tuple[StoredImage, Case]:
-        engine = self._services.engine
-        image, (found,) = engine.image(self._collection, entry.image), engine.images_of([entry.key])
+async def _read(services: Services, collection: str, entry: CaseEntry) -> tuple[_Case, bytes]:
+    """Read an image and make its picture; both are of one state of it."""
+    engine = services.engine
+
+    def read() -> tuple[StoredImage, _Case]:
+        image, (found,) = engine.image(collection, entry.image), engine.images_of([entry.key])
         if found is None:
-            raise UnknownImageError(self._collection, entry.image)
-        return image, Case(found, image.report, entry.note)
+            raise UnknownImageError(collection, entry.image)
+        return image, _Case(found, image.report, entry.note)
+
+    lost, tries = "", 0
+    while True:
+        image, case = await services.threads.read(read)
+        try:
+            return case, await make(services, image, _PICTURE)
+        except StoreError:
+            # The image may have been replaced or removed since.
+            if image.sha256 == lost:
+                raise
+            lost = image.sha256
+        except _BUSY:
+            tries += 1
+            if tries == _TRIES or services.stopping.is_set():
+                raise
+            await asyncio.sleep(_PAUSE_S)
+
+
+def _file(number: int) -> str:
+    return f"images/{number:04}.png"
+
+
+def _table(cases: Sequence[_Case]) -> bytes:
+    """Return the table: UTF-8 with a mark at its beginning, by which spreadsheets know it."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    patients: dict[str, int] = {}
+    first = _first_days(cases)
+    for number, case in enumerate(cases, 1):
+        known = case.image.metadata
+        patient, day = text_of(known, PATIENT), day_of(known)
+        days = "" if patient is None or day is None else str((day - first[patient]).days)
+        cells = [
+            "" if patient is None else str(patients.setdefault(patient, len(patients) + 1)),
+            days,
+            _code(known, "view"),
+            _code(known, "laterality"),
+            age_band(known) or "",
+            _code(known, "sex"),
+            _code(known, "modality"),
+            _code(known, "body_part"),
+            "; ".join(f"{name}: {state}" for state in STATES for name in case.image.findings[state]),
+            "\n".join(case.image.texts) if case.report is None else case.report,
+            case.note,
+        ]
+        writer.writerow([number, _file(number), *map(_plain, cells)])
+    return text.getvalue().encode("utf-8-sig")
+
+
+def _first_days(cases: Sequence[_Case]) -> dict[str, date]:
+    """Return the day of each patient's first film."""
+    first: dict[str, date] = {}
+    for case in cases:
+        patient, day = text_of(case.image.metadata, PATIENT), day_of(case.image.metadata)
+        if patient is not None and day is not None:
+            first[patient] = min(day, first.get(patient, day))
+    return first
+
+
+def _code(metadata: Mapping[str, MetadataValue], name: str) -> str:
+    text = text_of(metadata, name) or ""
+    return text if _CODE.fullmatch(text) else ""
+
+
+def _plain(cell: str) -> str:
+    """Return a cell that no spreadsheet takes for a formula."""
+    return f"'{cell}" if _FORMULA.match(cell) else cell
 
 
 def _readme(name: str, count: int, removed: int, unreadable: int) -> str:
@@ -122,3 +199,100 @@ Reports, notes and the name of the list were written by people, and pictures may
 Ids, UIDs, dates and names were left out where the service knows them as such. Read everything before
 you pass this file on.
 """
+
+
+class _StreamedZip:
+    """A zip file whose bytes are taken as its files are added."""
+
+    def __init__(self) -> None:
+        self._window = _Window()
+        self._zip = zipfile.ZipFile(self._window, "w", zipfile.ZIP_STORED)
+
+    def add(self, name: str, content: bytes, *, compressed: bool = False) -> bytes:
+        """Add a file, and return the bytes that can be sent."""
+        info = zipfile.ZipInfo(name, _NO_TIME)
+        info.compress_type = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
+        self._zip.writestr(info, content)
+        return self._window.take()
+
+    def close(self) -> bytes:
+        """Return the last bytes: the directory of all files."""
+        self._zip.close()
+        return self._window.take()
+
+
+class _Window(io.BytesIO):
+    """The end of a file, behind what was taken of it: within it a writer may seek, to complete headers."""
+
+    _taken = 0
+
+    def tell(self) -> int:
+        return self._taken + super().tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return super().seek(offset - self._taken, whence) + self._taken
+
+    def take(self) -> bytes:
+        """Return all bytes, and keep none."""
+        content = self.getvalue()
+        self._taken += len(content)
+        super().seek(0)
+        self.truncate()
+        return content
+
+
+class ZipResponse(StreamingResponse):
+    """A file on its way; one that cannot be finished breaks the connection, which tells the caller so."""
+
+    def __init__(self, first: bytes, rest: AsyncGenerator[bytes]) -> None:
+        self._rest = rest
+        headers = {
+            "Content-Disposition": 'attachment; filename="teaching-file.zip"',
+            "Cache-Control": "no-store",
+        }
+        super().__init__(_whole(first, rest), media_type="application/zip", headers=headers)
+
+    @classmethod
+    async def begin(cls, contents: AsyncGenerator[bytes], budget: Budget) -> "ZipResponse":
+        """Make the first bytes, so that what fails at once is answered as a problem.
+
+        Raises:
+            RecoquestError: The first bytes cannot be made now.
+            BusyError: Other callers have not taken theirs.
+        """
+        pieces = _within(contents, budget)
+        return cls(await anext(pieces), pieces)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file; its making ends also when the caller goes away."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._rest.aclose()
+
+
+async def _whole(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    yield first
+    try:
+        async for piece in rest:
+            yield piece
+    except (RecoquestError, BusyError) as error:
+        _log.warning("a teaching file was not finished", reason=type(error).__name__)
+        raise ClientDisconnect from None
+
+
+async def _within(contents: AsyncGenerator[bytes], budget: Budget) -> AsyncGenerator[bytes]:
+    """Yield small pieces; more is made when they are taken."""
+    async with aclosing(contents):
+        async for content in contents:
+            for _ in range(_ROOM_TRIES):
+                if budget.reserve(len(content)):
+                    break
+                await asyncio.sleep(_ROOM_PAUSE_S)
+            else:
+                raise BusyError
+            try:
+                for start in range(0, len(content), _PIECE):
+                    yield content[start : start + _PIECE]
+            finally:
+                budget.free(len(content))

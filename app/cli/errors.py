@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from types import FrameType
 from typing import Final, NoReturn
 
 from training.common.errors import RecoquestError
@@ -43,33 +42,26 @@ class StoppedError(Exception):
 def stoppable(sentence: str | Callable[[], str]) -> Iterator[None]:
     """Say a sentence when a signal stops the block, at once or at the end of a training step.
 
-    Args:
-        sentence: A function is asked when the block was stopped.
+    A function is asked for the sentence when the block was stopped.
     """
-
-    def said() -> str:
-        return sentence if isinstance(sentence, str) else sentence()
-
     try:
         yield
     except KeyboardInterrupt:
-        raise StoppedError(said(), STOPPED) from None
+        code = STOPPED
     except TrainingInterruptedError as error:
         code = TERMINATED if error.received == signal.SIGTERM else STOPPED
-        raise StoppedError(said(), code) from None
     except SystemExit as leaving:
         if leaving.code != TERMINATED:
             raise
-        raise StoppedError(said(), TERMINATED) from None
+        code = TERMINATED
+    else:
+        return
+    raise StoppedError(sentence if isinstance(sentence, str) else sentence(), code)
 
 
 @contextmanager
 def resumable(out: Path) -> Iterator[None]:
-    """Say how a training goes on that a signal stops.
-
-    Args:
-        out: Folder of the run.
-    """
+    """Say how a training with its run in a folder goes on that a signal stops."""
 
     def sentence() -> str:
         if (out / "checkpoints" / "last.pt").exists():
@@ -81,19 +73,16 @@ def resumable(out: Path) -> Iterator[None]:
 
 
 def ended(command: Callable[[], object], *, tell_stop: bool = True) -> NoReturn:
-    """Run a command to its end and leave the process.
+    """Run a command to its end and leave the process; with `tell_stop`, say that a signal stopped it.
 
     With RECOQUEST_DEBUG=1 every failure shows its traceback.
-
-    Args:
-        command: Work of the process.
-        tell_stop: Say that a signal stopped it.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # A terminal that cannot show a letter must not stop a search.
             stream.reconfigure(errors="backslashreplace")
-    before = signal.signal(signal.SIGTERM, _leave)
+    # Ends as any other command does, so that nothing half-written stays behind.
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(TERMINATED))
     try:
         code = _exit_code(command, tell_stop=tell_stop)
     finally:
@@ -109,11 +98,6 @@ def leave_hanging() -> NoReturn:
     told.start()
     told.join(_TELLING_S)
     os._exit(HANGING)
-
-
-def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
-    """End as any other command does, so that nothing half-written stays behind."""
-    sys.exit(TERMINATED)
 
 
 def _exit_code(command: Callable[[], object], *, tell_stop: bool) -> int:
@@ -132,11 +116,13 @@ def _exit_code(command: Callable[[], object], *, tell_stop: bool) -> int:
         return MENDABLE
     except RecoquestError as error:
         return _say(str(error), MENDABLE, getattr(error, "__notes__", ()))
-    except ModuleNotFoundError as error:
-        return _missing_module(error)
     except OSError as error:
-        return _say(_operating_system(error), MENDABLE)
+        reason = error.strerror or str(error) or type(error).__name__
+        return _say(f"{error.filename}: {reason}." if error.filename else f"{reason}.", MENDABLE)
     except Exception as error:  # noqa: BLE001 - the last one to see it
+        if isinstance(error, ModuleNotFoundError) and error.name == "faiss":
+            advice = 'run `pip install -c constraints.txt ".[cpu]"`, or ".[gpu]", in the checkout'
+            return _say(f"faiss is not installed: {advice}.", MENDABLE)
         return _defect(error)
     return 0
 
@@ -162,34 +148,19 @@ def _say(sentence: str, code: int, notes: Sequence[str] = ()) -> int:
 
 def _closed_pipe() -> int:
     """The reader has gone, as `head` does; the interpreter must not write there again at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return MENDABLE
 
 
-def _missing_module(error: ModuleNotFoundError) -> int:
-    if error.name == "faiss":
-        advice = 'run `pip install -c constraints.txt ".[cpu]"`, or ".[gpu]", in the checkout'
-        return _say(f"faiss is not installed: {advice}.", MENDABLE)
-    return _defect(error)
-
-
-def _operating_system(error: OSError) -> str:
-    reason = error.strerror or str(error) or type(error).__name__
-    return f"{error.filename}: {reason}." if error.filename else f"{reason}."
-
-
 def _defect(error: Exception) -> int:
-    is_shown = os.environ.get(DEBUG_VARIABLE) == "1"
-    where = "see the traceback above" if is_shown else f"the traceback is in {_written(error)}"
+    if os.environ.get(DEBUG_VARIABLE) == "1":
+        where = "see the traceback above"
+    else:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="recoquest-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
+        ) as file:
+            file.write("".join(traceback.format_exception(error)))
+        where = f"the traceback is in {file.name}"
     summary = f"{type(error).__name__}: {error}"
     summary = summary if len(summary) <= _LONGEST_SUMMARY else f"{summary[:_LONGEST_SUMMARY]}..."
     return _say(f"This is a defect ({summary}); {where}. Please report it.", DEFECT)
-
-
-def _written(error: Exception) -> str:
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="recoquest-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
-    ) as file:
-        file.write("".join(traceback.format_exception(error)))
-    return file.name

@@ -7,33 +7,20 @@ from typing import Annotated
 
 import typer
 
-from app.cli.collections.aliases import aliases
-from app.cli.collections.generations import activate, generations, reindex, rollback
-from app.cli.collections.index import index
-from app.cli.collections.models import models
-from app.cli.collections.search import search
-from app.cli.data.delete import delete, erase
-from app.cli.data.demo import demo, sample_data
-from app.cli.data.duplicates import duplicates
-from app.cli.data.feedback import feedback
-from app.cli.data.findings import findings
-from app.cli.data.import_ import import_data
-from app.cli.data.lists import collections, recipes
+from app.cli.access import audit, keys
+from app.cli.collections import aliases, collections, delete, duplicates, erase, models
+from app.cli.demo import demo, sample_data
 from app.cli.errors import ended
-from app.cli.operate.audit import audit
-from app.cli.operate.backup import backup, restore
-from app.cli.operate.installation import doctor, settings, tidy, viewer
-from app.cli.operate.jobs import jobs, worker
-from app.cli.operate.keys import keys
-from app.cli.operate.serve import serve
-from app.cli.radiology.pacs import pacs
-from app.cli.radiology.reports import hl7, reports
-from app.cli.training.bundle import bundle
-from app.cli.training.classify import classify
-from app.cli.training.evaluate import evaluate
-from app.cli.training.language_model import language_model
-from app.cli.training.retrain import retrain
-from app.cli.training.train import train
+from app.cli.feedback import feedback
+from app.cli.import_data import import_data
+from app.cli.index import activate, generations, index, reindex, rollback
+from app.cli.installation import backup, doctor, restore, settings, tidy
+from app.cli.jobs import jobs, worker
+from app.cli.radiology import findings, hl7, pacs, reports, viewer
+from app.cli.retrain import retrain
+from app.cli.search import search
+from app.cli.serve import serve
+from app.cli.training import bundle, classify, evaluate, language_model, recipes, train
 from training.common.host import keep_order_of_sums
 
 

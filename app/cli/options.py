@@ -1,21 +1,30 @@
-"""Options that several commands share, and what they open."""
+"""Options that several commands share, what commands open, and how they print tables."""
 
 import json
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from app.edge.console import console
+from training.common.atomic import atomic_file
 from training.common.errors import DataError, RecoquestError
 from training.trainer.run_state.tracking import TrackerName
 
 if TYPE_CHECKING:
     from app.settings import Settings
+    from index.audit.event import Action
+    from index.catalogue import Catalogue
     from index.engine import SearchEngine
     from training.common.manifest import Manifest, Rejections, Split
 
+UTC_CAPTION: Final = "Times are in UTC"
+
+Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 Home = Annotated[
     Path | None,
     typer.Option("--home", help="Folder of catalogue, images and bundles [RECOQUEST_HOME, recoquest-data]."),
@@ -38,6 +47,7 @@ Track = Annotated[
     typer.Option("--track", help="Follow the run by W&B or MLflow beside TensorBoard; may be repeated."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Bundle = Annotated[Path | None, typer.Option("--bundle", help="Folder of the trained encoder.")]
 Data = Annotated[Path, typer.Option("--data", help="Folder with manifest.jsonl.")]
 SplitName = Annotated[str | None, typer.Option("--split", help="train, val or test.")]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images a forward pass.")]
@@ -70,8 +80,76 @@ class NothingIndexedError(RecoquestError):
     """The home folder has no catalogue."""
 
 
+class RadiologyOffError(RecoquestError):
+    """A command of radiology, in an installation without it."""
+
+
 class LeftOutError(RecoquestError):
     """A strict command is done and could not use everything."""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What a command works on: its settings, and the search engine of their home folder."""
+
+    settings: "Settings"
+    engine: "SearchEngine"
+
+    @property
+    def catalogue(self) -> "Catalogue":
+        """The engine's catalogue."""
+        return self.engine.home.catalogue
+
+    def record(self, action: "Action", command: str, **details: Any) -> None:
+        """Write the event of a command to the audit trail; see `record_command`."""
+        from app.audit.trail import record_command
+
+        record_command(self.settings, self.catalogue, action, command, **details)
+
+
+def radiology_settings(env_file: Path | None = None, **values: Any) -> "Settings":
+    """The settings of a command of radiology.
+
+    Raises:
+        RadiologyOffError: There is none here.
+    """
+    from app.settings import load_settings
+
+    settings = load_settings(env_file, **values)
+    if not settings.radiology:
+        raise RadiologyOffError("This is off here: the setting RECOQUEST_RADIOLOGY=true turns it on.")
+    return settings
+
+
+@contextmanager
+def opened(
+    *, create: bool = False, for_queries: bool = False, radiology: bool = False, **options: Any
+) -> Iterator[Installation]:
+    """Open the home folder of a command.
+
+    Args:
+        create: Make an empty home where nothing was indexed.
+        for_queries: Encode on the CPU, unless a device is chosen.
+        radiology: Whether the command is one of radiology.
+        options: Arguments of `load_settings`.
+
+    Raises:
+        NothingIndexedError: Nothing was indexed, and none is to be made.
+        RadiologyOffError: The command is one of radiology, and there is none here.
+    """
+    from app.settings import load_settings
+
+    settings = radiology_settings(**options) if radiology else load_settings(**options)
+    if not create and settings.database_url is None and not settings.home.is_dir():
+        raise NothingIndexedError(
+            f"Nothing is indexed in {settings.home}: run `recoquest index` first, or give another --home."
+        )
+    from app.engine import open_engine
+
+    if for_queries:
+        settings = settings.model_copy(update={"device": query_device(settings)})
+    with closing(open_engine(settings)) as engine:
+        yield Installation(settings, engine)
 
 
 def chosen_device(device: str | None) -> str:
@@ -81,21 +159,9 @@ def chosen_device(device: str | None) -> str:
     return load_settings(device=device).device
 
 
-@contextmanager
-def indexed(settings: "Settings") -> Iterator["SearchEngine"]:
-    """The search engine of a home folder that something was indexed into.
-
-    Raises:
-        NothingIndexedError: When there is none, rather than making an empty one.
-    """
-    if settings.database_url is None and not settings.home.is_dir():
-        raise NothingIndexedError(
-            f"Nothing is indexed in {settings.home}: run `recoquest index` first, or give another --home."
-        )
-    from app.engine import open_engine
-
-    with closing(open_engine(settings)) as engine:
-        yield engine
+def query_device(settings: "Settings") -> str:
+    """Device for the queries of a command: a GPU takes longer to open than they take on a CPU."""
+    return "cpu" if settings.device == "auto" else settings.device
 
 
 def read_split(data: Path, split: str | None, max_rejected: float) -> "Manifest":
@@ -104,7 +170,13 @@ def read_split(data: Path, split: str | None, max_rejected: float) -> "Manifest"
 
     manifest = read_manifest(data, max_rejected=max_rejected)
     name_left_out(manifest.rejections)
-    return manifest if split is None else manifest.split(checked_split(split))
+    known: tuple[Split, ...] = ("train", "val", "test")
+    if split is None:
+        return manifest
+    for name in known:
+        if name == split:
+            return manifest.split(name)
+    raise typer.BadParameter(f"{split!r} is not train, val or test.", param_hint="--split")
 
 
 def name_left_out(rejections: "Rejections") -> None:
@@ -113,9 +185,16 @@ def name_left_out(rejections: "Rejections") -> None:
         typer.echo(rejections.summary(), err=True)
 
 
-def first_of(names: Sequence[str], most: int = 5) -> str:
-    """Return the first of many names."""
-    return ", ".join((*names[:most], *(["..."] if len(names) > most else [])))
+def end_strictly(*tallies: "Rejections", strict: bool) -> None:
+    """End a command that is done with an error, if it is strict and had to leave something out.
+
+    Raises:
+        LeftOutError: It had to.
+    """
+    if strict and (count := sum(map(len, tallies))):
+        raise LeftOutError(
+            f"{count:,} lines and images could not be used; the rest is taken. --strict makes this an error."
+        )
 
 
 def read_text(path: Path) -> str:
@@ -132,32 +211,6 @@ def read_text(path: Path) -> str:
         raise DataError(f"{path} cannot be read: {error.strerror}.") from None
 
 
-def end_strictly(*tallies: "Rejections", strict: bool) -> None:
-    """End a command that is done with an error, if it is strict and had to leave something out.
-
-    Raises:
-        LeftOutError: It had to.
-    """
-    if strict and (count := sum(map(len, tallies))):
-        raise LeftOutError(
-            f"{count:,} lines and images could not be used; the rest is taken. --strict makes this an error."
-        )
-
-
-def checked_split(split: str) -> "Split":
-    """The name of a split, or a usage error."""
-    known: tuple[Split, ...] = ("train", "val", "test")
-    found = next((name for name in known if name == split), None)
-    if found is None:
-        raise typer.BadParameter(f"{split!r} is not train, val or test.", param_hint="--split")
-    return found
-
-
-def query_device(settings: "Settings") -> str:
-    """Device for the queries of a command: a GPU takes longer to open than they take on a CPU."""
-    return "cpu" if settings.device == "auto" else settings.device
-
-
 def parse_filter_option(condition: str) -> dict[str, Any]:
     """The JSON object of a `--filter`, or a usage error."""
     try:
@@ -167,3 +220,33 @@ def parse_filter_option(condition: str) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise typer.BadParameter("a filter is a JSON object.", param_hint="--filter")
     return parsed
+
+
+@contextmanager
+def line_writer(file: Path) -> Iterator[Callable[[str], object]]:
+    """Give what writes a line into a file, which is written whole or not at all; `-`: to standard output."""
+    if str(file) == "-":
+        yield lambda line: sys.stdout.write(f"{line}\n")
+    else:
+        with atomic_file(file) as written:
+            yield lambda line: written.write(f"{line}\n".encode())
+
+
+def first_of(names: Sequence[str], most: int = 5) -> str:
+    """Return the first of many names."""
+    return ", ".join((*names[:most], *(["..."] if len(names) > most else [])))
+
+
+def shown_time(stamp: str | None) -> str:
+    """A time stamp of the catalogue for people, to the second."""
+    return "" if stamp is None else stamp[:19].replace("T", " ")
+
+
+def print_table(*columns: str, rows: Iterable[Sequence[Any]], caption: str | None = None) -> None:
+    """Print rows of texts under the names of their columns."""
+    from rich.table import Table
+
+    table = Table(*columns, caption=caption)
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)

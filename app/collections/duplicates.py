@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from index.duplicates.find import Duplicates
+from index.duplicates import Duplicates
 from training.common.atomic import atomic_file
 
 # Together less than a job's result may have.

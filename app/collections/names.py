@@ -9,9 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.audit.trail import open_trail
-from app.edge.http.field_errors import FieldError
-from app.edge.http.problem_kinds import Kind
-from app.edge.http.problems import RequestError
+from app.edge.problems import FieldError, Kind, RequestError
 from app.settings import Settings
 from index.audit.event import Actor, Detail, Event
 from index.catalogue.collections import called_now, hide_collection
@@ -21,7 +19,7 @@ from index.erasure import keep_others_away, pending_erasures
 from index.errors import CollectionInUseError, listed
 from index.generations.names import rename_collection
 from index.home import Home
-from index.writes.garbage import collect_garbage
+from index.writes.deletion import collect_garbage
 from training.common.errors import RecoquestError
 
 _GROUPS: Final = Kind("groups-of-name", "Groups have roles in this name", HTTPStatus.CONFLICT, field="name")
@@ -52,11 +50,6 @@ def remove(settings: Settings, engine: SearchEngine, collection: str) -> None:
 
     What fails after that is done by the next garbage collection.
 
-    Args:
-        settings: Settings of this process.
-        engine: The engine.
-        collection: Name of the collection.
-
     Raises:
         CollectionInUseError: Images of it were not erased whole, or images are being erased; nothing is
             removed.
@@ -73,22 +66,10 @@ def remove(settings: Settings, engine: SearchEngine, collection: str) -> None:
         _log.warning("what a removed collection left is not removed yet", reason=str(error))
 
 
-def settings_with(settings: Settings, name: str) -> list[str]:
-    """Return the variables of the settings that name a collection so."""
-    named = {
-        "RECOQUEST_OIDC_ROLES": bool(_groups_of(settings, name)),
-        "RECOQUEST_RETRAIN": name in settings.retrain,
-    }
-    return [variable for variable, has_it in named.items() if has_it]
-
-
 def refuse_gained_roles(settings: Settings, session: Session, name: str) -> None:
     """Refuse a new collection of a name in which groups have the roles that were meant for a renamed one.
 
-    Args:
-        settings: Settings of this process.
-        session: Session of the catalogue.
-        name: Name of a collection that is to be made, unless it is there.
+    A collection of this name that is there already is not new.
 
     Raises:
         RequestError: Groups would gain roles in it.
@@ -127,15 +108,6 @@ def rename(
 
     Returns the variables of the settings that still have its old name, which the log tells, too.
 
-    Args:
-        settings: Settings of this process.
-        home: Home of the collection.
-        old: Name of the collection.
-        new: Its new name.
-        actor: Whoever renames it.
-        operation: Name of the route.
-        request: Id of the request.
-
     Raises:
         RequestError: Groups of the identity provider have roles in the new name, by the settings.
         RecoquestError: It cannot be renamed, as `rename_collection` says; nothing is changed.
@@ -165,7 +137,8 @@ def rename(
         if trail is not None:
             events = [event(old, {"renamed_to": new}), event(new, {"renamed_from": old})]
             trail.append_in(session, events)
-    still = settings_with(settings, old)
+    named = {"RECOQUEST_OIDC_ROLES": _groups_of(settings, old), "RECOQUEST_RETRAIN": old in settings.retrain}
+    still = [variable for variable, has_it in named.items() if has_it]
     if still:
         _log.warning(
             "settings name a collection as it was called before", settings=still, before=old, now=new

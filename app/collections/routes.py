@@ -1,14 +1,12 @@
 """The collections that can be searched, and their names."""
 
-from collections.abc import Sequence
-from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
+from sqlalchemy.orm import Session
 
-from app.access.permissions import GuardedRoute, InjectedPrincipal, may
-from app.audit.noted import Noted, actor_of, note
+from app.audit.requests import Noted, actor_of, note
 from app.collections.names import refuse_alias, rename
 from app.collections.schemas import (
     Alias,
@@ -16,19 +14,19 @@ from app.collections.schemas import (
     AliasTarget,
     CollectionOverview,
     Collections,
+    CountedFields,
+    ExampleImage,
     NewName,
     RemovedAlias,
     RenamedCollection,
     collection_from,
-    overview_from,
 )
-from app.edge.http.conditions import write_condition
-from app.edge.http.etags import etag_of
-from app.edge.http.problems import problem_responses
+from app.edge.headers import write_condition
 from app.edge.operations import operation
+from app.edge.problems import problem_responses
+from app.permissions import GuardedRoute, InjectedPrincipal, may
 from app.services import InjectedServices
 from index.audit.event import Detail
-from index.engine import SearchEngine
 from index.generations import names
 from index.writes.live import Condition
 from training.models.onnx.files import has_regions
@@ -64,8 +62,20 @@ async def list_collections(services: InjectedServices, principal: InjectedPrinci
 @operation("browse")
 async def get_collection(collection: str, services: InjectedServices) -> CollectionOverview:
     """A collection with the values of its fields, and a few of its images to begin a search with."""
-    hidden = services.settings.hidden_fields
-    return await services.threads.read(_overview, services.engine, collection, hidden)
+    engine = services.engine
+
+    def read() -> CollectionOverview:
+        info, overview = engine.collection(collection), engine.overview(collection)
+        counted = CountedFields.of(overview)
+        return CollectionOverview(
+            **dict(collection_from(info)) | {"fields": counted.fields},
+            regions=info.digest is not None and has_regions(engine.home.bundles_folder / info.digest),
+            findings=counted.findings,
+            hidden_fields=list(services.settings.hidden_fields),
+            examples=[ExampleImage(id=example.id, text=example.text) for example in overview.examples],
+        )
+
+    return await services.threads.read(read)
 
 
 @router.patch(
@@ -86,16 +96,14 @@ async def rename_collection(
     still: list[str] = []
     if wanted.name != collection:
         still = await services.threads.write(
-            partial(
-                rename,
-                services.settings,
-                services.engine.home,
-                collection,
-                wanted.name,
-                actor_of(request),
-                operation="rename_collection",
-                request=request.state.request_id,
-            )
+            rename,
+            services.settings,
+            services.engine.home,
+            collection,
+            wanted.name,
+            actor_of(request),
+            operation="rename_collection",
+            request=request.state.request_id,
         )
         note(request, Noted(recorded=True))
     info = await services.threads.read(services.engine.collection, wanted.name)
@@ -109,19 +117,8 @@ async def rename_collection(
 )
 async def list_aliases(services: InjectedServices, principal: InjectedPrincipal) -> Aliases:
     """Every alias of the collections that the caller may read."""
-
-    def read() -> list[names.Alias]:
-        with services.engine.home.catalogue.read() as session:
-            return names.list_aliases(session)
-
-    found = await services.threads.read(read)
-    return Aliases(
-        aliases=[
-            Alias(alias=one.name, collection=one.collection, etag=etag_of(one.revision))
-            for one in found
-            if principal.may("reader", one.collection)
-        ]
-    )
+    found = await services.read(names.list_aliases)
+    return Aliases(aliases=[Alias.of(one) for one in found if principal.may("reader", one.collection)])
 
 
 @router.put(
@@ -147,22 +144,21 @@ async def put_alias(
     Rights stay those of the collection behind it: who may not read that may not read it by an alias.
     """
 
-    def put() -> tuple[names.Alias | None, names.Alias]:
-        with services.engine.home.catalogue.write() as session:
-            before = names.put_alias(session, alias, target.collection, condition)
-            session.flush()
-            after = names.find_alias(session, alias)
-            assert after is not None
-            return before, after
+    def put(session: Session) -> tuple[names.Alias | None, names.Alias]:
+        before = names.put_alias(session, alias, target.collection, condition)
+        session.flush()
+        after = names.find_alias(session, alias)
+        assert after is not None
+        return before, after
 
-    before, after = await services.threads.write(put)
+    before, after = await services.write(put)
     led: dict[str, Detail] = {"alias": alias, "led_to": None if before is None else before.collection}
     note(request, Noted(collection=after.collection, details=led))
     if before is None:
         response.status_code = HTTPStatus.CREATED
-    etag = etag_of(after.revision)
-    response.headers["ETag"] = etag
-    return Alias(alias=alias, collection=after.collection, etag=etag)
+    answer = Alias.of(after)
+    response.headers["ETag"] = answer.etag
+    return answer
 
 
 @router.delete(
@@ -179,17 +175,6 @@ async def delete_alias(
     condition: Annotated[Condition, Depends(write_condition)],
 ) -> RemovedAlias:
     """Remove an alias; its collection stays."""
-
-    def remove() -> names.Alias:
-        with services.engine.home.catalogue.write() as session:
-            return names.remove_alias(session, alias, condition)
-
-    removed = await services.threads.write(remove)
+    removed = await services.write(names.remove_alias, alias, condition)
     note(request, Noted(collection=removed.collection, details={"alias": alias}))
     return RemovedAlias(alias=alias, collection=removed.collection)
-
-
-def _overview(engine: SearchEngine, collection: str, hidden: Sequence[str]) -> CollectionOverview:
-    info = engine.collection(collection)
-    regions = info.digest is not None and has_regions(engine.home.bundles_folder / info.digest)
-    return overview_from(info, engine.overview(collection), hidden, regions=regions)

@@ -1,45 +1,15 @@
 """Schemas of collections, of their names, and of what their fields hold."""
 
-from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
-from app.edge.schemas import Answer, Request, Text
+from app.edge.addresses import etag_of
+from app.edge.schemas import Answer, Request
 from app.generations.schemas import GenerationName
-from app.search.schemas.filter_form import FilterForm
-from app.search.schemas.query import CountQuery
-from index.filters.facets import Facet, FilteredFacets, Overview
-from index.filters.findings import FindingCounts
-from index.filters.grammar import FieldName
+from index.filters.facets import FilteredFacets, Overview
+from index.generations import names
 from index.search.results import CollectionInfo
-from training.clinical.findings import State
-
-MAX_CONTAINING = 200
-
-
-class FacetQuery(Request):
-    """Values to count: of all fields or of one, among the images that pass a filter."""
-
-    filter: FilterForm | None = Field(
-        default=None, description="A filter, as in a search.", examples=[{"field": "view", "eq": "PA"}]
-    )
-    field: FieldName | None = Field(
-        default=None, description="Only this field, which may be id or group.", examples=[None]
-    )
-    containing: str = Field(
-        default="",
-        max_length=MAX_CONTAINING,
-        description="Only values that contain this text, in whatever case; goes with field.",
-    )
-    keywords: Text | None = Field(
-        default=None, description="Only images that have any of these words, as in a count.", examples=[None]
-    )
-    keywords_state: State | None = Field(default=None, description="As in a search.", examples=[None])
-
-    def counted(self) -> CountQuery:
-        """Return the count of the same images."""
-        return CountQuery(filter=self.filter, keywords=self.keywords, keywords_state=self.keywords_state)
 
 
 class FilterField(Answer):
@@ -101,11 +71,16 @@ class CountedFields(Answer):
     """The images that pass a filter, and the values of their fields."""
 
     count: int = Field(description="Images that pass the filter.")
-    fields: list[FacetField]
+    fields: list[FacetField] = Field(validation_alias="facets")
     findings: list[CountedFinding] = Field(
         description="Findings that texts and reports mention, those of most images first; empty where one "
         "field is asked for."
     )
+
+    @classmethod
+    def of(cls, counted: FilteredFacets | Overview) -> Self:
+        """Describe what passes a filter, or a whole collection."""
+        return cls.model_validate(counted, from_attributes=True)
 
 
 class ExampleImage(Answer):
@@ -149,50 +124,6 @@ def collection_from(info: CollectionInfo) -> CollectionSummary:
     return CollectionSummary(name=info.name, count=info.count, generation=generation, fields=fields)
 
 
-def overview_from(
-    info: CollectionInfo, overview: Overview, hidden: Sequence[str] = (), *, regions: bool
-) -> CollectionOverview:
-    """Describe a collection with its fields' values and a few of its images; its model may have regions."""
-    summary = collection_from(info)
-    return CollectionOverview(
-        name=summary.name,
-        count=summary.count,
-        generation=summary.generation,
-        regions=regions,
-        fields=_facets_from(overview.facets),
-        findings=_findings_from(overview.findings),
-        hidden_fields=list(hidden),
-        examples=[ExampleImage(id=example.id, text=example.text) for example in overview.examples],
-    )
-
-
-def counted_from(counted: FilteredFacets) -> CountedFields:
-    """Describe what passes a filter."""
-    return CountedFields(
-        count=counted.count,
-        fields=_facets_from(counted.facets),
-        findings=_findings_from(counted.findings),
-    )
-
-
-def _findings_from(findings: Sequence[FindingCounts]) -> list[CountedFinding]:
-    return [CountedFinding(**counts._asdict()) for counts in findings]
-
-
-def _facets_from(facets: Sequence[Facet]) -> list[FacetField]:
-    return [
-        FacetField(
-            name=facet.name,
-            kinds=list(facet.kinds),
-            values=[FacetValue(value=item.value, count=item.count) for item in facet.values],
-            distinct=facet.distinct,
-            minimum=facet.minimum,
-            maximum=facet.maximum,
-        )
-        for facet in facets
-    ]
-
-
 class NewName(Request):
     """A new name of a collection."""
 
@@ -211,6 +142,11 @@ class Alias(Answer):
     alias: str
     collection: str = Field(description="The collection that it leads to.")
     etag: str = Field(description="ETag of the alias: If-Match of the next change.")
+
+    @classmethod
+    def of(cls, alias: names.Alias) -> Self:
+        """Describe an alias."""
+        return cls(alias=alias.name, collection=alias.collection, etag=etag_of(alias.revision))
 
 
 class Aliases(Answer):

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, cast
 
 from pydicom import Dataset
 
-from app.decoding import WORKER
+from app.decoding.images import WORKER
 from app.settings import Settings
 from index.keys.home_secret import patient_key
 from training.clinical.dicom.attributes import read_attributes

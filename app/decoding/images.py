@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Any, Final
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from app.concurrency.timings import record_waited
-from app.decoding import WORKER
+from app.concurrency import record_waited
 from app.settings import Settings
 from index.files.renditions import Rendition
 from training.common.errors import ImageError
@@ -26,14 +24,15 @@ from training.imaging.processes.process import Answer, DecoderLimits, Task
 from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.images import Pixels
 
+# The module that runs in the processes.
+WORKER: Final = "app.decoding.worker"
+
 _MAX_THUMBNAIL_BYTES: Final = 4 << 20
 # Without compression, and the metadata of the file.
 _RENDITION_BYTES_A_PIXEL: Final = 4
 _RENDITION_BYTES: Final = 1 << 16
 # Deadline of an upload's decoding in deadlines of a search, as for a writing request.
 _UPLOAD_DEADLINES: Final = 6
-
-
 _LEVELS: Final = TypeAdapter(Levels)
 
 
@@ -85,30 +84,24 @@ class ImageDecoders:
             observer,
         )
 
-    async def prepare(self, content: bytes, config: ImagePreprocessingConfig) -> Pixels:
-        """Decode a query image and resize it to the encoder's input (3, S, S).
+    async def decode_query(self, source: bytes | Path, config: ImagePreprocessingConfig) -> DecodedQuery:
+        """Decode a query image, or the file of a stored one, and resize it to the encoder's input.
 
         Raises:
             ImageError: The bytes are no image that can be used, or one over the limits.
             DecodingError: Too many images wait, it was not done in time, or the service ends.
             DecoderStartError: No process can be started.
         """
-        return (await self.decode_query(content, config)).pixels
-
-    async def decode_query(self, source: bytes | Path, config: ImagePreprocessingConfig) -> DecodedQuery:
-        """Decode a query image, or the file of a stored one, as `prepare` does."""
-        deadline_s = self.pool.deadline_s
         if isinstance(source, bytes):
-            answer = await self._decode(source, config, Priority.SEARCH, deadline_s)
+            answer = await self._decode(source, config, Priority.SEARCH, self.pool.deadline_s)
         else:
             header = {"task": "prepare", "path": str(source.absolute()), "encoder": _encoder(config)}
-            task = Task(header, 3 * config.size**2)
-            answer = await self._answer_of(self.pool.submit(task, Priority.SEARCH, deadline_s), deadline_s)
+            answer = await self._answer(Task(header, 3 * config.size**2), Priority.SEARCH)
         picture = _side(answer.header.get("width")), _side(answer.header.get("height"))
         return DecodedQuery(_pixels(answer, config.size), picture)
 
     async def decode_upload(self, content: bytes, config: ImagePreprocessingConfig) -> DecodedUpload:
-        """Decode an image that is to be kept, as `prepare` does; images of a request wait for each other."""
+        """Decode an image that is to be kept, as `decode_query` does, behind those of searches."""
         deadline_s = _UPLOAD_DEADLINES * self.pool.deadline_s
         answer = await self._decode(content, config, Priority.UPLOAD, deadline_s)
         width, height = _side(answer.header.get("width")), _side(answer.header.get("height"))
@@ -135,12 +128,7 @@ class ImageDecoders:
             raise _too_late() from None
 
     async def rendition(self, original: Path, rendition: Rendition, pixels: int) -> bytearray:
-        """Make a picture of a stored image; a caller that is cancelled leaves the queue.
-
-        Args:
-            original: Path of the file.
-            rendition: What is to be made.
-            pixels: Pixels of the result.
+        """Make a picture of a stored image with so many pixels; a caller that is cancelled leaves the queue.
 
         Raises:
             ImageTooLargeError: It takes more memory or work than an image may.
@@ -150,9 +138,7 @@ class ImageDecoders:
         """
         header = {"task": "rendition", "path": str(original.absolute()), **asdict(rendition)}
         task = Task(header, _RENDITION_BYTES_A_PIXEL * pixels + _RENDITION_BYTES)
-        future = self.pool.submit(task, Priority.THUMBNAIL)
-        answer = await self._answer_of(future, self.pool.deadline_s)
-        return answer.body
+        return (await self._answer(task, Priority.THUMBNAIL)).body
 
     async def levels(self, original: Path) -> Levels | None:
         """Find the stored values of an image file; None where its samples have 8 bits.
@@ -163,8 +149,7 @@ class ImageDecoders:
             DecoderStartError: No process can be started.
         """
         task = Task({"task": "levels", "path": str(original.absolute())}, 0)
-        answer = await self._answer_of(self.pool.submit(task, Priority.THUMBNAIL), self.pool.deadline_s)
-        return _levels(answer.header.get("levels"))
+        return _levels((await self._answer(task, Priority.THUMBNAIL)).header.get("levels"))
 
     def close(self) -> None:
         """End all processes at once."""
@@ -180,9 +165,11 @@ class ImageDecoders:
             "encoder": _encoder(config),
         }
         task = Task(header, 3 * config.size**2, content)
-        return await self._answer_of(self.pool.submit(task, priority, deadline_s), deadline_s)
+        return await self._answer(task, priority, deadline_s)
 
-    async def _answer_of(self, future: Future[Answer], deadline_s: float) -> Answer:
+    async def _answer(self, task: Task, priority: Priority, deadline_s: float | None = None) -> Answer:
+        deadline_s = self.pool.deadline_s if deadline_s is None else deadline_s
+        future = self.pool.submit(task, priority, deadline_s)
         started = time.perf_counter()
         try:
             answer = await asyncio.wait_for(asyncio.wrap_future(future), deadline_s)

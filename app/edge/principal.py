@@ -1,7 +1,8 @@
-"""The caller of a request and the roles it has, by collection."""
+"""The caller of a request: the roles it has, by collection, and the addresses that it comes from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -12,6 +13,10 @@ from index.keys.api_keys import EVERY_COLLECTION, ROLES, Grants, Role
 __all__ = ["EVERY_COLLECTION", "NOBODY", "ROLES", "Grants", "Kind", "Principal", "Role", "principal_of"]
 
 Kind = Literal["anonymous", "key", "token", "session", "link"]
+
+_MAX_ADDRESS_LENGTH: Final = 64
+# The holder of one IPv6 address holds all of its /64 network.
+_OWN_BITS: Final = 64
 
 # The roles that have all rights of a role, itself among them.
 _GIVEN_BY: Final[Mapping[Role, frozenset[Role]]] = {
@@ -43,12 +48,7 @@ class Principal:
     expires: float | None = None
 
     def may(self, role: Role, collection: str | None) -> bool:
-        """Whether the caller has the rights of a role.
-
-        Args:
-            role: Role that an operation needs.
-            collection: Collection that the operation is about; None: it is about none or all of them.
-        """
+        """Whether the caller has the rights of a role in a collection; None: in all of them."""
         given = _GIVEN_BY[role]
         if not given.isdisjoint(self.grants.get(EVERY_COLLECTION, frozenset())):
             return True
@@ -69,3 +69,25 @@ def principal_of(request: HTTPConnection) -> Principal:
     found = getattr(request.state, "principal", NOBODY)
     assert isinstance(found, Principal)
     return found
+
+
+def clients_of(request: HTTPConnection) -> list[str]:
+    """Return who sends a request: its address, or the address behind a proxy and then the proxy's."""
+    peer = _network("" if request.client is None else request.client.host)
+    forwarded = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+    return [f"{peer} for {_network(forwarded)}", peer] if forwarded else [peer]
+
+
+def _network(address: str) -> str:
+    if address.count(":") == 1:
+        # Some proxies write the port as well, which changes with each connection.
+        address = address.partition(":")[0]
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address[:_MAX_ADDRESS_LENGTH]
+    if isinstance(parsed, IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return f"{IPv6Address(int(parsed) >> _OWN_BITS << _OWN_BITS)}/{_OWN_BITS}"
+    return str(parsed)

@@ -1,7 +1,11 @@
-"""Base of request bodies: unknown fields are refused, and texts can be seen."""
+"""Bases of bodies: unknown fields are refused, texts can be seen and have no half characters."""
 
+import json
+import re
 import unicodedata
-from typing import Annotated, Any, Final
+from collections import deque
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import quote
 
 from pydantic import (
@@ -13,8 +17,6 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, ValidationError
-
-from app.edge.whole_text import refuse_lone_surrogates
 
 # Letters and symbols without ink: fillers of Hangul, and the blank pattern of Braille.
 _BLANK: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
@@ -32,6 +34,8 @@ def _visible(text: str) -> str:
 
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True), AfterValidator(_visible), Field(min_length=1)]
+# Of the digest of a bundle.
+DIGEST_PATTERN: Final = r"^[0-9a-f]{64}$"
 
 
 class Request(BaseModel):
@@ -78,3 +82,66 @@ def image_path(collection: str, image_id: str, *, prefix: str = "") -> str:
 def images_path(collection: str, prefix: str) -> str:
     """Path of the images of a collection; `prefix` is where a proxy has put the service."""
     return f"{prefix}/v1/collections/{quote(collection, safe='')}/images"
+
+
+_Parsed = TypeVar("_Parsed")
+_Place = tuple[str | int, ...]
+
+# UTF-16 writes some characters as two of these; alone, one is none.
+_HALF: Final = re.compile("[\ud800-\udfff]")
+
+
+def refuse_lone_surrogates(value: Any) -> None:
+    """Refuse a JSON value in which a text, or the name of a field, holds a lone surrogate.
+
+    Raises:
+        ValidationError: The text has one; the error names the place.
+    """
+    place = _place_of_half(value)
+    if place is not None:
+        half = PydanticCustomError("half_character", "It holds half of a character (a lone surrogate).")
+        raise ValidationError.from_exception_data(
+            "text", [InitErrorDetails(type=half, loc=place, input=None)]
+        )
+
+
+def parse_json(parse: Callable[[str | bytes], _Parsed], content: str | bytes) -> _Parsed:
+    """Parse JSON with pydantic, whose parser tells of a lone surrogate by its column only.
+
+    Raises:
+        ValidationError: A field is not valid; the error names it.
+    """
+    try:
+        return parse(content)
+    except ValidationError as error:
+        if error.errors(include_url=False, include_input=False)[0]["type"] == "json_invalid":
+            refuse_lone_surrogates(_loaded(content))
+        raise
+
+
+def _loaded(content: str | bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _place_of_half(value: Any) -> _Place | None:
+    waiting: deque[tuple[_Place, Any]] = deque([((), value)])
+    while waiting:
+        place, part = waiting.popleft()
+        if isinstance(part, str):
+            if _HALF.search(part):
+                return place
+        elif isinstance(part, dict):
+            # A name that cannot be written cannot be named.
+            if any(isinstance(name, str) and _HALF.search(name) for name in part):
+                return place
+            waiting.extend(((*place, name), inner) for name, inner in part.items() if _may_hold(inner))
+        elif isinstance(part, list):
+            waiting.extend(((*place, number), inner) for number, inner in enumerate(part) if _may_hold(inner))
+    return None
+
+
+def _may_hold(value: Any) -> bool:
+    return isinstance(value, str | dict | list)

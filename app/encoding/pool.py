@@ -8,20 +8,14 @@ from functools import partial
 from pathlib import Path
 
 import structlog
-from PIL import Image
 
-from app.concurrency.timings import timed
-from app.encoding import EncodingQueue, QueueLimits, QueueObserver
-from app.encoding.jobs import ServedEncoder
-from app.encoding.passes import passes_of, warm_up
-from app.encoding.processes.encoder import EncoderProcesses
-from app.encoding.processes.fork_server import ForkServer
-from app.encoding.threads import ComputeThreads, cores, use_torch_threads
+from app.concurrency import timed
+from app.encoding.processes import EncoderProcesses, ForkServer, ServedEncoder
+from app.encoding.queue import EncodingQueue, QueueLimits, QueueObserver
+from app.encoding.threads import ComputeThreads, cores, passes_of, use_torch_threads, warm_up
 from index.files.bundles import check_digest
 from index.search.results import ActiveGeneration
 from training.common.errors import BundleError, RecoquestError
-from training.models.config import ImagePreprocessingConfig
-from training.models.inputs.images import Pixels
 from training.models.onnx.loading import computes_on_cpu, load_query_encoder
 
 LoadEncoder = Callable[[Path], ServedEncoder]
@@ -106,10 +100,6 @@ class LoadedEncoder:
     encoder: ServedEncoder
     queue: EncodingQueue
 
-    def prepare(self, image: Image.Image) -> Pixels:
-        """Resize a decoded image to the encoder's input (3, S, S); thread-safe."""
-        return self.encoder.prepare_image(image)
-
     def close(self) -> None:
         """Let the batch in work end within seconds, and end what computes."""
         if isinstance(self.encoder, EncoderProcesses):
@@ -117,11 +107,6 @@ class LoadedEncoder:
             self.encoder.close()
         else:
             self.queue.close()
-
-    @property
-    def image_config(self) -> ImagePreprocessingConfig:
-        """Preprocessing of images."""
-        return self.encoder.image_config
 
 
 @dataclass(slots=True)
@@ -179,7 +164,7 @@ class Encoders:
         task = self._start_loading(active.digest, active.bundle)
         if task is None:
             raise EncoderBrokenError("The collection's encoder cannot be loaded; the service's log says why.")
-        if task.done() and not task.cancelled() and task.exception() is None:
+        if _has_loaded(task):
             return task.result()
         try:
             with timed("load"):
@@ -202,16 +187,13 @@ class Encoders:
         for digest, seen in list(self._last_active.items()):
             # A query that began before the change still holds the encoder; its deadline bounds how long.
             # One that is still being loaded can only be closed when it has come.
-            if now - seen > 2 * self._limits.deadline_s and not self._is_loading(digest):
+            task = self._loading.get(digest)
+            if now - seen > 2 * self._limits.deadline_s and (task is None or task.done()):
                 self._close(digest)
 
     def loaded(self) -> dict[str, LoadedEncoder]:
         """Encoders that answer now, by digest."""
-        return {
-            digest: task.result()
-            for digest, task in self._loading.items()
-            if task.done() and not task.cancelled() and task.exception() is None
-        }
+        return {digest: task.result() for digest, task in self._loading.items() if _has_loaded(task)}
 
     def waiting(self) -> int:
         """Number of queries that wait, over all queues."""
@@ -230,7 +212,7 @@ class Encoders:
     def _start_loading(self, digest: str, bundle: Path) -> asyncio.Task[LoadedEncoder] | None:
         """The task that loads an encoder, begun now if it has to be; None while a broken bundle rests."""
         task = self._loading.get(digest)
-        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+        if task is None or (task.done() and not _has_loaded(task)):
             if digest in self._failures and self._failures[digest].rests:
                 return None
             task = asyncio.create_task(self._open(digest, bundle))
@@ -273,12 +255,13 @@ class Encoders:
             self._limits,
             self._observer,
             lanes=threads.lanes,
+            prepare=partial(_warm_up_and_measure, encoder, threads),
             enter=threads.enter,
             give_up=self._give_up,
         )
         loaded = LoadedEncoder(encoder, queue)
         try:
-            await asyncio.wrap_future(queue.call(partial(_warm_up_and_measure, encoder, threads)))
+            await asyncio.wrap_future(queue.prepared)
         except BaseException:
             self._close_loaded(loaded)
             raise
@@ -314,17 +297,13 @@ class Encoders:
                 self._failures[digest].tries = 0
                 return
 
-    def _is_loading(self, digest: str) -> bool:
-        task = self._loading.get(digest)
-        return task is not None and not task.done()
-
     def _close(self, digest: str) -> None:
         self._last_active.pop(digest)
         task = self._loading.pop(digest, None)
         failure = self._failures.pop(digest, None)
         if failure is not None and failure.rest is not None:
             failure.rest.cancel()
-        if task is not None and task.done() and not task.cancelled() and task.exception() is None:
+        if task is not None and _has_loaded(task):
             _log.info("encoder closed", digest=digest)
             self._close_loaded(task.result())
 
@@ -339,6 +318,10 @@ def _warm_up_and_measure(encoder: ServedEncoder, threads: ComputeThreads) -> Non
     threads.enter()
     warm_up(encoder)
     threads.measure(passes_of(encoder, size=_MEASURED_SIZE, text=_MEASURED_TEXT))
+
+
+def _has_loaded(task: asyncio.Task[LoadedEncoder]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
 
 
 def _state_of(folder: Path) -> object:

@@ -1,43 +1,449 @@
 """A queue in front of an encoder: queries are encoded in batches, and no caller can wait for ever."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from functools import partial
-from typing import Any, TypeVar
+from typing import Literal, Protocol
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from app.concurrency.timings import record_waited
-from app.encoding.batches import AbandonedError, Batches
-from app.encoding.errors import (
-    FAILED,
-    INVALID_TEXT,
-    TOO_SLOW,
-    EncodingError,
-    EncodingFailedError,
-    EncodingTimeoutError,
-    InvalidTextError,
-    QueueClosedError,
-)
-from app.encoding.jobs import Encoded, Job, Kind, Priority, QueryEncoder, QueueLimits, QueueObserver, fail
-from app.encoding.waiting import PriorityQueue
-from app.encoding.worker import Worker
+from app.concurrency import record_waited
+from training.common.errors import MissingModalityError, RecoquestError
+from training.models.embeddings import TextEmbeddings
 from training.models.inputs.images import Pixels
+from training.models.inputs.texts import Truncation
 
-Result = TypeVar("Result")
+Kind = Literal["text", "image", "regions"]
 
+# A pass that outlives the deadline has no caller left, but a paused machine is not yet a hanging encoder.
+_DEADLINES_OF_A_PASS = 2.0
+_SHORTEST_PASS_LIMIT_S = 10.0
+# Under a constant load of searches, uploads get every fifth pass, of a quarter of a batch: a search waits
+# behind few of them, and no upload waits for ever.
+_SEARCH_PASSES_IN_A_ROW = 4
+_UPLOAD_SHARE = 4
+# Oldest batches among which the texts of a batch are chosen by length.
+_CHOICE = 2
+_SMALLER_BATCHES_S = 60.0
 _RESTART_PAUSE_S = 0.05
 _MAX_LOOK_S = 1.0
 # No text waits to be encoded together with others behind a pass that takes longer.
 _SLOW_PASS_S = 1.0
+TOO_SLOW = "The query could not be encoded in time; try again when the service is less busy."
+FAILED = "The encoder failed on this query; the service's log says why."
+NO_MEMORY = "There is too little memory to encode this query now; try again in a moment."
+INVALID_TEXT = "The text holds half of a surrogate pair, which is no character: send valid Unicode."
 
 _log = structlog.stdlib.get_logger(__name__)
+
+
+class EncodingError(RecoquestError):
+    """A query could not be turned into a vector."""
+
+
+class QueueFullError(EncodingError):
+    """More queries wait than the queue holds."""
+
+
+class EncodingTimeoutError(EncodingError):
+    """The vector was not there by the deadline."""
+
+
+class QueueClosedError(EncodingError):
+    """The queue is closed; its encoder is no longer in use."""
+
+
+class EncodingFailedError(EncodingError):
+    """The encoder raised an error on this query alone, or gave no finite vector."""
+
+
+class EncoderLostError(EncodingError):
+    """The process that encodes ended, or was killed, before it answered."""
+
+
+class EncoderMemoryError(EncodingError):
+    """The memory did not suffice for this query alone."""
+
+
+class InvalidTextError(EncodingError):
+    """The text is not valid Unicode, so no tokenizer takes it."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception of NumPy or torch, on the CPU or a GPU, reports a failed allocation."""
+    if isinstance(error, MemoryError):
+        return True
+    words = str(error).lower() if isinstance(error, RuntimeError) else ""
+    return "out of memory" in words or "can't allocate memory" in words
+
+
+class Priority(IntEnum):
+    """Order of service; the lowest number goes first."""
+
+    PROBE = 0
+    SEARCH = 1
+    UPLOAD = 2
+
+
+class QueryEncoder(Protocol):
+    """The interface of an encoder that the queue uses."""
+
+    def embed_images(self, images: Pixels) -> NDArray[np.float32]:
+        """Vectors (B, D) of prepared images (B, 3, S, S)."""
+
+    def embed_regions(self, images: Pixels) -> NDArray[np.float32]:
+        """Embeddings (B, K, D) of the regions of prepared images."""
+
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+        """Vectors (B, D) of texts, with how each was cut."""
+
+
+class QueueObserver(Protocol):
+    """Receiver of a queue's figures."""
+
+    def encoded(self, kind: Kind, size: int, seconds: float) -> None:
+        """A batch has been through the encoder."""
+
+    def restarted(self) -> None:
+        """A worker died or hung and was replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """Bounds of a queue: items, and seconds.
+
+    Attributes:
+        batch_size: Most queries of one forward pass.
+        batch_wait_s: Seconds that a busy worker waits for a batch to fill.
+        capacity: Most queries of each priority that wait.
+        deadline_s: Longest a query waits for its vector.
+        hang_s: Longest forward pass; None derives it from the deadline.
+    """
+
+    batch_size: int = 16
+    batch_wait_s: float = 0.003
+    capacity: int = 64
+    deadline_s: float = 10.0
+    hang_s: float | None = None
+
+    @property
+    def pass_limit_s(self) -> float:
+        """Seconds after which a forward pass is taken to hang."""
+        if self.hang_s is not None:
+            return self.hang_s
+        return max(_DEADLINES_OF_A_PASS * self.deadline_s, _SHORTEST_PASS_LIMIT_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Vector (D,) of one query, how its text was cut, its tokens, and the seconds of its forward pass.
+
+    Of the kind `regions` it is the embeddings (K, D) of an image's regions.
+    """
+
+    vector: NDArray[np.float32]
+    truncation: Truncation | None = None
+    tokens: int = 0
+    pass_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Job:
+    """A query with its deadline (monotonic seconds) and the future of its vector."""
+
+    kind: Kind
+    payload: str | Pixels
+    deadline: float
+    priority: Priority = Priority.SEARCH
+    future: Future[Encoded] = field(default_factory=Future)
+
+    @property
+    def length(self) -> int:
+        """Characters of a text; 0 of an image, which all cost the same."""
+        return len(self.payload) if isinstance(self.payload, str) else 0
+
+
+def fail(jobs: Sequence[Job], error: RecoquestError, cause: BaseException | None = None) -> None:
+    """Give the queries that have no answer yet an error, each an object of its own."""
+    for job in jobs:
+        if job.future.running() or (not job.future.done() and job.future.set_running_or_notify_cancel()):
+            # One error object for several waiting callers would gather all their tracebacks.
+            own = type(error)(*error.args)
+            # The frames of a traceback keep the tensors of a failed pass alive.
+            own.__cause__ = None if cause is None else cause.with_traceback(None)
+            with suppress(InvalidStateError):
+                job.future.set_exception(own)
+
+
+class PriorityQueue:
+    """Queries in order of arrival for each priority; its owner's lock guards it.
+
+    Where more wait than a batch holds, the oldest takes with it those of about its length: a pass costs as
+    much for each text as for the longest.
+
+    Each priority has places of its own, so that uploads cannot fill those of searches.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._lines: dict[Priority, deque[Job]] = {priority: deque() for priority in Priority}
+        self._passes_before_uploads = 0
+
+    def __len__(self) -> int:
+        return sum(len(line) for line in self._lines.values())
+
+    def add(self, job: Job, now: float) -> None:
+        """Put a query at the end of its line.
+
+        Raises:
+            QueueFullError: All places of its priority are taken.
+        """
+        if len(self._lines[job.priority]) >= self._capacity:
+            self.drop_stale(now)
+        if len(self._lines[job.priority]) >= self._capacity:
+            waiting = "uploads" if job.priority is Priority.UPLOAD else "searches"
+            raise QueueFullError(f"Too many {waiting} are waiting; try again in a moment.")
+        self._lines[job.priority].append(job)
+
+    def head(self) -> Job | None:
+        """The query that the next batch begins with; None if none waits."""
+        line = next((self._lines[priority] for priority in self._turn() if self._lines[priority]), None)
+        return None if line is None else line[0]
+
+    def count(self, head: Job) -> int:
+        """Number of queries that fit a batch with `head`."""
+        return sum(job.kind == head.kind for line in self._lines_with(head) for job in line)
+
+    def take(self, limit: int) -> list[Job]:
+        """Take the next batch: queries of one kind, at most `limit`, either of uploads or of searches."""
+        head = self.head()
+        if head is None:
+            return []
+        if head.priority is Priority.UPLOAD:
+            if self._lines[Priority.SEARCH]:
+                limit = max(1, limit // _UPLOAD_SHARE)
+            self._passes_before_uploads = 0
+        elif self._lines[Priority.UPLOAD]:
+            self._passes_before_uploads += 1
+        batch: list[Job] = []
+        for line in self._lines_with(head):
+            _move(line, batch, head, limit)
+        return batch
+
+    def drop_stale(self, now: float) -> None:
+        """Forget queries whose caller has gone or whose deadline has passed."""
+        for line in self._lines.values():
+            if any(job.future.cancelled() or job.deadline <= now for job in line):
+                fail([job for job in line if job.deadline <= now], EncodingTimeoutError(TOO_SLOW))
+                kept = [job for job in line if not job.future.done()]
+                line.clear()
+                line.extend(kept)
+
+    def clear(self) -> list[Job]:
+        """Take all queries out."""
+        jobs = [job for line in self._lines.values() for job in line]
+        for line in self._lines.values():
+            line.clear()
+        return jobs
+
+    def _turn(self) -> tuple[Priority, ...]:
+        if self._passes_before_uploads >= _SEARCH_PASSES_IN_A_ROW:
+            return Priority.PROBE, Priority.UPLOAD, Priority.SEARCH
+        return tuple(Priority)
+
+    def _lines_with(self, head: Job) -> list[deque[Job]]:
+        if head.priority is Priority.UPLOAD:
+            return [self._lines[Priority.UPLOAD]]
+        return [self._lines[Priority.PROBE], self._lines[Priority.SEARCH]]
+
+
+def _move(line: deque[Job], batch: list[Job], head: Job, limit: int) -> None:
+    """Move queries of a kind from a line to a batch until the batch is full: oldest first, or most alike."""
+    fitting = [job for job in line if job.kind == head.kind]
+    if line and line[0] is head and len(fitting) > limit:
+        # The oldest goes in any case, and the latest have to wait: none stays behind for long.
+        fitting = fitting[: _CHOICE * limit]
+        fitting.sort(key=lambda job: abs(job.length - head.length))
+    moved: set[int] = set()
+    for job in fitting:
+        if len(batch) == limit:
+            break
+        moved.add(id(job))
+        if job.future.set_running_or_notify_cancel():
+            batch.append(job)
+    if moved:
+        kept = [job for job in line if id(job) not in moved]
+        line.clear()
+        line.extend(kept)
+
+
+class AbandonedError(Exception):
+    """The thread was given up while its pass hung; its queries have their answers."""
+
+
+class Worker(threading.Thread):
+    """A thread that encodes; the supervisor sees how long its pass takes and may give it up.
+
+    Attributes:
+        lane: Number of this encoding thread, from 0.
+        batch: The queries in work.
+        busy: Whether the batch before held several.
+    """
+
+    def __init__(self, lane: int, work: Callable[["Worker"], None]) -> None:
+        super().__init__(target=work, args=(self,), name="encoding-worker", daemon=True)
+        self._guard = threading.Lock()
+        self._abandoned = False
+        self._pass_began: float | None = None
+        self.lane = lane
+        self.batch: list[Job] = []
+        self.busy = False
+
+    @property
+    def pass_seconds(self) -> float:
+        """Seconds that the pass in work has taken; 0 between passes."""
+        began = self._pass_began
+        return 0.0 if began is None else time.monotonic() - began
+
+    def lives(self, seconds: float) -> bool:
+        """Wait for the thread's end; whether it still runs."""
+        self.join(seconds)
+        return self.is_alive()
+
+    def abandon(self) -> None:
+        """Let the thread end as soon as its pass does."""
+        with self._guard:
+            self._abandoned = True
+
+    def begin_pass(self) -> None:
+        """Take note that a forward pass begins.
+
+        Raises:
+            AbandonedError: The thread was given up.
+        """
+        with self._guard:
+            if self._abandoned:
+                raise AbandonedError
+            self._pass_began = time.monotonic()
+
+    def end_pass(self) -> None:
+        """Take note that the forward pass is over; raises as `begin_pass` does."""
+        with self._guard:
+            self._pass_began = None
+            if self._abandoned:
+                raise AbandonedError
+
+
+class Batches:
+    """Passes batches of one kind through an encoder and answers every query of them.
+
+    A batch of n queries takes at most 2n - 1 passes, and queries whose deadline has passed take none.
+    """
+
+    def __init__(self, encoder: QueryEncoder, size: int, observer: QueueObserver | None) -> None:
+        self._encoder = encoder
+        self._size = size
+        self._observer = observer
+        self._smaller = size
+        self._smaller_until = float("-inf")
+        self.last_success = float("-inf")
+
+    @property
+    def size(self) -> int:
+        """Most queries of a batch: fewer for a minute after memory was short."""
+        return self._smaller if time.monotonic() < self._smaller_until else self._size
+
+    def encode(self, batch: list[Job], thread: Worker) -> None:
+        """Answer all queries of a batch.
+
+        Raises:
+            AbandonedError: A pass outlived its limit and its thread was given up.
+        """
+        parts = [batch]
+        while parts:
+            part = _in_time(parts.pop())
+            if part and not self._answered(part, thread):
+                middle = len(part) // 2
+                parts += [part[middle:], part[:middle]]
+
+    def _answered(self, part: list[Job], thread: Worker) -> bool:
+        """Pass a part of a batch through the encoder; False asks for its halves."""
+        started = time.perf_counter()
+        thread.begin_pass()
+        try:
+            results = self._vectors(part)
+        except MissingModalityError as error:
+            fail(part, error)
+            return True
+        except Exception as error:  # noqa: BLE001 - whatever the encoder raises must reach the callers
+            return self._failed(part, error)
+        finally:
+            thread.end_pass()
+        seconds = time.perf_counter() - started
+        self._deliver(part, results, seconds)
+        if self._observer is not None:
+            self._observer.encoded(part[0].kind, len(part), seconds)
+        return True
+
+    def _failed(self, part: list[Job], error: Exception) -> bool:
+        short = is_out_of_memory(error)
+        # The replacement of a lost process is an error in the log; its end with the service is none.
+        level = logging.WARNING if isinstance(error, EncoderLostError) else logging.ERROR
+        _log.log(level, "encoding failed", kind=part[0].kind, size=len(part), error=type(error).__name__)
+        if short and len(part) > 1:
+            self._smaller, self._smaller_until = len(part) // 2, time.monotonic() + _SMALLER_BATCHES_S
+        if len(part) == 1:
+            reason = EncoderMemoryError(NO_MEMORY) if short else EncodingFailedError(FAILED)
+            fail(part, error if isinstance(error, EncoderLostError) else reason, cause=error)
+        return len(part) == 1
+
+    def _deliver(self, part: list[Job], results: Sequence[Encoded | None], pass_s: float) -> None:
+        for job, result in zip(part, results, strict=True):
+            if result is None:
+                _log.error("a vector is not finite", kind=job.kind)
+                fail([job], EncodingFailedError(FAILED))
+            else:
+                self.last_success = time.monotonic()
+                # Unless it was answered meanwhile.
+                with suppress(InvalidStateError):
+                    job.future.set_result(replace(result, pass_s=pass_s))
+
+    def _vectors(self, batch: list[Job]) -> list[Encoded | None]:
+        """The vector of each query; None where it is not finite."""
+        truncations: Sequence[Truncation | None] = [None] * len(batch)
+        tokens: Sequence[int] = [0] * len(batch)
+        if batch[0].kind == "text":
+            embeddings = self._encoder.embed_texts(
+                [job.payload for job in batch if isinstance(job.payload, str)]
+            )
+            vectors, truncations, tokens = embeddings.vectors, embeddings.truncations, embeddings.tokens
+        else:
+            images = [job.payload for job in batch if not isinstance(job.payload, str)]
+            embed = self._encoder.embed_images if batch[0].kind == "image" else self._encoder.embed_regions
+            vectors = embed(np.stack(images))
+        if len(vectors) != len(batch):
+            raise EncodingFailedError(FAILED)
+        return [
+            Encoded(vector, cut, count) if np.isfinite(vector).all() else None
+            for vector, cut, count in zip(vectors, truncations, tokens, strict=True)
+        ]
+
+
+def _in_time(jobs: list[Job]) -> list[Job]:
+    """The queries that still have time; the others are failed."""
+    now = time.monotonic()
+    fail([job for job in jobs if job.deadline <= now], EncodingTimeoutError(TOO_SLOW))
+    return [job for job in jobs if not job.future.done()]
 
 
 class EncodingQueue:
@@ -56,8 +462,12 @@ class EncodingQueue:
         limits: Bounds of waiting, batches and times.
         observer: Receives figures.
         lanes: Number of workers that encode side by side.
+        prepare: Called by the first worker's thread before all queries; no limit of time applies.
         enter: Called by a worker's thread before each pass, with whether no other lane is at work.
         give_up: Called when the replacements of hanging workers hang too: the process has to end.
+
+    Attributes:
+        prepared: The outcome of `prepare`.
     """
 
     def __init__(
@@ -67,7 +477,8 @@ class EncodingQueue:
         observer: QueueObserver | None = None,
         *,
         lanes: int = 1,
-        enter: Callable[[bool], None] | None = None,
+        prepare: Callable[[], object] = lambda: None,
+        enter: Callable[[bool], object] = lambda _: None,
         give_up: Callable[[], object] | None = None,
     ) -> None:
         self._limits = limits or QueueLimits()
@@ -76,7 +487,8 @@ class EncodingQueue:
         self._give_up = give_up
         self._batches = Batches(encoder, self._limits.batch_size, observer)
         self._line = PriorityQueue(self._limits.capacity)
-        self._calls: deque[tuple[Callable[[], None], Future[Any]]] = deque()
+        self._prepare = prepare
+        self.prepared: Future[None] = Future()
         self._hanging: list[Worker] = []
         self._lock = threading.Lock()
         # The first lane waits apart from the others, which are woken only when there is enough for them.
@@ -129,7 +541,10 @@ class EncodingQueue:
             QueueClosedError: The queue was closed.
         """
         if isinstance(payload, str):
-            _check_unicode(payload)
+            try:
+                payload.encode()
+            except UnicodeEncodeError:
+                raise InvalidTextError(INVALID_TEXT) from None
         now = time.monotonic()
         job = Job(kind, payload, now + self._limits.deadline_s, priority)
         with self._lock:
@@ -140,23 +555,12 @@ class EncodingQueue:
             self._wake_another()
         return job.future
 
-    def call(self, work: Callable[[], Result]) -> Future[Result]:
-        """Have the encoder's thread do something before all queries; no limit of time applies."""
-        future: Future[Result] = Future()
-        with self._lock:
-            if self._closed:
-                raise QueueClosedError("The encoder is being replaced; try again.")
-            self._calls.append((partial(_call, work, future), future))
-            self._first.notify()
-        return future
-
     def close(self, timeout_s: float = 5.0) -> None:
         """Refuse new queries, fail those that wait, and let the batch in work end within the time given."""
         with self._lock:
             self._closed = True
             waiting = self._line.clear()
-            for _, future in self._calls:
-                future.cancel()
+            self.prepared.cancel()
             self._first.notify_all()
             self._others.notify_all()
         fail(waiting, QueueClosedError("The service is shutting down; try again."))
@@ -177,7 +581,11 @@ class EncodingQueue:
     def _supervise(self, lane: int) -> None:
         while not self._closed:
             worker = self._workers[lane] = Worker(lane, self._work)
-            if not self._starts(worker):
+            try:
+                worker.start()
+            except RuntimeError as error:
+                # The system has no thread for it now.
+                _log.error("an encoding worker does not start", reason=str(error))
                 time.sleep(self._look_s)
                 continue
             while worker.lives(self._look_s):
@@ -192,15 +600,6 @@ class EncodingQueue:
             if self._observer is not None:
                 self._observer.restarted()
             time.sleep(_RESTART_PAUSE_S)
-
-    def _starts(self, worker: Worker) -> bool:
-        """Start a worker; whether the system has a thread for it, else it is tried again."""
-        try:
-            worker.start()
-        except RuntimeError as error:
-            _log.error("an encoding worker does not start", reason=str(error))
-            return False
-        return True
 
     @property
     def _look_s(self) -> float:
@@ -236,9 +635,10 @@ class EncodingQueue:
 
     def _work(self, worker: Worker) -> None:
         try:
+            if worker.lane == 0 and not self.prepared.done() and self.prepared.set_running_or_notify_cancel():
+                self._make_ready()
             while batch := self._next_batch(worker):
-                if self._enter is not None:
-                    self._enter(self._is_alone(worker))
+                self._enter(self._is_alone(worker))
                 self._batches.encode(batch, worker)
                 worker.batch = []
         except AbandonedError:
@@ -248,15 +648,22 @@ class EncodingQueue:
         except BaseException as error:  # noqa: BLE001 - a thread's end is reported here or nowhere
             _log.error("encoding worker died", error=type(error).__name__)
 
+    def _make_ready(self) -> None:
+        try:
+            self._prepare()
+        except BaseException as error:
+            self.prepared.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            self.prepared.set_result(None)
+
     def _next_batch(self, worker: Worker) -> list[Job]:
         """Wait for queries and take a batch of them; empty once closed."""
         while not self._closed:
             with self._lock:
-                call = self._calls.popleft()[0] if self._calls and worker.lane == 0 else None
-                batch = self._take(worker) if call is None else []
-            if call is not None:
-                call()
-            elif batch:
+                batch = self._take(worker)
+            if batch:
                 return batch
         return []
 
@@ -318,20 +725,3 @@ class EncodingQueue:
 
     def _is_full(self, head: Job) -> bool:
         return self._closed or self._line.count(head) >= self._batches.size
-
-
-def _call(work: Callable[[], Result], future: Future[Result]) -> None:
-    if future.set_running_or_notify_cancel():
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
-
-
-def _check_unicode(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidTextError(INVALID_TEXT) from None

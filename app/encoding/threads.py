@@ -1,11 +1,15 @@
-"""Threads of forward passes on the CPU: given, or the number that is quickest in a short measurement."""
+"""Passes of an encoder, and their threads on the CPU: given, or what is quickest in a short measurement."""
 
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import structlog
+from PIL import Image
+
+from app.encoding.processes import ServedEncoder
 
 # One more number of threads is tried only while time is left, so a start is delayed by about a second.
 _MEASURE_S = 0.8
@@ -15,6 +19,21 @@ _MIN_COUNTS = 2
 _MAX_LANES = 4
 
 _log = structlog.stdlib.get_logger(__name__)
+
+
+def warm_up(encoder: ServedEncoder) -> None:
+    """Embed an image, and a text if the encoder reads any: a broken encoder fails before a query needs it."""
+    for one in passes_of(encoder, size=1, text="ready"):
+        one()
+
+
+def passes_of(encoder: ServedEncoder, *, size: int, text: str) -> Sequence[Callable[[], object]]:
+    """A pass of a batch for each kind of query that the encoder takes."""
+    images = np.stack([encoder.prepare_image(Image.new("RGB", (8, 8)))] * size)
+    passes: list[Callable[[], object]] = [lambda: encoder.embed_images(images)]
+    if "text" in encoder.modalities:
+        passes.append(lambda: encoder.embed_texts([text] * size))
+    return passes
 
 
 class ComputeThreads:
@@ -90,13 +109,7 @@ def quickest_count(
 
     The times of different passes, such as texts and images, are weighed as shares of their times on one
     thread. Numbers are doubled, and `most` itself is tried; after the second, the measurement ends when time
-    is up.
-
-    Args:
-        passes: Called several times each.
-        most: The largest number.
-        clock: Gives seconds.
-        use: Sets the number for passes of the calling thread.
+    is up. `use` sets the number for passes of the calling thread.
     """
     use = use or use_torch_threads
     counts = [*(2**power for power in range(most.bit_length()) if 2**power < most), most]

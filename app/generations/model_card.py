@@ -4,11 +4,10 @@ import re
 from pathlib import Path
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from app.generations.model_schemas import ModelCard, ModelSummary, Retraining, Training
-from app.generations.schemas import Generation
-from app.jobs.schemas import DIGEST_PATTERN
+from app.edge.schemas import DIGEST_PATTERN
+from app.generations.schemas import Generation, ModelCard, ModelSummary, Retraining, Training
 from index.catalogue.jobs import Job, job_that_made
 from index.engine import SearchEngine
 from index.errors import UnregisteredModelError
@@ -20,11 +19,6 @@ from training.models.onnx.files import has_regions
 
 def model_card(engine: SearchEngine, digest: str, *, loaded: bool) -> ModelCard:
     """Gather everything that is known of a registered model; files of the server are not named.
-
-    Args:
-        engine: Engine whose catalogue has the model.
-        digest: Digest of its bundle.
-        loaded: Whether this process answers queries with it.
 
     Raises:
         UnregisteredModelError: No registered model has this digest.
@@ -54,45 +48,26 @@ def _towers(config: Path) -> dict[str, str] | None:
     return {name: tower.architecture for name, tower in towers.items() if tower is not None}
 
 
-class _Objective(BaseModel):
-    name: str
-
-
-class _Train(BaseModel):
-    start_from: str | None = None
-    epochs: int | None = None
-    steps: int | None = None
-    batch_size: int
-    seed: int = 0
-
-
-class _StoredRecipe(BaseModel):
-    """Fields of a recipe on a card; the whole schema needs torch."""
-
-    name: str
-    description: str
-    objective: _Objective
-    train: _Train
-
-
 def _training(recipe_yaml: str) -> Training | None:
     """Training by the recipe of a bundle; None where there is none that this release reads."""
     try:
-        recipe = _StoredRecipe.model_validate(yaml.safe_load(recipe_yaml))
-    except (yaml.YAMLError, ValidationError):
+        # The whole schema of recipes needs torch.
+        recipe = yaml.safe_load(recipe_yaml)
+        train = recipe["train"]
+        # Registered bundles are in folders that are named by their digests; others are nobody's business.
+        base = Path(train.get("start_from") or "").name
+        return Training(
+            recipe=recipe["name"],
+            description=recipe["description"],
+            objective=recipe["objective"]["name"],
+            started_from=base if re.fullmatch(DIGEST_PATTERN, base) else None,
+            epochs=train.get("epochs"),
+            steps=train.get("steps"),
+            batch_size=train["batch_size"],
+            seed=train.get("seed", 0),
+        )
+    except (yaml.YAMLError, ValidationError, LookupError, TypeError, AttributeError):
         return None
-    # Registered bundles lie in folders that are named by their digests; other folders are nobody's business.
-    base = Path(recipe.train.start_from or "").name
-    return Training(
-        recipe=recipe.name,
-        description=recipe.description,
-        objective=recipe.objective.name,
-        started_from=base if re.fullmatch(DIGEST_PATTERN, base) else None,
-        epochs=recipe.train.epochs,
-        steps=recipe.train.steps,
-        batch_size=recipe.train.batch_size,
-        seed=recipe.train.seed,
-    )
 
 
 def _retraining(job: Job) -> Retraining:

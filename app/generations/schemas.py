@@ -1,16 +1,17 @@
-"""Schemas of generations."""
+"""Schemas of generations, models and retrainings; `recoquest models --json` prints the same."""
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from app.edge.schemas import Answer
+from app.edge.schemas import Answer, Request
 from index.generations.comparison import Comparison
 from index.generations.models import GenerationInfo
-from index.search.results import (
-    ActiveGeneration,
-    ModelInfo,
-)
+from index.search.results import ActiveGeneration, ModelInfo
+from training.common.manifest import Split
+
+Verdict = Literal["better", "not better", "not enough to judge"]
+Decision = Literal["promoted", "waiting", "rejected", "unchanged"]
 
 
 class GenerationName(Answer):
@@ -55,3 +56,140 @@ def cosine_kind(by: ActiveGeneration | ModelInfo) -> CosineKind:
     if by.unsigned:
         return "absolute_cosine"
     return "cosine" if by.blades == 1 else "blade_cosine"
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelVerdict(_Kept):
+    """Verdict on a new model: its metric and that of the active one, on held-out images.
+
+    Verdicts of earlier releases have no interval, no chance and no `verdict`.
+
+    Attributes:
+        metric: Name of the metric, in percent or a sum of percents.
+        before: Metric of the active model.
+        after: Metric of the new model.
+        held_out: Held-out split.
+        images: Number of its images with texts, or with labels if the metric is of labels.
+        passed: Whether the verdict is "better".
+        verdict: better: the interval of the rise, by a paired bootstrap over images, is above the
+            required gain, and the metric above chance; not enough to judge: fewer than 100 held-out images.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        chance: Metric of random vectors on these images.
+    """
+
+    metric: str
+    before: float
+    after: float
+    held_out: Split
+    images: int
+    passed: bool
+    verdict: Verdict | None = None
+    low: float | None = None
+    high: float | None = None
+    chance: float | None = None
+
+
+class StoredVerdict(_Kept):
+    """A verdict, and the digest of the model that was active then."""
+
+    against: str
+    judgement: ModelVerdict
+
+
+class Outcome(_Kept):
+    """Outcome of a retraining.
+
+    Attributes:
+        verdict: promoted: the new model is searched with; waiting: a person may activate the generation;
+            rejected: it is not better, and nothing was embedded with it; unchanged: no epoch was better than
+            the model that the retraining went on from, so there is no new one.
+        collection: Name of the collection.
+        generation: Generation by the new model; None if it was rejected, or there is none.
+        bundle: Digest of the new model; None if there is none.
+        judgement: Verdict on the new model; None if the collection has no held-out data.
+    """
+
+    verdict: Decision
+    collection: str
+    generation: int | None
+    bundle: str | None
+    judgement: ModelVerdict | None
+
+
+class ModelSummary(Answer):
+    """One registered bundle."""
+
+    name: str
+    digest: str
+    dim: int = Field(description="Length of its vectors.")
+    score_kind: CosineKind = Field(description="Similarity that compares them.")
+    metrics: dict[str, float] = Field(description="Measured when it was trained.")
+    created: str
+    loaded: bool = Field(description="Whether its encoder answers queries now.")
+    collections: list[str] = Field(description="Collections whose active generation it made.")
+
+    @classmethod
+    def of(cls, info: ModelInfo, *, loaded: bool) -> "ModelSummary":
+        """Describe a model; `loaded` says whether this process answers queries with it."""
+        return cls(
+            name=info.name,
+            digest=info.digest,
+            dim=info.dim,
+            score_kind=cosine_kind(info),
+            metrics=dict(info.metrics),
+            created=info.created,
+            loaded=loaded,
+            collections=list(info.collections),
+        )
+
+
+class Models(Answer):
+    """All registered bundles, the latest first."""
+
+    models: list[ModelSummary]
+
+
+class Training(Answer):
+    """Training of a model, from the recipe in its bundle."""
+
+    recipe: str
+    description: str
+    objective: str
+    started_from: str | None = Field(description="Digest of the model whose weights it began with.")
+    epochs: int | None
+    steps: int | None
+    batch_size: int
+    seed: int
+
+
+class Retraining(Answer):
+    """The retraining that made a model, from its job's result."""
+
+    job: int
+    collection: str = Field(description="Collection of its training images, texts and judged hits.")
+    verdict: str = Field(description="promoted, waiting or rejected, as it ended.")
+    judgement: ModelVerdict | None = Field(description="Comparison with the active model; null: none.")
+
+
+class ModelCard(ModelSummary):
+    """One registered bundle: origin, metrics and use."""
+
+    regions: bool = Field(
+        description="Whether it searches by a part of a picture, and tells what matched in an image."
+    )
+    towers: dict[str, str] | None = Field(
+        description="Architecture of the encoder of images, of texts, of sounds; null: its files are gone."
+    )
+    training: Training | None = Field(description="null: the bundle keeps no recipe that this release reads.")
+    retraining: Retraining | None = Field(description="null where no retraining here made it.")
+    generations: list[Generation] = Field(description="Generations by this model, the latest first.")
+
+
+class NewModel(Request):
+    """A model to register: that of a job here, since the service takes no folder from a caller."""
+
+    job: int = Field(ge=1, lt=2**63, description="A train or retrain job that has made a model.")

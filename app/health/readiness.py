@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import structlog
 from PIL import Image
 
-from app.concurrency.threads import Threads
-from app.encoding import Priority, QueueFullError
+from app.concurrency import Threads
 from app.encoding.pool import Encoders, LoadedEncoder
+from app.encoding.queue import Priority, QueueFullError
+from app.settings import Settings
 from index.engine import SearchEngine
 from index.errors import HomeError, NoActiveGenerationError, UnknownCollectionError
 from index.search.results import ActiveGeneration
@@ -52,19 +53,13 @@ class Readiness:
     """Checks whether searches are answered now, one check at a time; a report is reused for a moment."""
 
     def __init__(
-        self,
-        engine: SearchEngine,
-        encoders: Encoders,
-        threads: Threads,
-        *,
-        timeout_s: float,
-        cache_s: float,
+        self, settings: Settings, engine: SearchEngine, encoders: Encoders, threads: Threads
     ) -> None:
         self._engine = engine
         self._threads = threads
         self._encoders = encoders
-        self._timeout_s = timeout_s
-        self._cache_s = cache_s
+        self._timeout_s = settings.readiness_timeout_s
+        self._cache_s = settings.readiness_cache_s
         self._lock = asyncio.Lock()
         self._views_tried = asyncio.Event()
         self._report: ReadinessReport | None = None
@@ -135,7 +130,7 @@ class Readiness:
                 await loaded.queue.encode_text(_PROBE, priority=Priority.PROBE)
             else:
                 await loaded.queue.encode_image(
-                    loaded.prepare(Image.new("RGB", (8, 8))), priority=Priority.PROBE
+                    loaded.encoder.prepare_image(Image.new("RGB", (8, 8))), priority=Priority.PROBE
                 )
         except QueueFullError:
             # A full queue that moves is busy, not broken: a recent batch counts as a pass of the encoder.

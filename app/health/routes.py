@@ -1,15 +1,29 @@
 """Whether the process lives, whether it answers searches, and its figures."""
 
 from http import HTTPStatus
+from typing import Literal
 
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 
-from app.edge.http.field_errors import FieldError, describe_errors
-from app.edge.http.problem_kinds import NOT_READY
-from app.edge.http.problems import RequestError, problem_responses
-from app.health.schemas import Live, Ready
+from app.edge.problems import NOT_READY, FieldError, RequestError, describe_errors, problem_responses
+from app.edge.schemas import Answer
 from app.services import InjectedServices
+
+
+class Live(Answer):
+    """The process answers."""
+
+    status: Literal["alive"] = "alive"
+
+
+class Ready(Answer):
+    """Searches are answered; `degraded`: not those of collections whose encoder cannot be loaded."""
+
+    status: Literal["ready", "degraded"] = "ready"
+    checks: dict[str, str]
+
 
 router = APIRouter(tags=["health"])
 
@@ -42,4 +56,4 @@ async def get_readiness(services: InjectedServices) -> Ready:
 )
 async def get_metrics(services: InjectedServices) -> Response:
     """Requests, batches, queue and search times."""
-    return Response(services.metrics.render(), media_type=services.metrics.content_type)
+    return Response(services.metrics.render(), media_type=CONTENT_TYPE_LATEST)

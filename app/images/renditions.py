@@ -3,18 +3,16 @@
 from contextlib import suppress
 from typing import Final
 
-from app.edge.http.accept import preferred
-from app.edge.http.problem_kinds import NOT_ACCEPTABLE
-from app.edge.http.problems import RequestError
-from app.search.query_sources import naming_failures
+from app.edge.headers import preferred
+from app.edge.problems import NOT_ACCEPTABLE, RequestError
 from app.search.read_search import invalid
+from app.search.search import naming_failures
 from app.services import Services
 from index.files.renditions import LARGEST_SIDES, VERSION, Rendition, scaled_size
 from index.search.results import StoredImage
 from training.imaging.depth import Levels
 from training.imaging.window import Window
 
-MAX_SIZE: Final = 65_500
 _MAX_NUMBER_CHARACTERS: Final = 64
 # The formats whose samples may have more than 8 bits.
 _DEEP_MEDIA_TYPES: Final = frozenset({"image/png", "image/tiff", "application/dicom"})
@@ -81,13 +79,7 @@ async def find_levels(services: Services, image: StoredImage) -> Levels | None:
 
 
 async def make(services: Services, image: StoredImage, rendition: Rendition) -> bytes:
-    """Make the picture in a decoding process.
-
-    Raises:
-        RequestError: It takes more memory or work than a picture may.
-        StoreError: The file is missing or damaged.
-        RecoquestError: Too many pictures are waiting, it was not made in time, or no process can be started.
-    """
+    """Make the picture in a decoding process; raises what `find_levels` does."""
     path = await services.threads.read(services.engine.home.store.path, image.sha256)
     width, height = scaled_size(image.width, image.height, rendition.size)
     detail = "The picture takes more memory or work than one may: give a smaller size."

@@ -1,38 +1,73 @@
-"""One image of a collection: what is known of it, its thumbnail, a picture of it, its file."""
+"""Images of a collection: what is known of them, pictures, files, links; writes, deletion and erasure."""
 
+import json
+from collections import Counter
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Header, Query, Request
-from fastapi.responses import FileResponse, Response
-from pydantic import Field
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import FileResponse
 from starlette.types import Receive, Scope, Send
 
-from app.access.permissions import GuardedRoute, may
-from app.edge.http.disconnect import unless_disconnected
-from app.edge.http.etags import etag_of
-from app.edge.http.problems import problem_responses
+from app.access.sessions import PARAMETER, linked_address
+from app.audit.requests import Noted, actor_of, note
+from app.collections.names import refuse_alias, refuse_gained_roles, remove
+from app.collections.schemas import CollectionSummary, collection_from
+from app.concurrency import unless_disconnected
+from app.edge.addresses import etag_of
+from app.edge.admission import Budget, BusyError
+from app.edge.headers import write_condition
 from app.edge.operations import operation
-from app.edge.schemas import Answer
-from app.edge.server.admission import BusyError
-from app.edge.server.places import Budget
-from app.images.renditions import (
+from app.edge.problems import problem_responses
+from app.edge.schemas import image_path
+from app.idempotency import IdempotentRoute, idempotency_key, ids_left_out
+from app.images.deletion import Deletion, delete_batches, erase, refusal
+from app.images.renditions import chosen_rendition, find_levels, make, parse_window, rendition_etag
+from app.images.schemas import (
     MAX_SIZE,
-    chosen_rendition,
-    find_levels,
-    make,
-    parse_window,
-    rendition_etag,
+    UPLOAD_BODY,
+    UPLOADS_BODY,
+    DeletedImages,
+    ErasedImages,
+    GreyLevels,
+    HoldingBackup,
+    ImageChanges,
+    ImagesToDelete,
+    ImagesToErase,
+    LinkedRendition,
+    LinkWanted,
+    NewCollection,
+    PictureLink,
+    Removed,
+    WriteAnswer,
+    WritesAnswer,
+    count_written,
+    written_by,
 )
-from app.search.schemas.page import ImageInfo, image_info_from
-from app.services import InjectedServices
+from app.images.uploads import (
+    SentImage,
+    WrittenImages,
+    change_one,
+    read_upload,
+    read_uploads,
+    write_sent,
+)
+from app.permissions import GuardedRoute, may
+from app.search.read_search import check_length, invalid
+from app.search.schemas import ImageInfo, image_info_from
+from app.services import InjectedServices, Services
+from index.audit.event import Detail
+from index.catalogue.collections import require_collection
 from index.engine import SearchEngine
-from index.errors import StoreError
+from index.errors import StoreError, UnknownImageError
 from index.files.renditions import LARGEST_SIDES, THUMBNAIL_MEDIA_TYPE
+from index.generations.models import create_collection as create_empty
 from index.home import Home
-from index.search.results import StoredImage
-from training.imaging.depth import Levels
+from index.search.results import CollectionInfo, StoredImage
+from index.writes.live import Condition, remove_image
+from training.common.errors import RecoquestError
 from training.imaging.images import PIXELS_VERSION
 from training.imaging.window import Window
 
@@ -42,8 +77,23 @@ router = APIRouter(
     dependencies=[may("reader")],
     route_class=GuardedRoute,
 )
+writes = APIRouter(prefix="/v1/collections", tags=["writes"], route_class=IdempotentRoute)
 
 _PROBLEMS = problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR)
+_WRITE_PROBLEMS = problem_responses(
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+    HTTPStatus.INSUFFICIENT_STORAGE,
+)
+_ENCODING_PROBLEMS = _WRITE_PROBLEMS | problem_responses(
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
+_CONDITION_PROBLEMS = problem_responses(HTTPStatus.PRECONDITION_FAILED)
 _FILE: dict[str, Any] = {"content": {"image/*": {"schema": {"type": "string", "format": "binary"}}}}
 _PICTURE: dict[str, Any] = {
     "description": "The picture.",
@@ -53,11 +103,9 @@ _PICTURE: dict[str, Any] = {
 _ETAG = {"ETag": {"description": "Of the image as it is now.", "schema": {"type": "string"}}}
 _NOT_MODIFIED: dict[str, Any] = {"description": "The caller's copy is the current one."}
 _FILE_ANSWERS: dict[int | str, dict[str, Any]] = {**_PROBLEMS, 200: _FILE, 304: _NOT_MODIFIED}
-
 # Images may be of patients: no shared cache keeps them, and a browser asks whether its copy is current.
 _CACHE_CONTROL = "private, no-cache"
 _NO_SCRIPTS = "default-src 'none'; sandbox"
-
 IfNoneMatch = Annotated[
     str | None, Header(alias="If-None-Match", description="ETag of the copy that the caller has.")
 ]
@@ -72,29 +120,8 @@ WindowText = Annotated[
         examples=["auto", "2048,4096"],
     ),
 ]
+IfCondition = Annotated[Condition, Depends(write_condition)]
 _Variant = Literal["content", "thumbnail"]
-
-
-class GreyWindow(Answer):
-    """A window, in stored values."""
-
-    centre: float = Field(description="Value that becomes middle grey.")
-    width: float = Field(description="Distance of the values that become black and white.")
-
-
-class GreyLevels(Answer):
-    """The stored values of an image and windows to see it through; null where a sample has up to 8 bits."""
-
-    deep: bool = Field(description="Whether a sample has more than 8 bits.")
-    smallest: float | None = Field(default=None, description="Smallest value found in the image.")
-    largest: float | None = None
-    automatic: GreyWindow | None = Field(
-        default=None,
-        description="The window of its renditions, thumbnail and vector; null for an image of one value.",
-    )
-    stated: GreyWindow | None = Field(
-        default=None, description="The window that the file states; null without one."
-    )
 
 
 @router.get("/thumbnail", summary="Small picture", response_class=FileResponse, responses=_FILE_ANSWERS)
@@ -103,7 +130,8 @@ async def get_thumbnail(
     collection: str, image_id: str, services: InjectedServices, if_none_match: IfNoneMatch = None
 ) -> Response:
     """A WebP that fits a grid of hits."""
-    made = await services.threads.read(_has_thumbnail, services.engine, collection, image_id)
+    engine, store = services.engine, services.engine.home.store
+    made = await services.threads.read(lambda: store.has_thumbnail(engine.image(collection, image_id).sha256))
     # Making a thumbnail waits for a decoding process, and would keep searches from their threads.
     call = services.threads.read if made else services.threads.thumbnail
     return await call(_current, services.engine, collection, image_id, "thumbnail", if_none_match)
@@ -156,7 +184,7 @@ async def get_rendition(
             lost = image.sha256
             continue
         headers |= {"Content-Security-Policy": _NO_SCRIPTS, "Content-Disposition": _disposition(image)}
-        return _Picture(content, rendition.media_type, headers, request.app.state.stages.pictures)
+        return _Picture(content, rendition.media_type, headers, services.stages.pictures)
 
 
 @router.get(
@@ -173,7 +201,20 @@ async def get_levels(
 ) -> GreyLevels:
     """The stored values of an image and its windows, to ask for renditions with another one."""
     image = await services.threads.read(services.engine.image, collection, image_id)
-    return _levels_from(await unless_disconnected(request, find_levels(services, image)))
+    levels = await unless_disconnected(request, find_levels(services, image))
+    if levels is None:
+        return GreyLevels(deep=False)
+    automatic = None
+    if levels.high > levels.low:
+        automatic = Window((levels.low + levels.high) / 2, levels.high - levels.low)
+    found = {
+        "deep": True,
+        "smallest": levels.smallest,
+        "largest": levels.largest,
+        "automatic": automatic,
+        "stated": levels.stated,
+    }
+    return GreyLevels.model_validate(found, from_attributes=True)
 
 
 @router.get("/content", summary="The file itself", response_class=FileResponse, responses=_FILE_ANSWERS)
@@ -218,8 +259,330 @@ async def get_image(
     return info
 
 
-def _has_thumbnail(engine: SearchEngine, collection: str, image_id: str) -> bool:
-    return engine.home.store.has_thumbnail(engine.image(collection, image_id).sha256)
+@router.post(
+    "/link",
+    summary="Link to a picture",
+    responses=problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR),
+)
+@operation("export")
+async def link_image(
+    collection: str, image_id: str, wanted: LinkWanted, request: Request, services: InjectedServices
+) -> PictureLink:
+    """An address that shows this one picture without a key, in these parameters, until it ends.
+
+    It ends before where the caller loses the right to see the picture. The audit trail names the caller at
+    each use.
+    """
+    picture, parameters = _picture(wanted)
+    await services.threads.read(services.engine.image, collection, image_id)
+    authenticator = services.authenticator
+    maker = await authenticator.maker_of(request, collection, wanted.expires_in)
+    key = await services.read(lambda session: require_collection(session, collection).id)
+    sealed = authenticator.signer.seal_link(maker, linked_address(key, image_id, picture, parameters.items()))
+    expires = datetime.fromtimestamp(maker.expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    note(request, Noted(details={"picture": picture, "expires": expires, **parameters}))
+    path = image_path(collection, image_id, prefix=request.scope.get("root_path", ""))
+    return PictureLink(
+        url=f"{path}/{picture}?{urlencode({**parameters, PARAMETER: sealed})}", expires=expires
+    )
+
+
+@writes.post(
+    "",
+    summary="Begin a collection",
+    status_code=HTTPStatus.CREATED,
+    responses=_WRITE_PROBLEMS,
+    dependencies=[may("admin"), Depends(idempotency_key)],
+)
+@operation("create")
+async def create_collection(
+    new: NewCollection, request: Request, services: InjectedServices
+) -> CollectionSummary:
+    """Begin a collection without images; it can be written to and searched at once."""
+    begun = await services.threads.write(_begin, services, new)
+    note(request, Noted(collection=new.name, model=begun.digest, generation=begun.generation))
+    return collection_from(begun)
+
+
+@writes.delete(
+    "/{collection}",
+    summary="Remove a collection",
+    responses=_WRITE_PROBLEMS,
+    dependencies=[may("admin"), Depends(refuse_alias)],
+)
+@operation("delete", work="change")
+async def delete_collection(collection: str, services: InjectedServices) -> Removed:
+    """Remove a collection with its images, their files, and every generation."""
+    await services.threads.write(remove, services.settings, services.engine, collection)
+    return Removed(collection=collection)
+
+
+@writes.post(
+    "/{collection}/images",
+    summary="Put images in",
+    responses={
+        **_ENCODING_PROBLEMS,
+        200: {"description": "All images are there."},
+        207: {"model": WritesAnswer, "description": "Some were refused; the others are there."},
+    },
+    openapi_extra=UPLOADS_BODY,
+    dependencies=[may("curator"), Depends(idempotency_key)],
+)
+@operation("create")
+async def upload_images(
+    collection: str,
+    sent: Annotated[list[SentImage], Depends(read_uploads)],
+    request: Request,
+    response: Response,
+    services: InjectedServices,
+) -> WritesAnswer:
+    """Put in one or many images, replacing those of the same id; the answer has a status for each.
+
+    An image that cannot be used is refused and the others are written, all in one step: the answer is 207
+    then. When the answer comes, they are on the disk and the next search finds them. Sent again, they are
+    unchanged.
+    """
+    written = await unless_disconnected(request, write_sent(services, collection, sent))
+    _note(request, written)
+    counts = count_written(written.images)
+    if counts.refused:
+        response.status_code = HTTPStatus.MULTI_STATUS
+    return WritesAnswer(
+        written=counts.received - counts.refused,
+        refused=counts.refused,
+        results=written.images,
+        counts=counts,
+        written_to=written_by(written.active),
+    )
+
+
+@writes.put(
+    "/{collection}/images/{image_id}",
+    summary="Put an image in",
+    responses={
+        **_ENCODING_PROBLEMS,
+        **_CONDITION_PROBLEMS,
+        200: {"description": "The image was there.", "headers": _ETAG},
+        201: {"model": WriteAnswer, "description": "The image is new.", "headers": _ETAG},
+    },
+    openapi_extra=UPLOAD_BODY,
+    dependencies=[may("curator")],
+)
+@operation("create")
+async def put_image(
+    collection: str,
+    sent: Annotated[SentImage, Depends(read_upload)],
+    request: Request,
+    response: Response,
+    services: InjectedServices,
+    condition: IfCondition,
+) -> WriteAnswer:
+    """Put in an image under this id, or replace the one there with all that is said of it.
+
+    `If-None-Match: *` puts in a new image only, and `If-Match` replaces only the one that the caller knows.
+    """
+    written = await unless_disconnected(
+        request, write_sent(services, collection, [sent], condition, refuse=False)
+    )
+    _note(request, written)
+    (image,) = written.images
+    assert image.status != "refused"
+    assert image.etag is not None
+    response.headers["ETag"] = image.etag
+    if image.status == "created":
+        response.status_code = HTTPStatus.CREATED
+    return WriteAnswer(
+        id=image.id,
+        status=image.status,
+        etag=image.etag,
+        truncated_texts=image.truncated_texts,
+        written_to=written_by(written.active),
+    )
+
+
+@writes.patch(
+    "/{collection}/images/{image_id}",
+    summary="Change what is said",
+    responses={**_ENCODING_PROBLEMS, **_CONDITION_PROBLEMS, 200: {"headers": _ETAG}},
+    dependencies=[may("curator")],
+)
+async def update_image(
+    collection: str,
+    image_id: str,
+    changes: ImageChanges,
+    request: Request,
+    response: Response,
+    services: InjectedServices,
+    condition: IfCondition,
+) -> WriteAnswer:
+    """Change texts, report, labels, metadata, group or split of an image; what is left out stays.
+
+    With `If-Match`, only what the caller knows is changed, so that nobody undoes the change of another.
+    """
+    changing = change_one(services, collection, image_id, changes, condition)
+    active, changed, truncated = await unless_disconnected(request, changing)
+    details: dict[str, Detail] = {"outcome": changed.outcome}
+    note(request, Noted(model=active.digest, generation=active.generation, details=details))
+    etag = etag_of(changed.revision)
+    response.headers["ETag"] = etag
+    return WriteAnswer(
+        id=image_id,
+        status=changed.outcome,
+        etag=etag,
+        truncated_texts=truncated,
+        written_to=written_by(active),
+    )
+
+
+@writes.delete(
+    "/{collection}/images/{image_id}",
+    summary="Remove an image",
+    responses=_WRITE_PROBLEMS | _CONDITION_PROBLEMS,
+    dependencies=[may("curator")],
+)
+@operation("delete")
+async def delete_image(
+    collection: str, image_id: str, services: InjectedServices, condition: IfCondition
+) -> Removed:
+    """Remove an image with all that is said of it, and its file if no other image has the same."""
+    await services.threads.write(remove_image, services.engine.home, collection, image_id, condition)
+    return Removed(collection=collection, id=image_id)
+
+
+@writes.post(
+    "/{collection}/images/delete",
+    summary="Remove images by filter",
+    responses={
+        **_WRITE_PROBLEMS,
+        200: {"description": "All images that passed the filter are gone, or were counted."},
+        207: {"model": DeletedImages, "description": "Some are gone; others still pass the filter."},
+    },
+    dependencies=[may("curator"), Depends(idempotency_key)],
+)
+@operation("delete")
+async def delete_matching_images(
+    collection: str,
+    wanted: ImagesToDelete,
+    request: Request,
+    response: Response,
+    services: InjectedServices,
+) -> DeletedImages:
+    """Remove the images that pass a filter, up to 10,000 with a request, with all that is said of them.
+
+    They go in batches, each whole: searches and other writers go on in between, and what was removed before a
+    stop stays removed. Images that are changed meanwhile stay. While `remaining` is not 0, send it again with
+    a new `Idempotency-Key`.
+    """
+    if not wanted.filter:
+        raise invalid("filter", "An empty filter would delete every image: to do so, delete the collection.")
+    check_length("filter", json.dumps(wanted.filter), services.settings.max_filter_length)
+    deletion = await services.threads.read(
+        Deletion,
+        services.settings,
+        services.engine.home,
+        collection,
+        wanted.filter,
+        actor_of(request),
+        operation="delete_matching_images",
+        request=request.state.request_id,
+        expected=wanted.expected_count,
+    )
+    problem = None if wanted.dry_run else await delete_batches(services, deletion)
+    matched = len(deletion.matching.keys)
+    remaining = matched - deletion.deleted
+    if problem is None and deletion.deleted:
+        try:
+            remaining = await services.threads.read(deletion.remaining)
+        except RecoquestError as error:
+            problem = refusal("What passes the filter now cannot be counted", error)
+    noted = Noted(
+        action="browse" if wanted.dry_run else None,
+        objects=deletion.ids if wanted.dry_run else (),
+        query=deletion.query,
+        # Events of batches that deleted something are written with them.
+        recorded=deletion.deleted > 0,
+        details={**deletion.details, "dry_run": wanted.dry_run},
+    )
+    note(request, noted)
+    if (remaining or problem) and not wanted.dry_run:
+        response.status_code = HTTPStatus.MULTI_STATUS
+    return DeletedImages(
+        collection=collection,
+        dry_run=wanted.dry_run,
+        matched=matched,
+        deleted=deletion.deleted,
+        remaining=remaining,
+        ids=deletion.ids,
+        problem=problem,
+    )
+
+
+@writes.post(
+    "/{collection}/erase",
+    summary="Erase images",
+    responses=_WRITE_PROBLEMS,
+    dependencies=[may("admin"), Depends(idempotency_key), Depends(ids_left_out)],
+)
+@operation("erase")
+async def erase_images(
+    collection: str, wanted: ImagesToErase, request: Request, services: InjectedServices
+) -> ErasedImages:
+    """Remove images so that no byte of them is left on the disk, and say which backups still hold them.
+
+    A patient or a study names all its images, and its reports, also those that came before images.
+
+    Beside what a removal takes, the results and files of jobs, snapshots of vectors, judgements that name
+    them as examples, and free pages of the database go. The audit trail keeps keyed hashes of their ids. It
+    takes as long as rewriting the database and the collection's snapshots.
+    """
+    found = await services.threads.background(
+        erase,
+        services.settings,
+        services.engine.home,
+        collection,
+        wanted.ids,
+        actor_of(request),
+        patient=wanted.patient,
+        study=wanted.study,
+        operation="erase_images",
+        request=request.state.request_id,
+    )
+    note(request, Noted(recorded=True))
+    if wanted.ids and not found.ids and not found.erased.backups and set(found.unknown) == set(wanted.ids):
+        raise UnknownImageError(collection, wanted.ids[0])
+    return ErasedImages(
+        collection=collection,
+        erased=list(found.ids),
+        unknown=list(found.unknown),
+        shared_files=list(found.erased.shared),
+        reports=found.erased.reports,
+        judgements=found.erased.judgements,
+        jobs=found.jobs.jobs,
+        retrainings=found.jobs.retrainings,
+        left_files=[str(path) for path in (*found.jobs.left, *found.unfinished)],
+        backups=[
+            HoldingBackup.model_validate(backup, from_attributes=True) for backup in found.erased.backups
+        ],
+        log_is_empty=found.log_is_empty,
+    )
+
+
+def _begin(services: Services, new: NewCollection) -> CollectionInfo:
+    with services.engine.home.catalogue.read() as session:
+        refuse_gained_roles(services.settings, session, new.name)
+    create_empty(services.engine.home, new.name, model=new.model, same_as=new.same_model_as)
+    return services.engine.collection(new.name)
+
+
+def _note(request: Request, written: WrittenImages) -> None:
+    """Note the images that were taken, and how many of each outcome there were."""
+    taken = [image.id for image in written.images if image.status != "refused"]
+    counts: dict[str, Detail] = {**Counter(image.status for image in written.images)}
+    active = written.active
+    note(
+        request,
+        Noted(objects=taken, model=active.digest, generation=active.generation, details=counts),
+    )
 
 
 def _current(
@@ -277,11 +640,7 @@ class _Picture(Response):
         self._budget = budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it.
-
-        Raises:
-            BusyError: Others have not taken theirs.
-        """
+        """Send it."""
         size = len(self.body)
         if not self._budget.reserve(size):
             raise BusyError
@@ -291,21 +650,10 @@ class _Picture(Response):
             self._budget.free(size)
 
 
-def _levels_from(levels: Levels | None) -> GreyLevels:
-    """Describe the levels of an image; None is one of up to 8 bits."""
-    if levels is None:
-        return GreyLevels(deep=False)
-    automatic = None
-    if levels.high > levels.low:
-        automatic = Window((levels.low + levels.high) / 2, levels.high - levels.low)
-    return GreyLevels(
-        deep=True,
-        smallest=levels.smallest,
-        largest=levels.largest,
-        automatic=_window_from(automatic),
-        stated=_window_from(levels.stated),
-    )
-
-
-def _window_from(window: Window | None) -> GreyWindow | None:
-    return None if window is None else GreyWindow(centre=window.centre, width=window.width)
+def _picture(wanted: LinkWanted) -> tuple[str, dict[str, str]]:
+    """Return the end of the path of a picture, and its parameters."""
+    if not isinstance(wanted.rendition, LinkedRendition):
+        return wanted.rendition, {}
+    parse_window(wanted.rendition.window)
+    size = {} if wanted.rendition.size is None else {"size": str(wanted.rendition.size)}
+    return "rendition", {**size, "window": wanted.rendition.window}

@@ -1,14 +1,23 @@
-"""The folder of a job below the home folder: what its process writes, and who may write."""
+"""Folders of jobs below the home folder: what a process writes there, and how long it is kept."""
 
 import json
 import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from sqlalchemy import select
+
+from app.jobs.kinds import KINDS, bundle_of
 from app.settings import Settings
+from index.catalogue import Catalogue
 from index.catalogue.collections import now
-from index.catalogue.jobs import Job
+from index.catalogue.jobs import Job, list_jobs
+from index.catalogue.tables import ModelRow
 from index.files.stale import try_lock
 
 # Between the name of a folder that was put aside and the time when it was.
@@ -79,3 +88,56 @@ class JobFolder:
             tail = file.read().decode(errors="replace").rpartition(ATTEMPT)[2]
         said = [line.removeprefix(_SENTENCE) for line in tail.splitlines() if line.startswith(_SENTENCE)]
         return said[-1] if said else None
+
+
+def remove_old_folders(settings: Settings, catalogue: Catalogue) -> list[int]:
+    """Remove the folders of jobs that ended long ago, unless the model in them is registered.
+
+    So what is searched with, and what waits for a person, stays. What lay there before goes with them.
+
+    Returns:
+        The numbers of the jobs.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+        OSError: The disk does not let go of a file.
+    """
+    with catalogue.read() as session:
+        old = ended_long_ago(settings, list_jobs(session))
+        registered = set(session.execute(select(ModelRow.digest)).scalars())
+    removed = []
+    for job in old:
+        folder = JobFolder.of(settings, job.id)
+        if sum(_remove(each, registered) for each in (folder, *folder.aside())):
+            removed.append(job.id)
+    return removed
+
+
+def ended_long_ago(settings: Settings, jobs: Iterable[Job]) -> list[Job]:
+    """Return those whose files are kept no longer."""
+    if settings.keep_jobs_days == 0:
+        return []
+    since = datetime.now(UTC) - timedelta(days=settings.keep_jobs_days)
+    return [job for job in jobs if job.ended is not None and datetime.fromisoformat(job.ended) < since]
+
+
+def _remove(folder: JobFolder, registered: set[str]) -> bool:
+    """Remove what may go of a job's folder; return whether anything went."""
+    if not folder.path.is_dir() or not registered.isdisjoint(_models(folder.path)):
+        return False
+    lock = folder.lock()
+    if lock is None:
+        # A process of it that its worker has lost is still there.
+        return False
+    try:
+        shutil.rmtree(folder.path)
+    finally:
+        os.close(lock)
+    return True
+
+
+def _models(folder: Path) -> Iterator[str]:
+    """The digests of models in the folder of a job of any kind: of what lay there before, nobody knows it."""
+    for bundle in filter(None, (bundle_of(kind, folder) for kind in KINDS)):
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            yield str(json.loads((bundle / "digest.json").read_bytes())["digest"])

@@ -58,11 +58,7 @@ def command_of(kind: str) -> tuple[str, ...]:
 def command_line(kind: str, arguments: Sequence[str], folder: Path, processes: int) -> list[str]:
     """The arguments of `recoquest` that do a job, or go on with it.
 
-    Args:
-        kind: One of `KINDS`.
-        arguments: Arguments of the job.
-        folder: Folder of the job.
-        processes: Processes that train together, unless the arguments give another number.
+    So many processes train together, unless the arguments give another number.
     """
     known = KINDS[kind]
     if not known.run:

@@ -1,4 +1,4 @@
-"""The queue of jobs: those in the catalogue that wait; workers look for the oldest once a second.
+"""The queue of jobs: workers look for the oldest once a second.
 
 A collection is retrained, embedded and synced by one job at a time.
 """
@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.concurrency.threads import Threads
+from app.concurrency import Threads
 from index.catalogue import Catalogue
 from index.catalogue.jobs import Job, add_job, get_job, latest_job
 from index.catalogue.tables import CollectionRow, JobRow
@@ -40,13 +40,8 @@ def give_job(
 ) -> Job:
     """Queue a job.
 
-    Args:
-        catalogue: Catalogue of the job.
-        kind: One of `app.jobs.kinds.KINDS`.
-        arguments: Arguments of the command.
-        folder: Base of relative paths among them.
-        check: Raises an error where the job is not to be given now.
-        also: Done in the transaction that queues the job.
+    Relative paths among the arguments are below `folder`. `check` and `also` are done in the transaction that
+    queues it; the first refuses it.
 
     Raises:
         JobExistsError: Another job retrains the same collection, or waits to sync the same.
@@ -69,13 +64,7 @@ def synced_collection(sync: str) -> str:
 
 
 def study_sync(sync: str, study: str, *, note: bool = False) -> list[str]:
-    """Return the arguments of a sync of one study.
-
-    Args:
-        sync: Arguments of the whole sync, as the settings have them.
-        study: Study Instance UID.
-        note: Whether a note of similar cases is written into the study.
-    """
+    """Return the arguments of a sync of one study."""
     return [*shlex.split(sync), *([NOTE] if note else []), STUDY, study]
 
 
@@ -125,10 +114,6 @@ def last_retraining(session: Session, collection: str) -> Job | None:
 def refuse_second_retraining(session: Session, arguments: Sequence[str]) -> None:
     """Make sure that no other job retrains the same collection.
 
-    Args:
-        session: Session of the transaction that adds the job.
-        arguments: Arguments of the new retraining.
-
     Raises:
         JobExistsError: Another retraining of the collection waits or runs.
     """
@@ -147,13 +132,7 @@ def activation_arguments(collection: str, generation: int) -> list[str]:
 
 
 async def role_of_job(threads: Threads, catalogue: Catalogue, number: str) -> tuple[Role, str] | None:
-    """Return the role in a collection that may follow and cancel a job; None: no role in one collection may.
-
-    Args:
-        threads: Threads for reads of the catalogue.
-        catalogue: Catalogue of the job.
-        number: Its number, as an address has it.
-    """
+    """Return the role in a collection that may follow and cancel a job; None: none in one collection may."""
     if not (number.isascii() and number.isdecimal() and len(number) <= _MAX_DIGITS):
         return None
 
@@ -174,10 +153,6 @@ async def role_of_job(threads: Threads, catalogue: Catalogue, number: str) -> tu
 
 def refuse_second_embedding(session: Session, collection: str) -> None:
     """Make sure that no other job embeds a collection, or is to.
-
-    Args:
-        session: Session of the transaction that adds the job.
-        collection: Name of the collection.
 
     Raises:
         JobExistsError: One does.

@@ -1,43 +1,25 @@
 """Jobs: given, seen and cancelled over HTTP. They name folders of the server, so most is for its operator."""
 
 import asyncio
-import shlex
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from functools import partial
 from http import HTTPStatus
 from time import monotonic
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from sqlalchemy.orm import Session
 
-from app.access.permissions import Permission, may
-from app.edge.http.field_errors import FieldError
-from app.edge.http.problem_kinds import INVALID
-from app.edge.http.problems import RequestError, problem_of, problem_responses
 from app.edge.operations import operation
+from app.edge.problems import problem_of, problem_responses
 from app.heartbeat import count_workers
 from app.idempotency import IdempotentRoute, idempotency_key
-from app.jobs.queue_job import location_of, queue_job
-from app.jobs.schemas import (
-    DuplicatesJob,
-    JobEntry,
-    JobKind,
-    Jobs,
-    NewJob,
-    PacsSyncJob,
-    ReindexJob,
-    RetrainJob,
-)
-from app.services import InjectedServices, Services
+from app.jobs.schemas import JobEntry, JobKind, Jobs, NewJob, location_of, queue_job
+from app.permissions import Permission, may
+from app.services import InjectedServices
 from index.catalogue import jobs as catalogue
-from index.catalogue.collections import require_active, require_collection
 from index.catalogue.jobs import Job, JobState
 from index.errors import CatalogueError, CursorError
-from index.generations.activation import generation_of
-from index.generations.models import require_model
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=IdempotentRoute)
 
@@ -55,7 +37,7 @@ _OF_JOB = may("admin", of_job=True)
 
 async def known_job(job: _Number, services: InjectedServices) -> Job:
     """The job of a path; one that is not there is told of before an answer begins."""
-    return await _read(services, partial(catalogue.get_job, job=job))
+    return await services.read(catalogue.get_job, job)
 
 
 @router.post(
@@ -72,27 +54,10 @@ async def create_job(
     new: NewJob, request: Request, services: InjectedServices, response: Response
 ) -> JobEntry:
     """Queue a job; a worker takes it when one is free. Nothing happens where no `recoquest worker` runs."""
-    match new:
-        case ReindexJob(collection=collection, generation=int(number)):
-            await _read(services, partial(generation_of, collection=collection, number=number))
-        case ReindexJob(collection=collection, model=str(digest)):
-            await _read(services, partial(require_collection, name=collection))
-            await _read(services, partial(require_model, digest=digest))
-        case RetrainJob(collection=collection) | DuplicatesJob(collection=collection):
-            await _read(services, partial(require_active, collection=collection))
-    arguments = _sync_arguments(services) if isinstance(new, PacsSyncJob) else new.arguments()
+    arguments = await services.read(lambda session: new.arguments(session, services.settings))
     job = await queue_job(request, services, new.kind, arguments)
     response.headers["Location"] = location_of(request, job)
     return JobEntry.of(job)
-
-
-def _sync_arguments(services: Services) -> list[str]:
-    """Arguments of the sync in the settings: the service asks no address that a caller gives."""
-    given = services.settings.pacs_sync
-    if given is None:
-        message = "The setting RECOQUEST_PACS_SYNC describes no sync: set it for the service and its workers."
-        raise RequestError(INVALID, message, errors=[FieldError(field="kind", message=message)])
-    return shlex.split(given)
 
 
 @router.get(
@@ -115,8 +80,9 @@ async def list_jobs(
 
     New jobs come before the first page: none of the others comes twice, and none is passed over.
     """
-    query = partial(catalogue.list_jobs, state=state, kind=kind, limit=limit + 1, before=_before(cursor))
-    found = await _read(services, query)
+    found = await services.read(
+        catalogue.list_jobs, state=state, kind=kind, limit=limit + 1, before=_before(cursor)
+    )
     shown, more = found[:limit], found[limit:]
     workers = await services.threads.read(count_workers, services.settings)
     return Jobs(
@@ -176,7 +142,7 @@ async def stream_job_events(
                 if refusal is not None:
                     yield ServerSentEvent(event="problem", data=problem_of(request, refusal))
                     return
-            job = await _read(services, partial(catalogue.get_job, job=job.id))
+            job = await services.read(catalogue.get_job, job.id)
         if JobEntry.of(job) != entry:
             entry = JobEntry.of(job)
             yield ServerSentEvent(event="job", data=entry)
@@ -186,11 +152,3 @@ def _before(cursor: str | None) -> int | None:
     if cursor is not None and not cursor.isdecimal():
         raise CursorError("The cursor is not one of a page of jobs: send `next_cursor` of the page before.")
     return None if cursor is None else int(cursor)
-
-
-async def _read(services: Services, query: Callable[[Session], _Found]) -> _Found:
-    def read() -> _Found:
-        with services.engine.home.catalogue.read() as session:
-            return query(session)
-
-    return await services.threads.read(read)

@@ -1,17 +1,33 @@
-"""Schemas of jobs."""
+"""Jobs over HTTP: their schemas, what is looked for before one is queued, and answers that tell of one."""
 
-from typing import Annotated, Any, Literal, Self
+import shlex
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
+import fastapi
 from pydantic import Field, model_validator
+from sqlalchemy.orm import Session
 
-from app.edge.schemas import Answer, Request
+from app.edge.addresses import root_of
+from app.edge.problems import INVALID, FieldError, RequestError
+from app.edge.schemas import DIGEST_PATTERN, Answer, Request
+from app.idempotency import Attempt, attempt_of
+from app.jobs.kinds import KINDS
+from app.jobs.queue import give_job
+from app.services import Services
+from app.settings import Settings
+from index.catalogue.collections import require_active, require_collection
 from index.catalogue.jobs import Job, JobState
+from index.generations.activation import generation_of
+from index.generations.models import require_model
 
-JobKind = Literal[
-    "train", "evaluate", "import", "index", "reindex", "tidy", "retrain", "duplicates", "pacs_sync"
-]
-
-DIGEST_PATTERN = r"^[0-9a-f]{64}$"
+# One of `KINDS`, which mypy cannot follow.
+if TYPE_CHECKING:
+    JobKind = str
+else:
+    JobKind = Literal[*KINDS]
 
 
 class TidyJob(Request):
@@ -19,7 +35,7 @@ class TidyJob(Request):
 
     kind: Literal["tidy"]
 
-    def arguments(self) -> list[str]:
+    def arguments(self, _session: Session, _settings: Settings) -> list[str]:
         """Arguments of the command."""
         return []
 
@@ -35,12 +51,17 @@ class ReindexJob(Request):
     )
     activate: bool = Field(default=False, description="Search in it as soon as it is complete.")
 
-    def arguments(self) -> list[str]:
+    def arguments(self, session: Session, _settings: Settings) -> list[str]:
         """Arguments of the command."""
-        activate = ["--activate"] if self.activate else []
         if self.model is not None:
-            return [self.collection, "--model", self.model, *activate]
-        return [self.collection, "--generation", str(self.generation), *activate]
+            require_collection(session, self.collection)
+            require_model(session, self.model)
+            by = ["--model", self.model]
+        else:
+            assert self.generation is not None
+            generation_of(session, self.collection, self.generation)
+            by = ["--generation", str(self.generation)]
+        return [self.collection, *by, *(["--activate"] if self.activate else [])]
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -61,8 +82,9 @@ class RetrainJob(Request):
     )
     promote: bool = Field(default=False, description="Search with the new model if it passes.")
 
-    def arguments(self) -> list[str]:
+    def arguments(self, session: Session, _settings: Settings) -> list[str]:
         """Arguments of the command."""
+        require_active(session, self.collection)
         promote = ["--promote"] if self.promote else []
         return [self.collection, f"--gain={self.gain}", *promote]
 
@@ -73,8 +95,9 @@ class DuplicatesJob(Request):
     kind: Literal["duplicates"]
     collection: str
 
-    def arguments(self) -> list[str]:
+    def arguments(self, session: Session, _settings: Settings) -> list[str]:
         """Arguments of the command."""
+        require_active(session, self.collection)
         return [self.collection]
 
 
@@ -82,6 +105,16 @@ class PacsSyncJob(Request):
     """Run the sync with an image archive that the service's setting RECOQUEST_PACS_SYNC describes."""
 
     kind: Literal["pacs_sync"]
+
+    def arguments(self, _session: Session, settings: Settings) -> list[str]:
+        """Arguments of the command."""
+        # The service asks no address that a caller gives.
+        if settings.pacs_sync is None:
+            message = (
+                "The setting RECOQUEST_PACS_SYNC describes no sync: set it for the service and its workers."
+            )
+            raise RequestError(INVALID, message, errors=[FieldError(field="kind", message=message)])
+        return shlex.split(settings.pacs_sync)
 
 
 # Kinds that name folders of the server are given on its command line only.
@@ -130,3 +163,29 @@ class Jobs(Answer):
     jobs: list[JobEntry]
     workers: int = Field(description="Number of workers; jobs wait while there is none.")
     next_cursor: str | None = Field(description="Asks for the next page; null on the last.")
+
+
+async def queue_job(
+    request: fastapi.Request,
+    services: Services,
+    kind: str,
+    arguments: list[str],
+    *,
+    check: Callable[[Session], None] = lambda _: None,
+) -> Job:
+    """Queue a job as `give_job` does; the answer to a request with a key is kept in the same transaction."""
+    attempt = attempt_of(request)
+    # A service that is killed now has queued the job with its answer, or neither.
+    also = None if attempt is None else partial(_keep_answer, attempt, request)
+    give = partial(give_job, services.engine.home.catalogue, kind, arguments, check=check, also=also)
+    return await services.threads.write(give)
+
+
+def location_of(request: fastapi.Request, job: Job) -> str:
+    """Return the path of a job."""
+    return f"{root_of(request.scope)}/v1/jobs/{job.id}"
+
+
+def _keep_answer(attempt: Attempt, request: fastapi.Request, session: Session, job: Job) -> None:
+    headers = {"content-type": "application/json", "location": location_of(request, job)}
+    attempt.keep(session, HTTPStatus.ACCEPTED, headers, JobEntry.of(job).model_dump_json().encode())

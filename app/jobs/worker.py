@@ -1,24 +1,51 @@
-"""A worker: takes jobs one after another, and takes over those whose worker is lost."""
+"""A worker: takes jobs one after another, watches their processes, and gives those that are due."""
 
 import os
 import random
 import secrets
+import shlex
 import signal
 import socket
+import subprocess
+import sys
 import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
 from threading import Event, Thread
-from typing import Final
+from typing import Final, Literal
 
 import structlog
+import yaml
+from cronsim import CronSim
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from app.heartbeat import Heartbeat
-from app.jobs.attempt import Attempt
-from app.jobs.schedule import give_retrainings, give_sync
+from app.jobs.folder import ATTEMPT, JobFolder
+from app.jobs.kinds import KINDS, read_result
+from app.jobs.queue import RETRAIN, SYNC, last_retraining, last_sync
 from app.settings import Settings
-from index.catalogue import open_catalogue
-from index.catalogue.jobs import Job, claim_job, expire_lease, list_jobs, next_job
+from index.catalogue import Catalogue, open_catalogue
+from index.catalogue.collections import find_active
+from index.catalogue.jobs import (
+    Job,
+    add_job,
+    beat,
+    claim_job,
+    end_job,
+    expire_lease,
+    list_jobs,
+    next_job,
+    release_job,
+)
+from index.catalogue.tables import CollectionRow, ModelRow
+from index.errors import CatalogueError, DiskFullError
+from index.feedback import count_usable
 from training.common.errors import RecoquestError
+from training.common.progress import PROGRESS_VARIABLE
+
+Order = Literal["go on", "cancel", "stop", "let go"]
 
 # Pause of a thread that has found no job.
 _LOOK_SECONDS: Final = 1.0
@@ -27,6 +54,8 @@ _PAUSE_SECONDS: Final = 5.0
 _MAX_WATCH_SECONDS: Final = 5.0
 # Beyond the time that a job has to stop, what ending it takes.
 _LAST_SECONDS: Final = 10.0
+_TICK_SECONDS: Final = 0.1
+_MAX_BEAT_SECONDS: Final = 2.0
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -138,3 +167,230 @@ class Worker:
             same = seen is not None and (seen[0].worker, seen[0].beats) == (job.worker, job.beats)
             self._seen[job.id] = (job, seen[1] if seen is not None and same else now)
         return [job for job, since in self._seen.values() if now - since > self._settings.job_lease_s]
+
+
+class Attempt:
+    """A worker's attempt at a job that it has claimed.
+
+    While it lasts, the job's beats go up, and the lock of the job's folder is held by the process that does
+    the job: should this worker be taken for lost, the next one waits until that process is gone.
+    """
+
+    def __init__(self, catalogue: Catalogue, settings: Settings, job: Job, stop: Event) -> None:
+        assert job.worker is not None
+        self._catalogue = catalogue
+        self._settings = settings
+        self._job = job
+        self._worker = job.worker
+        self._stop = stop
+        self._folder = JobFolder.of(settings, job.id)
+        self._beaten = time.monotonic()
+        self._beat_seconds = min(_MAX_BEAT_SECONDS, settings.job_lease_s / 5)
+
+    def run(self) -> None:
+        """Do the job to its end, or until it is cancelled, the worker stops, or the job is another's."""
+        if self._job.kind not in KINDS:
+            self._fail(f"This worker knows no jobs of the kind {self._job.kind!r}: update it.")
+            return
+        try:
+            self._folder.begin(self._job)
+            lock = self._locked()
+            if isinstance(lock, int):
+                self._end(*self._watched(self._started(lock)))
+            else:
+                self._give_up(lock)
+        except OSError as error:
+            self._fail(f"{error.filename or self._folder.path}: {error.strerror or error}.")
+
+    def _locked(self) -> int | Order:
+        """Wait for the folder's lock; instead of it, why waiting has ended."""
+        while (lock := self._folder.lock()) is None:
+            time.sleep(_TICK_SECONDS)
+            order = self._order()
+            if order != "go on":
+                return order
+        return lock
+
+    def _started(self, lock: int) -> "subprocess.Popen[bytes]":
+        """Start the job's process, and leave the lock to it alone."""
+        job, child = self._job, (sys.executable, "-m", "app.cli.process", "job")
+        try:
+            with self._folder.log.open("ab") as log:
+                log.write(f"{ATTEMPT}{job.attempts} by {job.worker}\n".encode())
+                log.flush()
+                return subprocess.Popen(
+                    [*child, str(os.getpid()), str(self._folder.path), job.kind, *job.arguments],
+                    # Standard input passes the lock on to all processes that the job starts.
+                    stdin=lock,
+                    stdout=log,
+                    stderr=log,
+                    cwd=job.folder,
+                    env=self._environment(),
+                    start_new_session=True,
+                )
+        finally:
+            os.close(lock)
+
+    def _environment(self) -> dict[str, str]:
+        settings = self._settings.environment_of_a_job(os.environ)
+        return {**settings, PROGRESS_VARIABLE: str(self._folder.progress)}
+
+    def _watched(self, process: "subprocess.Popen[bytes]") -> tuple[int, Order]:
+        """Wait until the process ends; return its exit code, and what it was ended for."""
+        try:
+            return self._watch(process)
+        except BaseException:
+            # Unwatched, the process would keep the lock, and the next worker would wait for it.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+
+    def _watch(self, process: "subprocess.Popen[bytes]") -> tuple[int, Order]:
+        ordered: Order = "go on"
+        patience = 0.0
+        while True:
+            try:
+                return process.wait(_TICK_SECONDS), ordered
+            except subprocess.TimeoutExpired:
+                order = self._order()
+            if ordered == "go on" and order != "go on":
+                patience = time.monotonic() + self._settings.job_stop_s
+                process.terminate()
+            if order != "go on" and ordered != "cancel":
+                ordered = order
+            if ordered == "let go" or (ordered != "go on" and time.monotonic() > patience):
+                os.killpg(process.pid, signal.SIGKILL)
+                return process.wait(), ordered
+
+    def _order(self) -> Order:
+        """Beat when it is time to, and return what is to become of the job."""
+        if time.monotonic() - self._beaten < self._beat_seconds:
+            return "stop" if self._stop.is_set() else "go on"
+        progress = self._folder.read_progress()
+        try:
+            with self._catalogue.write() as session:
+                job = beat(session, self._job.id, self._worker, progress)
+        except (CatalogueError, DiskFullError) as error:
+            _log.warning("a job's progress is not written", job=self._job.id, reason=str(error))
+            # By now another worker may have it.
+            return "let go" if time.monotonic() - self._beaten > self._settings.job_lease_s else "go on"
+        self._beaten = time.monotonic()
+        if job is None:
+            return "let go"
+        if job.cancelling:
+            return "cancel"
+        return "stop" if self._stop.is_set() else "go on"
+
+    def _end(self, code: int, order: Order) -> None:
+        """Write down how the process ended."""
+        if code == 0 and order != "let go":
+            self._finalise(self._done)
+        elif order == "go on":
+            self._fail(self._reason(code))
+        else:
+            self._give_up(order)
+
+    def _give_up(self, order: Order) -> None:
+        """Leave the job undone, for the reason given."""
+        if order == "cancel":
+            self._finalise(lambda session: end_job(session, self._job.id, self._worker, "cancelled"))
+        elif order == "stop":
+            self._finalise(lambda session: release_job(session, self._job.id, self._worker))
+        else:
+            _log.warning("a job was lost to another worker", job=self._job.id)
+
+    def _done(self, session: Session) -> Job | None:
+        beat(session, self._job.id, self._worker, self._folder.read_progress())
+        result = read_result(self._job.kind, self._folder.path)
+        return end_job(session, self._job.id, self._worker, "done", result=result)
+
+    def _fail(self, error: str) -> None:
+        self._finalise(lambda session: end_job(session, self._job.id, self._worker, "failed", error=error))
+
+    def _finalise(self, change: Callable[[Session], Job | None]) -> None:
+        """Commit the last change of the job, with retries until its lease ends."""
+        while True:
+            try:
+                with self._catalogue.write() as session:
+                    job = change(session)
+                _log.info("job left", job=self._job.id, state=None if job is None else job.state)
+                return
+            except (CatalogueError, DiskFullError) as error:
+                if time.monotonic() - self._beaten > self._settings.job_lease_s:
+                    _log.error("the end of a job is not written", job=self._job.id, reason=str(error))
+                    return
+            time.sleep(_TICK_SECONDS)
+
+    def _reason(self, code: int) -> str:
+        if code < 0:
+            name = signal.Signals(-code).name
+            return f"Something ended it by {name}; the system does so for want of memory. See the log."
+        return self._folder.last_sentence() or f"It ended with the code {code}: see the log."
+
+
+def give_retrainings(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> list[Job]:
+    """Give the retrainings that are due; asked again, or by another worker, nothing is given twice.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+    """
+    minute = (at or datetime.now(UTC)).replace(second=0, microsecond=0)
+    given = []
+    for collection in settings.retrain:
+        with catalogue.write() as session:
+            row = select(CollectionRow.id).where(CollectionRow.name == collection)
+            if session.execute(row).first() is not None and _is_due(session, settings, collection, minute):
+                promote = ["--promote"] if settings.retrain_promote else []
+                given.append(add_job(session, RETRAIN, [collection, *promote]))
+    return given
+
+
+def give_sync(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> Job | None:
+    """Give the sync with an image archive that is due, unless the one before still goes on.
+
+    Raises:
+        CatalogueError: The catalogue cannot be used.
+    """
+    if settings.pacs_sync is None or settings.pacs_sync_at is None:
+        return None
+    minute = (at or datetime.now(UTC)).replace(second=0, microsecond=0)
+    if not _fits(settings.pacs_sync_at, minute):
+        return None
+    arguments = shlex.split(settings.pacs_sync)
+    with catalogue.write() as session:
+        last = last_sync(session, arguments)
+        if last is not None and (
+            not last.has_ended or last.created >= minute.isoformat(timespec="microseconds")
+        ):
+            return None
+        return add_job(session, SYNC, arguments)
+
+
+def _is_due(session: Session, settings: Settings, collection: str, minute: datetime) -> bool:
+    last = last_retraining(session, collection)
+    if last is not None and not last.has_ended:
+        return False
+    since = "" if last is None else last.created
+    is_later = since < minute.isoformat(timespec="microseconds")
+    if settings.retrain_at is not None and is_later and _fits(settings.retrain_at, minute):
+        return True
+    if settings.retrain_feedback is None:
+        return False
+    if not _learns_from_feedback(session, collection):
+        return False
+    return count_usable(session, collection, since=since).usable >= settings.retrain_feedback
+
+
+def _learns_from_feedback(session: Session, collection: str) -> bool:
+    """Whether the recipe of the model that is searched with takes texts one by one, as judged ones are."""
+    found = find_active(session, collection)
+    if found is None:
+        return False
+    query = select(ModelRow.recipe).where(ModelRow.digest == found[0].digest)
+    recipe = yaml.safe_load(session.execute(query).scalar_one()) or {}
+    return bool((recipe.get("data") or {}).get("text_unit", "sentence") == "sentence")
+
+
+def _fits(crontab: str, minute: datetime) -> bool:
+    """Tell whether a minute is one of the times of a crontab."""
+    return next(CronSim(crontab, minute - timedelta(minutes=1))) == minute

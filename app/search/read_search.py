@@ -3,7 +3,7 @@
 import codecs
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, TypeVar
@@ -15,11 +15,10 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 
-from app.edge.http.field_errors import FieldError
-from app.edge.http.problem_kinds import INVALID, TOO_LARGE, UNSUPPORTED, Kind
-from app.edge.http.problems import RequestError
-from app.edge.whole_text import parse_json
-from app.search.schemas.query import MAX_EXAMPLES, BatchQuery, CountQuery, SearchQuery
+from app.edge.problems import INVALID, TOO_LARGE, UNSUPPORTED, FieldError, Kind, RequestError
+from app.edge.schemas import parse_json
+from app.search.schemas import MAX_EXAMPLES, CountQuery, FacetQuery, SearchQuery
+from app.services import InjectedServices
 from app.settings import Settings
 from index.errors import shortened
 from index.filters.grammar import Filter, parse_filter
@@ -50,37 +49,37 @@ class SentSearch:
     unlike_images: tuple[bytes, ...] = ()
 
 
-async def read_search(request: Request, settings: Settings) -> SentSearch:
-    """Read a search from JSON, or from a form of JSON and image files.
+async def read_search(request: Request, services: InjectedServices) -> SentSearch:
+    """Read a search from JSON, or from a form of JSON and image files, within the service's limits.
 
     Raises:
         RequestError: The body is neither JSON nor a form, or a text is too long.
         RequestValidationError: A field is unknown or not valid.
         QueryError: The fields make no search together.
     """
-    content_type = request.headers.get("content-type", "").lower()
+    content_type, settings = request.headers.get("content-type", "").lower(), services.settings
     if content_type.startswith(_MULTIPART):
         sent = await _read_form(request, settings)
     elif content_type.split(";")[0].strip() == _JSON:
-        sent = SentSearch(_parse(await request.body(), "body"))
+        sent = SentSearch(parsed(SearchQuery.model_validate_json, await request.body(), "body"))
     else:
         raise RequestError(UNSUPPORTED, f"Send the search as {_JSON}, or with image files as {_MULTIPART}.")
     sent.query.check(images=len(sent.images), unlike_images=len(sent.unlike_images))
-    _check_lengths(sent.query, settings)
+    check_lengths(sent.query, settings)
     return sent
 
 
-def check_batch(query: BatchQuery, settings: Settings) -> None:
-    """Refuse a batch with a text or a filter that is too long to be looked at.
+def check_lengths(query: SearchQuery, settings: Settings, place: str = "") -> None:
+    """Refuse a search with a text or a filter that is too long to be looked at."""
+    texts = {"text": query.text, "keywords": query.keywords}
+    for name, examples in (("like", query.like), ("unlike", query.unlike)):
+        texts.update({f"{name}.{place}.text": example.text for place, example in enumerate(examples)})
+    for field, text in texts.items():
+        check_length(f"{place}{field}", text or "", settings.max_text_length)
+    check_length(f"{place}filter", json.dumps(query.filter), settings.max_filter_length)
 
-    Raises:
-        RequestError: It has one.
-    """
-    for place, one in enumerate(query.searches):
-        _check_lengths(one, settings, f"searches.{place}.")
 
-
-def read_count(query: CountQuery, settings: Settings) -> SearchRequest:
+def read_count(query: CountQuery | FacetQuery, settings: Settings) -> SearchRequest:
     """Check the lengths of what is to be counted, and return what the engine is asked for.
 
     Raises:
@@ -89,7 +88,8 @@ def read_count(query: CountQuery, settings: Settings) -> SearchRequest:
     """
     check_length("keywords", query.keywords or "", settings.max_text_length)
     check_length("filter", json.dumps(query.filter), settings.max_filter_length)
-    return query.request()
+    condition = None if query.filter is None else parse_filter(query.filter)
+    return SearchRequest(filter=condition, words=query.keywords, words_state=query.keywords_state)
 
 
 def read_filter(text: str | None, settings: Settings) -> Filter | None:
@@ -201,12 +201,8 @@ async def _read_form(request: Request, settings: Settings) -> SentSearch:
         raise invalid("query", "The form field `query` was sent twice.")
     if not queries and not any(files.values()):
         raise invalid("query", "The form holds nothing: send the search in its field `query`, or an image.")
-    query = _parse(queries[0], "query") if queries else SearchQuery()
+    query = parsed(SearchQuery.model_validate_json, queries[0], "query") if queries else SearchQuery()
     return SentSearch(query, tuple(files["image"]), tuple(files["unlike_image"]))
-
-
-def _parse(content: bytes, whole: str) -> SearchQuery:
-    return parsed(SearchQuery.model_validate_json, content, whole)
 
 
 def parsed(read: Callable[[str | bytes], _Model], content: str | bytes, whole: str, *place: str) -> _Model:
@@ -224,21 +220,8 @@ def parsed(read: Callable[[str | bytes], _Model], content: str | bytes, whole: s
         ) from None
 
 
-def _check_lengths(query: SearchQuery, settings: Settings, place: str = "") -> None:
-    texts = {"text": query.text, "keywords": query.keywords}
-    for name, examples in (("like", query.like), ("unlike", query.unlike)):
-        texts.update({f"{name}.{place}.text": example.text for place, example in enumerate(examples)})
-    for field, text in texts.items():
-        check_length(f"{place}{field}", text or "", settings.max_text_length)
-    check_length(f"{place}filter", json.dumps(query.filter), settings.max_filter_length)
-
-
 def _check_form_type(content_type: str) -> None:
-    """Refuse a form whose boundary or charset cannot be used.
-
-    Raises:
-        RequestError: With status 400 for the boundary, 415 for the charset.
-    """
+    """Refuse a form whose boundary or charset cannot be used."""
     _, parameters = parse_options_header(content_type)
     boundary = parameters.get(b"boundary", b"")
     if not boundary:
@@ -252,12 +235,7 @@ def _check_form_type(content_type: str) -> None:
             f"The boundary of the form is longer than {_MAX_BOUNDARY} characters, or not of ASCII: let "
             "the HTTP client write it.",
         )
-    if not _is_known(parameters.get(b"charset", b"utf-8").decode("latin-1")):
-        raise RequestError(UNSUPPORTED, "The charset of the form is not supported: send its texts as UTF-8.")
-
-
-def _is_known(charset: str) -> bool:
-    try:
-        return codecs.lookup(charset).name in _CHARSETS
-    except (LookupError, ValueError):
-        return False
+    with suppress(LookupError, ValueError):
+        if codecs.lookup(parameters.get(b"charset", b"utf-8").decode("latin-1")).name in _CHARSETS:
+            return
+    raise RequestError(UNSUPPORTED, "The charset of the form is not supported: send its texts as UTF-8.")

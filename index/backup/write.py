@@ -33,7 +33,7 @@ from index.catalogue.tables import CollectionRow, GenerationRow, ImageRow, Model
 from index.errors import BackupError, DiskFullError, StoreError
 from index.files.bundles import check_digest
 from index.home import Home
-from index.writes.garbage import collect_garbage
+from index.writes.deletion import collect_garbage
 from training.common.atomic import atomic_file, sync
 from training.common.errors import BundleError, RecoquestError
 from training.common.progress import progress_bar

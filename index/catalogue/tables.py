@@ -162,7 +162,7 @@ class AttributeRow(Table):
 class FieldRow(Table):
     """A field that some image of the collection has, by the kind of its values.
 
-    One that the last image has lost stays until `index.writes.garbage` removes it.
+    One that the last image has lost stays until `index.writes.deletion` removes it.
     """
 
     __tablename__ = "fields"
@@ -211,7 +211,7 @@ class GenerationRow(Table):
     before a restore. Times are in ISO 8601: `announced` is when services were last told to load it,
     `activated` when it last became active. `by_hand` tells whether a person has ever activated it.
     `comparison` is what was measured of it against the one before, and `confidence` from which score on its
-    hits count; see `index.scoring.confidence`.
+    hits count; see `index.scoring`.
     """
 
     __tablename__ = "generations"

@@ -41,13 +41,7 @@ class CacheKey(NamedTuple):
 
 
 class CollectionState(NamedTuple):
-    """A read of one collection.
-
-    Attributes:
-        reading: Read transaction of the catalogue at `sequence`.
-        collection_id: Key of the collection.
-        sequence: The collection's sequence number.
-    """
+    """A read of one collection, at its sequence number or later."""
 
     reading: Reading
     collection_id: int
@@ -75,10 +69,6 @@ class IncrementalCache(Generic[Value]):
         # A lock of each key that is being read: one thread reads its value, others wait for it.
         self._turns: WeakValueDictionary[CacheKey, threading.Lock] = WeakValueDictionary()
         self._bytes = 0
-
-    def held(self, place: CacheKey, sequence: int) -> Value | None:
-        """Return a value as it is at a sequence number if that is known already."""
-        return self._at(place, sequence)[0]
 
     def get(
         self,
@@ -156,21 +146,18 @@ def _cost(place: CacheKey, value: _Sized) -> int:
     return value.nbytes + len(place.name) + _ENTRY_BYTES
 
 
-def refresh_limit(count: int) -> int:
-    """Return how many of so many images or texts may be written for it to be worth while to catch up."""
-    return max(_MIN_REFRESH_LIMIT, int(_REFRESH_SHARE * count))
-
-
 def touched_since(
-    session: Session, collection_id: int, sequence: int, target: Target, most: int
+    session: Session, collection_id: int, sequence: int, target: Target, held: int
 ) -> Keys | None:
     """Return the keys of what was written or removed since, rising.
 
-    None if these are more than `most`, or if removals since are forgotten.
+    None if that is so much, compared with the number of keys `held`, that all should be read anew, or if
+    removals since are forgotten.
     """
     trimmed = select(CollectionRow.trimmed).where(CollectionRow.id == collection_id)
     if (session.execute(trimmed).scalar_one_or_none() or 0) > sequence:
         return None
+    most = max(_MIN_REFRESH_LIMIT, int(_REFRESH_SHARE * held))
     written = all_keys(collection_id, target).where(ImageRow.sequence > sequence)
     removed = select(RemovalRow.key).where(
         RemovalRow.collection_id == collection_id,

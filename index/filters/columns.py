@@ -1,28 +1,42 @@
-"""Filters of many conditions: the values of each field are read once, and looked up for every condition.
+"""Columns of the values of fields, as the catalogue has them, and the values that conditions ask for.
 
 A database would read the images of each condition by themselves: 256 wide ranges read a collection 256 times.
 Here the values that the conditions of a field ask for are joined to intervals that do not overlap, so that an
-index finds each value once. Arrays of keys then tell which images satisfy a condition, and which ones pass.
+index finds each value once.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, assert_never, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Select, select, union_all
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from index.catalogue.tables import AttributeRow, FindingRow, ImageRow
-from index.filters.column_cache import contains_sorted, read_keys
+from index.catalogue.tables import AttributeRow, FieldRow, FindingRow, ImageRow
+from index.filters.column_cache import contains_sorted
 from index.filters.dates import parse_date
-from index.filters.grammar import FINDING_FIELD, And, Condition, FieldKind, Filter, Not, Or, conditions
-from index.filters.intervals import UNBOUNDED, Endpoint, Interval, intervals, joined, kinds
-from index.vectors.protocol import Keys
+from index.filters.grammar import (
+    BUILT_IN_FIELDS,
+    FINDING_FIELD,
+    And,
+    AnyOf,
+    Condition,
+    Equals,
+    FieldKind,
+    Filter,
+    HasFinding,
+    Not,
+    Or,
+    Range,
+    kind_of,
+)
+from index.vectors.protocol import NOTHING, Keys
 
+_Value = float | str
 Mask = NDArray[np.bool_]
-_Field = tuple[str, FieldKind]
 _Rows = Select[int, Any]
 _ROWS_AT_ONCE: Final = 10_000
 # A string of Python beside its letters, and its place in a list.
@@ -33,6 +47,97 @@ TEXT_COLUMNS: Final[dict[str, InstrumentedAttribute[Any]]] = {
     "split": ImageRow.split,
     "group": ImageRow.group_name,
 }
+
+
+class Endpoint(NamedTuple):
+    """Endpoint of an interval of a field's values: before or after a value, or infinite.
+
+    Attributes:
+        part: Below all values, at a value or above all; endpoints are ordered by this first.
+        value: The value.
+        after: Whether the place is after it.
+    """
+
+    part: int
+    value: _Value = 0.0
+    after: bool = False
+
+
+_BELOW: Final = Endpoint(-1)
+_ABOVE: Final = Endpoint(1)
+
+
+class Interval(NamedTuple):
+    """All values between two endpoints."""
+
+    low: Endpoint
+    high: Endpoint
+
+    @property
+    def is_point(self) -> bool:
+        """Whether this is a single value."""
+        return self.low.part == self.high.part == 0 and self.low.value == self.high.value
+
+
+def intervals(condition: Condition, kind: FieldKind) -> list[Interval]:
+    """Return the values of a kind that a condition asks for; of dates the seconds at which they begin."""
+    if kind == "date":
+        return _range_intervals(condition, kind) if isinstance(condition, Range) else []
+    values = [_stored(value) for value in condition.values() if kind_of(value) == kind]
+    match condition:
+        case Range():
+            return _range_intervals(condition, kind) if values else []
+        case Equals() | AnyOf() | HasFinding():
+            return [Interval(Endpoint(0, value), Endpoint(0, value, after=True)) for value in values]
+        case _:
+            assert_never(condition)
+
+
+def _range_intervals(condition: Range, kind: FieldKind) -> list[Interval]:
+    low, high = _BELOW, _ABOVE
+    for sign, bound in condition.bounds():
+        start = end = _stored(bound)
+        if kind == "date":
+            period = parse_date(str(bound))
+            assert period is not None
+            start, end = period
+        # A period ends before its end; a value or an instant includes it.
+        match sign:
+            case "gte":
+                low = max(low, Endpoint(0, start))
+            case "gt":
+                low = max(low, Endpoint(0, end, after=start == end))
+            case "lt":
+                high = min(high, Endpoint(0, start))
+            case _:
+                high = min(high, Endpoint(0, end, after=start == end))
+    return [Interval(low, high)] if low < high else []
+
+
+def joined(parts: Sequence[Interval]) -> list[Interval]:
+    """Return the same values as intervals that do not touch, rising."""
+    found: list[Interval] = []
+    for part in sorted(parts):
+        if found and part.low <= found[-1].high:
+            found[-1] = Interval(found[-1].low, max(found[-1].high, part.high))
+        else:
+            found.append(part)
+    return found
+
+
+UNBOUNDED: Final = Interval(_BELOW, _ABOVE)
+
+
+def kinds(condition: Condition) -> list[FieldKind]:
+    """Return the kinds of the values that a condition asks for."""
+    if isinstance(condition, Range) and condition.is_dated:
+        return ["date"]
+    return sorted({kind_of(value) for value in condition.values()})
+
+
+def _stored(value: bool | int | float | str) -> _Value:
+    """Return a value as the catalogue compares it: numbers as 64-bit floats."""
+    return value if isinstance(value, str) else float(value)
 
 
 class Counts(NamedTuple):
@@ -50,16 +155,18 @@ class Column:
 
     Args:
         images: The key of the image of each value, (V,).
-        values: The values (V,), rising; of texts their places among `texts`, or their hashes.
+        values: The values (V,), rising; of texts their places among `texts`, or their hashes. None where they
+            are not told apart: all are those that were asked for.
         texts: The texts, rising; None for numbers and hashes.
 
     Attributes:
         extent: The lowest and the highest key of an image.
     """
 
-    def __init__(self, images: Keys, values: NDArray[Any], texts: Sequence[str] | None = None) -> None:
+    def __init__(self, images: Keys, values: NDArray[Any] | None, texts: Sequence[str] | None = None) -> None:
         self.images = images
-        self._values = values
+        self._told_apart = values is not None
+        self._values = np.zeros(len(images), dtype=np.bool_) if values is None else values
         self.texts = texts
         self.extent = extent(images)
 
@@ -84,15 +191,14 @@ class Column:
 
     def slices(self, parts: Sequence[Interval]) -> Iterator[slice]:
         """Return where among `images` those with a value within the intervals are."""
+        if not self._told_apart:
+            yield slice(None)
+            return
         for low, high in parts:
             yield slice(self._place(low), self._place(high))
 
     def counts(self, images: Keys | None) -> Counts:
-        """Return the different values of some images, rising, and how often each comes.
-
-        Args:
-            images: Keys of images, rising; None for all.
-        """
+        """Return the different values of some images, rising, and how often each comes."""
         keys, values = self.images, self._values
         if images is not None:
             counted = contains_sorted(images, keys)
@@ -103,6 +209,8 @@ class Column:
     def changed(self, touched: Keys, written: "Column") -> "Column":
         """Return the column without the values of some images, and with others."""
         kept = ~np.isin(self.images, touched)
+        if not self._told_apart:
+            return Column(np.concatenate([self.images[kept], written.images]), None)
         images, values, added, texts = self.images[kept], self._values[kept], written._values, self.texts
         if texts is not None and written.texts is not None:
             before, texts = texts, sorted({*texts, *written.texts})
@@ -136,54 +244,32 @@ def _place_type(texts: Sequence[str]) -> type[np.uint16] | type[np.int64]:
     return np.uint16 if len(texts) < np.iinfo(np.uint16).max else np.int64
 
 
+@dataclass(frozen=True, slots=True)
 class Columns:
     """Reads the fields that filters name.
 
-    Args:
-        session: A read of the catalogue.
-        collection_id: Key of the collection.
+    Attributes:
         since: Only images that were written after this sequence number; None for all of the collection.
     """
 
-    def __init__(self, session: Session, collection_id: int, since: int | None = None) -> None:
-        self._session = session
-        self._collection_id = collection_id
-        self._since = since
+    session: Session
+    collection_id: int
+    since: int | None = None
 
-    def passing(self, filter: Filter) -> Keys:
-        """Return the keys of the images that pass a filter, rising."""
-        asked: dict[_Field, list[Interval]] = {}
-        for condition in conditions(filter):
-            for kind in kinds(condition):
-                asked.setdefault((condition.field, kind), []).extend(intervals(condition, kind))
-        columns = {place: self.column(*place, joined(parts)) for place, parts in asked.items()}
-        images = self._candidates(filter, columns)
-        places = {place: np.searchsorted(images, column.images) for place, column in columns.items()}
-
-        def mask(condition: Condition) -> Mask:
-            found = np.zeros(len(images), dtype=np.bool_)
-            for kind in kinds(condition):
-                place = condition.field, kind
-                for some in columns[place].slices(intervals(condition, kind)):
-                    found[places[place][some]] = True
-            return found
-
-        return images[evaluate(filter, mask)]
-
-    def _candidates(self, filter: Filter, columns: Mapping[_Field, Column]) -> Keys:
-        """Return the keys of images among which are all that pass, rising."""
-        if evaluate(filter, lambda _: np.zeros(1, dtype=np.bool_))[0]:
-            # An image passes that has none of the values.
-            every = select(ImageRow.id).where(ImageRow.collection_id == self._collection_id)
-            written = [] if self._since is None else [ImageRow.sequence > self._since]
-            return read_keys(self._session, every.where(*written))
-        return np.unique(np.concatenate([column.images for column in columns.values()]))
-
-    def column(self, field: str, kind: FieldKind, parts: Sequence[Interval] = (UNBOUNDED,)) -> Column:
-        """Return the values of a field within intervals."""
+    def column(
+        self, field: str, kind: FieldKind, parts: Sequence[Interval] = (UNBOUNDED,), *, alone: bool = False
+    ) -> Column:
+        """Return the values of a field within intervals; of one condition `alone` only their images."""
+        if alone and self.since is None and kind != "date":
+            run = self.session.connection().execute
+            queries = self._queries(field, kind, parts, keys_only=True)
+            found = [np.fromiter(run(query).scalars(), dtype=np.int64) for query in queries]
+            return Column(np.concatenate([NOTHING, *found]), None)
         whole = self.bounded(field, kind, parts, None, None)
         assert whole is not None
-        return whole
+        if not alone:
+            return whole
+        return Column(np.concatenate([NOTHING, *(whole.images[some] for some in whole.slices(parts))]), None)
 
     def bounded(
         self,
@@ -225,7 +311,7 @@ class Columns:
         """Give the keys of images and the values that they have within intervals, some at a time."""
         for query in self._queries(field, kind, parts):
             # Past the session, which would make objects of the rows first.
-            with self._session.connection().execute(
+            with self.session.connection().execute(
                 query.execution_options(yield_per=_ROWS_AT_ONCE)
             ) as result:
                 for some in result.partitions():
@@ -234,28 +320,28 @@ class Columns:
                         keys, read = zip(*rows, strict=True)
                         yield np.array(keys, dtype=np.int64), read
 
-    def _queries(self, field: str, kind: FieldKind, parts: Sequence[Interval]) -> Iterator[_Rows]:
+    def _queries(
+        self, field: str, kind: FieldKind, parts: Sequence[Interval], *, keys_only: bool = False
+    ) -> Iterator[_Rows]:
         """Select the keys of images and the values that they have within the intervals."""
         column = _column_of(field, kind)
         # Each mention of a finding has a row.
-        if self._since is not None:
+        if self.since is not None:
             # Changed images are few: all of their values are read.
-            written = ImageRow.collection_id == self._collection_id, ImageRow.sequence > self._since
+            written = ImageRow.collection_id == self.collection_id, ImageRow.sequence > self.since
             query = select(ImageRow.id, column).where(*written, *_of_field(field, kind))
             if field not in TEXT_COLUMNS:
                 table = _table_of(field)
                 query = query.join(table, table.image_id == ImageRow.id)
             yield query.distinct() if field == FINDING_FIELD else query
             return
-        if field in TEXT_COLUMNS:
-            key, collection_id = ImageRow.id, ImageRow.collection_id
-        else:
-            key, collection_id = _table_of(field).image_id, _table_of(field).collection_id
-        query = select(key, column).where(collection_id == self._collection_id, *_of_field(field, kind))
+        query = select_values(self.collection_id, field, kind)
         if kind == "date":
             # The catalogue holds texts: all are read that may be dates.
             yield query
             return
+        if keys_only:
+            query = query.with_only_columns(query.selected_columns[0])
         if field == FINDING_FIELD:
             query = query.distinct()
         points = [part.low.value for part in parts if part.is_point]
@@ -264,6 +350,23 @@ class Columns:
             yield query.where(column.in_(points))
         if ranges:
             yield select(union_all(*ranges).subquery())
+
+
+def select_values(collection_id: int, field: str, kind: FieldKind) -> Select[int, Any]:
+    """Select the key of an image and a value that it has in a field, for all values of a kind."""
+    key, collection = ImageRow.id, ImageRow.collection_id
+    if field not in TEXT_COLUMNS:
+        key, collection = _table_of(field).image_id, _table_of(field).collection_id
+    return select(key, _column_of(field, kind)).where(collection == collection_id, *_of_field(field, kind))
+
+
+def known_fields(session: Session, collection_id: int) -> dict[str, frozenset[FieldKind]]:
+    """Return the fields that a collection's filters can name, with the kinds of their values."""
+    found: dict[str, set[FieldKind]] = {name: {"text"} for name in BUILT_IN_FIELDS}
+    query = select(FieldRow.name, FieldRow.kind).where(FieldRow.collection_id == collection_id)
+    for name, kind in session.execute(query):
+        found.setdefault(name, set()).add(cast(FieldKind, kind))
+    return {name: frozenset(kinds) for name, kinds in found.items()}
 
 
 def evaluate(filter: Filter, mask: Callable[[Condition], Mask]) -> Mask:

@@ -3,43 +3,49 @@
 Fields in memory are counted there, of all images or of those that pass a filter; others by the database.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from sqlalchemy import ColumnElement, func, select
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue
 from index.catalogue.collections import require_collection
-from index.catalogue.tables import AttributeRow, ImageRow, TextRow
+from index.catalogue.lookup import storable_text
+from index.catalogue.tables import AttributeRow, FindingRow, ImageRow, TextRow
 from index.errors import QueryError
-from index.filters.column_cache import CacheKey, CollectionState, IncrementalCache
-from index.filters.columns import TEXT_COLUMNS, Column
+from index.filters.column_cache import CacheKey, CollectionState, IncrementalCache, contains_sorted
+from index.filters.columns import TEXT_COLUMNS, Column, Counts, known_fields, select_values
 from index.filters.dates import date_text, parse_date
-from index.filters.field_columns import FieldColumns
-from index.filters.findings import FindingCounts, count_findings
-from index.filters.grammar import FieldKind, Filter, unknown_field
-from index.filters.passing_keys import PassingKeys
-from index.filters.sql import known_fields
-from index.filters.text_counts import (
-    MAX_VALUES,
-    HashedTexts,
-    TextCounts,
-    count_by_database,
-    count_column,
-    text_rows,
-)
+from index.filters.grammar import FINDING_FIELD, FieldKind, Filter, unknown_field
+from index.filters.passing import FieldColumns
 from index.vectors.protocol import Keys
+from training.clinical.findings import STATES
 
 MAX_EXAMPLES: Final = 8
 _ONE_EACH: Final = frozenset({"id", "group"})
 _CACHE_BYTES: Final = 16 * 1024**2
 # Memory of a facet beside its texts, of a value, and of an example or a count of a finding.
 _FACET_BYTES, _VALUE_BYTES = 500, 150
-_DATES: Final = 1 << 14
+MAX_VALUES: Final = 30
+# Of more texts with the same hash count, the first are found in the order of texts.
+_MAX_LOOKED_UP: Final = 1000
+_ROWS_AT_ONCE: Final = 10_000
+
+
+class TextCounts(NamedTuple):
+    """The most frequent texts of a field, and the number of different ones.
+
+    Attributes:
+        texts: Texts and how many images have each, most frequent first, equals in order of text.
+        distinct: Number of different texts.
+    """
+
+    texts: list[tuple[str, int]]
+    distinct: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,15 @@ class Facet:
     distinct: int
     minimum: float | str | None
     maximum: float | str | None
+
+
+class FindingCounts(NamedTuple):
+    """How many images say of a finding that it is present, uncertain or absent."""
+
+    finding: str
+    present: int
+    uncertain: int
+    absent: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,41 +124,12 @@ class FilteredFacets:
 
 
 class Overviews:
-    """Makes overviews, and keeps the latest of each collection until it changes; threads may share it.
+    """Makes overviews, and keeps the latest of each collection until it changes; threads may share it."""
 
-    Args:
-        catalogue: Catalogue to read.
-        fields: Fields in memory.
-        passing: Keys that pass filters.
-    """
-
-    def __init__(self, catalogue: Catalogue, fields: FieldColumns, passing: PassingKeys) -> None:
+    def __init__(self, catalogue: Catalogue, fields: FieldColumns) -> None:
         self._catalogue = catalogue
         self._fields = fields
-        self._passing = passing
         self._kept: IncrementalCache[Overview] = IncrementalCache(_CACHE_BYTES)
-
-    def of(self, collection: str) -> Overview:
-        """Return the overview of a collection.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-        """
-        with self._catalogue.reading() as reading:
-            row = require_collection(reading.session, collection)
-            return self.current(CollectionState(reading, row.id, row.sequence))
-
-    def has_texts(self, collection: str) -> bool:
-        """Return whether any image of a collection has a text.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-        """
-        with self._catalogue.reading() as reading:
-            key = require_collection(reading.session, collection).id
-            ends = select(func.min(ImageRow.id), func.max(ImageRow.id)).where(ImageRow.collection_id == key)
-            first, last = reading.session.execute(ends).one()
-            return first is not None and bool(_with_text(reading.session, key, (first, last)))
 
     def current(self, state: CollectionState) -> Overview:
         """Return the overview of a collection, made anew from fields in memory where it was written to."""
@@ -195,7 +181,7 @@ class Overviews:
             if among is not None:
                 passing = among(state)
             elif filter is not None:
-                passing = self._passing.get(state, filter, "images")
+                passing = self._fields.passing(state, filter, "images")
             counted = FacetCounts(state, self._fields, passing)
             if field is None:
                 return FilteredFacets(counted.images(), counted.every(), counted.findings())
@@ -239,7 +225,23 @@ class FacetCounts:
 
     def findings(self) -> tuple[FindingCounts, ...]:
         """Count the images by what they say of findings, those of most images first."""
-        return count_findings(self.state, self.fields, self.passing)
+        column = self.fields.column(self.state, FINDING_FIELD, "text")
+        if column is not None:
+            assert column.texts is not None
+            places, images, _ = column.counts(self.passing)
+            texts = (column.texts[int(place)] for place in places)
+            stated = dict(zip(texts, images.tolist(), strict=True))
+        else:
+            counted = _findings_by_database(self.state.session, self.state.collection_id, self.passing)
+            stated = dict(counted)
+        states: dict[str, dict[str, int]] = {}
+        for said, count in stated.items():
+            name, _, its_state = said.rpartition(": ")
+            states.setdefault(name, dict.fromkeys(STATES, 0))[its_state] = count
+        counts = [FindingCounts(name, **own) for name, own in states.items()]
+        return tuple(
+            sorted(counts, key=lambda one: (-(one.present + one.uncertain + one.absent), one.finding))
+        )
 
     def of(self, name: str, kinds: frozenset[FieldKind], containing: str = "") -> Facet:
         """Count the values of a field; of its texts those that contain something, in whatever case."""
@@ -276,7 +278,7 @@ class FacetCounts:
         """Return a facet of texts as one of dates, if that is what all of them are."""
         if facet.name in TEXT_COLUMNS or not texts.texts:
             return facet
-        if any(_start_of(text) is None for text, _ in texts.texts):
+        if any(parse_date(text) is None for text, _ in texts.texts):
             return facet
         begins = self._begins(facet.name) if column is None else self._begins_of(column)
         if begins is None:
@@ -287,11 +289,11 @@ class FacetCounts:
     def _begins_of(self, column: Column) -> list[float] | None:
         """Return when the dates among a column's texts begin; None if any of them is no date."""
         assert column.texts is not None
-        begins = {int(place): _start_of(column.texts[int(place)]) for place in column.counts(None).values}
-        if any(begin is None for begin in begins.values()):
+        periods = {int(place): parse_date(column.texts[int(place)]) for place in column.counts(None).values}
+        begins = {place: period.start for place, period in periods.items() if period is not None}
+        if len(begins) < len(periods):
             return None
-        counted = (begins[int(place)] for place in column.counts(self.passing).values)
-        return [begin for begin in counted if begin is not None]
+        return [begins[int(place)] for place in column.counts(self.passing).values]
 
     def _begins(self, name: str) -> list[float] | None:
         """Return when the first and the last date of a field begin; None if any of its texts is no date."""
@@ -299,7 +301,8 @@ class FacetCounts:
         if dates is None:
             return None
         hashes = self.fields.hashed(self.state, name)
-        query = select(func.count()).where(*text_rows(self.state.collection_id, name))
+        texts = select_values(self.state.collection_id, name, "text")
+        query = texts.with_only_columns(func.count())
         every = self.state.session.execute(query).scalar_one() if hashes is None else len(hashes.images)
         if len(dates.images) != every:
             return None
@@ -312,11 +315,9 @@ class FacetCounts:
             values, counts, _ = column.counts(self.passing)
             pairs = zip(values.tolist(), counts.tolist(), strict=True)
             return [FacetValue(bool(value), count) for value, count in pairs]
-        query = (
-            select(AttributeRow.number_value, func.count())
-            .where(*_of_kind(self.state.collection_id, name, "boolean"))
-            .group_by(AttributeRow.number_value)
-        )
+        value = AttributeRow.number_value
+        booleans = select_values(self.state.collection_id, name, "boolean")
+        query = booleans.with_only_columns(value, func.count()).group_by(value)
         return [FacetValue(bool(value), count) for value, count in self.state.session.execute(query)]
 
     def _range(self, name: str) -> tuple[float | None, float | None]:
@@ -324,13 +325,10 @@ class FacetCounts:
         if self.passing is not None:
             column = self.fields.column(self.state, name, "number")
         if column is None:
+            numbers = select_values(self.state.collection_id, name, "number")
             # One by one, each is the end of an index.
             low, high = (
-                self.state.session.execute(
-                    select(end(AttributeRow.number_value)).where(
-                        *_of_kind(self.state.collection_id, name, "number")
-                    )
-                ).scalar()
+                self.state.session.execute(numbers.with_only_columns(end(AttributeRow.number_value))).scalar()
                 for end in (func.min, func.max)
             )
             return low, high
@@ -338,26 +336,15 @@ class FacetCounts:
         return (float(values[0]), float(values[-1])) if len(values) else (None, None)
 
 
-@lru_cache(_DATES)
-def _start_of(text: str) -> float | None:
-    """Return when a date begins; None if a text is none."""
-    period = parse_date(text)
-    return None if period is None else period.start
-
-
-def _of_kind(collection_id: int, name: str, kind: FieldKind) -> tuple[ColumnElement[bool], ...]:
-    of_field = AttributeRow.collection_id == collection_id, AttributeRow.name == name
-    return (*of_field, AttributeRow.kind == kind)
+def has_texts(session: Session, collection_id: int) -> bool:
+    """Return whether any image of a collection has a text."""
+    ends = select(func.min(ImageRow.id), func.max(ImageRow.id)).where(ImageRow.collection_id == collection_id)
+    first, last = session.execute(ends).one()
+    return first is not None and bool(_with_text(session, collection_id, (first, last)))
 
 
 def examples(session: Session, collection_id: int, images: Keys) -> tuple[Example, ...]:
-    """Take images from all over the collection: those with a text, or any when none has one.
-
-    Args:
-        session: A read of the catalogue.
-        collection_id: Key of the collection.
-        images: Keys of all of its images, rising.
-    """
+    """Take images from all over the collection: those with a text, or any when none has one."""
     if not len(images):
         return ()
     spread = np.linspace(images[0], images[-1], MAX_EXAMPLES).astype(np.int64)
@@ -366,7 +353,9 @@ def examples(session: Session, collection_id: int, images: Keys) -> tuple[Exampl
     found: dict[str, Example] = {}
     for key in dict.fromkeys(keys):
         name = session.execute(select(ImageRow.external_id).where(ImageRow.id == key)).scalar_one()
-        example = Example(name, _shortest_text(session, key))
+        texts = select(TextRow.text).where(TextRow.image_id == key)
+        shortest = texts.order_by(func.length(TextRow.text), TextRow.position).limit(1)
+        example = Example(name, session.execute(shortest).scalar_one_or_none() or "")
         found.setdefault(example.text or name, example)
     return tuple(found.values())
 
@@ -384,7 +373,149 @@ def _with_text(session: Session, collection_id: int, spread: Sequence[int]) -> l
     return [last if found is None else found for found in following]
 
 
-def _shortest_text(session: Session, image_key: int) -> str:
-    query = select(TextRow.text).where(TextRow.image_id == image_key)
-    shortest = query.order_by(func.length(TextRow.text), TextRow.position).limit(1)
-    return session.execute(shortest).scalar_one_or_none() or ""
+def count_column(column: Column, passing: Keys | None, containing: str) -> TextCounts:
+    """Count the texts of a whole column."""
+    assert column.texts is not None
+    places, counts, _ = column.counts(passing)
+    if containing:
+        wanted = containing.casefold()
+        kept = [wanted in column.texts[int(place)].casefold() for place in places]
+        places, counts = places[kept], counts[kept]
+    first = np.lexsort((places, -counts))[:MAX_VALUES]
+    return TextCounts([(column.texts[int(places[at])], int(counts[at])) for at in first], len(places))
+
+
+class HashedTexts:
+    """Counts the texts of a field that is in memory by their hashes."""
+
+    def __init__(
+        self, session: Session, collection_id: int, field: str, column: Column, passing: Keys | None
+    ) -> None:
+        values = select_values(collection_id, field, "text")
+        self._session = session
+        self._key, self._column = values.selected_columns
+        self._texts = values.with_only_columns(self._column).distinct()
+        self._counted: Counts = column.counts(passing)
+
+    def most_frequent(self) -> TextCounts:
+        """Count all texts."""
+        hashes, counts, images = self._counted
+        if len(hashes) <= MAX_VALUES:
+            return TextCounts(self._named(hashes, counts, images), len(hashes))
+        last = np.partition(counts, -MAX_VALUES)[-MAX_VALUES]
+        more, tied = counts > last, counts == last
+        found = self._named(hashes[more], counts[more], images[more])
+        wanted = MAX_VALUES - len(found)
+        if np.count_nonzero(tied) <= _MAX_LOOKED_UP:
+            equals = self._named(hashes[tied], counts[tied], images[tied])
+        else:
+            equals = [(text, int(last)) for text in self._first(hashes[tied], wanted)]
+        return TextCounts(found + equals[:wanted], len(hashes))
+
+    def containing(self, text: str) -> TextCounts:
+        """Count the texts that contain another, in whatever case."""
+        if not storable_text(text):
+            return TextCounts([], 0)
+        query = self._texts.where(_contains(self._column, text)).execution_options(yield_per=_ROWS_AT_ONCE)
+        found: list[tuple[str, int]] = []
+        distinct = 0
+        with self._session.execute(query) as result:
+            for some in result.scalars().partitions():
+                counted = [
+                    (one, count) for one, count in zip(some, self._counts_of(some), strict=True) if count
+                ]
+                distinct += len(counted)
+                found = _ordered([*found, *counted])[:MAX_VALUES]
+        return TextCounts(found, distinct)
+
+    def _counts_of(self, texts: Sequence[str]) -> list[int]:
+        hashes = np.fromiter(map(hash, texts), dtype=np.int64, count=len(texts))
+        held = contains_sorted(self._counted.values, hashes)
+        places = np.searchsorted(self._counted.values, hashes[held])
+        counts = np.zeros(len(texts), dtype=np.int64)
+        counts[held] = self._counted.counts[places]
+        return counts.tolist()
+
+    def _named(
+        self, hashes: NDArray[np.int64], counts: NDArray[np.int64], images: Keys
+    ) -> list[tuple[str, int]]:
+        """Return the texts of hashes, by an image that has each."""
+        count_of = dict(zip(hashes.tolist(), counts.tolist(), strict=True))
+        texts = self._session.execute(self._texts.where(self._key.in_(images.tolist()))).scalars()
+        return _ordered([(text, count_of[hash(text)]) for text in texts if hash(text) in count_of])
+
+    def _first(self, hashes: NDArray[np.int64], wanted: int) -> list[str]:
+        """Return the first texts, in their order, that have one of many hashes, which rise."""
+        column, found = self._column, list[str]()
+        query = self._texts.order_by(column).limit(_ROWS_AT_ONCE)
+        after: list[ColumnElement[bool]] = []
+        while len(found) < wanted:
+            some = self._session.execute(query.where(*after)).scalars().all()
+            if not some:
+                break
+            held = contains_sorted(hashes, np.fromiter(map(hash, some), dtype=np.int64, count=len(some)))
+            found += [text for text, is_held in zip(some, held, strict=True) if is_held]
+            after = [column > some[-1]]
+        return found[:wanted]
+
+
+def count_by_database(
+    session: Session, collection_id: int, field: str, passing: Keys | None, containing: str
+) -> TextCounts:
+    """Count the texts of a field that does not fit into memory.
+
+    A filter counts only among the most frequent texts of all images: `passing` are the keys that pass it.
+    """
+    if not storable_text(containing):
+        return TextCounts([], 0)
+    values = select_values(collection_id, field, "text")
+    key, column = values.selected_columns
+    if containing:
+        values = values.where(_contains(column, containing))
+    counted = values.with_only_columns(column.label("value"), func.count().label("images"))
+    rows = counted.group_by(column).subquery()
+    ordered = (
+        select(rows.c.value, rows.c.images).order_by(rows.c.images.desc(), rows.c.value).limit(MAX_VALUES)
+    )
+    found = [(text, count) for text, count in session.execute(ordered)]
+    distinct = session.execute(select(func.count()).select_from(rows)).scalar_one()
+    if passing is None:
+        return TextCounts(found, distinct)
+    having = []
+    for text, _ in found:
+        keys = np.fromiter(
+            session.execute(values.with_only_columns(key).where(column == text)).scalars(), dtype=np.int64
+        )
+        if count := int(np.count_nonzero(contains_sorted(passing, keys))):
+            having.append((text, count))
+    return TextCounts(_ordered(having), distinct)
+
+
+def _contains(column: Any, text: str) -> ColumnElement[bool]:
+    """Return whether a text contains another as it is, or in lower case, capitals or a capital at its head.
+
+    Databases compare only letters of ASCII without regard to case.
+    """
+    forms = dict.fromkeys((text, text.lower(), text.upper(), text.title()))
+    return or_(*(column.icontains(form, autoescape=True) for form in forms))
+
+
+def _ordered(counted: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    return sorted(counted, key=lambda one: (-one[1], one[0]))
+
+
+def _findings_by_database(
+    session: Session, collection_id: int, passing: Keys | None
+) -> Iterator[tuple[str, int]]:
+    """Give what images say of findings, as the catalogue has it, and how many say so."""
+    said, here = FindingRow.image_finding, FindingRow.collection_id == collection_id
+    if passing is None:
+        images = func.count(FindingRow.image_id.distinct())
+        for finding, count in session.execute(select(said, images).where(here).group_by(said)):
+            yield finding, count
+        return
+    for finding in session.execute(select(said).where(here).distinct()).scalars().all():
+        query = select(FindingRow.image_id).where(here, said == finding).distinct()
+        keys = np.fromiter(session.execute(query).scalars(), dtype=np.int64)
+        if count := int(np.count_nonzero(contains_sorted(passing, keys))):
+            yield finding, count

@@ -6,10 +6,11 @@ satisfies no condition on it, so `not` of a condition also finds the images that
 
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -33,9 +34,15 @@ from pydantic_core import ErrorDetails
 from index.catalogue.lookup import storable_text
 from index.errors import FilterError, listed, shortened
 from index.filters.dates import parse_date
-from index.filters.value_schemas import NUMBER, TEXT, describe_range
 from training.clinical.findings import FINDINGS, STATES, State, finding_called
 
+TEXT: Final[dict[str, Any]] = {"type": "string", "pattern": r"^[^\u0000]*$"}
+NUMBER: Final[dict[str, Any]] = {
+    "type": "number",
+    "minimum": -sys.float_info.max,
+    "maximum": sys.float_info.max,
+}
+_BOUNDS: Final = ("gt", "gte", "lt", "lte")
 FieldKind = Literal["text", "number", "boolean", "date"]
 BUILT_IN_FIELDS = ("id", "split", "group", "labels")
 # Built-in fields that an image has one text of at most.
@@ -64,6 +71,28 @@ _SENTENCES = {
     "too_long": "{actual_length} are too many; at most {max_length} are allowed",
     "string_too_long": "it has more than {max_length} characters",
 }
+
+
+def describe_range(schema: dict[str, Any]) -> None:
+    """Describe a range, in the schema that pydantic makes of it, as one of numbers or of texts.
+
+    Args:
+        schema: Changed in place. Bounds that are null, which filters may have, are left out.
+    """
+    field = schema["properties"]["field"]
+    for name in ("type", "properties", "required", "additionalProperties"):
+        del schema[name]
+    schema["anyOf"] = [
+        {
+            "type": "object",
+            "properties": {"field": field, **dict.fromkeys(_BOUNDS, bound)},
+            "required": ["field"],
+            # The field and a bound.
+            "minProperties": 2,
+            "additionalProperties": False,
+        }
+        for bound in (NUMBER, TEXT)
+    ]
 
 
 def _storable(value: bool | int | float | str) -> bool | int | float | str:
@@ -331,10 +360,6 @@ def check_filter(filter: Filter, fields: Mapping[str, frozenset[FieldKind]]) -> 
 
 def check_dates(filter: Filter, has_dates: Callable[[str], bool]) -> None:
     """Check that no date is compared with a field of other texts, and no other spelling of a day with dates.
-
-    Args:
-        filter: Filter of fields that the collection has.
-        has_dates: Tells whether a value of a field is a date.
 
     Raises:
         FilterError: A bound is a date, and no value of its field is one; or some are, and a bound is written

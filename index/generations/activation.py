@@ -30,9 +30,8 @@ from index.errors import (
 )
 from index.files.bundles import changing_models, note_unused
 from index.home import Home
-from index.writes.garbage import collect_garbage
-from index.writes.missing_vectors import count_missing_images, images_without_vectors
-from index.writes.texts import count_texts_without_vectors
+from index.writes.deletion import collect_garbage
+from index.writes.vectors import count_missing_images, count_texts_without_vectors, images_without_vectors
 from training.common.errors import RecoquestError
 
 _NAMED_MISSING: Final = 3

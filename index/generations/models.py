@@ -21,7 +21,7 @@ from index.files.bundles import installed_bundle, register_bundle
 from index.generations.activation import activate
 from index.generations.comparison import Comparison
 from index.home import Home
-from index.writes.missing_vectors import count_missing_images
+from index.writes.vectors import count_missing_images
 from training.common.errors import BundleError
 from training.models.bundle import BundleInfo, read_bundle
 

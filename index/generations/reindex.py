@@ -22,15 +22,17 @@ from index.files.bundles import installed_bundle, register_bundle
 from index.files.renditions import STORED_LIMITS
 from index.generations.activation import activate, mark_preloading
 from index.home import Home
-from index.writes.embedder import Embedder, ImageEncoder, embed_missing_texts
-from index.writes.missing_vectors import (
+from index.writes.intake import prefetch
+from index.writes.vectors import (
+    Embedder,
+    ImageEncoder,
     MissingImage,
     add_missing_images,
     count_missing_images,
+    embed_missing_texts,
     images_without_vectors,
     still_missing,
 )
-from index.writes.prefetch import prefetch
 from training.common.errors import BundleError, ImageError
 from training.common.progress import ProgressBar, progress_bar
 from training.imaging.processes.file_decoder import FileDecoder

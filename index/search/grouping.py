@@ -7,7 +7,7 @@ a list the first value counts.
 import sys
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,13 +24,12 @@ from index.filters.column_cache import (
     all_keys,
     contains_sorted,
     read_keys,
-    refresh_limit,
     touched_since,
 )
-from index.filters.columns import TEXT_COLUMNS
+from index.filters.columns import TEXT_COLUMNS, known_fields
 from index.filters.grammar import unknown_field
-from index.filters.sql import known_fields
-from index.vectors.protocol import Keys
+from index.search.request import SearchRequest
+from index.vectors.protocol import NOTHING, Keys
 
 # The group of each of some keys; see `GroupColumn`.
 Numbers = NDArray[np.int64]
@@ -101,22 +100,21 @@ class GroupColumns:
     def get(
         self, session: Session, collection_id: int, sequence: int, field: str, target: Target
     ) -> GroupColumn:
-        """Return a column as it is at a sequence number or later, from memory but for what was written since.
-
-        Args:
-            session: Session of the catalogue at `sequence`.
-            collection_id: Key of the collection.
-            sequence: The collection's sequence number.
-            field: The field by which images are grouped, one that the collection has.
-            target: Whether images or their texts are wanted; a text is of its image's group.
-        """
+        """Return a column as it is at a sequence number or later, from memory but for later writes."""
         query = _values(collection_id, field, target)
-        return self._held.get(
-            CacheKey(collection_id, target, field),
-            sequence,
-            lambda: _column(session, query),
-            partial(_caught_up, session, collection_id, target, query),
-        )
+
+        def catch_up(then: int, column: GroupColumn) -> GroupColumn | None:
+            touched = touched_since(session, collection_id, then, target, len(column.keys))
+            if touched is None or not len(touched):
+                return None if touched is None else column
+            written = _column(session, query.where(ImageRow.sequence > then))
+            kept = ~contains_sorted(touched, column.keys)
+            keys, numbers = column.keys[kept], column.numbers[kept]
+            at = np.searchsorted(keys, written.keys)
+            return GroupColumn(np.insert(keys, at, written.keys), np.insert(numbers, at, written.numbers))
+
+        place = CacheKey(collection_id, target, field)
+        return self._held.get(place, sequence, lambda: _column(session, query), catch_up)
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget the columns of all other collections."""
@@ -153,9 +151,7 @@ class Groups:
     def others(self, keys: Keys, findable: Keys | None) -> dict[int, int]:
         """Return for keys how many more of their groups could be found.
 
-        Args:
-            keys: Keys of the hits.
-            findable: Keys that a search may find, rising; None for all.
+        `findable` are the keys that a search may find, rising; None for all.
         """
         held, numbers = self.of(keys)
         counts = {}
@@ -170,11 +166,7 @@ class Groups:
 def check_group_field(session: Session, collection_id: int, field: str, *, of: str) -> None:
     """Refuse to group by a field that a collection does not have.
 
-    Args:
-        session: A read of the catalogue.
-        collection_id: Key of the collection.
-        field: The field.
-        of: The part of the request that names it.
+    `of` is the part of the request that names it.
 
     Raises:
         QueryError: The collection has no field of this name.
@@ -184,56 +176,23 @@ def check_group_field(session: Session, collection_id: int, field: str, *, of: s
         raise QueryError(unknown_field(field, sorted(known), "to group by"), field=of)
 
 
-def keys_left_out(
-    session: Session,
-    collection_id: int,
-    target: Target,
-    images: Collection[str],
-    groups_of: Collection[str],
-    field: str,
-) -> Keys:
-    """Return the keys of these images, or of their texts, and of all in the groups of others, rising.
+def keys_left_out(session: Session, collection_id: int, request: SearchRequest) -> Keys:
+    """Return the keys of the images or texts that a request leaves out, rising.
 
-    Args:
-        session: A read of the catalogue.
-        collection_id: Key of the collection.
-        target: Whether keys of images or of texts are returned.
-        images: Ids of images.
-        groups_of: Ids of images whose whole groups are meant; those without a group alone.
-        field: The field by which images are grouped.
+    An image of `exclude_groups_of` that has no group is left out alone. `exclude_patients_of` leaves out
+    nothing in a collection without studies or patients, and for an image without a patient.
     """
-    if not images and not groups_of:
-        return np.empty(0, dtype=np.int64)
-    every = all_keys(collection_id, target)
-    named = every.where(ImageRow.external_id.in_([*images, *groups_of]))
-    values = set()
+    target, groups_of, patients_of = request.target, request.exclude_groups_of, request.exclude_patients_of
+    queries: list[Select[int]] = []
+    if request.exclude or groups_of:
+        named = ImageRow.external_id.in_([*request.exclude, *groups_of])
+        queries.append(all_keys(collection_id, target).where(named))
     if groups_of:
-        examples = _values(collection_id, field, "images").where(ImageRow.external_id.in_(list(groups_of)))
-        values = {_Value(*value) for _, _, *value in session.execute(examples)}
+        queries += _alike(session, collection_id, target, request.exclude_groups_by, groups_of)
+    if patients_of and {STUDY, PATIENT} <= known_fields(session, collection_id).keys():
+        queries += _alike(session, collection_id, target, PATIENT, patients_of)
     # Queries of their own: one with "or" would look at every image.
-    queries = [named, *_alike(collection_id, target, field, values)]
-    return np.unique(np.concatenate([read_keys(session, query) for query in queries]))
-
-
-def keys_of_patients(session: Session, collection_id: int, target: Target, images: Collection[str]) -> Keys:
-    """Return the keys of all images, or of their texts, of the patients of some images, rising.
-
-    A collection without studies or without patients has none, and so has an image without a patient.
-
-    Args:
-        session: A read of the catalogue.
-        collection_id: Key of the collection.
-        target: Whether keys of images or of texts are returned.
-        images: Ids of images.
-    """
-    if not images or not {STUDY, PATIENT} <= known_fields(session, collection_id).keys():
-        return np.empty(0, dtype=np.int64)
-    named = _values(collection_id, PATIENT, "images").where(ImageRow.external_id.in_(list(images)))
-    patients = {_Value(*value) for _, _, *value in session.execute(named)}
-    queries = list(_alike(collection_id, target, PATIENT, patients))
-    if not queries:
-        return np.empty(0, dtype=np.int64)
-    return np.unique(np.concatenate([read_keys(session, query) for query in queries]))
+    return np.unique(np.concatenate([NOTHING, *(read_keys(session, query) for query in queries)]))
 
 
 class _Value(NamedTuple):
@@ -264,9 +223,11 @@ def _values(collection_id: int, field: str, target: Target) -> _Rows:
 
 
 def _alike(
-    collection_id: int, target: Target, field: str, values: Collection[_Value]
+    session: Session, collection_id: int, target: Target, field: str, images: Collection[str]
 ) -> Iterator[Select[int]]:
-    """Select the keys of what has one of these values in a field."""
+    """Select the keys of what has the value of one of these images in a field."""
+    examples = _values(collection_id, field, "images").where(ImageRow.external_id.in_(images))
+    values = {_Value(*value) for _, _, *value in session.execute(examples)}
     texts = [value.text for value in values if value.text is not None]
     if field in TEXT_COLUMNS:
         if texts:
@@ -301,23 +262,3 @@ def _number(image: int, value: _Value) -> int:
         return -1 - image
     # Hashed as text, since distant numbers may have the same hash; the sum makes 0.0 of -0.0.
     return hash((value.kind, repr(value.number + 0.0))) & sys.maxsize
-
-
-def _caught_up(
-    session: Session,
-    collection_id: int,
-    target: Target,
-    query: _Rows,
-    sequence: int,
-    column: GroupColumn,
-) -> GroupColumn | None:
-    touched = touched_since(session, collection_id, sequence, target, refresh_limit(len(column.keys)))
-    if touched is None:
-        return None
-    if not len(touched):
-        return column
-    written = _column(session, query.where(ImageRow.sequence > sequence))
-    kept = ~contains_sorted(touched, column.keys)
-    keys, numbers = column.keys[kept], column.numbers[kept]
-    places = np.searchsorted(keys, written.keys)
-    return GroupColumn(np.insert(keys, places, written.keys), np.insert(numbers, places, written.numbers))

@@ -6,27 +6,26 @@ between and moved the others, none comes twice and none is passed over.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from index.catalogue.full_text import fuse
 from index.errors import QueryError
 from index.filters.column_cache import contains_sorted
 from index.search.cursors import MAX_RANKED, PagePosition
 from index.search.grouping import Groups
-from index.search.mmr import diversify
-from index.vectors.protocol import After, Keys, Neighbours, Vectors
-from index.vectors.vector_view import VectorView
+from index.vectors.protocol import NOTHING, After, Keys, Neighbours, Vectors
+from index.vectors.view import VectorView
+from training.evaluation.similarity import as_blades, similarity
 
 # The lists that a hit can come from, as bits.
 BY_VECTOR: Final = 1
 BY_WORDS: Final = 2
 BY_FINDINGS: Final = 4
 
-NOTHING: Final = np.empty(0, dtype=np.int64)
 _ALL_BY_VECTOR: Final = np.broadcast_to(np.uint8(BY_VECTOR), MAX_RANKED)
 # The first places of each list are fused; the same for every page, so that all pages are of one order.
 FUSED_PLACES: Final = 1000
@@ -132,15 +131,12 @@ class Scope(NamedTuple):
         return Neighbours(found.keys[kept], found.scores[kept], found.exact)
 
 
-class Ranking(Protocol):
+class Ranking(ABC):
     """An order of hits."""
 
+    @abstractmethod
     def page(self, count: int, place: PagePosition | None = None) -> Ranked:
         """Return the `count` hits behind a page, or from the top; fewer only where the order ends.
-
-        Args:
-            count: Number of hits.
-            place: End of the page before.
 
         Raises:
             QueryError: The order does not reach that far down.
@@ -148,24 +144,21 @@ class Ranking(Protocol):
 
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
         """Tell which of the hits (N,) may follow those that were seen (S,)."""
-
-
-class VectorRanking:
-    """By likeness to the query."""
-
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-
-    def page(self, count: int, place: PagePosition | None = None) -> Ranked:
-        """Return the hits behind a score and key; see `Ranking`."""
-        return by_vector(self._scope.nearest(count, None if place is None else place.after))
-
-    def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
-        """Tell which hits have not been seen; see `Ranking`."""
         return ~np.isin(keys, seen)
 
 
-class RecomputedRanking(ABC):
+@dataclass(frozen=True, eq=False)
+class VectorRanking(Ranking):
+    """By likeness to the query."""
+
+    scope: Scope
+
+    def page(self, count: int, place: PagePosition | None = None) -> Ranked:
+        """Return the hits behind a score and key; see `Ranking`."""
+        return by_vector(self.scope.nearest(count, None if place is None else place.after))
+
+
+class RecomputedRanking(Ranking):
     """A ranking that is computed again from the top for every page."""
 
     @abstractmethod
@@ -183,36 +176,32 @@ class RecomputedRanking(ABC):
         found = self._top(len(seen) + count)
         return found.take(np.flatnonzero(self.is_new(found.keys, seen))[:count])
 
-    def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
-        """Tell which hits have not been seen; see `Ranking`."""
-        return ~np.isin(keys, seen)
 
-
+@dataclass(frozen=True, eq=False)
 class FusedRanking(RecomputedRanking):
     """By reciprocal rank in lists: likeness to the query, matches of exact words, and findings.
 
     What no list has among its first places follows by likeness, with a sum of zero.
 
-    Args:
+    Attributes:
         scope: Keys that may be found.
         matches: Keys that match the words, best first, at most `FUSED_PLACES`.
         saying: Keys, rising, of what says of findings what the query says, which likeness ranks once more.
     """
 
-    def __init__(self, scope: Scope, matches: Keys, saying: Keys = NOTHING) -> None:
-        self._scope = scope
-        self._matches = matches
-        self._saying = saying
+    scope: Scope
+    matches: Keys
+    saying: Keys
 
     def _top(self, count: int) -> Ranked:
-        near = by_vector(self._scope.nearest(max(count, FUSED_PLACES)))
+        near = by_vector(self.scope.nearest(max(count, FUSED_PLACES)))
         head = near.take(slice(FUSED_PLACES))
         # The view may not hold what was written or removed a moment ago.
-        held = self._scope.view.scores(self._scope.query, self._matches)
-        matches, cosines, _ = self._scope.near_enough(Neighbours(*held, exact=True))
+        held = self.scope.view.scores(self.scope.query, self.matches)
+        matches, cosines, _ = self.scope.near_enough(Neighbours(*held, exact=True))
         saying = head.take(slice(0))
-        if len(self._saying):
-            saying = by_vector(self._scope._replace(allowed=self._saying).nearest(FUSED_PLACES))
+        if len(self.saying):
+            saying = by_vector(self.scope._replace(allowed=self.saying).nearest(FUSED_PLACES))
         keys, sums = fuse([head.keys, matches, saying.keys])
         cosine_of = dict(zip(matches.tolist(), cosines.tolist(), strict=True))
         for ranked in (saying, head):
@@ -232,82 +221,112 @@ class FusedRanking(RecomputedRanking):
         return fused.then(behind).take(slice(count))
 
 
+@dataclass(frozen=True, eq=False)
 class GroupedRanking(RecomputedRanking):
-    """One hit of each group, its first in another order.
+    """One hit of each group, its first in another order."""
 
-    Args:
-        inner: The other order.
-        groups: Groups of keys.
-        scope: Keys that may be found.
-    """
-
-    def __init__(self, inner: Ranking, groups: Groups, scope: Scope) -> None:
-        self._inner = inner
-        self._groups = groups
-        self._scope = scope
+    inner: Ranking
+    groups: Groups
+    scope: Scope
 
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
         """Tell which hits are of groups that none was seen of; see `Ranking`."""
-        new, numbers = self._groups.of(keys)
-        new[new] = ~np.isin(numbers, self._groups.of(seen)[1])
+        new, numbers = self.groups.of(keys)
+        new[new] = ~np.isin(numbers, self.groups.of(seen)[1])
         return new
 
     def _top(self, count: int) -> Ranked:
         wanted, at_most = count, None
         while True:
-            found = self._inner.page(wanted)
-            first = self._groups.first_places(found.keys)
+            found = self.inner.page(wanted)
+            first = self.groups.first_places(found.keys)
             if len(first) >= count or len(found) < wanted:
                 return found.take(first[:count])
             if at_most is None:
-                column = self._groups.column
-                at_most = column.count(self._scope.findable(column.keys))
+                column = self.groups.column
+                at_most = column.count(self.scope.findable(column.keys))
             if len(first) >= at_most:
                 return found.take(first)
             wanted *= 2
 
 
+@dataclass(frozen=True, eq=False)
 class DiverseRanking(RecomputedRanking):
     """Hits near the query that differ from each other, chosen among the first places of another order.
 
     What lies behind those places follows in the other order.
-
-    Args:
-        inner: The other order.
-        view: View of the other order.
-        diversity: See `index.search.mmr`.
-        blades: k of a k-blade model, else 1.
-        unsigned: Whether a vector and its opposite are the same.
     """
 
-    def __init__(
-        self, inner: Ranking, view: VectorView, diversity: float, *, blades: int, unsigned: bool
-    ) -> None:
-        self._inner = inner
-        self._view = view
-        self._diversity = diversity
-        self._blades = blades
-        self._unsigned = unsigned
+    inner: Ranking
+    view: VectorView
+    diversity: float
+    blades: int
+    unsigned: bool
 
     def _top(self, count: int) -> Ranked:
-        found = self._inner.page(max(count, DIVERSE_PLACES))
+        found = self.inner.page(max(count, DIVERSE_PLACES))
         head, rest = found.take(slice(DIVERSE_PLACES)), found.take(slice(DIVERSE_PLACES, None))
-        held, vectors = self._view.held_vectors(head.keys)
+        held, vectors = self.view.held_vectors(head.keys)
         head = head.take(np.flatnonzero(np.isin(head.keys, held)))
         places = diversify(
             head.keys,
             _relevance(head),
             vectors,
-            diversity=self._diversity,
+            diversity=self.diversity,
             count=min(count, len(head)),
-            blades=self._blades,
-            unsigned=self._unsigned,
+            blades=self.blades,
+            unsigned=self.unsigned,
         )
         return head.take(places).then(rest).take(slice(count))
 
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
         """Tell which hits the other order has not shown; see `Ranking`."""
-        return self._inner.is_new(keys, seen)
+        return self.inner.is_new(keys, seen)
+
+
+class KeyList(NamedTuple):
+    """Without a query vector: by key."""
+
+    keys: Keys
+
+    @property
+    def total(self) -> int | None:
+        """Number of keys on all pages."""
+        return len(self.keys)
+
+    def page(self, count: int, place: PagePosition | None) -> Ranked:
+        """Return the hits behind a key; see `Ranking`."""
+        start = 0 if place is None else int(np.searchsorted(self.keys, place.after.key, "right"))
+        return _unscored(self.keys[start : start + count], 0)
+
+
+class WordList(NamedTuple):
+    """Without a query vector: by the rank of words, one of each group; at most `most` are ranked."""
+
+    keys: Keys
+    groups: Groups | None
+    most: int | None
+
+    @property
+    def total(self) -> int | None:
+        """Number of keys on all pages; None where more match than are ranked."""
+        if self.most is not None and len(self.keys) >= self.most:
+            return None
+        return len(self.keys if self.groups is None else self.groups.first_places(self.keys))
+
+    def page(self, count: int, place: PagePosition | None) -> Ranked:
+        """Return the first hits that have not been seen; see `Ranking`."""
+        seen, keys = NOTHING if place is None else place.seen, self.keys
+        if self.groups is not None:
+            keys = keys[self.groups.first_places(keys)]
+            held, numbers = self.groups.of(keys)
+            keys = keys[held][~np.isin(numbers, self.groups.of(seen)[1])]
+        return _unscored(keys[~np.isin(keys, seen)][:count], BY_WORDS)
+
+
+def _unscored(keys: Keys, lists: int) -> Ranked:
+    nothing = np.full(len(keys), np.nan, dtype=np.float32)
+    return Ranked(keys, nothing, nothing, np.full(len(keys), lists, dtype=np.uint8), exact=True)
 
 
 def by_vector(found: Neighbours) -> Ranked:
@@ -329,3 +348,70 @@ def _relevance(ranked: Ranked) -> NDArray[np.float32]:
     share = (ranked.scores - least) / ((most - least) or 1.0)
     stretched: NDArray[np.float32] = (low + share * (high - low)).astype(np.float32)
     return stretched
+
+
+def diversify(
+    keys: Keys,
+    scores: NDArray[np.float32],
+    vectors: Vectors,
+    *,
+    diversity: float,
+    count: int,
+    blades: int = 1,
+    unsigned: bool = False,
+) -> NDArray[np.int64]:
+    """Choose hits one after another, each near the query and unlike those chosen before it.
+
+    The next one has the largest (1 - diversity) * score - diversity * likeness, its likeness being its
+    largest cosine with one already chosen (Carbonell and Goldstein, SIGIR 1998). Equals go by key.
+
+    Args:
+        keys: Keys of the candidates (N,).
+        scores: Scores of the candidates (N,), larger is nearer.
+        vectors: Vectors of the candidates (N, D), of length one.
+        diversity: 0 leaves the order of scores, 1 looks for the most different only.
+        count: Number of candidates to choose.
+        blades: k of a k-blade model, whose vectors are oriented bases; else 1.
+        unsigned: Whether a vector and its opposite are the same.
+
+    Returns:
+        The places of the chosen among the candidates (min(count, N),), best first.
+    """
+    wanted = min(count, len(keys))
+    chosen = np.empty(wanted, dtype=np.int64)
+    # In order of key, the first of equals is the one with the smallest key.
+    order = np.argsort(keys, kind="stable")
+    relevance = (1 - diversity) * scores[order].astype(np.float64)
+    ranked = as_blades(np.ascontiguousarray(vectors[order]), blades, unsigned=unsigned)
+    likeness = np.zeros(len(keys), dtype=np.float64)
+    best = int(np.argmax(scores[order])) if wanted else 0
+    for place in range(wanted):
+        chosen[place] = best
+        alike = similarity(ranked[best : best + 1], ranked)[0].astype(np.float64)
+        likeness = alike if place == 0 else np.maximum(likeness, alike)
+        relevance[best] = -np.inf
+        best = int(np.argmax(relevance - diversity * likeness))
+    places: NDArray[np.int64] = order[chosen]
+    return places
+
+
+def fuse(rankings: Sequence[Keys], k0: int = 60) -> tuple[Keys, NDArray[np.float64]]:
+    """Fuse rankings by the sum of 1 / (k0 + rank) over those that a key is in.
+
+    Cormack, Clarke and Buettcher, "Reciprocal rank fusion outperforms Condorcet and individual rank learning
+    methods", SIGIR 2009.
+
+    Args:
+        rankings: Distinct keys (N,) of each ranking, best first.
+        k0: Rank constant; the larger, the less the first ranks dominate.
+
+    Returns:
+        The keys of all rankings and their sums, best first; equal sums are in order of key.
+    """
+    keys = np.concatenate([np.empty(0, dtype=np.int64), *rankings])
+    fused, places = np.unique(keys, return_inverse=True)
+    sums = np.zeros(len(fused), dtype=np.float64)
+    ranks = np.concatenate([np.empty(0), *(np.arange(1.0, len(ranking) + 1) for ranking in rankings)])
+    np.add.at(sums, places, 1 / (k0 + ranks))
+    order = np.lexsort((fused, -sums))
+    return fused[order], sums[order]

@@ -15,9 +15,9 @@ from typing import Any, Final
 import faiss
 import numpy as np
 
-from index.vectors.filter_mask import FilterMask
 from index.vectors.protocol import Vectors
-from index.vectors.storage.vector_store import Found, scan_error
+from index.vectors.rows import FilterMask
+from index.vectors.store import Found, scan_error
 
 # Memory for intermediate results. FAISS's own default is 1.5 GiB on a GPU of more than 8 GiB.
 SCRATCH_BYTES: Final = 512 * 1024**2

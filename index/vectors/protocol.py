@@ -1,5 +1,6 @@
-"""Keys, vectors and hits of vector views."""
+"""Keys, vectors and hits of vector views, and the exact ranking of candidates."""
 
+from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -10,8 +11,15 @@ ViewName = Literal["exact", "ivf", "mapped", "gpu"]
 VIEW_NAMES: Final[tuple[ViewName, ...]] = ("exact", "ivf", "mapped", "gpu")
 
 Keys = NDArray[np.int64]
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+NOTHING: Final[Keys] = np.empty(0, dtype=np.int64)
 Scores = NDArray[np.float32]
 Vectors = NDArray[np.float32]
+# Rows beyond those asked for: rounding may have put them in another order.
+_SPARE: Final = 4
+# Vectors whose float64 sums stay in the processor's cache.
+_RANKED_AT_ONCE: Final = 512
 
 
 class Neighbours(NamedTuple):
@@ -34,3 +42,54 @@ class After(NamedTuple):
     score: float
     key: int
     rank: int
+
+
+def rerank_depth(rank: int) -> int:
+    """Return how many of the candidates are ranked exactly for hits down to a rank."""
+    return rank + _SPARE + rank // 8
+
+
+def has_boundary_ties(scores: Scores, rank: int) -> bool:
+    """Tell whether ties with the hit at a rank fill the candidates, so that some may have been left out.
+
+    Equal vectors have equal codes, of which a search names any; a page is to have those of the lowest keys.
+    `rerank_depth(rank)` candidates were ranked, best first, if there were as many.
+    """
+    last = rerank_depth(rank)
+    return len(scores) >= last and bool(scores[last - 1] == scores[rank - 1])
+
+
+def cosines(query: Vectors, vectors: Vectors | NDArray[np.float64]) -> Scores:
+    """Return the scores (..., N) of vectors (..., N, D) with queries (D,) or (..., 1, D).
+
+    They are summed row by row in float64: equal vectors have equal scores wherever they lie.
+    """
+    wide = vectors.astype(np.float64, copy=False)
+    scores: Scores = np.vecdot(wide, query.astype(np.float64)).astype(np.float32)
+    return scores
+
+
+def best_first(keys: Keys, scores: Scores) -> tuple[Keys, Scores]:
+    """Return keys and scores best first; equal scores are in order of key."""
+    order = np.lexsort((keys, -scores))
+    return keys[order], scores[order]
+
+
+def ranked(query: Vectors, keys: Keys, rows: Rows, vectors: Callable[[Rows], Vectors]) -> tuple[Keys, Scores]:
+    """Return the keys of rows (R,) and their scores with a query (D,), best first.
+
+    `keys` are those of all rows (N,); `vectors` gives the vectors of some, which are read in parts.
+    """
+    scores = np.empty(len(rows), dtype=np.float32)
+    for at in range(0, len(rows), _RANKED_AT_ONCE):
+        part = slice(at, at + _RANKED_AT_ONCE)
+        scores[part] = cosines(query, vectors(rows[part]))
+    return best_first(keys[rows], scores)
+
+
+def page_offset(keys: Keys, scores: Scores, after: After | None) -> int:
+    """Return how many of the ranked hits lie at `after` or before it."""
+    if after is None:
+        return 0
+    score = np.float32(after.score)
+    return int(np.count_nonzero((scores > score) | ((scores == score) & (keys <= after.key))))

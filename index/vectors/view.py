@@ -1,6 +1,7 @@
-"""Vectors compared by cosine, float16 as in the catalogue: scanned, or found by PQ codes."""
+"""Vector views: what all have in common, and search by cosine or by a similarity that is no inner product."""
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -8,22 +9,37 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from index.vectors.ann.calibration import calibrate
-from index.vectors.ann.ivf_pq import IvfPq, sample_size
-from index.vectors.ann.search import AnnSearch, OperatingPoint
+from index.vectors.ann import AnnSearch, IvfPq, OperatingPoint, calibrate, sample_size
 from index.vectors.codec import widened
-from index.vectors.filter_mask import FilterMask
-from index.vectors.flat_view import FlatView
 from index.vectors.gpu import GpuScan
-from index.vectors.id_map import IdMap, Mask, Rows
-from index.vectors.protocol import After, Keys, Neighbours, Scores, Vectors, ViewName
-from index.vectors.ranking import cosines, has_boundary_ties, page_offset, ranked
-from index.vectors.storage.mapped import MappedStore
-from index.vectors.storage.memory import MemoryStore, use_huge_pages
-from index.vectors.storage.vector_store import VectorStore, write_header
-from index.vectors.vector_view import VectorView
+from index.vectors.protocol import (
+    After,
+    Keys,
+    Mask,
+    Neighbours,
+    Rows,
+    Scores,
+    Vectors,
+    ViewName,
+    best_first,
+    cosines,
+    has_boundary_ties,
+    page_offset,
+    ranked,
+)
+from index.vectors.rows import FilterMask, FilterMasks, IdMap
+from index.vectors.store import MappedStore, MemoryStore, VectorStore, use_huge_pages, write_header
+from training.evaluation.similarity import determinants, similarity
 
+# From this share of dead rows on, the others move up.
+_DEAD_SHARE: Final = 0.25
+_MIN_DEAD: Final = 1000
+# Rough scores this close are ranked by float64 sums.
+_TIE: Final = 1e-5
+# Vectors that are compared at once: their products stay in the processor's cache.
+_BLOCK: Final = 4096
 # Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
 _SPARE: Final = 8
 # Codes have 16 values for each pair of numbers.
@@ -36,6 +52,329 @@ _LAGGING_SHARE: Final = 0.01
 # Codes of a collection that has grown by this share since the build are built anew.
 _GROWTH: Final = 0.5
 _SEED: Final = 0
+
+
+class ReadWriteLock:
+    """Lock that readers share and a writer holds alone; a waiting writer goes before later readers.
+
+    A thread must not take the lock twice.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._readers = 0
+        self._writing = False
+        self._writers_waiting = 0
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Hold the lock together with other readers."""
+        with self._changed:
+            while self._writing or self._writers_waiting:
+                self._changed.wait()
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._readers -= 1
+                if self._writers_waiting and not self._readers:
+                    self._changed.notify_all()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the lock alone."""
+        with self._changed:
+            self._writers_waiting += 1
+            try:
+                self._changed.wait_for(lambda: not self._writing and not self._readers)
+                self._writing = True
+            except BaseException:
+                # Readers wait for this writer, and no one else would wake them.
+                self._changed.notify_all()
+                raise
+            finally:
+                self._writers_waiting -= 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._writing = False
+                self._changed.notify_all()
+
+
+class VectorView(ABC):
+    """Vectors (dim,) of one generation under integer keys; searches run beside each other, writes alone."""
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+        self._ids = IdMap()
+        self._masks = FilterMasks()
+        self._lock = ReadWriteLock()
+        # Changes when rows move: anything being built then fits no longer.
+        self._layout = 0
+        # True after a failed change: keys and rows may not fit together.
+        self._inconsistent = False
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return len(self._ids)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that the view holds, but not on a GPU."""
+        return self._ids.memory_bytes + self._masks.memory_bytes
+
+    @property
+    def damaged(self) -> bool:
+        """True if the view must be read anew."""
+        return self._inconsistent
+
+    def add(self, keys: Keys, vectors: Vectors) -> None:
+        """Put in vectors (N, D) of length one under different keys (N,), replacing those already there."""
+        with self._changing():
+            self._append(vectors)
+            self._ids.append(keys)
+            self._changed()
+
+    def remove(self, keys: Keys) -> None:
+        """Take out the vectors of these keys; unknown keys are ignored."""
+        with self._changing():
+            if self._ids.drop(keys):
+                self._changed()
+
+    def keys(self) -> Keys:
+        """Return the keys of all vectors, rising."""
+        with self._lock.reading():
+            return self._ids.rising()
+
+    def vectors(self, keys: Keys) -> Vectors:
+        """Return the vectors (N, D), of length one, of keys (N,).
+
+        Raises:
+            KeyError: One is not there.
+        """
+        with self._lock.reading():
+            rows = self._ids.find(keys)
+            if (rows < 0).any():
+                raise KeyError(int(keys[rows < 0][0]))
+            return self._get(rows)
+
+    def held_vectors(self, keys: Keys) -> tuple[Keys, Vectors]:
+        """Return the keys (N,) that the view holds, in their order, and their vectors."""
+        with self._lock.reading():
+            rows = self._ids.find(keys)
+            known = rows >= 0
+            return keys[known], self._get(rows[known])
+
+    def search(
+        self, query: Vectors, k: int, *, allowed: Keys | None = None, after: After | None = None
+    ) -> Neighbours:
+        """Find the `k` nearest vectors to a query (D,) of length one.
+
+        Args:
+            query: Query vector.
+            k: At most this many; fewer only when fewer can be found.
+            allowed: Search among these keys only, in rising order; None for all. Rows of it are cached: the
+                array must not change.
+            after: Leave out all hits up to this one.
+        """
+        with self._lock.reading():
+            return self._nearest(query, k, self._masks.get(allowed, self._ids), after)
+
+    def search_many(self, queries: Vectors, k: int, *, allowed: Keys | None = None) -> list[Neighbours]:
+        """Find the `k` nearest vectors to each query (Q, D) of length one, as `search` does."""
+        return [self.search(query, k, allowed=allowed) for query in queries]
+
+    def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, Scores]:
+        """Return the keys (N,) that the view holds, in their order, and their scores as in a search."""
+        with self._lock.reading():
+            rows = self._ids.find(keys)
+            known = rows >= 0
+            return keys[known], self._score(query, rows[known])
+
+    @abstractmethod
+    def write(self, folder: Path, stem: str, on_copied: Callable[[], None] | None = None) -> dict[str, Path]:
+        """Write the view into files of this folder, by part; `on_copied` follows once the view may change.
+
+        Raises:
+            MovedError: Rows moved meanwhile.
+        """
+
+    @abstractmethod
+    def read(self, files: Mapping[str, Path]) -> None:
+        """Take what `write` put into files in place of what the view holds.
+
+        Raises:
+            ValueError: The files do not fit together, or hold vectors of another dimension.
+        """
+
+    @abstractmethod
+    def _append(self, vectors: Vectors) -> None:
+        """Append rows."""
+
+    @abstractmethod
+    def _keep(self, alive: Mask) -> None:
+        """Let go of all other rows; those behind them move up."""
+
+    @abstractmethod
+    def _get(self, rows: Rows) -> Vectors:
+        """Return the vectors (N, D) of rows."""
+
+    @abstractmethod
+    def _score(self, query: Vectors, rows: Rows) -> Scores:
+        """Return the exact scores (N,) of rows."""
+
+    @abstractmethod
+    def _nearest(self, query: Vectors, k: int, passing: FilterMask, after: After | None) -> Neighbours:
+        """Return a page of hits; see `search`."""
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._lock.writing():
+            try:
+                yield
+            except BaseException:
+                self._inconsistent = True
+                self._layout += 1
+                raise
+
+    def _changed(self) -> None:
+        self._masks.clear()
+        if self._ids.dead > max(_MIN_DEAD, _DEAD_SHARE * len(self._ids.keys)):
+            alive = self._ids.alive
+            self._keep(alive)
+            self._ids = IdMap(self._ids.keys[alive])
+            self._layout += 1
+
+
+class FlatView(VectorView):
+    """All vectors in float32, compared with the query in NumPy, block by block.
+
+    A k-blade is held as an oriented orthonormal basis, so that its cosine with another is the determinant of
+    their k * k dot products (ReCo's supplement, section 2).
+
+    Args:
+        dim: Length of a vector.
+        blades: k, of `dim / k` numbers each; 1: vectors are compared by cosine.
+        unsigned: Whether a vector and its opposite are the same, such as QUEST's normals.
+    """
+
+    def __init__(self, dim: int, blades: int = 1, *, unsigned: bool = False) -> None:
+        super().__init__(dim)
+        self._blades = blades
+        self._unsigned = unsigned
+        self._room: Vectors = np.empty((0, dim), dtype=np.float32)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that the view holds."""
+        return super().memory_bytes + self._room.nbytes
+
+    def write(self, folder: Path, stem: str, on_copied: Callable[[], None] | None = None) -> dict[str, Path]:
+        """Write the view into files of this folder, by part; see `VectorView`."""
+        files = {part: folder / f"{stem}.{part}" for part in ("rows", "keys")}
+        with self._lock.reading():
+            with files["rows"].open("wb") as file:
+                np.save(file, self._room[: len(self._ids.keys)])
+            IdMap.write_keys(files["keys"], self._ids.stored)
+        if on_copied is not None:
+            on_copied()
+        return files
+
+    def read(self, files: Mapping[str, Path]) -> None:
+        """Take what `write` put into files in place of what the view holds; see `VectorView`."""
+        with files["rows"].open("rb") as file:
+            room = np.load(file, allow_pickle=False)
+        if room.dtype != np.float32 or room.ndim != 2 or room.shape[1] != self.dim:
+            raise ValueError("the file holds no float32 vectors of this dimension")
+        ids = IdMap.read(files["keys"], len(room))
+        with self._lock.writing():
+            self._room, self._ids = room, ids
+            self._masks.clear()
+
+    def _append(self, vectors: Vectors) -> None:
+        first = len(self._ids.keys)
+        last = first + len(vectors)
+        if last > len(self._room):
+            room = np.empty((max(last, 3 * first // 2), self.dim), dtype=np.float32)
+            room[:first] = self._room[:first]
+            self._room = room
+        self._room[first:last] = self._held(vectors)
+
+    def _keep(self, alive: Mask) -> None:
+        self._room = self._room[: len(alive)][alive]
+
+    def _get(self, rows: Rows) -> Vectors:
+        return self._room[rows]
+
+    def _nearest(self, query: Vectors, k: int, passing: FilterMask, after: After | None) -> Neighbours:
+        rows, rough = passing.rows, self._rough_scores(query, passing)
+        wanted = k if after is None else k + after.rank
+        while True:
+            likely = _likely(rough, wanted)
+            if after is not None:
+                likely = likely[rough[likely] <= np.float32(after.score + 2 * _TIE)]
+            keys, scores = best_first(self._ids.keys[rows[likely]], self._score(query, rows[likely]))
+            first = page_offset(keys, scores, after)
+            if first + k <= len(keys) or wanted >= len(rows):
+                return Neighbours(keys[first : first + k], scores[first : first + k], exact=True)
+            wanted *= 2
+
+    def _rough_scores(self, query: Vectors, passing: FilterMask) -> Scores:
+        """Return the scores of the rows that pass, summed in float32; `_score` has them exactly."""
+        query, rows = self._held(query[None])[0], passing.rows
+        scores = np.empty(len(rows), dtype=np.float32)
+        for start in range(0, len(rows), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            # A slice needs no copy.
+            vectors = (self._room[block] if passing.is_all else self._room[rows[block]])[: len(rows[block])]
+            if self._blades == 1:
+                scores[block] = vectors @ query
+            else:
+                scores[block] = similarity(self._bases(query[None]), self._bases(vectors))[0]
+        return np.abs(scores) if self._unsigned else scores
+
+    def _score(self, query: Vectors, rows: Rows) -> Scores:
+        query = self._held(query[None])[0]
+        scores = np.empty(len(rows), dtype=np.float32)
+        for start in range(0, len(rows), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            vectors = self._room[rows[block]]
+            if self._blades == 1:
+                scores[block] = np.vecdot(vectors.astype(np.float64), query.astype(np.float64))
+            else:
+                own, others = self._bases(query[None])[0], self._bases(vectors)
+                scores[block] = determinants(np.einsum("nid,jd->nij", others, own, dtype=np.float64))
+        return np.abs(scores) if self._unsigned else scores
+
+    def _held(self, vectors: Vectors) -> Vectors:
+        return vectors if self._blades == 1 else oriented_bases(vectors, self._blades)
+
+    def _bases(self, vectors: Vectors) -> Vectors:
+        return vectors.reshape(len(vectors), self._blades, self.dim // self._blades)
+
+
+def _likely(rough: Scores, count: int) -> Rows:
+    """Return the places of the `count` best rough scores, and of those within the rounding error below."""
+    if len(rough) <= count:
+        return np.arange(len(rough))
+    least = np.partition(rough, len(rough) - count)[len(rough) - count]
+    likely: Rows = np.flatnonzero(rough >= least - 2 * _TIE)
+    return likely
+
+
+def oriented_bases(vectors: Vectors, blades: int) -> Vectors:
+    """Return blades (N, k * D) as orthonormal bases of the same subspaces and orientations.
+
+    Rounding and a change of length are undone by it. A blade whose vectors are not independent stays a
+    basis of some subspace: its cosines mean nothing, but they are numbers.
+    """
+    bases: NDArray[np.float64] = vectors.reshape(len(vectors), blades, -1).astype(np.float64)
+    q, r = np.linalg.qr(bases.transpose(0, 2, 1))
+    signs = np.where(np.diagonal(r, axis1=1, axis2=2) < 0, -1.0, 1.0)
+    oriented = (q * signs[:, None, :]).transpose(0, 2, 1)
+    return np.ascontiguousarray(oriented.reshape(len(vectors), -1), dtype=np.float32)
 
 
 class MovedError(Exception):
@@ -136,15 +475,13 @@ class CosineView(VectorView):
     def build(
         self, name: ViewName = "ivf", folder: Path | None = None, stored_queries: Vectors | None = None
     ) -> bool:
-        """Give the view codes, while searches and writes go on.
+        """Give the view codes while it is used; False when rows moved meanwhile or are too few to learn from.
 
         Args:
             name: "mapped" moves vectors to files, "ivf" into memory.
             folder: For those files.
             stored_queries: Embedded queries (Q, D) like those to come, by which recall is measured as well.
 
-        Returns:
-            False when rows moved meanwhile, or there are too few to learn from.
         """
         with self._lock.reading():
             source, layout, alive = self._store, self._layout, self._ids.alive
@@ -228,11 +565,7 @@ class CosineView(VectorView):
         return True
 
     def drop(self) -> bool:
-        """Answer exactly from now on, with all vectors in memory and by the CPU; searches go on meanwhile.
-
-        Returns:
-            False when rows moved meanwhile.
-        """
+        """Answer exactly from now on, from memory and by the CPU; False when rows moved meanwhile."""
         if self.name == "exact" and not self.mapped:
             return True
         with self._lock.reading():

@@ -7,28 +7,25 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from sqlalchemy import select
+import numpy as np
+from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import Reading
 from index.catalogue.collections import Generation, Target, count_embeddings
-from index.catalogue.tables import CollectionRow
-from index.errors import ViewError
-from index.vectors.ann.search import OperatingPoint
-from index.vectors.gpu import Gpu, GpuScan
+from index.catalogue.tables import CollectionRow, EmbeddingRow, RemovalRow, TextEmbeddingRow
+from index.errors import CatalogueError, ViewError
+from index.vectors.ann import OperatingPoint
+from index.vectors.codec import decode_vectors, rounded_vectors
+from index.vectors.gpu import SCRATCH_BYTES, Gpu, GpuScan
 from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName
-from index.vectors.threads import lower_priority
-from index.vectors.vector_view import VectorView
-from index.vectors.view import CosineView, MovedError, new_view
-from index.views.calibration_queries import stored_queries
-from index.views.catch_up import add_since, count_since, follow, latest_sequence, sequence_of
-from index.views.choose import NO_GPU, Choice, choose_view
+from index.vectors.store import lower_priority
+from index.vectors.view import CosineView, MovedError, VectorView, new_view
 from index.views.snapshots import (
-    SnapshotOf,
     StoredSnapshot,
     read_snapshot,
     remove_snapshot,
@@ -38,6 +35,19 @@ from index.views.snapshots import (
 )
 from training.common.memory import free_memory
 
+# A scan of fewer float16 numbers takes a few milliseconds.
+_SCANNED: Final = 50_000 * 512
+# Bytes a row beside its vector: key, row, whether it is alive, and the table of rows by key.
+_ROW_BYTES: Final = 29
+# The share of free memory that a view may take: other work needs some, and it will grow.
+_SHARE: Final = 0.75
+# What a collection has that no GPU was given to.
+NO_GPU: Final = "no GPU was looked for"
+_GIB: Final = 1024**3
+# Keys that are looked up; some are of other collections, or gone.
+_LOOKED_UP: Final = 2000
+_SEED: Final = 0
+_ROWS_AT_ONCE: Final = 4096
 # Writing a snapshot costs about as much as reading so many vectors from the catalogue.
 _WORTH_A_SNAPSHOT: Final = 1000
 # A snapshot that lacks up to this share of the changes stays: a start reads them from the catalogue. One that
@@ -51,6 +61,163 @@ _RESTS: Final = 600.0
 _ONLY_SCANNED: Final = "blades and vectors without a sign are always scanned by the CPU"
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A view that a collection could have: its size, and why it is or is not the one."""
+
+    name: ViewName
+    bytes: int
+    chosen: bool
+    reason: str
+
+
+def choose_view(
+    count: int, dim: int, memory: int, wanted: ViewName | None = None, gpu: int | str = NO_GPU
+) -> list[Choice]:
+    """Weigh all views for `count` vectors of `dim` numbers against the bytes of memory that are free.
+
+    Args:
+        count: Number of vectors.
+        dim: Length of a vector.
+        memory: Bytes that the views may take.
+        wanted: The operator's choice; None leaves it to size and memory, as does a GPU that can't be used.
+        gpu: Bytes that the view may take on the GPU, or why there is none.
+    """
+    rows = count * (2 * dim + _ROW_BYTES)
+    # Half a byte for every two of a third of the numbers, the row's number in its list, and its list.
+    codes = count * (dim // 12 + 12)
+    sizes: dict[ViewName, int] = {
+        "exact": rows,
+        "ivf": rows + codes,
+        "mapped": count * _ROW_BYTES + codes,
+        "gpu": rows,
+    }
+    on_gpu, fits = _on_gpu(2 * count * dim, gpu)
+    if wanted == "gpu" and not fits:
+        wanted = None
+    reasons: dict[ViewName, str]
+    if wanted is not None:
+        best, reasons = wanted, dict.fromkeys(VIEW_NAMES, f"{wanted} was chosen for this collection")
+        reasons[wanted] = "chosen for this collection"
+        if wanted == "gpu":
+            reasons["gpu"] += f"; {on_gpu}"
+    elif count * dim <= _SCANNED:
+        best, few = "exact", "nothing is gained for so few"
+        reasons = {"exact": "a scan takes a few milliseconds", "ivf": few, "mapped": few}
+        reasons["gpu"] = few if fits else on_gpu
+    elif rows + codes > _SHARE * memory:
+        best, free = "mapped", f"{memory / _GIB:.1f} GiB of memory are free"
+        reasons = {"exact": free, "ivf": free, "mapped": "vectors stay on the disk"}
+        reasons["gpu"] = free if fits else on_gpu
+    else:
+        scan, slower = f"a scan reads {2 * count * dim / _GIB:.2f} GiB a query", "slower than ivf, which fits"
+        best = "gpu" if fits else "ivf"
+        approximate = "approximate; a GPU is there" if fits else "the fastest"
+        reasons = {"exact": scan, "ivf": approximate, "mapped": slower, "gpu": on_gpu}
+    return [Choice(name, sizes[name], name == best, reasons[name]) for name in VIEW_NAMES]
+
+
+def _on_gpu(size: int, free: int | str) -> tuple[str, bool]:
+    """Return what vectors of a size take on the GPU, or why they can't be there; and whether they can."""
+    if isinstance(free, str):
+        return free, False
+    # FAISS copies the vectors into a larger allocation whenever rows are added.
+    needed = 2 * size + SCRATCH_BYTES
+    takes = (
+        f"takes {size / _GIB:.2f} GiB of the GPU's memory, and {needed / _GIB:.2f} GiB while rows are added"
+    )
+    if needed > _SHARE * free:
+        return f"{takes}, of which {free / _GIB:.2f} GiB are free", False
+    return takes, True
+
+
+def stored_queries(session: Session, generation: Generation, target: Target) -> Vectors:
+    """Sample queries (Q, D) from a generation: vectors of texts to search images, of images to search texts.
+
+    An encoder's texts and images may lie apart, so that queries of one kind lie far from vectors of the
+    other, and farther than any vector of these.
+    """
+    other = TextEmbeddingRow if target == "images" else EmbeddingRow
+    key = TextEmbeddingRow.text_id if target == "images" else EmbeddingRow.image_id
+    here = other.generation_id == generation.id
+    first, last = session.execute(select(func.min(key), func.max(key)).where(here)).one()
+    if first is None:
+        return np.empty((0, generation.dim), dtype=np.float32)
+    keys = np.unique(np.random.default_rng(_SEED).integers(first, last, _LOOKED_UP, endpoint=True))
+    query = select(other.vector).where(here, key.in_(keys.tolist()))
+    return decode_vectors(session.execute(query).scalars().all(), generation.dim)
+
+
+class SequenceNumbers(NamedTuple):
+    """The sequence number of a collection, and that up to which removals are forgotten."""
+
+    latest: int
+    trimmed: int
+
+
+def sequence_of(session: Session, generation: Generation) -> SequenceNumbers:
+    """Return the sequence numbers of a generation's collection."""
+    columns = select(CollectionRow.sequence, CollectionRow.trimmed)
+    row = session.execute(columns.where(CollectionRow.id == generation.collection_id)).one_or_none()
+    return SequenceNumbers(0, 0) if row is None else SequenceNumbers(row.sequence, row.trimmed)
+
+
+def latest_sequence(session: Session, generation: Generation) -> int:
+    """Return the sequence number as of now, which a session that has begun does not see."""
+    with Session(session.get_bind()) as later:
+        return sequence_of(later, generation).latest
+
+
+def count_since(session: Session, generation: Generation, sequence: int, target: Target) -> int:
+    """Return how many embeddings were written, and keys removed, after a sequence number."""
+    table = EmbeddingRow if target == "images" else TextEmbeddingRow
+    written = select(func.count()).where(table.generation_id == generation.id, table.sequence > sequence)
+    removed = select(func.count()).select_from(_removed_since(generation, sequence, target).subquery())
+    return session.execute(written).scalar_one() + session.execute(removed).scalar_one()
+
+
+def follow(session: Session, generation: Generation, view: VectorView, sequence: int, target: Target) -> None:
+    """Apply to the view what was written and removed after a sequence number."""
+    add_since(session, generation, view, sequence, target)
+    removed = session.execute(_removed_since(generation, sequence, target)).scalars()
+    keys = np.fromiter(removed, dtype=np.int64)
+    if len(keys):
+        view.remove(keys)
+
+
+def add_since(
+    session: Session, generation: Generation, view: VectorView, sequence: int, target: Target
+) -> None:
+    """Add all embeddings that were written after a sequence number."""
+    table = EmbeddingRow if target == "images" else TextEmbeddingRow
+    key = EmbeddingRow.image_id if target == "images" else TextEmbeddingRow.text_id
+    query = (
+        select(key.label("key"), table.vector)
+        .where(table.generation_id == generation.id, table.sequence > sequence)
+        .order_by(table.sequence, key)
+        .execution_options(yield_per=_ROWS_AT_ONCE)
+    )
+    # Views of float16 take the very numbers: made of length one, they would be rounded once more.
+    read = rounded_vectors if isinstance(view, CosineView) else decode_vectors
+    for rows in session.execute(query).partitions():
+        keys = np.array([row.key for row in rows], dtype=np.int64)
+        try:
+            vectors = read([row.vector for row in rows], generation.dim)
+        except ValueError as error:
+            raise CatalogueError(
+                f"The catalogue is damaged: in generation {generation.id}, {error}."
+            ) from error
+        view.add(keys, vectors)
+
+
+def _removed_since(generation: Generation, sequence: int, target: Target) -> Select[int]:
+    return select(RemovalRow.key).where(
+        RemovalRow.collection_id == generation.collection_id,
+        RemovalRow.target == target,
+        RemovalRow.sequence > sequence,
+    )
 
 
 class ViewEntry:
@@ -89,11 +256,6 @@ class ViewEntry:
             return None
         return view
 
-    def note_gpu_failure(self, view: CosineView) -> None:
-        """Have a GPU rest that lost the vectors: else they would be brought there again and again."""
-        if self.on_gpu and view.name != "gpu":
-            self.on_gpu, self.failed["gpu"] = False, time.monotonic()
-
     def is_backing_off(self, name: ViewName) -> bool:
         """Tell whether a view failed of late: each write would begin with it again."""
         return time.monotonic() - self.failed.get(name, -math.inf) < _RESTS
@@ -123,14 +285,7 @@ class Views:
     def current(
         self, reading: Reading, generation: Generation, sequence: int, target: Target = "images"
     ) -> VectorView:
-        """Return the view of a generation, with everything that the catalogue held at `sequence`.
-
-        Args:
-            reading: Read transaction of the catalogue; sees `sequence`.
-            generation: Generation to search.
-            sequence: Sequence number of its collection.
-            target: Whether to search its images or their texts.
-        """
+        """Return the view of a generation, with everything that the catalogue held at `sequence`."""
         held = self.entry(generation, target)
         view = held.ready(sequence)
         if view is not None:
@@ -162,7 +317,7 @@ class Views:
 
     def explain(self, session: Session, generation: Generation) -> list[Choice]:
         """Return what views the images of a generation could have, and why one was chosen."""
-        stored = stored_snapshot(self._place(generation, "images"), _identity(generation))
+        stored = stored_snapshot(self._place(generation, "images"), generation)
         return self._explain(session, generation, count_embeddings(session, generation), stored)
 
     def stored_operating_point(self, generation: Generation) -> OperatingPoint | None:
@@ -170,12 +325,9 @@ class Views:
         return stored_operating_point(self._place(generation, "images"))
 
     def retire(self, collection_id: int, active: int) -> bool:
-        """Free the views of a collection's other generations that no request has used for a while.
+        """Free a collection's other views that nobody has used for a while, and tell whether there were any.
 
         Every search calls it; the views are looked through once a second at most for each collection.
-
-        Returns:
-            Whether there were any.
         """
         now = time.monotonic()
         if now < self._looked.get(collection_id, -math.inf) + _LOOK_SECONDS:
@@ -232,7 +384,7 @@ class Views:
 
     def _snapshot_suffices(self, session: Session, generation: Generation, sequence: int) -> bool:
         """Tell whether the snapshot of a generation has nearly all of its images, and the right view."""
-        stored = stored_snapshot(self._place(generation, "images"), _identity(generation))
+        stored = stored_snapshot(self._place(generation, "images"), generation)
         if stored is None or not sequence_of(session, generation).trimmed <= stored.sequence <= sequence:
             return False
         count = count_embeddings(session, generation)
@@ -259,7 +411,9 @@ class Views:
         if build:
             held.choose_again = held.building
         if build and not held.building and isinstance(view, CosineView):
-            held.note_gpu_failure(view)
+            if held.on_gpu and view.name != "gpu":
+                # A GPU that lost the vectors rests: else they would be brought there again and again.
+                held.on_gpu, held.failed["gpu"] = False, time.monotonic()
             gpu = None if held.is_backing_off("gpu") else self._gpu
             wanted = _wanted(session, generation, view, gpu, view.device_bytes)
             if wanted == "exact":
@@ -287,9 +441,10 @@ class Views:
         """Give a view its copy on the GPU, or codes and a snapshot, while it answers."""
         renewed = False
         try:
-            if wanted == "gpu":
-                self._upload(held, view)
-            else:
+            if wanted == "gpu" and self._gpu is not None:
+                self._gpu.check()
+                held.on_gpu = view.upload(GpuScan(view.dim, self._gpu))
+            elif wanted != "gpu":
                 renewed = _update_or_rebuild(view, wanted, self._place(generation, held.target), asked)
         except Exception:  # noqa: BLE001 - nobody else would see it, and searches go on
             held.failed[wanted] = time.monotonic()
@@ -309,16 +464,11 @@ class Views:
                     # A search after a write catches up while the vectors are copied.
                     self._write(generation, view, held.sequence, held.target, on_copied=locked.close)
 
-    def _upload(self, held: ViewEntry, view: CosineView) -> None:
-        if self._gpu is not None:
-            self._gpu.check()
-            held.on_gpu = view.upload(GpuScan(view.dim, self._gpu))
-
     def _load(self, session: Session, generation: Generation, sequence: int, target: Target) -> VectorView:
         """Return a view of what a session sees, which is the state of a sequence number."""
         folder, count = self._place(generation, target), count_embeddings(session, generation, target)
         mapped = _chosen(_weigh(session, generation, count, free_memory(), self._gpu)) == "mapped"
-        found = read_snapshot(folder, _identity(generation), mapped=mapped)
+        found = read_snapshot(folder, generation, mapped=mapped)
         if found is not None:
             view, held = found
             if sequence_of(session, generation).trimmed <= held <= sequence:
@@ -348,7 +498,7 @@ class Views:
         on_copied: Callable[[], None] | None = None,
     ) -> None:
         try:
-            write_snapshot(self._place(generation, target), view, _identity(generation), sequence, on_copied)
+            write_snapshot(self._place(generation, target), view, generation, sequence, on_copied)
         except (OSError, RuntimeError, ViewError, MovedError) as error:
             _log.warning("the snapshot of generation %d was not written: %s", generation.id, error)
         except Exception:  # noqa: BLE001 - in the background nobody else would see it
@@ -363,12 +513,6 @@ def _update_or_rebuild(view: CosineView, wanted: ViewName, spill: Path, asked: V
     if view.name == wanted and view.encode_pending():
         return False
     return view.build(wanted, spill, asked)
-
-
-def _identity(generation: Generation) -> SnapshotOf:
-    return SnapshotOf(
-        generation.uid, generation.digest, generation.dim, generation.blades, generation.unsigned
-    )
 
 
 def _wanted(

@@ -9,34 +9,22 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from index.catalogue.collections import Generation
 from index.files.stale import remove_stale
-from index.vectors.ann.search import OperatingPoint, read_point
+from index.vectors.ann import OperatingPoint, read_point
 from index.vectors.protocol import ViewName
-from index.vectors.vector_view import VectorView
-from index.vectors.view import CosineView, new_view
+from index.vectors.view import CosineView, VectorView, new_view
 from training.common.atomic import atomic_file, sync
 
 _FORMAT: Final = 5
 _MANIFEST: Final = "snapshot.json"
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotOf:
-    """Identity of a snapshot: a generation, by its uid, and its bundle's digest and kind of vectors."""
-
-    generation: str
-    digest: str
-    dim: int
-    blades: int = 1
-    unsigned: bool = False
 
 
 class StoredSnapshot(NamedTuple):
@@ -74,7 +62,7 @@ class _UnusableError(Exception):
 def write_snapshot(
     folder: Path,
     view: VectorView,
-    of: SnapshotOf,
+    of: Generation,
     sequence: int,
     on_copied: Callable[[], None] | None = None,
 ) -> None:
@@ -85,7 +73,7 @@ def write_snapshot(
     Args:
         folder: Folder of the snapshot.
         view: View to write.
-        of: Identity of the view's contents.
+        of: Generation of the view.
         sequence: The number up to which the view is complete.
         on_copied: Called once the view may be written to: what comes then is not in the snapshot.
 
@@ -106,7 +94,7 @@ def write_snapshot(
         files = {part: _synced(path) for part, path in view.write(folder, stem, on_copied).items()}
         manifest = _Manifest(
             format=_FORMAT,
-            generation=of.generation,
+            generation=of.uid,
             digest=of.digest,
             dim=of.dim,
             sequence=sequence,
@@ -124,12 +112,12 @@ def write_snapshot(
         (folder / name).unlink(missing_ok=True)
 
 
-def read_snapshot(folder: Path, of: SnapshotOf, *, mapped: bool = False) -> tuple[VectorView, int] | None:
+def read_snapshot(folder: Path, of: Generation, *, mapped: bool = False) -> tuple[VectorView, int] | None:
     """Read a snapshot and the sequence number up to which it is complete.
 
     Args:
         folder: Folder of the snapshot.
-        of: Required identity of the contents.
+        of: Generation that it must be of.
         mapped: Whether vectors that are compared by cosine stay in its file. Their file is hashed only if its
             size or its time of change is another than when it was written: it may be larger than memory.
 
@@ -170,7 +158,7 @@ def remove_snapshot(folder: Path) -> None:
     (folder / _MANIFEST).unlink(missing_ok=True)
 
 
-def stored_snapshot(folder: Path, of: SnapshotOf) -> StoredSnapshot | None:
+def stored_snapshot(folder: Path, of: Generation) -> StoredSnapshot | None:
     """Return up to where the snapshot there is complete, and of which kind; None if it cannot be used."""
     try:
         manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
@@ -180,10 +168,10 @@ def stored_snapshot(folder: Path, of: SnapshotOf) -> StoredSnapshot | None:
     return StoredSnapshot(manifest.sequence, manifest.view)
 
 
-def _check_identity(manifest: _Manifest, of: SnapshotOf) -> None:
+def _check_identity(manifest: _Manifest, of: Generation) -> None:
     if manifest.format != _FORMAT:
         raise _UnusableError(f"it has format {manifest.format}, not {_FORMAT}")
-    if (manifest.generation, manifest.digest, manifest.dim) != (of.generation, of.digest, of.dim):
+    if (manifest.generation, manifest.digest, manifest.dim) != (of.uid, of.digest, of.dim):
         raise _UnusableError("it is of another generation or bundle")
 
 

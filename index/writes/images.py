@@ -1,4 +1,4 @@
-"""Writes of images with their texts, attributes and embeddings, all in the caller's transaction."""
+"""Writes of images with their texts, findings, attributes and embeddings, all in the caller's transaction."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,21 +11,27 @@ from index.catalogue.collections import Generation, next_sequence, refuse_retire
 from index.catalogue.full_text import IndexedWords, add_words, replace_words
 from index.catalogue.lookup import images_named
 from index.catalogue.tables import (
+    REPORT_POSITION,
     AttributeRow,
     EmbeddingRow,
     FeedbackRow,
     FieldRow,
+    FindingRow,
     GenerationRow,
     ImageRow,
+    RemovalRow,
+    TextRow,
 )
 from index.errors import GenerationError, StaleWriteError
 from index.files.orphans import mark_orphans
 from index.filters.grammar import BUILT_IN_FIELDS, kind_of
-from index.writes.findings import Findings, add_findings, findings_of, replace_findings
-from index.writes.texts import add_text_vectors, add_texts, replace_texts
+from index.writes.vectors import add_text_vectors
+from training.clinical.findings import find_findings, image_states
 from training.common.manifest import Record
 from training.common.record import MOST_VALUE_BYTES, PICTURE_FIELDS
 
+# Rows of `FindingRow` of an image, without the keys of image and collection.
+Findings = Sequence[Mapping[str, Any]]
 # Outcome of writing an image.
 Outcome = Literal["created", "replaced", "unchanged"]
 
@@ -135,11 +141,9 @@ def write_images(
     vectors = {keys[write.record.id]: write.text_vectors for write in writes if write.text_vectors}
     add_text_vectors(session, generation, sequence, vectors)
     outcomes: dict[str, Outcome] = {write.record.id: "unchanged" for write in writes}
-    return outcomes | dict.fromkeys(_ids(new), "created") | dict.fromkeys(_ids(changed), "replaced")
-
-
-def _ids(writes: Sequence[ImageWrite]) -> list[str]:
-    return [write.record.id for write in writes]
+    outcomes.update((write.record.id, "created") for write in new)
+    outcomes.update((write.record.id, "replaced") for write in changed)
+    return outcomes
 
 
 def _check_fresh(writes: Sequence[ImageWrite], stored: dict[str, Any]) -> None:
@@ -301,3 +305,87 @@ def _replace_embeddings(
         if ids:
             session.execute(delete(EmbeddingRow).where(old))
         session.execute(insert(EmbeddingRow), rows)
+
+
+def add_texts(session: Session, texts: Mapping[int, Sequence[str]]) -> None:
+    """Give images that have none, by their keys, these texts."""
+    _insert_texts(session, _placed(texts))
+
+
+def replace_texts(
+    session: Session, collection_id: int, sequence: int, texts: Mapping[int, Sequence[str]]
+) -> None:
+    """Give images, by their keys, these texts; one that is at its place already keeps its key and vectors."""
+    if not texts:
+        return
+    query = select(TextRow.id, TextRow.image_id, TextRow.position, TextRow.text).where(
+        TextRow.image_id.in_(list(texts))
+    )
+    wanted = _placed(texts)
+    gone = []
+    for text_id, key, place, text in session.execute(query):
+        if wanted.get((key, place)) == text:
+            del wanted[key, place]
+        else:
+            gone.append(text_id)
+    remove_texts(session, collection_id, sequence, gone)
+    _insert_texts(session, wanted)
+
+
+def _placed(texts: Mapping[int, Sequence[str]]) -> dict[tuple[int, int], str]:
+    return {(key, place): text for key, own in texts.items() for place, text in enumerate(own)}
+
+
+def _insert_texts(session: Session, texts: Mapping[tuple[int, int], str]) -> None:
+    rows = [{"image_id": key, "position": place, "text": text} for (key, place), text in texts.items()]
+    if rows:
+        session.execute(insert(TextRow), rows)
+
+
+def remove_texts(session: Session, collection_id: int, sequence: int, keys: Sequence[int]) -> None:
+    """Remove texts, by their keys, with their vectors in all generations."""
+    if not keys:
+        return
+    session.execute(delete(TextRow).where(TextRow.id.in_(keys)))
+    rows = [
+        {"collection_id": collection_id, "target": "texts", "key": key, "sequence": sequence} for key in keys
+    ]
+    session.execute(insert(RemovalRow), rows)
+
+
+def add_findings(session: Session, collection_id: int, written: Mapping[int, Findings]) -> None:
+    """Take in the findings of images, by their keys, that have none yet."""
+    rows = [
+        {**row, "image_id": key, "collection_id": collection_id}
+        for key, own in written.items()
+        for row in own
+    ]
+    if rows:
+        session.execute(insert(FindingRow), rows)
+
+
+def replace_findings(session: Session, collection_id: int, written: Mapping[int, Findings]) -> None:
+    """Take in the findings of images, by their keys, in place of those that they have."""
+    if written:
+        session.execute(delete(FindingRow).where(FindingRow.image_id.in_(list(written))))
+        add_findings(session, collection_id, written)
+
+
+def findings_of(texts: Mapping[int, str], report: str | None) -> Findings:
+    """Return what the texts of an image, by position, and its report say, as rows without their keys."""
+    found = {position: find_findings(text) for position, text in texts.items()}
+    if report is not None:
+        found[REPORT_POSITION] = find_findings(report)
+    states = image_states(finding for own in found.values() for finding in own)
+    return [
+        {
+            "position": position,
+            "start": finding.start,
+            "finding": finding.name,
+            "stop": finding.end,
+            "state": finding.state,
+            "image_finding": f"{finding.name}: {states[finding.name]}",
+        }
+        for position, own in found.items()
+        for finding in own
+    ]

@@ -2,26 +2,69 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from typing import Final, TypeVar
 
-from PIL import Image
 from sqlalchemy import and_, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation
 from index.catalogue.tables import EmbeddingRow, ImageRow
-from index.files.image_store import ImageStore
 from index.search.results import revision_of
 from index.writes.images import ImageWrite, PictureWrite
 from training.common.errors import ImageError, ImageTooLargeError
+from training.common.host import decoding_threads
 from training.common.manifest import Record
-from training.imaging.dicom.file import is_dicom
-from training.imaging.images import ImageLimits
+from training.imaging.dicom_signature import is_dicom
+from training.imaging.images import ImageLimits, check_kind
 from training.imaging.metadata import strip_metadata
-from training.imaging.processes.file_decoder import FileDecoder
 from training.models.inputs.images import Pixels
+
+_PREFETCH_BATCHES: Final = 2
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def prefetch(
+    items: Iterable[Item],
+    prepare: Callable[[Item], Result],
+    batch_size: int,
+    *,
+    threads: int | None = None,
+    prefetch_batches: int = _PREFETCH_BATCHES,
+    give_up: Callable[[], None] | None = None,
+) -> Generator[list[tuple[Item, Result]], None, None]:
+    """Prepare items in their order, a few batches ahead, and give them in batches with their results.
+
+    Args:
+        items: Taken in the caller's thread.
+        prepare: Called in the threads; what it raises is raised here.
+        batch_size: Items in a batch.
+        threads: Number of threads; None: one a core.
+        prefetch_batches: Batches prepared, or in preparation, while the caller has one.
+        give_up: Called where the caller stops before the end: lets calls of `prepare` end early.
+    """
+    waiting: deque[list[tuple[Item, Future[Result]]]] = deque()
+    source = iter(items)
+    pool = ThreadPoolExecutor(threads or decoding_threads(), thread_name_prefix="intake")
+    try:
+        while batch := [(item, pool.submit(prepare, item)) for item in islice(source, batch_size)]:
+            waiting.append(batch)
+            if len(waiting) > prefetch_batches:
+                yield [(item, future.result()) for item, future in waiting.popleft()]
+        for batch in waiting:
+            yield [(item, future.result()) for item, future in batch]
+    except BaseException:
+        if give_up is not None:
+            give_up()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,104 +129,6 @@ class Compared:
         assert self.prepared is not None
         picture = PictureWrite(self.prepared.sha256, media_type, width, height, b"", flags)
         return replace(self.prepared, picture=picture, pixels=pixels)
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedImage:
-    """An image that passed all checks.
-
-    Attributes:
-        sha256: Digest of its file.
-        kept: Whether the store has the file.
-        prepared: The write to the catalogue; None: nothing to write.
-    """
-
-    sha256: str
-    kept: bool
-    prepared: Prepared | None
-
-
-@dataclass(frozen=True, slots=True)
-class Intake:
-    """Prepares records; threads may share it.
-
-    Attributes:
-        store: Store of image files.
-        known: Images of the catalogue, by id.
-        files: Decodes files.
-        prepare_image: Turns a decoded image into pixels for the encoder.
-        limits: Limits of bytes, pixels and frames of an image.
-        min_side: Pixels that both sides of a decoded image must keep; None: full resolution.
-        keep_metadata: Whether files are stored as they are; else without position, names and comments.
-    """
-
-    store: ImageStore
-    known: Mapping[str, KnownImage]
-    files: FileDecoder
-    prepare_image: Callable[[Image.Image], Pixels]
-    limits: ImageLimits
-    min_side: int | None = None
-    keep_metadata: bool = False
-
-    def prepare(self, record: Record, path: Path) -> CheckedImage | ImageError:
-        """Return what is to be done for a record; the error when its image cannot be used."""
-        try:
-            compared = self._check(record, read_limited(path, self.limits))
-        except ImageError as error:
-            return error
-        kept = self.store.holds(compared.sha256, compared.content)
-        return CheckedImage(compared.sha256, kept, compared.prepared)
-
-    def keep(self, checked: CheckedImage, path: Path) -> ImageError | None:
-        """Put the file of an image into the store if it is not there; the error when it cannot be read again.
-
-        Only what can be decoded is kept; what was kept before comes back if the disk has lost it. Its digest
-        must have been noted as an orphan.
-
-        Raises:
-            DiskFullError: The disk has no space left.
-            StoreError: The disk does not take the file.
-        """
-        if checked.kept:
-            return None
-        try:
-            self.store.put(self.read_again(checked.sha256, path))
-        except ImageError as error:
-            return error
-        return None
-
-    def read_again(self, sha256: str, path: Path) -> bytes:
-        """Read the file of a checked image as it is stored.
-
-        Raises:
-            ImageError: The file cannot be read, or was replaced meanwhile.
-        """
-        content = stored_form(read_limited(path, self.limits), keep_metadata=self.keep_metadata)
-        if _digest(content) != sha256:
-            raise ImageError("The file was changed while it was being indexed.")
-        return content
-
-    def _check(self, record: Record, content: bytes) -> Compared:
-        """Compare a record and its image with the catalogue, and decode an image that is new.
-
-        Raises:
-            ImageError: The image cannot be used.
-        """
-        try:
-            compared = compare(self.known, record, content, keep_metadata=self.keep_metadata)
-        except ImageError:
-            # The decoder has better words for most damage.
-            self.files.decode(content, self.limits, self.min_side)
-            raise
-        if not compared.is_new:
-            return compared
-        # The vector is of the file that is stored.
-        decoded = self.files.decode(compared.content, self.limits, self.min_side)
-        pixels = self.prepare_image(decoded.pixels)
-        prepared = compared.with_picture(
-            decoded.header.media_type, decoded.width, decoded.height, pixels, decoded.flags
-        )
-        return replace(compared, prepared=prepared)
 
 
 def compare(
@@ -283,13 +228,15 @@ def read_limited(path: Path, limits: ImageLimits) -> bytes:
 
     Raises:
         ImageTooLargeError: The file is too large.
-        ImageError: The file cannot be read.
+        ImageError: The file cannot be read, or is DICOM where this is not taken.
     """
     try:
         most = limits.max_dicom_bytes
         content = path.read_bytes() if path.stat().st_size <= most else None
         if content is not None and not is_dicom(content):
             most = limits.max_bytes
+        elif content is not None:
+            check_kind(content, limits)
         if content is None or len(content) > most:
             raise ImageTooLargeError(f"The file has over {most / 1e6:,.1f} MB (RECOQUEST_MAX_IMAGE_BYTES).")
         return content

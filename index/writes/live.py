@@ -1,16 +1,14 @@
 """Writes to a collection that is being searched: each is whole in the catalogue when its function returns."""
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from time import sleep
 from typing import Final, NamedTuple, cast
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from index.catalogue import PAUSE_SECONDS
 from index.catalogue.collections import (
     Generation,
     find_active,
@@ -18,13 +16,12 @@ from index.catalogue.collections import (
     lock_collection,
     require_collection,
 )
-from index.catalogue.lookup import images_named, parts, storable_text
+from index.catalogue.lookup import images_named, storable_text
 from index.catalogue.tables import CollectionRow
 from index.errors import ConditionError, GenerationError, StaleWriteError, shortened
 from index.files.orphans import collect_orphans, keep_files, mark_orphans
 from index.home import Home
-from index.search.hit_reader import read_image, require_image
-from index.search.results import ActiveGeneration, StoredImage, revision_of
+from index.search.results import ActiveGeneration, StoredImage, read_image, require_image, revision_of
 from index.writes.deletion import delete_images
 from index.writes.images import ImageWrite, Outcome, write_images
 from index.writes.intake import KnownImage, known_images, record_digest
@@ -54,10 +51,6 @@ class Condition:
 
     def check(self, image_id: str, revision: str | None) -> None:
         """Refuse the write of an image, unless its present revision meets the condition.
-
-        Args:
-            image_id: Id of the image.
-            revision: Present revision; None: there is no such image.
 
         Raises:
             ConditionError: The condition does not hold.
@@ -127,12 +120,6 @@ def put_images(
 ) -> dict[str, Outcome]:
     """Put images into a collection in one transaction, replacing those of the same id.
 
-    Args:
-        home: Home of the collection.
-        active: The generation that the vectors were made for.
-        uploads: Uploads with distinct ids.
-        also: Done at the end of the transaction, with the outcomes.
-
     Returns:
         Outcome of each image, by id.
 
@@ -147,7 +134,11 @@ def put_images(
     new_files = ((upload.write.new_file, upload.content) for upload in uploads)
     files = {digest: content for digest, content in new_files if digest is not None}
     try:
-        _store(home, files)
+        if files:
+            # Noted before they are there: a crash leaves no unknown file.
+            with home.catalogue.write() as session:
+                mark_orphans(session, files)
+        home.store.put_all(files.values())
         with home.catalogue.write() as session:
             generation = _locked(session, active)
             writes = [upload.write for upload in uploads]
@@ -170,14 +161,6 @@ def put_images(
     return outcomes
 
 
-def _store(home: Home, files: Mapping[str, bytes]) -> None:
-    """Put files into the store, noted as orphans before."""
-    if files:
-        with home.catalogue.write() as session:
-            mark_orphans(session, files)
-    home.store.put_all(files.values())
-
-
 def change_image(
     home: Home,
     active: ActiveGeneration,
@@ -189,14 +172,7 @@ def change_image(
 ) -> Changed:
     """Change what is said of an image; its file and vector stay.
 
-    Args:
-        home: Home of the collection.
-        active: The generation that the texts' vectors were made for.
-        image_id: Id of the image.
-        change: Makes the new record of the present one.
-        text_vectors: Vectors of the texts that are new.
-        condition: What must hold of the image before.
-        also: Done at the end of the transaction, if the image is another one by it.
+    `also` is done at the end of the transaction, if the image is another one by it.
 
     Raises:
         ConditionError: The condition does not hold; nothing is written.
@@ -227,7 +203,16 @@ def _changed(
     image: StoredImage, change: Callable[[Record], Record], text_vectors: Mapping[str, bytes]
 ) -> ImageWrite | None:
     """Return the write of an image's new record; None if it is the present one."""
-    before = _record_of(image)
+    before = Record(
+        id=image.id,
+        image="",
+        split=cast(Split, image.split),
+        texts=image.texts,
+        group=image.group,
+        labels=image.labels,
+        report=image.report,
+        metadata=image.metadata,
+    )
     record = change(before)
     if record == before:
         return None
@@ -259,11 +244,7 @@ def remove_images(
 ) -> list[str]:
     """Remove images from a collection, with their files if no other image uses them.
 
-    Args:
-        home: Home of the collection.
-        collection: Name of the collection.
-        ids: Ids of the images.
-        also: Done at the end of the transaction, with the ids of those that were there, if there were any.
+    `also` is done at the end of the transaction, with the ids of those that were there, if there were any.
 
     Returns:
         The ids of those that were there.
@@ -278,47 +259,6 @@ def remove_images(
             also(session, list(removed))
     remove_unused_files(home, set(removed.values()))
     return list(removed)
-
-
-def remove_in_batches(
-    home: Home,
-    collection: str,
-    ids: Sequence[str],
-    also: Callable[[Session, Sequence[str]], None] | None = None,
-) -> Iterator[tuple[int, int]]:
-    """Remove images as `remove_images` does, some at a time, so that others can write in between.
-
-    Each batch is one transaction: what was removed before a stop stays removed.
-
-    Args:
-        home: Home of the collection.
-        collection: Name of the collection.
-        ids: Ids of the images.
-        also: Done at the end of each transaction, with the ids of those that were there, if there were any.
-
-    Yields:
-        For each batch, the number of its ids and of the images that were there.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        DiskFullError: The disk has no space left; what was removed before stays removed.
-    """
-    for part in parts(ids):
-        yield len(part), len(remove_images(home, collection, part, also))
-        sleep(PAUSE_SECONDS)
-
-
-def _record_of(image: StoredImage) -> Record:
-    return Record(
-        id=image.id,
-        image="",
-        split=cast(Split, image.split),
-        texts=image.texts,
-        group=image.group,
-        labels=image.labels,
-        report=image.report,
-        metadata=image.metadata,
-    )
 
 
 def _locked(session: Session, active: ActiveGeneration) -> Generation:

@@ -19,7 +19,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from app.application import create_app
-from app.edge.observability.logging import configure_logging
+from app.edge.logging import configure_logging
 from app.engine import open_engine
 from app.settings import Settings
 from index.engine import SearchEngine

@@ -11,11 +11,10 @@ from typing import Any, Literal
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.cli.operate.serve import bind
-from app.edge.server.connections import ConnectionLimits, Connections
-from app.edge.server.protocol import bounded
-from app.edge.server.server import GracefulServer
-from app.edge.server.shedding import Shedding
+from app.cli.serve import bind
+from app.edge.admission import Shedding
+from app.edge.protocol import ConnectionLimits, Connections, bounded
+from app.edge.server import GracefulServer
 
 # Longer than anything takes on a busy machine; a test that passes waits for none of it.
 PATIENCE = 30.0

@@ -1,5 +1,6 @@
 """Idempotency-Key: requests that are sent again, also after a cut connection or a restart, are done once."""
 
+import hashlib
 import json
 import socket
 import threading
@@ -14,10 +15,15 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import SecretStr
+from starlette.requests import Request
 
+from app import idempotency
 from app.application import create_app
 from app.engine import open_engine
+from app.idempotency import fingerprint
 from app.jobs.queue import give_job
 from index.catalogue.jobs import Job
 from index.idempotency import LEASE
@@ -113,7 +119,7 @@ def test_what_is_sent_while_the_first_is_answered_waits(
         assert go_on.wait(20)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr("app.jobs.queue_job.give_job", slow)
+    monkeypatch.setattr("app.jobs.schemas.give_job", slow)
     key, answers = new_key(), []
     first = threading.Thread(target=lambda: answers.append(give(local, key)))
     first.start()
@@ -231,7 +237,7 @@ def test_an_upload_whose_caller_has_gone_is_answered_later(
         assert go_on.wait(20)
         return real(*args)
 
-    monkeypatch.setattr("app.images.write_images.put_images", slow)
+    monkeypatch.setattr("app.images.uploads.put_images", slow)
     body = _form(b"b" * 20, {"id": "gone"}, picture(3))
     headers = {
         "Host": "localhost",
@@ -267,3 +273,52 @@ def _form(boundary: bytes, record: dict[str, Any], content: bytes) -> bytes:
     heads = (b"--%s\r\nContent-Disposition: form-data; %s\r\n\r\n" % (boundary, name) for name in parts)
     body = b"".join(head + part + b"\r\n" for head, part in zip(heads, parts.values(), strict=True))
     return body + b"--%s--\r\n" % boundary
+
+
+WINDOW = 1 << 16
+
+
+def _request(content_type: str) -> Request:
+    headers = [(b"content-type", content_type.encode())]
+    return Request(
+        {"type": "http", "method": "POST", "path": "/a", "query_string": b"b=c", "headers": headers}
+    )
+
+
+def _expected(body: bytes, kind: bytes, boundary: bytes) -> str:
+    content = body.replace(boundary, b"") if boundary else body
+    parts = (b"POST", b"/a", b"b=c", kind, content)
+    return hashlib.sha256(b"".join(b"%d:%b" % (len(part), part) for part in parts)).hexdigest()
+
+
+@given(
+    st.lists(st.sampled_from([b"--x-y", b"--x-", b"x", b"-", b"a" * (WINDOW - 3), b"a" * 7]), max_size=9),
+)
+def test_boundaries_are_left_out_wherever_they_stand(parts: list[bytes]) -> None:
+    body = b"".join(parts)
+    found = fingerprint(_request("multipart/form-data; boundary=--x-y"), body)
+    assert found == _expected(body, b"multipart/form-data", b"--x-y")
+    assert fingerprint(_request("application/json"), body) == _expected(body, b"application/json", b"")
+
+
+@pytest.fixture
+def service(own: Indexed) -> Iterator[TestClient]:
+    with TestClient(create_app(own.settings), "http://localhost", headers=AS_ADMIN) as running:
+        yield running
+
+
+def test_a_large_body_is_hashed_beside_the_event_loop(
+    service: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def watched(*args: Any) -> str:
+        threads.append(threading.current_thread().name)
+        return fingerprint(*args)
+
+    monkeypatch.setattr(idempotency, "fingerprint", watched)
+    body = {"query": {"text": "a"}, "hit": "image-1", "relevant": True, "unknown": "x" * 200_000}
+    path = f"/v1/collections/{COLLECTION}/feedback"
+    service.post(path, json=body, headers={"Idempotency-Key": "large"})
+    assert len(threads) == 1
+    assert threads[0].startswith("read")

@@ -2,42 +2,44 @@
 
 import json
 import os
+import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import pytest
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
 from app.cli.main import build
-from app.settings import ENV_FILE_VARIABLE, Settings, SettingsError, load_settings, unknown_variables
+from app.settings import (
+    ENV_FILE_VARIABLE,
+    PREFIX,
+    SecretFileError,
+    Settings,
+    SettingsError,
+    load_settings,
+    unknown_variables,
+)
 from index.catalogue.database import Catalogue
 from tests.needed import needed_module
 
-# Every setting with a value that is not its default.
-OTHERS: Final[dict[str, Any]] = {
-    "home": "kept/here",
+# Values beside the defaults of settings for which `_other` knows none, or whose value matters to others.
+GIVEN: Final[dict[str, Any]] = {
     "viewer_url": "/viewer?StudyInstanceUIDs={study}",
-    "dicomweb": True,
     "pacs_url": "https://pacs.example.org/dicom-web",
     "pacs_user": "recoquest",
     "pacs_password": "a password of the archive",
     "pacs_token": "a token of the archive",
-    "pacs_ca": "kept/ca.pem",
     "pacs_sync": "films --modality DX",
     "pacs_sync_at": "*/10 * * * *",
     "pacs_write_back": ("capture", "selection"),
-    "keep_waiting_reports_days": 7,
     "database_url": "sqlite:///kept/catalogue.sqlite3",
-    "database_timeout_s": 3.5,
     "host": "0.0.0.0",
-    "port": 8123,
     "device": "cuda:1",
     "threads": 3,
     "admin_key": "a-very-secret-key",
     "traces_url": "http://collector:4318/v1/traces",
-    "open_reading": True,
-    "open_network": True,
     "oidc_issuer": "https://login.example.org",
     "oidc_audience": "recoquest",
     "oidc_client_id": "page",
@@ -45,46 +47,38 @@ OTHERS: Final[dict[str, Any]] = {
     "public_url": "https://images.example.org/search",
     "oidc_groups_claim": "realm_access.roles",
     "oidc_roles": {"it": {"*": ["admin"]}},
-    "audit": False,
     "audit_queries": "hash",
     "audit_key": "another-secret-key",
     "backup_passphrase": "a passphrase of some words",
-    "max_connections": 99,
-    "max_bodies_bytes": 9_000_000,
-    "max_body_bytes": 20_000,
-    "max_json_bytes": 20_001,
-    "max_image_bytes": 20_002,
-    "max_image_pixels": 20_003,
-    "accept_truncated_images": True,
-    "max_text_length": 100,
-    "max_filter_length": 101,
-    "concurrent_decodes": 5,
-    "decode_memory_bytes": 40_000_000,
-    "keep_metadata": True,
-    "keep_dates": True,
-    "encode_batch_size": 6,
-    "encode_batch_wait_ms": 0.25,
-    "encode_queue_size": 7,
     "encode_deadline_s": 1e-7,
-    "readiness_timeout_s": 8.5,
-    "readiness_cache_s": 9.5,
-    "refresh_s": 0.1,
-    "keep_generations": 10,
-    "open_feedback": not Settings.model_fields["open_feedback"].default,
-    "max_feedback": 11,
-    "job_lease_s": 12.5,
-    "job_stop_s": 13.5,
-    "train_processes": 14,
     "keep_jobs_days": 0,
     "retrain": ("scenes", "cxr"),
     "retrain_at": "0 3 * * 0",
     "retrain_feedback": 15,
-    "retrain_promote": True,
     "allowed_hosts": ("images.example.org", ".b.org"),
     "cors_origins": ("https://a.org", "https://b.org"),
     "frame_ancestors": ("https://c.org",),
     "hidden_fields": ("age", "sex"),
     "log_level": "error",
+}
+
+
+def _other(name: str, field: FieldInfo) -> Any:
+    """A value that is not the default: of a flag the opposite, a higher number, or a relative path."""
+    if isinstance(field.default, bool):
+        return not field.default
+    if isinstance(field.default, int | float):
+        return field.default + 1
+    if Path in (field.annotation, *get_args(field.annotation)):
+        return f"kept/{name}"
+    raise AssertionError(f"{name}: add a value to GIVEN.")
+
+
+# Every setting with a value that is not its default, but for one that settings of an archive need.
+OTHERS: Final[dict[str, Any]] = {
+    name: GIVEN[name] if name in GIVEN else _other(name, field)
+    for name, field in Settings.model_fields.items()
+    if name != "radiology"
 }
 
 
@@ -236,11 +230,12 @@ def test_a_job_has_every_setting_of_its_worker_but_the_key(
     worker.mkdir()
     elsewhere.mkdir()
     monkeypatch.chdir(worker)
-    assert OTHERS.keys() == Settings.model_fields.keys()
+    assert GIVEN.keys() <= OTHERS.keys()
+    assert Settings(radiology=False).environment_of_a_job({})["RECOQUEST_RADIOLOGY"] == "False"
     settings = Settings(**OTHERS)
     assert [
         name for name, field in Settings.model_fields.items() if getattr(settings, name) == field.default
-    ] == []
+    ] == ["radiology"]
     around = {
         "PATH": "/bin",
         "recoquest_home": "other",
@@ -254,11 +249,12 @@ def test_a_job_has_every_setting_of_its_worker_but_the_key(
     monkeypatch.chdir(elsewhere)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    expected = {
-        **settings.model_dump(),
-        "home": worker / "kept/here",
+    expected: dict[str, Any] = {
+        **{
+            name: worker / value if isinstance(value, Path) else value
+            for name, value in settings.model_dump().items()
+        },
         "database_url": f"sqlite:///{worker}/kept/catalogue.sqlite3",
-        "pacs_ca": worker / "kept/ca.pem",
         # Settings of callers, of whom a job has none.
         "admin_key": None,
         "oidc_issuer": None,
@@ -305,3 +301,197 @@ def test_the_address_of_a_viewer_is_a_template(template: str) -> None:
 def test_an_address_without_the_study_or_with_other_places_is_refused(template: str) -> None:
     with pytest.raises(ValidationError, match="viewer"):
         Settings(viewer_url=template)
+
+
+@pytest.mark.parametrize("name", ["admin_key", "database_url", "audit_key"])
+@pytest.mark.parametrize("in_file", [False, True])
+def test_a_secret_may_be_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, in_file: bool
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("sqlite:////very/secret value\n")
+    line = f"RECOQUEST_{name.upper()}_FILE"
+    env_file = None
+    if in_file:
+        env_file = tmp_path / "settings.env"
+        env_file.write_text(f"{line}={secret}\n")
+    else:
+        monkeypatch.setenv(line, str(secret))
+    found = getattr(load_settings(env_file), name)
+    assert unknown_variables() == []
+    assert (found if isinstance(found, str) else found.get_secret_value()) == "sqlite:////very/secret value"
+    given = load_settings(env_file).environment_of_a_job({line: str(secret)})
+    assert line not in given
+    assert ("sqlite:////very/secret value" in given.values()) == (name != "admin_key")
+
+
+def test_a_secrets_file_that_cannot_be_read_or_is_given_twice_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(tmp_path / "none"))
+    with pytest.raises(SecretFileError, match=r"RECOQUEST_ADMIN_KEY_FILE names .*none, which cannot be read"):
+        load_settings()
+    (tmp_path / "none").write_bytes(b"\xff\xfe")
+    with pytest.raises(SecretFileError, match="holds no secret"):
+        load_settings()
+    (tmp_path / "none").write_text("short")
+    with pytest.raises(SettingsError, match=r"RECOQUEST_ADMIN_KEY: .*16"):
+        load_settings()
+    (tmp_path / "none").write_text("long-enough-for-a-key")
+    monkeypatch.setenv("RECOQUEST_ADMIN_KEY", "another-long-enough-key")
+    with pytest.raises(SecretFileError, match="RECOQUEST_ADMIN_KEY or RECOQUEST_ADMIN_KEY_FILE"):
+        load_settings()
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b" \t\r\n", b"\n\n"])
+def test_a_secrets_file_with_nothing_in_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    (tmp_path / "secret").write_bytes(content)
+    for name in ("ADMIN_KEY", "DATABASE_URL", "AUDIT_KEY"):
+        monkeypatch.setenv(f"RECOQUEST_{name}_FILE", str(tmp_path / "secret"))
+        with pytest.raises(SecretFileError, match=rf"RECOQUEST_{name}_FILE names .*secret, which is empty"):
+            load_settings()
+        monkeypatch.delenv(f"RECOQUEST_{name}_FILE")
+
+
+def test_a_secrets_file_that_is_no_small_readable_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(tmp_path))
+    with pytest.raises(SecretFileError, match=r"cannot be read: Is a directory\.$"):
+        load_settings()
+    monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", "/dev/zero")
+    with pytest.raises(SecretFileError, match=r"/dev/zero, which has more than 65,536 bytes\.$"):
+        load_settings()
+    (tmp_path / "closed").write_text("long-enough-for-a-key")
+    (tmp_path / "closed").chmod(0)
+    monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(tmp_path / "closed"))
+    if os.access(tmp_path / "closed", os.R_OK):
+        pytest.skip("The superuser reads every file.")
+    with pytest.raises(SecretFileError, match=r"cannot be read: Permission denied\.$"):
+        load_settings()
+
+
+@pytest.mark.parametrize("file_in", ["environment", "settings file"])
+@pytest.mark.parametrize("value_in", ["environment", "settings file"])
+def test_a_secret_that_is_given_with_its_file_is_refused_wherever_both_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_in: str, value_in: str
+) -> None:
+    (tmp_path / "secret").write_text("from-a-file-of-its-own")
+    places = {
+        "RECOQUEST_ADMIN_KEY_FILE": (file_in, str(tmp_path / "secret")),
+        "RECOQUEST_ADMIN_KEY": (value_in, "from-a-variable-here"),
+    }
+    lines = []
+    for name, (place, value) in places.items():
+        if place == "environment":
+            monkeypatch.setenv(name, value)
+        else:
+            lines.append(f"{name}={value}\n")
+    env_file = tmp_path / "settings.env"
+    env_file.write_text("".join(lines))
+    with pytest.raises(SecretFileError, match="Give RECOQUEST_ADMIN_KEY or RECOQUEST_ADMIN_KEY_FILE, not"):
+        load_settings(env_file)
+
+
+def test_the_environments_file_wins_over_that_of_the_settings_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text("from-the-environment")
+    env_file = tmp_path / "settings.env"
+    env_file.write_text(f"RECOQUEST_ADMIN_KEY_FILE={tmp_path / 'none'}\n")
+    monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(tmp_path / "secret"))
+    key = load_settings(env_file).admin_key
+    assert key is not None
+    assert key.get_secret_value() == "from-the-environment"
+
+
+def test_roles_of_groups_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = {"radiology": {"scenes": ["reader", "judge"]}, "it": {"*": ["admin"]}}
+    monkeypatch.setenv("RECOQUEST_OIDC_ROLES", json.dumps(written))
+    assert load_settings().oidc_roles == {
+        "radiology": {"scenes": {"reader", "judge"}},
+        "it": {"*": {"admin"}},
+    }
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "[]", "{", '{"it": "admin"}', '{"it": {"*": "admin"}}', '{"it": {"*": ["owner"]}}']
+)
+def test_other_roles_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    monkeypatch.setenv("RECOQUEST_OIDC_ROLES", wrong)
+    with pytest.raises(SettingsError, match=r"RECOQUEST_OIDC_ROLES: .*(JSON|roles)"):
+        load_settings()
+
+
+@pytest.mark.parametrize(
+    ("issuer", "audience", "said"),
+    [
+        ("http://login.example.org", "recoquest", "https"),
+        ("login.example.org", "recoquest", "https"),
+        ("https://me@login.example.org", "recoquest", "https"),
+        ("https://login.example.org?x=1", "recoquest", "https"),
+        ("https://login.example.org", None, "RECOQUEST_OIDC_AUDIENCE"),
+    ],
+)
+def test_a_provider_is_safe_and_whole(issuer: str, audience: str | None, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        load_settings(oidc_issuer=issuer, oidc_audience=audience)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"oidc_client_id": "page"}, "RECOQUEST_OIDC_CLIENT_ID needs RECOQUEST_OIDC_ISSUER"),
+        ({"oidc_client_secret": "hidden"}, "RECOQUEST_OIDC_CLIENT_SECRET needs RECOQUEST_OIDC_CLIENT_ID"),
+        *(
+            ({"public_url": url}, "RECOQUEST_PUBLIC_URL: .* is not an address")
+            for url in (
+                "images.example.org", "ftp://images.example.org", "https://me@images.example.org",
+                "https://images.example.org/?x=1", "https://images.example.org/#x",
+                "https://images.example.org/a//b", "https://images.example.org/../a",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_client_at_the_provider_is_whole(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingsError, match=said) as refused:
+        load_settings(**given)
+    assert "hidden" not in str(refused.value)
+
+
+def test_the_page_alone_needs_no_audience() -> None:
+    settings = load_settings(
+        oidc_issuer="https://login.example.org", oidc_client_id="page", public_url="https://a.org/images/"
+    )
+    assert (settings.oidc_audience, settings.public_url) == (None, "https://a.org/images")
+
+
+def test_the_clients_secret_is_read_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secret").write_text("from a file\n")
+    monkeypatch.setenv("RECOQUEST_OIDC_CLIENT_SECRET_FILE", os.fspath(tmp_path / "secret"))
+    settings = load_settings(oidc_issuer="https://login.example.org", oidc_client_id="page")
+    assert settings.oidc_client_secret is not None
+    assert settings.oidc_client_secret.get_secret_value() == "from a file"
+
+
+@pytest.mark.parametrize(
+    "issuer", ["https://login.example.org/realms/x", "http://127.0.0.1:9000", "http://localhost:1"]
+)
+def test_a_provider_on_this_machine_needs_no_tls(issuer: str) -> None:
+    assert load_settings(oidc_issuer=issuer, oidc_audience="recoquest").oidc_issuer == issuer
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+
+
+def test_page_lists_every_setting_with_its_default() -> None:
+    rows = dict(
+        re.findall(rf"^\| `{PREFIX}(\w+)` \| (.*?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    expected = {
+        name.upper(): "" if field.default in (None, ()) else str(field.default)
+        for name, field in Settings.model_fields.items()
+    }
+    assert rows == expected

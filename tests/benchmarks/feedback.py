@@ -22,8 +22,8 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from index.scoring.background import Background, draw
-from index.search.query_vector import Part, Parts, compose
+from index.scoring import Background, draw
+from index.search.request import Part, Parts, compose
 from training.common.manifest import Record, read_manifest
 from training.evaluation.embedding import EmbeddedManifest, embed_manifest
 from training.models.encoder import load_encoder

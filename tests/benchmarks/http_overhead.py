@@ -27,7 +27,7 @@ from app.engine import open_engine
 from app.settings import Settings
 from index.catalogue.collections import get_generation
 from index.filters.grammar import parse_filter
-from index.filters.sql import passing_keys
+from index.filters.passing import passing_keys
 from index.ingest import ingest_manifest
 from index.views.manager import Views
 from tests.app.conftest import COLLECTION, make_bundle, make_manifest

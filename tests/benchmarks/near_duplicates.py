@@ -26,7 +26,7 @@ from sqlalchemy import select
 from index.catalogue import open_catalogue
 from index.catalogue.collections import find_active
 from index.catalogue.tables import ImageRow
-from index.duplicates.find import find_duplicates, likely_pairs
+from index.duplicates import find_duplicates, likely_pairs
 from index.engine import SearchEngine
 from index.home import Home
 from index.ingest import ingest_manifest

@@ -20,9 +20,9 @@ from typing import Final
 
 import typer
 
-from app.cli.training.retrain import retrain
+from app.cli.retrain import retrain
 from app.engine import open_engine
-from app.generations.lifecycle.verdict import ModelVerdict, Outcome
+from app.generations.schemas import ModelVerdict, Outcome
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.feedback import JudgedQuery, record_judgement

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from app.application import create_app
 from app.engine import open_engine
-from app.generations.lifecycle.verdict import ModelVerdict, Outcome
+from app.generations.schemas import ModelVerdict, Outcome
 from app.settings import Settings
 from index.catalogue.collections import require_active
 from index.catalogue.jobs import add_job, claim_job, end_job

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 from pydicom.dataset import Dataset
 
-from app.radiology.viewer.installation import ViewerPackageError, install_viewer
+from app.radiology.viewer import ViewerPackageError, install_viewer
 from tests.browser.search_page import expect
 from tests.dicom_films import BITS
 from tests.needed import needed, needed_module

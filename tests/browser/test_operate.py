@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.application import create_app
-from app.generations.lifecycle.verdict import ModelVerdict, Outcome
+from app.generations.schemas import ModelVerdict, Outcome
 from app.heartbeat import Heartbeat
 from app.settings import Settings
 from index.catalogue.jobs import beat, end_job, get_job

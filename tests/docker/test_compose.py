@@ -14,11 +14,10 @@ from sqlalchemy import make_url
 from typer.testing import CliRunner
 
 from app.access.hosts import AllowedHosts, parse_authority
-from app.access.sign_in import CALLBACK
+from app.access.oidc import CALLBACK
 from app.application import create_app
 from app.cli.main import build
-from app.edge.observability.installation import Installation
-from app.edge.observability.metrics import Metrics
+from app.edge.metrics import Installation, Metrics
 from app.settings import PREFIX, Settings
 from index.catalogue.jobs import JOB_STATES
 from tests.docker.compose import merged_services, read_compose
@@ -272,7 +271,7 @@ def given_figures() -> set[str]:
     metrics.answered("search", 200, 0.1)
     metrics.encoded("text", 1, 0.1)
     metrics.key_refused("wrong")
-    metrics.installation.show(Installation(1, 2, 0, {"failed": 1}, None))
+    metrics.installation_read(Installation(1, 2, 0, {"failed": 1}, None))
     return {
         sample.name
         for family in text_string_to_metric_families(metrics.render().decode())

@@ -18,8 +18,7 @@ from index.catalogue.tables import (
     TextRow,
 )
 from index.engine import SearchEngine
-from index.search.hit_reader import read_image
-from index.search.results import SearchPage
+from index.search.results import SearchPage, read_image
 from index.vectors.protocol import Vectors
 from tests.faults.made import WORDS, stored_vector, vector_of
 from training.common.manifest import Record

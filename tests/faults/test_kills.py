@@ -18,7 +18,7 @@ import pytest
 from index.engine import SearchEngine
 from index.errors import UnknownImageError
 from index.search.request import SearchRequest
-from index.writes.garbage import collect_garbage
+from index.writes.deletion import collect_garbage
 from tests.faults.made import begin_world, made_record, open_world, vector_of
 from tests.faults.oracle import (
     Oracle,

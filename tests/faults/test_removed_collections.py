@@ -12,7 +12,7 @@ from index.engine import SearchEngine
 from index.errors import StaleWriteError, UnknownCollectionError
 from index.generations.models import create_collection
 from index.search.request import SearchRequest
-from index.writes.garbage import collect_garbage
+from index.writes.deletion import collect_garbage
 from index.writes.live import put_images, remove_images
 from tests.faults.made import DIGEST, begin_world, made_record, made_upload, open_world, vector_of
 from tests.faults.oracle import Oracle, check_collection, check_files, check_nothing_else, check_page

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 
 from app.application import create_app
 from app.engine import open_engine
-from app.health.doctor.home import examine_home
+from app.health.doctor import examine_home
 from app.settings import Settings
 from index.backup import write, write_backup
 from index.errors import DiskFullError

@@ -43,7 +43,7 @@ def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what lies behind the first places be reached by collections of this size."""
     for name in (
         "index.search.orders.FUSED_PLACES",
-        "index.search.searcher.FUSED_PLACES",
+        "index.engine.FUSED_PLACES",
         "index.search.orders.DIVERSE_PLACES",
     ):
         monkeypatch.setattr(name, PLACES)

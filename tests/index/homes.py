@@ -7,7 +7,7 @@ from index.catalogue.collections import hide_collection
 from index.engine import SearchEngine
 from index.home import Home
 from index.vectors.gpu import Gpu
-from index.writes.garbage import collect_garbage
+from index.writes.deletion import collect_garbage
 
 
 def open_home(home: Path, url: str | None = None, gpu: Gpu | None = None) -> SearchEngine:

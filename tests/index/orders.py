@@ -8,15 +8,16 @@ from typing import Any
 from sqlalchemy import select, update
 
 from index.catalogue.collections import Generation, next_sequence
-from index.catalogue.full_text import matching, tokens
+from index.catalogue.full_text import matching
 from index.catalogue.tables import EmbeddingRow, ImageRow, ModelRow, TextEmbeddingRow, TextRow
+from index.catalogue.words import tokens
 from index.engine import SearchEngine
 from index.filters.grammar import parse_filter
 from index.search.request import SearchRequest
 from index.search.results import Hit, SearchPage
 from index.vectors.codec import decode_vectors, encode_vectors
-from index.vectors.flat_view import oriented_bases
 from index.vectors.protocol import Vectors
+from index.vectors.view import oriented_bases
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from tests.index.vectors.reference import blade_cosine
 from training.common.manifest import Record

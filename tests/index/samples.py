@@ -184,3 +184,8 @@ def put_vectors(
         active = find_generation(session, generation.collection_id, "active")
         if active is None or active.id != generation.id:
             activate(session, generation)
+
+
+def snapshot_of(uid: str, digest: str, dim: int, *, unsigned: bool = False) -> Generation:
+    """Return a generation that a snapshot may be of."""
+    return Generation(1, uid, 1, "c", "model", digest, dim, 1, unsigned)

@@ -14,7 +14,7 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from training.common.errors import ImageError
-from training.imaging.dicom.file import is_dicom
+from training.imaging.dicom_signature import is_dicom
 
 MEDIA_TYPES: Final = {
     "JPEG": "image/jpeg",

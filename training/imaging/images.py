@@ -1,10 +1,11 @@
 """Images from bytes that nobody vouches for: the header is judged before any pixel is decoded."""
 
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from PIL import Image, ImageChops
@@ -29,9 +30,8 @@ from training.imaging.codecs.tiff import (
     read_tags,
 )
 from training.imaging.colour import to_srgb
-from training.imaging.content import read_content
 from training.imaging.depth import DeepImage, Levels, bands_of, to_eight_bits
-from training.imaging.dicom.picture import DicomImage, open_dicom
+from training.imaging.dicom_signature import is_dicom
 from training.imaging.formats import MEDIA_TYPES, open_image, sniff_format, stated_sizes
 from training.imaging.pixels import is_blank, lay_on_ground, spread, turn
 from training.imaging.structure import (
@@ -42,6 +42,9 @@ from training.imaging.structure import (
     megapixels,
 )
 from training.imaging.window import Window
+
+if TYPE_CHECKING:
+    from training.imaging.dicom.picture import DicomImage
 
 # To be raised when decoding gives other pixels of the same file: what was made of them is made anew.
 PIXELS_VERSION: Final = 6
@@ -70,6 +73,7 @@ class ImageLimits:
         max_scans: Passes of a progressive JPEG; each costs a walk over all its pixels.
         accept_truncated: Whether a JPEG whose end is missing is decoded as far as it goes.
         checksums: Whether a PNG with a wrong checksum in what its picture needs is refused.
+        dicom: Whether DICOM files are taken.
     """
 
     max_bytes: int = 20 * 1024 * 1024
@@ -78,6 +82,7 @@ class ImageLimits:
     max_scans: int = 100
     accept_truncated: bool = False
     checksums: bool = True
+    dicom: bool = True
 
     @property
     def max_dicom_bytes(self) -> int:
@@ -150,7 +155,7 @@ class _File:
     profile: bytes | None
     image: OpenedImage | None
     first: int = 0
-    dicom: DicomImage | None = None
+    dicom: "DicomImage | None" = None
 
 
 def read_header(
@@ -168,7 +173,7 @@ def read_header(
         ImageError: It is not an image of a format that can be read.
     """
     limits = limits or ImageLimits()
-    return _open(read_content(source, limits.max_bytes, limits.max_dicom_bytes), limits, min_side).header
+    return _open(read_content(source, limits), limits, min_side).header
 
 
 def decode_image(
@@ -207,7 +212,7 @@ def decode_whole(
         MemoryError: The process may not have as much memory as decoding takes.
     """
     limits = limits or ImageLimits()
-    file = _open(read_content(source, limits.max_bytes, limits.max_dicom_bytes), limits, min_side)
+    file = _open(read_content(source, limits), limits, min_side)
     if frame is not None:
         if not 1 <= frame <= file.header.frames:
             raise ImageError(f"There is no frame {frame:,}: the image has {file.header.frames:,}.")
@@ -236,7 +241,58 @@ def check_signature(content: bytes, limits: ImageLimits) -> None:
         ImageTooLargeError: It has too many bytes.
         ImageError: It is not an image of a format that can be read.
     """
-    sniff_format(read_content(content, limits.max_bytes, limits.max_dicom_bytes))
+    sniff_format(read_content(content, limits))
+
+
+def read_content(source: bytes | Path, limits: ImageLimits) -> bytes:
+    """Return the bytes of an image file.
+
+    Args:
+        source: The bytes, or the path of the file.
+        limits: What the image may cost.
+
+    Raises:
+        ImageTooLargeError: The file has more bytes than the limit.
+        ImageError: It cannot be read, is empty, or is DICOM where this is not taken.
+    """
+    if isinstance(source, Path):
+        source = _read_file(source, limits.max_dicom_bytes)
+    check_kind(source, limits)
+    _check_bytes(len(source), limits.max_dicom_bytes if is_dicom(source) else limits.max_bytes)
+    if not source:
+        raise ImageError("The image file is empty.")
+    return source
+
+
+def check_kind(content: bytes, limits: ImageLimits) -> None:
+    """Refuse a DICOM file where none is taken.
+
+    Raises:
+        ImageError: It is one.
+    """
+    if not limits.dicom and is_dicom(content):
+        raise ImageError("DICOM files are not taken here: the setting RECOQUEST_RADIOLOGY=true takes them.")
+
+
+def _read_file(path: Path, max_bytes: int) -> bytes:
+    try:
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            raise ImageError(f"{path} is not a file.")
+        _check_bytes(about.st_size, max_bytes)
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ImageError(f"There is no image file {path}.") from None
+    except OSError as error:
+        raise ImageError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _check_bytes(size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise ImageTooLargeError(
+            f"The image file has {size / 1e6:,.1f} MB; the limit is {max_bytes / 1e6:,.1f} MB "
+            "(RECOQUEST_MAX_IMAGE_BYTES)."
+        )
 
 
 def _open(content: bytes, limits: ImageLimits, min_side: int | None) -> _File:
@@ -248,6 +304,9 @@ def _open(content: bytes, limits: ImageLimits, min_side: int | None) -> _File:
         raise ImageTooLargeError(f"The JPEG image has over {limits.max_scans} scans; save it with fewer.")
     with _naming_damage(f"The header of the {name} image is damaged", limits):
         if name == "DICOM":
+            # Few installations take such files.
+            from training.imaging.dicom.picture import open_dicom
+
             dicom = open_dicom(content, limits.max_dicom_bytes, limits.max_pixels)
             header = ImageHeader(name, *dicom.extent, MEDIA_TYPES[name])
             return _File(content, header, None, None, dicom=dicom)

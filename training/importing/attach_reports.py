@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from training.clinical.pseudonyms import PATIENT_FIELDS
 from training.clinical.reports.current import CurrentReport, current_report
 from training.clinical.reports.study_report import ReportError, StudyReport
 from training.common.manifest import read_manifest, write_manifest
@@ -14,8 +15,6 @@ from training.importing.examples import Examples
 from training.importing.report import Contents
 from training.importing.report_files import LeftOutFile, read_reports
 
-# Fields of an image that name its patient, as the import of DICOM gives them.
-PATIENT_FIELDS: Final = ("patient", "other_patients")
 STATUS_FIELD: Final = "report_status"
 _SHOWN: Final = 8
 

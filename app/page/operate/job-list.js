@@ -3,15 +3,13 @@
 import { fill, h } from '../shared/dom.js';
 import { LANGUAGE_OF_DETAILS } from '../shared/http.js';
 import { timeText } from '../shared/words.js';
-import { groupsText, judgementText, kindText, progressText } from './operator-words.js';
+import { kindText, outcomeText, progressText } from './operator-words.js';
 import { parts, say } from './words.js';
 
 /** @typedef {import('./operator-api.js').Job} Job */
 
 // A browser opens six connections to a server; the rest of the page needs some.
 const MOST_FOLLOWED = 3;
-/** Texts of what became of retrainings. */
-const BECAME = { promoted: 'job.tookOver', waiting: 'job.waits', rejected: 'job.notEmbedded' };
 
 export class JobList {
   /** @type {Map<number, JobRow>} */
@@ -138,15 +136,6 @@ class JobRow {
 /** @param {Job} job */
 function isOpen({ state }) {
   return state === 'queued' || state === 'running';
-}
-
-/** @param {Job} job @returns {string} */
-function outcomeText({ kind, result }) {
-  if (kind === 'duplicates' && result) return groupsText(result);
-  if (!result?.verdict) return '';
-  if (result.verdict === 'unchanged') return say('job.noNewModel');
-  const judged = result.judgement ? judgementText(result.judgement) : say('job.notJudged');
-  return say(BECAME[result.verdict], { judgement: judged });
 }
 
 /** @param {Job} job */

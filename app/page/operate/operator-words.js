@@ -11,6 +11,8 @@ import { say, term } from './words.js';
  */
 
 const FIRST = ['rsum', 'precision_at_10', 'image_recall_at_1', 'image_recall_at_10'];
+/** Texts of what became of retrainings. */
+const BECAME = { promoted: 'job.tookOver', waiting: 'job.waits', rejected: 'job.notEmbedded' };
 
 /** @param {string} digest */
 export function shortDigest(digest) {
@@ -67,11 +69,19 @@ export function progressText({ what, done, total, note }) {
   return [text, note].filter(Boolean).join(', ');
 }
 
+/** @param {Job} job @returns {string} what came out; empty: nothing to tell of */
+export function outcomeText({ kind, result }) {
+  if (kind === 'duplicates' && result) return groupsText(result);
+  if (!result?.verdict) return '';
+  if (result.verdict === 'unchanged') return say('job.noNewModel');
+  const judged = result.judgement ? judgementText(result.judgement) : say('job.notJudged');
+  return say(BECAME[result.verdict], { judgement: judged });
+}
+
 /** @param {Record<string, any>} found the result of a search for near-duplicates @returns {string} */
-export function groupsText({ groups, left_out: leftOut }) {
+function groupsText({ groups, left_out: leftOut }) {
   const count = groups.length + leftOut.groups;
-  if (count === 0) return say('job.noDuplicates');
-  return say('job.duplicates', { count });
+  return count === 0 ? say('job.noDuplicates') : say('job.duplicates', { count });
 }
 
 /** @param {Job} job @returns {string} the name of its kind */

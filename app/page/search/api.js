@@ -27,8 +27,7 @@ const PAGE_SIZE = 24;
  *   query: {limit: number, filter: object | null, truncations: Truncation[]}, unknown_keywords?: string[],
  *   served_by: {collection: string, generation: number, model: string, digest: string, exact: boolean} | null,
  *   took_ms: {encode: number, search: number, total: number}}} HitPage
- * @typedef {{text?: string, like?: Array<{id: string, box?: import('./query/query.js').Box}>, image_boxes?: Array<import('./query/query.js').Box>, unlike?: Array<{id: string}>, keywords?: string, group_by?: string, limit: number,
- *   filter: object | null, cursor: string | null}} SearchQuery
+ * @typedef {import('./query/query.js').QueryBody & {limit: number, filter: object | null, cursor: string | null}} SearchQuery
  */
 
 export class SearchApi {

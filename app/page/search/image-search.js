@@ -18,7 +18,7 @@ import { FilterPanel } from './query/filter-panel.js';
 import { expressionOf, noFilter, withClause, withFinding } from './query/filter.js';
 import { takeImages } from './query/image-drop.js';
 import { QueryRow } from './query/query-row.js';
-import { isEmpty, isUnranked, NO_QUERY, sameQuery, sameSearch, sideOf, withExample, withMatching, withoutExamples, withoutPicture, withPicture, withText } from './query/query.js';
+import { isEmpty, isUnranked, NO_QUERY, sameQuery, sameSearch, sideOf, withExample, withMatching, withoutExamples, withoutPicture, withoutQuery, withPicture, withText } from './query/query.js';
 import { SearchField } from './query/search-field.js';
 import { brokenLink, imageIsGone, noCollections, noRole } from './results/notices.js';
 import { ResultPages } from './results/result-pages.js';
@@ -91,7 +91,7 @@ export class ImageSearch extends ServiceElement {
       open: (id) => this.opened.open(id),
       thumbnail: (element, id) => this.api.picture(element, this.api.thumbnailAddress(this.#state.collection, id)),
       filter: (filter) => this.#go({ filter }),
-      group: (group) => this.#goTo((query) => ({ ...query, group })),
+      search: (change) => this.#goTo(change),
       leave: () => this.field.focus(),
     });
     this.opened = new OpenedImage(() => ({ state: this.#state, hits: this.results.hits, regions: this.fields.described?.regions === true }), {
@@ -296,7 +296,7 @@ export class ImageSearch extends ServiceElement {
   #mark(id, side) {
     const query = this.#asked();
     if (sideOf(query, id) === side) return;
-    this.#go({ query: withExample(this.results.takesOne ? { ...NO_QUERY, likeness: query.likeness, words: query.words, group: query.group } : query, id, side) });
+    this.#go({ query: withExample(this.results.takesOne ? withoutQuery(query) : query, id, side) });
   }
 
   /** @param {keyof import('./query/query.js').Matching} kind @param {boolean} on */

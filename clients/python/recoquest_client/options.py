@@ -67,6 +67,13 @@ class CountOptions(TypedDict, total=False):
     group_by: str
 
 
+class ListOptions(TypedDict, total=False):
+    """Keywords of a list of images."""
+
+    filter: Mapping[str, Any] | None
+    with_: Sequence[Part] | None
+
+
 class Record(TypedDict, total=False):
     """Keywords of an image."""
 

@@ -39,4 +39,4 @@ def test_each_form_has_the_keys_of_the_service(schemas: dict[str, Any]) -> None:
 @pytest.mark.parametrize("filter", FILTERS)
 def test_filters_of_these_types_are_filters(filter: Filter) -> None:
     assert parse_filter(filter)
-    assert operations.list_images("c", filter, None, 5).params["filter"]
+    assert operations.list_images("c", {"filter": filter}, 5).params["filter"]

@@ -15,7 +15,7 @@ from index.catalogue.collections import lock_names
 from index.catalogue.full_text import add_stored_words, remove_words
 from index.catalogue.schema import RULES, DerivedRow
 from index.catalogue.tables import CollectionRow, ImageRow, TextRow, VocabularyRow
-from index.writes.findings import Findings, findings_of, replace_findings
+from index.writes.images import Findings, findings_of, replace_findings
 
 # Writers wait for so many.
 _IMAGES_AT_ONCE: Final = 200

@@ -137,9 +137,9 @@ def test_names_of_the_service(names: tuple[str, ...], listens_on: str, host: str
 
 def test_the_settings_name_them(indexed: Indexed) -> None:
     settings = indexed.settings.model_copy(update={"allowed_hosts": ("images.example.org",)})
-    client = TestClient(create_app(settings), "http://images.example.org")
-    assert client.get("/livez").status_code == 200
-    assert client.get("/livez", headers={"host": "evil.example.org"}).status_code == 421
+    with TestClient(create_app(settings), "http://images.example.org") as client:
+        assert client.get("/livez").status_code == 200
+        assert client.get("/livez", headers={"host": "evil.example.org"}).status_code == 421
 
 
 @pytest.mark.parametrize(

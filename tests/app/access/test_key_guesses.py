@@ -9,8 +9,9 @@ from fastapi.testclient import TestClient
 from pydantic import SecretStr
 from starlette.requests import Request
 
+from app.access.authentication import BruteForceLimiter, Refusal
 from app.application import create_app
-from app.edge.key_guesses import BruteForceLimiter, Refusal, clients_of
+from app.edge.principal import clients_of
 from app.engine import open_engine
 from index.keys.api_keys import create_key
 from tests.app.conftest import COLLECTION, Indexed
@@ -156,7 +157,7 @@ def keyed(indexed: Indexed) -> Iterator[TestClient]:
     application = create_app(settings)
     with TestClient(application, "http://localhost", client=("10.0.0.7", 1)) as client:
         # A slow machine must not let the waits pass.
-        application.state.authenticator._guesses._clock = Clock()
+        application.state.services.authenticator._guesses._clock = Clock()
         yield client
 
 

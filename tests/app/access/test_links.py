@@ -13,11 +13,10 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 from sqlalchemy import update
 
-from app.access.links import LinkSigner, linked_address
-from app.access.sessions import LIFETIME_S, SessionSigner
+from app.access.sessions import LIFETIME_S, SessionSigner, linked_address
 from app.application import create_app
-from app.edge.http.problems import RequestError
 from app.edge.principal import Principal
+from app.edge.problems import RequestError
 from app.engine import open_engine
 from app.settings import Settings
 from index.catalogue.tables import ApiKeyRow
@@ -227,17 +226,18 @@ def test_a_link_holds_until_its_end_and_no_second_longer() -> None:
     sessions, address = SessionSigner(b"s" * 32, lambda: NOW), linked_address(1, "x/y", "content", [])
     maker = sessions.begin(Principal("key", "k", "n", {}), b"digest")
     assert maker.expires == NOW + LIFETIME_S
-    sealed = LinkSigner(sessions).seal(maker, address)
-    assert LinkSigner(sessions, lambda: maker.expires - 1).open(sealed, address) == maker
+    sealed = sessions.seal_link(maker, address)
+    last = SessionSigner(b"s" * 32, lambda: maker.expires - 1)
+    assert last.open_link(sealed, address) == maker
     with pytest.raises(RequestError, match="has ended"):
-        LinkSigner(sessions, lambda: maker.expires).open(sealed, address)
+        SessionSigner(b"s" * 32, lambda: maker.expires).open_link(sealed, address)
     other = SessionSigner(b"t" * 32, lambda: NOW)
     with pytest.raises(RequestError, match="another picture"):
-        LinkSigner(other, lambda: NOW).open(sealed, address)
+        other.open_link(sealed, address)
     # No cookie of a session is a link, and no link a cookie.
     assert sessions.open(sealed) is None
     with pytest.raises(RequestError, match="another picture"):
-        LinkSigner(sessions, lambda: NOW).open(sessions.seal(maker), address)
+        sessions.open_link(sessions.seal(maker), address)
 
 
 def test_no_two_addresses_are_signed_alike() -> None:

@@ -16,10 +16,10 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 from sqlalchemy import update
 
-from app.access.permissions import GuardedRoute
 from app.application import create_app
 from app.edge.principal import EVERY_COLLECTION, ROLES, Role
 from app.engine import open_engine
+from app.permissions import GuardedRoute
 from index.catalogue.tables import ApiKeyRow
 from index.keys.api_keys import create_key, revoke_key
 from tests.access import ADMIN_KEY, routes_of

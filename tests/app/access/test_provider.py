@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
-from app.access.provider import Provider, ProviderError, UnknownSigningKeyError, fetch_json
+from app.access.oidc import Provider, ProviderError, UnknownSigningKeyError, fetch_json
 
 Documents = dict[str, Any]
 ISSUER = "https://login.example.org"

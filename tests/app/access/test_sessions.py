@@ -14,8 +14,8 @@ from pydantic import SecretStr
 
 from app.access.sessions import COOKIE, LIFETIME_S, SessionSigner
 from app.application import create_app
-from app.edge.http.problems import RequestError
 from app.edge.principal import Principal
+from app.edge.problems import RequestError
 from app.engine import open_engine
 from index.keys.api_keys import Grants, create_key, revoke_key
 from tests.access import ADMIN_KEY

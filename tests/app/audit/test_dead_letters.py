@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from app.audit.recorder import Recorder
 from app.cli.main import build
-from app.health.doctor.home import examine_home
+from app.health.doctor import examine_home
 from app.settings import Settings
 from index.audit.chain import Trail
 from index.audit.dead_letters import DeadLetters, count_dead_letters, dead_letters_of

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -313,8 +314,9 @@ def test_a_change_whose_event_is_not_written_is_said_to_be(own: Indexed, service
     _Stuck.refusals = 10**6
     counts: list[int] = []
     application: Any = service.app
-    before = application.state.recorder
-    application.state.recorder = stuck = _recorder(_Stuck(catalogue, b"k" * 32), counts)
+    before = application.state.services
+    stuck = _recorder(_Stuck(catalogue, b"k" * 32), counts)
+    application.state.services = replace(before, recorder=stuck)
     answer = service.delete(f"{HERE}/images/image-4")
     assert answer.status_code == 503
     assert answer.json()["type"] == "urn:recoquest:audit-unavailable"
@@ -325,7 +327,7 @@ def test_a_change_whose_event_is_not_written_is_said_to_be(own: Indexed, service
     stuck.close()
     with catalogue.read() as session:
         assert verify_trail(session).events == 2
-    application.state.recorder = before
+    application.state.services = before
     catalogue.close()
 
 

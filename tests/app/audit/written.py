@@ -18,7 +18,7 @@ def written_events(
         headers: Headers of an auditor; None: the client has them.
         wanted: Parameters that choose events.
     """
-    recorder: Recorder = client.app.state.recorder  # type: ignore[attr-defined]
+    recorder: Recorder = client.app.state.services.recorder  # type: ignore[attr-defined]
     deadline = time.monotonic() + 10
     while len(recorder) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from app.application import create_app
-from app.cases.teaching_file import TeachingFile
+from app.cases.teaching_file import teaching_file
 from app.engine import open_engine
 from app.images import renditions
 from app.services import Services
@@ -212,7 +212,7 @@ def test_five_hundred_films_take_the_memory_of_a_few(
 
     async def read_all() -> tuple[int, int]:
         size, peak = 0, 0
-        async for content in TeachingFile(services, COLLECTION, "Many", entries * 500).pieces():
+        async for content in teaching_file(services, COLLECTION, "Many", entries * 500):
             size += len(content)
             peak = max(peak, tracemalloc.get_traced_memory()[0])
         return size, peak

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from app.cli.training.classify import _image_table, _label_table, _text_table
-from app.edge.observability.console import console
+from app.cli.training import _image_table, _label_table, _text_table
+from app.edge.console import console
 from tests.training.classification.texts.samples import text_recipe
 from training.classification.images.config import ImageRecipe
 from training.classification.images.scores import Scores

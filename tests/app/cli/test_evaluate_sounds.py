@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import build
-from app.cli.training.evaluate import print_report
+from app.cli.training import print_report
 from tests.training.data.sounds import tone, wav16
 from tests.training.models.tiny import tiny_audio_model, tiny_audio_preprocessing
 from tests.training.trainer.scenes import write_scenes

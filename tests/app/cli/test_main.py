@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from app.cli.errors import ended
 from app.cli.main import build
-from app.edge.observability.console import console
+from app.edge.console import console
 from index.errors import CatalogueError
 
 COMMANDS = [

@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from app.application import create_app
 from app.collections.names import rename
-from app.edge.http.problems import RequestError
+from app.edge.problems import RequestError
 from app.engine import open_engine
 from index.audit.event import Actor, id_digest
 from index.catalogue.collections import names_of

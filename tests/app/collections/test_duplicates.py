@@ -5,7 +5,7 @@ from pathlib import Path
 
 from app.collections.duplicates import as_json, write_groups
 from app.jobs.kinds import read_result
-from index.duplicates.find import DuplicateGroup, Duplicates
+from index.duplicates import DuplicateGroup, Duplicates
 
 
 def _pair(number: int) -> DuplicateGroup:

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from app.application import create_app
 from app.cli.main import build
 from app.collections.names import refuse_gained_roles
-from app.edge.http.problems import RequestError
+from app.edge.problems import RequestError
 from app.engine import open_engine
-from app.health.doctor.names import examine_roles
-from app.health.doctor.names import renamed as renamed_names
+from app.health.doctor import examine_roles
+from app.health.doctor import renamed as renamed_names
 from index.keys.api_keys import Role
 from tests.access import AS_ADMIN
 from tests.app.collections.test_collection_names import ask, point, problem

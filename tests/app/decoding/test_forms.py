@@ -97,7 +97,7 @@ def test_uploads_queries_imports_thumbnails_and_renditions_show_one_picture(
         assert differs_by(small, form.quadrants) <= form.tolerance + LOSSY
         assert differs_by(rendition(served.client, image_id), form.quadrants) <= form.tolerance
     config = ImagePreprocessingConfig(size=32)
-    pixels = asyncio.run(served.decoders.prepare(content, config))
+    pixels = asyncio.run(served.decoders.decode_query(content, config)).pixels
     assert np.array_equal(pixels, to_pixels(decode_image(content), config))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.decoding.images import ImageDecoders
+from app.decoding.images import DecodedQuery, ImageDecoders
 from app.settings import Settings
 from tests.training.data.hostile import encoded
 from tests.training.imaging.processes.decoding import FILES, noise, small, wait_until
@@ -20,7 +20,7 @@ from training.common.errors import ImageError, ImageTooLargeError
 from training.imaging.images import decode_image
 from training.imaging.processes.errors import DecodersBusyError, DecodingTimeoutError
 from training.models.config import ImagePreprocessingConfig
-from training.models.inputs.images import Pixels, to_pixels
+from training.models.inputs.images import to_pixels
 
 CONFIG = ImagePreprocessingConfig(size=24)
 
@@ -49,7 +49,7 @@ def test_the_pixels_of_a_query_are_those_of_an_import(
 ) -> None:
     config = CONFIG.model_copy(update=change)
     for content in FILES.values():
-        pixels = asyncio.run(decoders.prepare(content, config))
+        pixels = asyncio.run(decoders.decode_query(content, config)).pixels
         expected = to_pixels(decode_image(content), config)
         assert (pixels.dtype, pixels.shape, pixels.flags.c_contiguous) == (expected.dtype, (3, 24, 24), True)
         assert np.array_equal(pixels, expected)
@@ -93,9 +93,9 @@ def test_a_file_of_no_format_is_refused_without_a_process(decoders: ImageDecoder
     for pid in decoders.pool.pids:
         os.kill(pid, signal.SIGSTOP)
     with pytest.raises(ImageError, match="is not an image"):
-        asyncio.run(decoders.prepare(b"hello", CONFIG))
+        asyncio.run(decoders.decode_query(b"hello", CONFIG))
     with pytest.raises(ImageTooLargeError, match="the limit is"):
-        asyncio.run(decoders.prepare(bytes(21 * 2**20), CONFIG))
+        asyncio.run(decoders.decode_query(bytes(21 * 2**20), CONFIG))
 
 
 @pytest.mark.usefixtures("stops_last")
@@ -104,8 +104,8 @@ def test_callers_that_leave_free_no_slot(decoders: ImageDecoders) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
 
-    async def come(number: int) -> list[asyncio.Task[Pixels]]:
-        tasks = [asyncio.create_task(decoders.prepare(small(), CONFIG)) for _ in range(number)]
+    async def come(number: int) -> list[asyncio.Task[DecodedQuery]]:
+        tasks = [asyncio.create_task(decoders.decode_query(small(), CONFIG)) for _ in range(number)]
         await asyncio.sleep(0)
         return tasks
 
@@ -115,7 +115,7 @@ def test_callers_that_leave_free_no_slot(decoders: ImageDecoders) -> None:
         tasks += await come(4)
         assert decoders.pool.waiting == 4
         with pytest.raises(DecodersBusyError):
-            await decoders.prepare(small(), CONFIG)
+            await decoders.decode_query(small(), CONFIG)
         for task in tasks:
             task.cancel()
         for task in tasks:
@@ -127,7 +127,7 @@ def test_callers_that_leave_free_no_slot(decoders: ImageDecoders) -> None:
         assert (decoders.pool.busy, decoders.pool.waiting, decoders.pool.pids) == (2, 1, pids)
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
-        assert (await last).shape == (3, 24, 24)
+        assert (await last).pixels.shape == (3, 24, 24)
 
     asyncio.run(come_and_leave())
 
@@ -140,7 +140,7 @@ def test_a_deadline_frees_a_slot_only_with_its_process() -> None:
         (pid,) = decoders.pool.pids
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(DecodingTimeoutError):
-            asyncio.run(decoders.prepare(small(), CONFIG))
+            asyncio.run(decoders.decode_query(small(), CONFIG))
         wait_until(lambda: decoders.pool.busy == 0)
         wait_until(lambda: decoders.pool.pids not in ([], [pid]))
     finally:

@@ -119,7 +119,7 @@ def test_a_decoder_that_is_killed_costs_one_query(home: Indexed) -> None:
 @pytest.fixture
 def patient_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadline of the whole request never comes first, however busy the machine is."""
-    monkeypatch.setattr("app.edge.server.admission._GRACE_S", 30.0)
+    monkeypatch.setattr("app.edge.admission._GRACE_S", 30.0)
 
 
 @pytest.mark.usefixtures("patient_request")

@@ -15,7 +15,7 @@ print("\\n".join(sys.modules))
 
 _PARENT = """
 import time
-from app.decoding import WORKER
+from app.decoding.images import WORKER
 from training.imaging.processes.pool import DecodingPool, PoolLimits
 from training.imaging.processes.process import DecoderLimits
 

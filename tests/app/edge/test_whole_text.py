@@ -9,8 +9,8 @@ from fastapi.testclient import TestClient
 from pydantic import TypeAdapter, ValidationError
 
 from app.application import create_app
-from app.edge.whole_text import parse_json, refuse_lone_surrogates
-from app.encoding import EncodingQueue
+from app.edge.schemas import parse_json, refuse_lone_surrogates
+from app.encoding.queue import EncodingQueue
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.search.test_search import SEARCH, problem

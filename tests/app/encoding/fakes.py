@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from app.encoding import EncodingQueue, Kind, QueueLimits
+from app.encoding.queue import EncodingQueue, Kind, QueueLimits
 from training.models.embeddings import TextEmbeddings
 from training.models.inputs.images import Pixels
 

@@ -7,25 +7,27 @@ import numpy as np
 import pytest
 import torch
 
-from app.encoding import (
+from app.encoding.queue import (
+    Batches,
     Encoded,
     EncoderMemoryError,
     EncodingError,
     EncodingFailedError,
     EncodingTimeoutError,
     InvalidTextError,
+    Job,
     QueueLimits,
+    Worker,
 )
-from app.encoding.batches import Batches
-from app.encoding.jobs import Job
 from tests.app.encoding.fakes import FakeEncoder, queue_of, vector_of
 from training.models.embeddings import TextEmbeddings
 
 
-class Passes:
+class Passes(Worker):
     """A thread that is never given up, and the number of its passes."""
 
     def __init__(self) -> None:
+        super().__init__(0, lambda _: None)
         self.count = 0
 
     def begin_pass(self) -> None:
@@ -120,7 +122,7 @@ def test_the_full_size_of_batches_comes_back_after_a_while(monkeypatch: pytest.M
     batches.encode(jobs_of(["a", "b"]), Passes())
     assert batches.size == 1
     later = time.monotonic() + 61
-    monkeypatch.setattr("app.encoding.batches.time.monotonic", lambda: later)
+    monkeypatch.setattr("app.encoding.queue.time.monotonic", lambda: later)
     assert batches.size == 8
 
 

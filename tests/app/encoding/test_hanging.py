@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from app.cli.errors import HANGING
-from app.encoding import EncodingTimeoutError, QueueLimits
+from app.encoding.queue import EncodingTimeoutError, QueueLimits
 from tests.app.encoding.fakes import FakeEncoder, Observer, queue_of
 
 # Longer than anything takes on a busy machine; a test that passes waits for none of it.
@@ -60,7 +60,7 @@ def test_a_pass_that_hangs_is_given_up_and_others_are_encoded_by_a_new_thread() 
 
 
 def test_each_thread_that_encodes_is_set_up_first() -> None:
-    from app.encoding import EncodingQueue
+    from app.encoding.queue import EncodingQueue
 
     encoder = Hanging()
     entered: list[int] = []

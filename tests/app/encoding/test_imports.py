@@ -6,7 +6,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("module", ["app.encoding.processes.fork_template", "app.application"])
+@pytest.mark.parametrize("module", ["app.encoding.fork_template", "app.application"])
 def test_what_a_start_needs_is_imported_and_no_more(module: str) -> None:
     script = f"import sys, {module}; print(*sys.modules)"
     imported = subprocess.run(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from app.encoding import EncodingQueue, Priority, QueueLimits
+from app.encoding.queue import EncodingQueue, Priority, QueueLimits
 from tests.app.encoding.fakes import FakeEncoder
 from training.models.embeddings import TextEmbeddings
 

@@ -13,9 +13,9 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from app.concurrency.timings import Part, collected_timings
-from app.encoding import EncodingQueue, QueueLimits
+from app.concurrency import Part, collected_timings
 from app.encoding.pool import EncoderBrokenError, Encoders
+from app.encoding.queue import EncodingQueue, QueueLimits
 from index.search.results import ActiveGeneration
 from training.common.errors import BundleError
 from training.models.encoder import Encoder

@@ -17,11 +17,9 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from app.encoding import EncoderLostError, EncodingQueue
 from app.encoding.pool import EncoderLoader
-from app.encoding.processes.encoder import EncoderProcesses
-from app.encoding.processes.fork_server import ForkServer
-from app.encoding.processes.process import EncodingProcess, Load
+from app.encoding.processes import EncoderProcesses, EncodingProcess, ForkServer, Load
+from app.encoding.queue import EncoderLostError, EncodingQueue
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from training.common.errors import BundleError
 from training.models.bundle import WEIGHTS_FILE
@@ -270,8 +268,7 @@ def test_a_damaged_bundle_is_told_and_leaves_no_process(server: ForkServer, tmp_
 def test_processes_end_with_the_one_that_has_started_them(bundle: Path, stopped: bool) -> None:
     script = (
         "import sys, time; from pathlib import Path\n"
-        "from app.encoding.processes.encoder import EncoderProcesses\n"
-        "from app.encoding.processes.fork_server import ForkServer\n"
+        "from app.encoding.processes import EncoderProcesses, ForkServer\n"
         f"processes = EncoderProcesses(ForkServer(), Path({str(bundle)!r}), 1, 60.0)\n"
         "print(*processes.pids, flush=True); time.sleep(600)"
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.encoding import (
+from app.encoding.queue import (
     EncodingFailedError,
     EncodingQueue,
     EncodingTimeoutError,

@@ -5,9 +5,7 @@ from typing import Literal
 
 import pytest
 
-from app.encoding import EncodingTimeoutError, Kind, Priority, QueueFullError
-from app.encoding.jobs import Job
-from app.encoding.waiting import PriorityQueue
+from app.encoding.queue import EncodingTimeoutError, Job, Kind, Priority, PriorityQueue, QueueFullError
 
 Name = Literal["probe", "search", "upload"]
 _PRIORITIES = {"probe": Priority.PROBE, "search": Priority.SEARCH, "upload": Priority.UPLOAD}

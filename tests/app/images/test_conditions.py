@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
-from app.images import write_images
+from app.images import uploads
 from tests.app.conftest import Indexed
 from tests.app.images.test_writes import IMAGES, picture, put, serve
 
@@ -122,7 +122,7 @@ def test_a_refused_change_embeds_nothing(local: TestClient, monkeypatch: pytest.
     async def embed(*_: Any) -> None:
         raise AssertionError("embedded")
 
-    monkeypatch.setattr(write_images, "_embed_texts", embed)
+    monkeypatch.setattr(uploads, "_embed_texts", embed)
     changes = {"texts": ["a text that nobody has embedded"]}
     answer = local.patch(f"{IMAGES}/image-9", json=changes, headers={"If-Match": '"stale"'})
     refused(answer, etag_now(local, "image-9"))

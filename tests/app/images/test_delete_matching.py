@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from app.application import create_app
 from app.cli.main import build
 from app.engine import open_engine
-from app.images import delete_matching
-from app.images.delete_matching import Deletion
+from app.images import deletion
+from app.images.deletion import Deletion
 from index.audit.event import Actor
 from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
@@ -112,7 +112,7 @@ def test_a_request_deletes_a_bounded_number_and_the_next_ones_go_on(
     service: TestClient, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "AT_ONCE", 2)
-    monkeypatch.setattr(delete_matching, "MAX_DELETED", 5)
+    monkeypatch.setattr(deletion, "MAX_DELETED", 5)
     seen = []
     for _ in range(3):
         answer = ask(service, name, filter=EVEN)
@@ -130,7 +130,7 @@ def test_a_request_that_is_sent_again_is_answered_and_not_done_again(service: Te
 
 def test_an_image_that_is_changed_meanwhile_stays(service: TestClient, name: str, on_either: Indexed) -> None:
     with closing(open_engine(on_either.settings)) as engine:
-        begun = Deletion.begin(on_either.settings, engine.home, name, EVEN, NOBODY, operation="delete")
+        begun = Deletion(on_either.settings, engine.home, name, EVEN, NOBODY, operation="delete")
         for image, view in (("image-3", "PA"), ("image-6", "AP")):
             changes = {"metadata": {"view": view}, "labels": ["Changed"]}
             path = f"/v1/collections/{name}/images/{image}"
@@ -246,7 +246,7 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 from app.engine import open_engine
-from app.images.delete_matching import Deletion
+from app.images.deletion import Deletion
 from app.settings import Settings
 from index.audit.event import Actor
 from index.catalogue import lookup
@@ -255,7 +255,7 @@ lookup.AT_ONCE = 2
 settings = Settings(home=Path(sys.argv[1]))
 engine = open_engine(settings)
 condition = {"field": "view", "eq": "AP"}
-begun = Deletion.begin(settings, engine.home, "photos", condition, Actor("command"), operation="delete")
+begun = Deletion(settings, engine.home, "photos", condition, Actor("command"), operation="delete")
 for keys in lookup.parts(begun.matching.keys):
     begun.delete(keys)
     print("batch", flush=True)
@@ -273,7 +273,7 @@ def test_a_killed_deletion_leaves_whole_batches_and_goes_on(own: Indexed) -> Non
             events = list(all_events(session, Selection(action="delete")))
         # Each image that is gone has its event, and no other has one.
         assert sum(event.record["object_count"] for event in events) == gone
-        begun = Deletion.begin(own.settings, engine.home, COLLECTION, EVEN, NOBODY, operation="delete")
+        begun = Deletion(own.settings, engine.home, COLLECTION, EVEN, NOBODY, operation="delete")
         assert len(begun.matching.keys) == 8 - gone
         for keys in parts(begun.matching.keys):
             begun.delete(keys)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from app.decoding.images import ImageDecoders
-from app.edge.server.places import Budget
+from app.edge.admission import Budget
 from app.settings import Settings
 from index.files.renditions import Rendition
 from tests.app.conftest import Indexed
@@ -345,7 +345,7 @@ def test_a_caller_that_has_gone_leaves_the_queue(tmp_path: Path) -> None:
 def test_pictures_that_callers_do_not_take_keep_others_waiting(client: TestClient) -> None:
     application = client.app
     assert isinstance(application, FastAPI)
-    pictures = application.state.stages.pictures
+    pictures = application.state.services.stages.pictures
     assert isinstance(pictures, Budget)
     size = application.state.services.settings.max_bodies_bytes
     assert pictures.reserve(size)

@@ -13,7 +13,7 @@ from PIL import Image
 from sqlalchemy import select
 
 from app.application import create_app
-from app.encoding import EncodingQueue
+from app.encoding.queue import EncodingQueue
 from app.engine import open_engine
 from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
@@ -307,7 +307,7 @@ def test_who_writes_to_a_collection_that_goes_meanwhile_is_told_that_there_is_no
         remove_collection(SearchEngine(home), "brief")
         return known_now(home, *asked)
 
-    monkeypatch.setattr("app.images.write_images.known_now", removing)
+    monkeypatch.setattr("app.images.uploads.known_now", removing)
     answer = post(local, [{"id": "a"}], [picture(64)], "/v1/collections/brief/images")
     problem(answer, 404, "unknown-collection")
 

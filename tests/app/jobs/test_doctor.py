@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.health.doctor import examine
-from app.health.doctor.jobs import examine_jobs, examine_retraining
+from app.health.doctor import examine, examine_jobs, examine_retraining
 from app.settings import Settings
 from index.catalogue.jobs import beat, claim_job
 from tests.jobs import Jobs

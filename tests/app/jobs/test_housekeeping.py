@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from app.cli.main import build
 from app.engine import open_engine
-from app.jobs.folder import JobFolder
-from app.jobs.housekeeping import drop_superseded_generations, remove_old_folders
+from app.generations.build import drop_superseded_generations
+from app.jobs.folder import JobFolder, remove_old_folders
 from index.catalogue.collections import now
 from index.catalogue.jobs import claim_job, end_job
 from index.catalogue.tables import GenerationRow, JobRow

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -15,7 +15,6 @@ from app.engine import open_engine
 from app.heartbeat import Heartbeat
 from app.jobs import routes as jobs_over_http
 from app.jobs.kinds import KINDS
-from app.jobs.schemas import JobKind
 from index.catalogue.jobs import add_job, beat, claim_job, end_job
 from index.engine import SearchEngine
 from index.keys.api_keys import EVERY_COLLECTION, create_key, revoke_key
@@ -210,7 +209,7 @@ def test_a_cursor_that_is_none_is_refused(local: TestClient, cursor: str) -> Non
 
 
 def test_kinds_of_jobs_are_those_that_workers_do(local: TestClient) -> None:
-    assert set(get_args(JobKind)) == set(KINDS)
+    assert all(local.get(f"/v1/jobs?kind={kind}").status_code == 200 for kind in KINDS)
     assert local.get("/v1/jobs?kind=dance").status_code == 422
 
 

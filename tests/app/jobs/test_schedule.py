@@ -9,7 +9,7 @@ from sqlalchemy import Update, update
 
 from app.engine import open_engine
 from app.jobs.queue import give_job
-from app.jobs.schedule import give_retrainings, give_sync
+from app.jobs.worker import give_retrainings, give_sync
 from app.settings import Settings, SettingsError, load_settings
 from index.catalogue.jobs import Job, add_job, claim_job, end_job
 from index.catalogue.tables import ImageRow, ModelRow

@@ -22,7 +22,7 @@ from training.trainer.run_state.checkpoint import load_checkpoint
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PROCESSES = 2
-MEMBER = "app.cli.training_process"
+MEMBER = "app.cli.process training"
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from index.engine import SearchEngine
 from index.generations.activation import generation_of
 from index.generations.reindex import generation_for
 from index.ingest import ingest_manifest
-from index.writes.missing_vectors import count_missing_images
+from index.writes.vectors import count_missing_images
 from tests.app.jobs.trainings import (
     OVERRIDES,
     give_long_training,

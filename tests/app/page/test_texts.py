@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from app.edge.http.problem_kinds import KINDS
+from app.edge.problems import KINDS
 from app.page_routes import SOURCE
 from training.clinical.findings.vocabulary import FINDINGS
 

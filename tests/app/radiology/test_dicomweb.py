@@ -15,8 +15,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from app.radiology.routes import dicomweb
-from app.radiology.viewer import archive
+from app.radiology import archive_proxy as archive
+from app.radiology import archive_proxy as dicomweb
 from app.settings import Settings, SettingsError
 from index.audit.listing import Selection, audit_event, read_events
 from index.keys.api_keys import create_key

@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from app.application import create_app
-from app.radiology.pacs import stow
+from app.radiology import stow
 from tests.access import ADMIN_KEY, AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from tests.browser.service import running

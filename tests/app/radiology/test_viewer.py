@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from app.radiology.viewer.installation import viewer_folder
+from app.radiology.viewer import viewer_folder
 from tests.app.conftest import Indexed
 from tests.app.search.test_search import problem
 

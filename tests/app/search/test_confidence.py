@@ -12,7 +12,7 @@ from app.application import create_app
 from app.cli.main import build
 from app.engine import open_engine
 from index.catalogue.tables import GenerationRow
-from index.scoring.confidence import Confidence, FlagCounts, keep_confidence
+from index.scoring import Confidence, FlagCounts, keep_confidence
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.health.test_readiness import wait_until
 

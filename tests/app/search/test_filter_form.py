@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.application import create_app
-from app.search.schemas.query import CountQuery, SearchQuery
+from app.search.schemas import CountQuery, SearchQuery
 from app.settings import Settings
 from index.errors import FilterError
 from index.filters.grammar import parse_filter

@@ -7,8 +7,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from app.edge.server.places import ConcurrencyLimiter
-from app.search.schemas.query import MAX_SEARCHES
+from app.edge.admission import ConcurrencyLimiter
+from app.search.schemas import MAX_SEARCHES
 from tests.app.conftest import Indexed
 from tests.app.search.test_search import SEARCH, problem
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from app.search.schemas.query import SearchQuery
+from app.search.schemas import SearchQuery
 from index.search.cursors import Binding, PageEnd, PagePosition, encode_cursor
 from index.vectors.protocol import After
 from tests.app.conftest import Indexed

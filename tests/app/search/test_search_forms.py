@@ -12,8 +12,7 @@ from fastapi.testclient import TestClient
 from app.application import create_app
 from app.engine import open_engine
 from index.ingest import ingest_manifest
-from index.search.query_vector import Part, Parts
-from index.search.request import SearchRequest
+from index.search.request import Part, Parts, SearchRequest
 from tests.app.conftest import Indexed
 from tests.app.search.test_search import ids, problem
 from training.common.manifest import read_manifest, write_manifest

@@ -28,7 +28,7 @@ import typer
 from PIL import Image
 
 from app.engine import open_engine
-from app.generations.lifecycle.bulk_encoder import load_bulk_encoder
+from app.generations.build import load_bulk_encoder
 from app.settings import Settings
 from index.ingest import ingest_manifest
 from tests.benchmarks.throughput.bare import Bare

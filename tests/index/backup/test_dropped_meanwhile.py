@@ -14,7 +14,7 @@ from index.generations.activation import activate, generation_of
 from index.generations.models import register_model
 from index.generations.reindex import generation_for, reindex
 from index.ingest import ingest_manifest
-from index.writes.garbage import collect_garbage
+from index.writes.deletion import collect_garbage
 from tests.index.backup.dropping import drop
 from tests.index.comparing import answers
 from tests.index.homes import open_home

@@ -13,7 +13,7 @@ from index.errors import StoreError
 from index.files.image_store import ImageStore
 from index.home import Home
 from index.ingest import ingest_manifest
-from index.writes.garbage import collect_garbage
+from index.writes.deletion import collect_garbage
 from tests.index.homes import open_home
 from training.common.manifest import Manifest
 from training.models.encoder import Encoder

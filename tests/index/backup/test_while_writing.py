@@ -21,7 +21,7 @@ from index.backup import contents, restore_backup, write_backup
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest
-from index.search.hit_reader import read_image
+from index.search.results import read_image
 from index.vectors.codec import encode_vectors
 from index.writes.images import ImageWrite, PictureWrite
 from index.writes.intake import record_digest

@@ -7,7 +7,7 @@ import pytest
 
 from index.catalogue.full_text import IndexedWords
 from index.catalogue.schema import RULES
-from index.writes.findings import findings_of
+from index.writes.images import findings_of
 from training.clinical.findings import find_findings
 
 _GOLDEN = Path(__file__).with_name("rules_golden.txt")
@@ -48,9 +48,9 @@ def test_what_texts_give_changes_with_the_number_of_the_rules_alone() -> None:
 @pytest.mark.parametrize(
     ("changed", "by"),
     [
-        ("index.catalogue.full_text.tokenizer._STROKED", {}),
-        ("index.catalogue.full_text.storage.is_compound", str.isalpha),
-        ("index.writes.findings.find_findings", lambda text: find_findings(text)[:1]),
+        ("index.catalogue.words._STROKED", {}),
+        ("index.catalogue.full_text.is_compound", str.isalpha),
+        ("index.writes.images.find_findings", lambda text: find_findings(text)[:1]),
     ],
 )
 def test_another_rule_is_noticed(monkeypatch: pytest.MonkeyPatch, changed: str, by: object) -> None:

@@ -13,7 +13,7 @@ from index.engine import SearchEngine
 from index.files.image_store import ImageStore
 from index.files.orphans import mark_orphans
 from index.ingest import ingest_manifest
-from index.writes.garbage import collect_garbage
+from index.writes.deletion import collect_garbage
 from tests.index.samples import make_picture
 from training.common.manifest import Manifest
 from training.common.rejections import Rejections

@@ -9,7 +9,7 @@ from index.engine import SearchEngine
 from index.files.bundles import installed_bundle
 from index.generations.activation import drop_generation
 from index.generations.models import register_model
-from index.writes.garbage import collect_garbage
+from index.writes.deletion import collect_garbage
 from tests.index.samples import begin_generation
 from training.models.bundle import BundleInfo
 

@@ -11,9 +11,10 @@ from sqlalchemy.orm import Session
 from index.catalogue.collections import TARGETS, Target
 from index.catalogue.tables import AttributeRow, FieldRow, ImageRow, TextRow
 from index.engine import SearchEngine
+from index.filters.column_cache import CollectionState
+from index.filters.columns import Endpoint, Interval, joined
 from index.filters.grammar import MAX_CONDITIONS, conditions, parse_filter
-from index.filters.intervals import Endpoint, Interval, joined
-from index.filters.sql import change_since, passing_keys
+from index.filters.passing import FieldColumns, passing_keys
 from tests.index.samples import begin_generation
 
 IMAGES = 1_000
@@ -138,25 +139,21 @@ def test_of_images_that_were_written_each_field_is_read_once(
     engine: SearchEngine, collection: int, target: Target
 ) -> None:
     for name, value in HOSTILE.items():
-        filter = parse_filter(value)
-        with engine.home.catalogue.read() as session:
-            ask = partial(change_since, session, collection, 1, filter, target, IMAGES)
-            assert rows_read(session, ask) < 40 * IMAGES, name
-            change = ask()
-            assert change is not None
-            assert change.passing.tolist() == passing_keys(session, collection, filter, target).tolist()
+        filter, memory = parse_filter(value), FieldColumns()
+        with engine.home.catalogue.reading() as reading:
+            memory.passing(CollectionState(reading, collection, 1), filter, target)
+            ask = partial(memory.passing, CollectionState(reading, collection, 2), filter, target)
+            assert rows_read(reading.session, ask) < 40 * IMAGES, name
+            assert ask().tolist() == passing_keys(reading.session, collection, filter, target).tolist()
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_few_values_are_found_without_a_look_at_the_rest(
-    engine: SearchEngine, collection: int, target: Target
-) -> None:
+def test_few_values_are_found_without_a_look_at_the_rest(engine: SearchEngine, collection: int) -> None:
     filter = parse_filter({"or": [{"field": "id", "eq": f"i{number}"} for number in range(70, 80)]})
     with engine.home.catalogue.write() as session:
         session.execute(text("ANALYZE"))
     with engine.home.catalogue.read() as session:
-        assert len(passing_keys(session, collection, filter, target)) == 10
-        assert rows_read(session, lambda: passing_keys(session, collection, filter, target)) < IMAGES / 4
+        assert len(passing_keys(session, collection, filter)) == 10
+        assert rows_read(session, lambda: passing_keys(session, collection, filter)) < IMAGES / 4
 
 
 def test_spans_that_touch_are_joined() -> None:

@@ -64,10 +64,10 @@ def kept(engine: SearchEngine) -> Kept:
 @pytest.fixture(params=["whole", "hashed", "hashed, looked for in order"])
 def in_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if request.param != "whole":
-        monkeypatch.setattr("index.filters.field_columns._MAX_TEXTS", 1)
+        monkeypatch.setattr("index.filters.passing._MAX_TEXTS", 1)
     if "order" in request.param:
-        monkeypatch.setattr("index.filters.text_counts._MAX_LOOKED_UP", 2)
-        monkeypatch.setattr("index.filters.text_counts._ROWS_AT_ONCE", 7)
+        monkeypatch.setattr("index.filters.facets._MAX_LOOKED_UP", 2)
+        monkeypatch.setattr("index.filters.facets._ROWS_AT_ONCE", 7)
     yield
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from index.engine import SearchEngine
 from index.errors import QueryError, UnknownCollectionError
-from index.filters.facets import MAX_EXAMPLES, Facet
+from index.filters.facets import MAX_EXAMPLES, MAX_VALUES, Facet
 from index.filters.grammar import parse_filter
-from index.filters.text_counts import MAX_VALUES
 from index.ingest import ingest_manifest
 from tests.index.samples import begin_generation, make_manifest, make_records, put_vectors, unit_vectors
 from training.common.manifest import Manifest, Record
@@ -124,7 +123,7 @@ def films(engine: SearchEngine, taken: Sequence[str]) -> None:
 
 @pytest.fixture(params=[10_000, 1], ids=["in memory", "by database"])
 def max_texts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("index.filters.field_columns._MAX_TEXTS", request.param)
+    monkeypatch.setattr("index.filters.passing._MAX_TEXTS", request.param)
 
 
 @pytest.mark.usefixtures("max_texts")

@@ -17,8 +17,8 @@ from index.generations.reindex import generation_for, reindex, swap
 from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
 from index.writes.deletion import delete_images
-from index.writes.embedder import Embedder
 from index.writes.live import remove_images
+from index.writes.vectors import Embedder
 from tests.index.homes import open_home
 from tests.index.killing import kill_after
 from tests.index.samples import make_picture

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from index.catalogue.collections import Generation
 from index.engine import SearchEngine
-from index.scoring.background import Background, Backgrounds, draw, measure_background
+from index.scoring import Background, Backgrounds, draw, measure_background
 from index.vectors.protocol import Keys, Vectors
 from index.vectors.view import CosineView
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors

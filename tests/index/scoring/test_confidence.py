@@ -10,7 +10,7 @@ from sqlalchemy import update
 from index.catalogue.collections import Generation, Target
 from index.catalogue.tables import GenerationRow
 from index.engine import SearchEngine
-from index.scoring.confidence import (
+from index.scoring import (
     MIN_IMAGES,
     MIN_KINDS,
     PHRASES,

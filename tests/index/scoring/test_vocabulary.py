@@ -2,7 +2,7 @@
 
 import pytest
 
-from index.scoring.background import Vocabulary
+from index.scoring import Vocabulary
 
 REPORTS = [
     [f"A {size} effusion on the {side} of a man.", f"The heart of a man is {state}."]

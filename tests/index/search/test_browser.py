@@ -226,7 +226,7 @@ def test_what_cannot_be_listed_is_refused(engine: SearchEngine) -> None:
 
 @pytest.mark.usefixtures("generation")
 def test_lists_by_words_end_where_cursors_do(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("index.search.browser.MAX_RANKED", 9)
+    monkeypatch.setattr("index.engine.MAX_RANKED", 9)
     hits = listed(engine, words="effusion opacity clear", k=4)
     assert len(hits) == 9
     assert engine.browse("c", SearchRequest(words="effusion opacity clear")).count is None

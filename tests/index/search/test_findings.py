@@ -1,7 +1,6 @@
 """Queries that state an absence prefer what says so, and words are looked up in one state."""
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -12,11 +11,12 @@ from index.catalogue.tables import TextRow
 from index.engine import SearchEngine
 from index.errors import QueryError
 from index.filters.column_cache import CollectionState
-from index.filters.field_columns import FieldColumns
-from index.filters.findings import FindingCounts, count_findings, texts_saying
+from index.filters.facets import FacetCounts, FindingCounts
 from index.filters.grammar import HasFinding, parse_filter
+from index.filters.passing import FieldColumns, texts_saying
 from index.search.request import SearchRequest, stated_findings
 from index.search.results import SearchPage
+from index.vectors.protocol import Keys
 from tests.index.orders import all_pages
 from tests.index.samples import begin_generation, put_vectors
 from training.clinical.findings import STATES, State
@@ -162,7 +162,11 @@ def test_findings_are_counted_by_state_of_all_images_and_under_a_filter(
     fields = FieldColumns(10_000 if in_memory else 0)
     with catalogue.reading() as reading:
         row = require_collection(reading.session, "c")
-        count = partial(count_findings, CollectionState(reading, row.id, row.sequence), fields)
+        state = CollectionState(reading, row.id, row.sequence)
+
+        def count(keys: Keys | None) -> object:
+            return FacetCounts(state, fields, keys).findings()
+
         assert count(None) == (FindingCounts("pleural effusion", 10, 10, 10),)
         keys = np.array([1, 2, 3, 4, 5], dtype=np.int64)
         assert count(keys) == (FindingCounts("pleural effusion", 1, 1, 2),)

@@ -19,8 +19,9 @@ from index.catalogue.tables import ImageRow, TextRow
 from index.engine import SearchEngine
 from index.search import grouping as groups
 from index.search.grouping import GroupColumn, GroupColumns, Groups
+from index.search.request import SearchRequest
 from index.vectors.protocol import Keys
-from tests.index.filters.test_passing_keys import Collection, drawn
+from tests.index.filters.test_kept_up import Collection, drawn
 from tests.index.homes import open_home
 from tests.index.orders import group_of
 from training.common.manifest import Record
@@ -198,7 +199,8 @@ def test_the_images_of_a_group_are_looked_up_by_an_index(tmp_path: Path) -> None
             event.listen(
                 connection, "before_cursor_execute", lambda *a, to=statements: to.append((a[2], a[3]))
             )
-            found = groups.keys_left_out(session, written.collection.id, "images", (), ("i1", "i2"), field)
+            request = SearchRequest(exclude_groups_of=("i1", "i2"), exclude_groups_by=field)
+            found = groups.keys_left_out(session, written.collection.id, request)
             assert len(found)
             plans += [
                 row[3]

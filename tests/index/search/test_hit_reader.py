@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from index.catalogue.database import DirectRead
 from index.engine import SearchEngine
-from index.search.hit_reader import FoundImages
+from index.search.results import FoundImages
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 
 # What SQLite takes unless it was built otherwise.

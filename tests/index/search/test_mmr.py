@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from index.search.mmr import diversify
+from index.search.orders import diversify
 from index.vectors.protocol import Keys, Vectors
 from tests.index.samples import unit_vectors
 

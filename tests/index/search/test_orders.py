@@ -5,7 +5,7 @@ import pytest
 
 from index.search.grouping import GroupColumn, Groups
 from index.search.orders import FusedRanking, GroupedRanking, Scope, VectorRanking
-from index.vectors.protocol import After, Keys, Neighbours, Vectors
+from index.vectors.protocol import NOTHING, After, Keys, Neighbours, Vectors
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 
@@ -34,7 +34,7 @@ def test_matches_of_words_take_no_filter_s_place_in_the_view() -> None:
     allowed = np.arange(0, COUNT, 2)
     scope = Scope(view, unit_vectors(1, DIM, seed=1)[0], allowed, np.empty(0, dtype=np.int64))
     # The last one is not in the view.
-    found = FusedRanking(scope, np.array([4, 2, 8, COUNT + 6])).page(5)
+    found = FusedRanking(scope, np.array([4, 2, 8, COUNT + 6]), NOTHING).page(5)
     assert {4, 2, 8} <= set(found.keys.tolist())
     assert view.limits
     assert all(limit is allowed for limit in view.limits)

@@ -51,7 +51,7 @@ def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists that end within the collection, so that what is removed moves others into them."""
     for name in (
         "index.search.orders.FUSED_PLACES",
-        "index.search.searcher.FUSED_PLACES",
+        "index.engine.FUSED_PLACES",
         "index.search.orders.DIVERSE_PLACES",
     ):
         monkeypatch.setattr(name, PLACES)

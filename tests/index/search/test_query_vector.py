@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from index.errors import QueryError
-from index.scoring.background import Background
-from index.search.query_vector import Part, Parts, compose
+from index.scoring import Background
+from index.search.request import Part, Parts, compose
 from index.vectors.protocol import Vectors
 from tests.index.samples import unit_vectors
 

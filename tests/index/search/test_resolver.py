@@ -11,7 +11,6 @@ from index.errors import FilterError, UnknownCollectionError
 from index.filters.grammar import parse_filter
 from index.search.orders import Scope
 from index.search.request import SearchRequest
-from index.search.resolver import RequestResolver, ResolvedRequest
 from index.search.results import ActiveGeneration
 from index.vectors.protocol import After, Neighbours, Vectors
 from index.vectors.view import CosineView
@@ -87,15 +86,15 @@ def test_hits_of_a_filter_that_was_judged_after_a_write_show_what_was_written(
     every = filled.search(active, query, SearchRequest(k=COUNT)).hits
     changed = next(hit.id for hit in every if hit.image.metadata["view"] == "AP")
     record = next(each for each in make_records(COUNT) if each.id == changed)
-    resolve = RequestResolver.resolve
+    resolve = SearchEngine._resolve
 
-    def overtaken(self: RequestResolver, active: ActiveGeneration, request: SearchRequest) -> ResolvedRequest:
+    def overtaken(self: SearchEngine, active: ActiveGeneration, request: SearchRequest) -> object:
         resolved = resolve(self, active, request)
-        monkeypatch.setattr(RequestResolver, "resolve", resolve)
+        monkeypatch.setattr(SearchEngine, "_resolve", resolve)
         _put(filled, replace(record, metadata={**record.metadata, "view": "PA"}), query)
         return resolved
 
-    monkeypatch.setattr(RequestResolver, "resolve", overtaken)
+    monkeypatch.setattr(SearchEngine, "_resolve", overtaken)
     passing = parse_filter({"field": "view", "eq": "PA"})
     hits = filled.search(active, query, SearchRequest(k=COUNT, filter=passing)).hits
     assert changed in {hit.id for hit in hits}
@@ -105,7 +104,7 @@ def test_hits_of_a_filter_that_was_judged_after_a_write_show_what_was_written(
 def test_what_is_resolved_during_a_write_is_of_no_one_version(
     filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resolver, active, request = RequestResolver(filled.home.catalogue), filled.active("c"), SearchRequest()
+    active, request = filled.active("c"), SearchRequest()
     bound = SearchRequest.bound
 
     def overtaken(self: SearchRequest) -> str:
@@ -114,21 +113,21 @@ def test_what_is_resolved_during_a_write_is_of_no_one_version(
         return bound(self)
 
     monkeypatch.setattr(SearchRequest, "bound", overtaken)
-    assert resolver.resolve(active, request).version is None
-    assert resolver.resolve(active, request).version == filled.home.catalogue.version()
+    assert filled._resolve(active, request).version is None
+    assert filled._resolve(active, request).version == filled.home.catalogue.version()
 
 
 def test_a_collection_that_is_removed_during_its_first_search_gives_no_hits(
     filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    active, resolve = filled.active("c"), RequestResolver.resolve
+    active, resolve = filled.active("c"), SearchEngine._resolve
 
-    def overtaken(self: RequestResolver, active: ActiveGeneration, request: SearchRequest) -> ResolvedRequest:
+    def overtaken(self: SearchEngine, active: ActiveGeneration, request: SearchRequest) -> object:
         resolved = resolve(self, active, request)
         remove_collection(filled, "c")
         return resolved
 
-    monkeypatch.setattr(RequestResolver, "resolve", overtaken)
+    monkeypatch.setattr(SearchEngine, "_resolve", overtaken)
     assert filled.search(active, unit_vectors(1, DIM, seed=3)[0], SearchRequest()).hits == ()
 
 
@@ -139,14 +138,14 @@ def test_no_search_holds_a_view_that_is_freed(
     monkeypatch.setattr("index.views.manager._IDLE_SECONDS", -1.0)
     monkeypatch.setattr("index.views.manager._LOOK_SECONDS", 0.0)
     _ids(filled, SearchRequest())
-    searcher, active = filled._searcher, filled.active("c")
-    generation, _ = searcher.generation(active)
+    active = filled.active("c")
+    generation, _ = filled._generation(active)
     view = weakref.ref(filled._views.entry(generation, "images").view)
     assert view() is not None
     if removed:
-        searcher.keep(set(), set())
+        filled._views.keep(set())
     else:
-        searcher.retire(generation.collection_id, active.generation + 1)
+        filled._views.retire(generation.collection_id, active.generation + 1)
     gc.collect()
     assert view() is None
     assert len(_ids(filled, SearchRequest())) == 10
@@ -156,7 +155,7 @@ def test_a_view_that_is_damaged_is_not_searched_again(
     filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = _ids(filled, SearchRequest())
-    generation, _ = filled._searcher.generation(filled.active("c"))
+    generation, _ = filled._generation(filled.active("c"))
     held = filled._views.entry(generation, "images")
     damaged = held.view
     assert isinstance(damaged, CosineView)
@@ -172,7 +171,7 @@ def test_a_background_that_another_thread_measures_again_is_not_kept(filled: Sea
     filled.search(active, query, SearchRequest())
     records = [replace(record, id=f"more-{record.id}") for record in make_records(COUNT)]
     put_vectors(filled, begin_generation(filled, "c", DIM), records, unit_vectors(COUNT, DIM, seed=5))
-    with filled._searcher._backgrounds._held[active.generation, "images"].lock:
+    with filled._backgrounds._held[active.generation, "images"].lock:
         before = filled.search(active, query, SearchRequest())
     after = filled.search(active, query, SearchRequest())
     assert before.hits == after.hits

@@ -8,10 +8,8 @@ import pytest
 from index.catalogue.collections import TARGETS, Target
 from index.errors import CursorError, FilterError, QueryError
 from index.filters.grammar import parse_filter
-from index.search.query_vector import Part, Parts
-from index.search.request import BatchEntry, SearchRequest
+from index.search.request import BatchEntry, Part, Parts, SearchRequest, unit_query
 from index.search.results import SearchPage
-from index.search.searcher import unit_query
 from tests.index.orders import (
     COUNT,
     KINDS,

@@ -144,7 +144,7 @@ def test_a_page_goes_on_behind_a_hit_that_was_removed(tmp_path: Path, values: di
 def test_orders_that_are_made_again_end_at_their_depth(
     filled: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("index.search.orders.MAX_RANKED", "index.search.searcher.MAX_RANKED"):
+    for name in ("index.search.orders.MAX_RANKED", "index.engine.MAX_RANKED"):
         monkeypatch.setattr(name, 25)
     request = SearchRequest(k=10, diversity=0.2)
     hits: list[Hit] = []

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from index.vectors.ann.calibration import calibrate
-from index.vectors.ann.search import OperatingPoint
+from index.vectors.ann import OperatingPoint, calibrate
 from index.vectors.codec import decode_vectors, encode_vectors
 from index.vectors.protocol import Keys, Neighbours, Vectors, ViewName
 from index.vectors.view import CosineView

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.vectors.flat_view import FlatView, oriented_bases
 from index.vectors.protocol import After, Neighbours, Vectors
-from index.vectors.view import CosineView, new_view
+from index.vectors.view import CosineView, FlatView, new_view, oriented_bases
 from tests.index.vectors.reference import ReferenceView
 
 DIM = 24

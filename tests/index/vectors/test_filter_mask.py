@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from index.vectors.filter_mask import FilterMasks
-from index.vectors.id_map import IdMap
 from index.vectors.protocol import Keys
+from index.vectors.rows import FilterMasks, IdMap
 
 _COUNT = 5_000
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.vectors.flat_view import FlatView
-from index.vectors.id_map import Rows
-from index.vectors.protocol import After, Keys, Scores, Vectors
+from index.vectors.protocol import After, Keys, Rows, Scores, Vectors
+from index.vectors.view import FlatView
 from tests.index.samples import unit_vectors
 from tests.index.vectors.reference import ReferenceView
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from index.vectors.ann.ivf_pq import IvfPq
+from index.vectors.ann import IvfPq
 from tests.index.samples import unit_vectors
 
 DIM = 32

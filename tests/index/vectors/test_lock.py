@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from index.vectors.vector_view import ReadWriteLock
+from index.vectors.view import ReadWriteLock
 
 
 def test_readers_share() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from index.vectors.ann.ivf_pq import IvfPq
-from index.vectors.id_map import Rows
+from index.vectors.ann import IvfPq
+from index.vectors.protocol import Rows
 from tests.index.vectors.coding import COUNT, Both, clustered, prefer_codes, recall
 
 _QUERIES = 80

@@ -14,12 +14,9 @@ from hypothesis import strategies as st
 
 from index.errors import ViewError
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
-from index.vectors.filter_mask import FilterMask
 from index.vectors.protocol import Neighbours, Vectors
-from index.vectors.storage import mapped
-from index.vectors.storage.mapped import MappedStore
-from index.vectors.storage.memory import MemoryStore
-from index.vectors.storage.vector_store import write_header
+from index.vectors.rows import FilterMask
+from index.vectors.store import MappedStore, MemoryStore, write_header
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import prefer_codes
@@ -40,7 +37,7 @@ def _same(found: Neighbours, expected: Neighbours) -> None:
 
 @pytest.fixture(autouse=True)
 def _few_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped, "_BUFFER_BYTES", 100 * DIM * 2)
+    monkeypatch.setattr("index.vectors.store._BUFFER_BYTES", 100 * DIM * 2)
 
 
 def _filled(view: CosineView, reference: ReferenceView, random: np.random.Generator, folder: Path) -> None:

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from index.vectors.storage.memory import MemoryStore
-from index.vectors.storage.vector_store import write_header
+from index.vectors.store import MemoryStore, write_header
 from tests.index.samples import unit_vectors
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from index.vectors.codec import unit
-from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName
-from index.vectors.ranking import best_first, cosines
+from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName, best_first, cosines
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import DIM, Both, clustered, prefer_codes

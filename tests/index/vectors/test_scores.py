@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from index.vectors.vector_view import VectorView
-from index.vectors.view import new_view
+from index.vectors.view import VectorView, new_view
 from tests.index.samples import unit_vectors
 from tests.index.vectors.reference import ReferenceView
 

@@ -7,7 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from index.vectors.threads import lower_priority
+from index.vectors.store import lower_priority
 from index.views.manager import Views
 
 _BUILD = """
@@ -15,7 +15,7 @@ import json, os
 from concurrent.futures import ThreadPoolExecutor
 import faiss
 import numpy as np
-from index.vectors.threads import use_threads, lower_priority
+from index.vectors.store import use_threads, lower_priority
 
 def build():
     use_threads(3)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from index.vectors.ann import calibration
-from index.vectors.storage.memory import MemoryStore
+from index.vectors.ann import calibrate
+from index.vectors.store import MemoryStore
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 
@@ -15,7 +15,7 @@ def _fail(*_: object) -> None:
     raise MemoryError
 
 
-@pytest.mark.parametrize("broken", ["storage.memory.MemoryStore.append", "id_map.IdMap.append"])
+@pytest.mark.parametrize("broken", ["store.MemoryStore.append", "rows.IdMap.append"])
 def test_a_view_whose_change_failed_is_to_be_read_anew(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     view = CosineView(24)
     view.add(np.arange(100), VECTORS[:100])
@@ -30,7 +30,6 @@ def test_a_view_whose_change_failed_is_to_be_read_anew(broken: str, monkeypatch:
 def test_a_failed_change_ends_what_is_being_built(monkeypatch: pytest.MonkeyPatch) -> None:
     view = CosineView(24)
     view.add(np.arange(400), VECTORS)
-    calibrate = calibration.calibrate
 
     def tearing(*arguments: object) -> object:
         with monkeypatch.context() as failing:

@@ -5,10 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.vectors import flat_view
-from index.vectors.flat_view import FlatView
 from index.vectors.protocol import After, Neighbours, Vectors
-from index.vectors.view import new_view
+from index.vectors.view import FlatView, new_view
 from tests.index.vectors.reference import ReferenceView
 
 DIM = 24
@@ -18,7 +16,7 @@ COUNT = 200
 @pytest.fixture(autouse=True, scope="module")
 def small_blocks() -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flat_view, "_BLOCK", 64)
+        patch.setattr("index.vectors.view._BLOCK", 64)
         yield
 
 

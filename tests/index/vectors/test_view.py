@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.vectors.ann.ivf_pq import IvfPq
+from index.vectors.ann import IvfPq
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
-from index.vectors.id_map import Rows
-from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName
-from index.vectors.storage.memory import MemoryStore
+from index.vectors.protocol import After, Keys, Neighbours, Rows, Vectors, ViewName
+from index.vectors.store import MemoryStore
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import prefer_codes, recall

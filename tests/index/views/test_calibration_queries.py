@@ -12,8 +12,8 @@ from index.search.request import SearchRequest
 from index.vectors.codec import encode_vectors
 from index.vectors.protocol import Vectors
 from index.vectors.view import CosineView
-from index.views.calibration_queries import stored_queries
-from index.writes.texts import add_missing_vectors, texts_without_vectors
+from index.views.manager import stored_queries
+from index.writes.vectors import add_missing_vectors, texts_without_vectors
 from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 

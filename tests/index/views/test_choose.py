@@ -3,7 +3,7 @@
 import pytest
 
 from index.vectors.protocol import ViewName
-from index.views.choose import choose_view
+from index.views.manager import choose_view
 
 
 @pytest.mark.parametrize(

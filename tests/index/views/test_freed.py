@@ -15,7 +15,7 @@ from index.filters.grammar import parse_filter
 from index.generations.activation import activate
 from index.generations.reindex import generation_for, reindex
 from index.ingest import ingest_manifest
-from index.scoring.background import Background
+from index.scoring import Background
 from index.search.request import SearchRequest
 from index.vectors.view import CosineView
 from tests.index.homes import open_home, remove_collection

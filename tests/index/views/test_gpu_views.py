@@ -195,7 +195,7 @@ def test_a_process_beside_the_one_that_has_the_gpu_builds_no_codes(
     home: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Codes are what size and memory would choose.
-    monkeypatch.setattr("index.views.choose._SCANNED", 0)
+    monkeypatch.setattr("index.views.manager._SCANNED", 0)
     home.set_view("c", "gpu")
     views = Views(tmp_path / "views", CpuAsGpu(ROOM - COUNT * DIM * 2))
     generation, sequence = _active(home)

@@ -15,14 +15,14 @@ import pytest
 from index.catalogue.collections import Generation, find_active
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, UnknownCollectionError, ViewError
-from index.vectors.ann.ivf_pq import IvfPq
+from index.vectors.ann import IvfPq
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
 from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName
 from index.vectors.view import CosineView
 from index.views import snapshots
 from index.views.manager import ViewEntry, Views
 from tests.index.homes import open_home
-from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from tests.index.samples import begin_generation, make_records, put_vectors, snapshot_of, unit_vectors
 from tests.index.vectors.reference import ReferenceView
 
 DIM = 16
@@ -250,7 +250,7 @@ def test_searches_after_a_write_go_on_while_the_snapshot_of_a_build_is_written(
         finally:
             go_on.set()
     views.close()
-    of = snapshots.SnapshotOf(generation.uid, generation.digest, DIM)
+    of = snapshot_of(generation.uid, generation.digest, DIM)
     read = snapshots.read_snapshot(tmp_path / "views" / generation.uid, of)
     assert read is not None
     assert isinstance(read[0], CosineView)
@@ -333,7 +333,7 @@ def test_vectors_that_outgrow_memory_move_to_files_and_come_back_where_there_is_
     home: SearchEngine, views: Views, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = COUNT * DIM * 100
-    monkeypatch.setattr("index.views.choose._SCANNED", 1)
+    monkeypatch.setattr("index.views.manager._SCANNED", 1)
     monkeypatch.setattr("index.views.manager.free_memory", lambda: memory)
     view = _current(home, views)
     _wait(lambda: view.name == "ivf")

@@ -13,13 +13,13 @@ from index.vectors.protocol import Vectors
 from index.vectors.view import CosineView
 from index.views import snapshots
 from index.views.manager import Views
-from index.views.snapshots import SnapshotOf, read_snapshot, stored_snapshot, write_snapshot
+from index.views.snapshots import read_snapshot, stored_snapshot, write_snapshot
 from tests.index.homes import open_home
-from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from tests.index.samples import begin_generation, make_records, put_vectors, snapshot_of, unit_vectors
 
 DIM = 16
 COUNT = 400
-OF = SnapshotOf("generation", "digest", DIM)
+OF = snapshot_of("generation", "digest", DIM)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_start_that_reads_much_from_the_catalogue_writes_the_snapshot(
     assert found is not None
     generation, sequence = found
     folder = tmp_path / "home" / "snapshots" / generation.uid
-    of = SnapshotOf(generation.uid, generation.digest, DIM)
+    of = snapshot_of(generation.uid, generation.digest, DIM)
     for stop, expected in ((COUNT + 10, sequence), (COUNT + 100, sequence + 2)):
         _write(home, COUNT, stop)
         views = Views(tmp_path / "home" / "snapshots")

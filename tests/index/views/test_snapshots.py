@@ -16,12 +16,12 @@ from index.engine import SearchEngine
 from index.search.request import SearchRequest
 from index.vectors.protocol import Keys, Vectors
 from index.vectors.view import CosineView, new_view
-from index.views.snapshots import SnapshotOf, read_snapshot, write_snapshot
+from index.views.snapshots import read_snapshot, write_snapshot
 from tests.index.homes import open_home
-from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from tests.index.samples import begin_generation, make_records, put_vectors, snapshot_of, unit_vectors
 
 DIM = 8
-OF = SnapshotOf("generation", "digest", DIM)
+OF = snapshot_of("generation", "digest", DIM)
 
 
 def _view(count: int = 30, seed: int = 0) -> CosineView:
@@ -46,7 +46,7 @@ def test_a_snapshot_holds_the_view(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_holds_a_view_of_vectors_without_a_sign(tmp_path: Path) -> None:
-    of = SnapshotOf("generation", "digest", DIM, unsigned=True)
+    of = snapshot_of("generation", "digest", DIM, unsigned=True)
     view = new_view(DIM, unsigned=True)
     view.add(np.arange(30), unit_vectors(30, DIM))
     write_snapshot(tmp_path, view, of, 7)
@@ -73,7 +73,7 @@ def test_a_snapshot_that_is_newer_stays(tmp_path: Path) -> None:
     found = read_snapshot(tmp_path, OF)
     assert found is not None
     assert (len(found[0]), found[1]) == (20, 2)
-    other = SnapshotOf("another generation", "digest", DIM)
+    other = snapshot_of("another generation", "digest", DIM)
     write_snapshot(tmp_path, _view(10), other, 1)
     assert read_snapshot(tmp_path, other) is not None
 
@@ -172,9 +172,10 @@ def test_an_empty_manifest_is_told_of_in_one_line(tmp_path: Path, caplog: pytest
 
 
 @pytest.mark.parametrize(
-    "other", [SnapshotOf("g2", "digest", DIM), SnapshotOf("generation", "d2", DIM), SnapshotOf("g", "d", 9)]
+    "other",
+    [snapshot_of("g2", "digest", DIM), snapshot_of("generation", "d2", DIM), snapshot_of("g", "d", 9)],
 )
-def test_a_snapshot_of_something_else_is_not_used(tmp_path: Path, other: SnapshotOf) -> None:
+def test_a_snapshot_of_something_else_is_not_used(tmp_path: Path, other: Generation) -> None:
     write_snapshot(tmp_path, _view(), OF, 7)
     assert read_snapshot(tmp_path, other) is None
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
-from index.catalogue import Catalogue
-from index.catalogue.full_text import storage
-from index.catalogue.full_text.tokenizer import indexed_text
+from index.catalogue import Catalogue, full_text
+from index.catalogue.words import indexed_text
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest
-from index.writes import findings
+from index.writes import images
 from index.writes.live import change_image
 from tests.index.samples import make_manifest, make_records
 from training.clinical.findings.findings import find_findings
@@ -46,8 +45,8 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return watch
 
     monkeypatch.setattr(Catalogue, "write", noted)
-    monkeypatch.setattr(findings, "find_findings", watched(find_findings))
-    monkeypatch.setattr(storage, "indexed_text", watched(indexed_text))
+    monkeypatch.setattr(images, "find_findings", watched(find_findings))
+    monkeypatch.setattr(full_text, "indexed_text", watched(indexed_text))
     return computed
 
 

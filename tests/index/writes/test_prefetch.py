@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from index.writes.prefetch import prefetch
+from index.writes.intake import prefetch
 
 
 def test_work_in_hand_is_given_up_where_the_caller_stops() -> None:

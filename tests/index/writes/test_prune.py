@@ -9,7 +9,6 @@ import pytest
 from index.engine import SearchEngine
 from index.errors import IncompleteGenerationError, UnknownImageError
 from index.ingest import IngestReport, ingest_manifest
-from index.writes import live
 from tests.index.samples import make_bundle, make_manifest, make_picture, make_records
 from training.common.errors import DataError
 from training.common.manifest import Manifest, read_manifest
@@ -65,7 +64,7 @@ def test_a_stopped_pruning_goes_on(
         def stop(seconds: float) -> None:
             raise KeyboardInterrupt
 
-        stopped.setattr(live, "sleep", stop)
+        stopped.setattr("index.ingest.sleep", stop)
         with pytest.raises(KeyboardInterrupt):
             _ingest(engine, encoder, shorter, prune=True)
     assert engine.collection("c").count == 18

@@ -11,8 +11,7 @@ from index.engine import SearchEngine
 from index.filters.column_cache import touched_since
 from index.search.request import SearchRequest
 from index.views.manager import Views
-from index.writes.deletion import delete_images
-from index.writes.garbage import collect_garbage
+from index.writes.deletion import collect_garbage, delete_images
 from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 
@@ -23,8 +22,8 @@ LIMIT = 7
 
 @pytest.fixture
 def generation(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> Generation:
-    monkeypatch.setattr("index.writes.garbage._MAX_REMOVALS", LIMIT)
-    monkeypatch.setattr("index.writes.garbage._AT_ONCE", 4)
+    monkeypatch.setattr("index.writes.deletion._MAX_REMOVALS", LIMIT)
+    monkeypatch.setattr("index.writes.deletion._AT_ONCE", 4)
     generation = begin_generation(engine, "c", DIM)
     put_vectors(engine, generation, make_records(COUNT), unit_vectors(COUNT, DIM))
     return generation

@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 from index.catalogue.collections import hide_collection
 from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
-from index.filters.sql import known_fields
+from index.filters.columns import known_fields
 from index.ingest import ingest_manifest
-from index.writes.garbage import collect_garbage, remove_unused_fields
+from index.writes.deletion import collect_garbage, remove_unused_fields
 from tests.index.samples import make_manifest, make_records
 from training.common.manifest import Record
 from training.models.encoder import Encoder

@@ -14,7 +14,7 @@ from tests.training.clinical.reports.documents import (
     hl7_report,
     structured_report,
 )
-from training.clinical.dicom.pseudonyms import keyed_hash
+from training.clinical.pseudonyms import keyed_hash
 from training.common.manifest import read_manifest, write_manifest
 from training.common.record import Record
 from training.importing.attach_reports import attach_source, remarks

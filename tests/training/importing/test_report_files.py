@@ -28,8 +28,8 @@ from tests.training.clinical.reports.documents import (
     text_report,
 )
 from tests.training.importing.report_reading import read_all, read_one, texts_of
-from training.clinical.dicom.pseudonyms import keyed_hash
 from training.clinical.findings.chexpert import chexpert_labels
+from training.clinical.pseudonyms import keyed_hash
 from training.clinical.reports import structured
 from training.clinical.reports.study_report import ReportError, StudyReport
 from training.common.errors import DataError

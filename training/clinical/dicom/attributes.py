@@ -20,7 +20,7 @@ from training.clinical.dicom.elements import (
     uid_of,
     values_of,
 )
-from training.clinical.dicom.pseudonyms import keyed_hash, shift_days
+from training.clinical.pseudonyms import keyed_hash, shift_days
 from training.common.record import MetadataValue
 
 _UIDS: Final = {"study": "StudyInstanceUID", "series": "SeriesInstanceUID", "sop": "SOPInstanceUID"}

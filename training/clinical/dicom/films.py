@@ -20,7 +20,7 @@ from pydicom.valuerep import format_number_as_ds
 from training.clinical.dicom.burned_text import as_grey, find_text
 from training.clinical.dicom.codestreams import strip_comments
 from training.clinical.dicom.elements import UNREADABLE
-from training.clinical.dicom.pseudonyms import keyed_hash
+from training.clinical.pseudonyms import keyed_hash
 from training.common.errors import ImageError, ImageTooLargeError
 from training.common.record import MetadataValue
 from training.imaging.dicom.attributes import PALETTE, YBR_422, PixelAttributes

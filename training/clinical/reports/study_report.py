@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final, Literal
 
-from training.clinical.dicom.pseudonyms import keyed_hash, shift_days
 from training.clinical.findings import find_findings
 from training.clinical.findings.headings import kind_of
 from training.clinical.findings.vocabulary import has_forms
+from training.clinical.pseudonyms import keyed_hash, shift_days
 from training.clinical.reports.markup import plain_text
 from training.clinical.reports.sections import DESCRIBING, Section, clinical_sections, is_addendum
 

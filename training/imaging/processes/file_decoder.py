@@ -11,10 +11,9 @@ from PIL import Image
 
 from training.common.errors import ImageError
 from training.common.host import decoding_threads, processes_here
-from training.imaging.content import read_content
 from training.imaging.depth import Levels
-from training.imaging.dicom.file import is_dicom
-from training.imaging.images import DecodedImage, ImageHeader, ImageLimits, decode_whole
+from training.imaging.dicom_signature import is_dicom
+from training.imaging.images import DecodedImage, ImageHeader, ImageLimits, decode_whole, read_content
 from training.imaging.processes.errors import (
     DecoderLostError,
     DecodersClosedError,
@@ -91,7 +90,7 @@ class FileDecoder:
             DecodersClosedError: The decoder was closed.
         """
         limits = limits or ImageLimits()
-        content = read_content(source, limits.max_bytes, limits.max_dicom_bytes)
+        content = read_content(source, limits)
         if self._isolated or is_dicom(content):
             header: dict[str, Any] = {
                 "task": "decode",

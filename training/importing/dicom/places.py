@@ -22,7 +22,8 @@ from pydicom import Dataset, dcmread
 from training.clinical.dicom.elements import UNREADABLE, items_of, silence_pydicom, values_of
 from training.common.errors import DataError, ImageError
 from training.common.rejections import Rejection
-from training.imaging.dicom.file import SIGNATURE_BYTES, is_dicom, open_file
+from training.imaging.dicom.file import open_file
+from training.imaging.dicom_signature import SIGNATURE_BYTES, is_dicom
 
 MOST_FILES: Final = 2_000_000
 _DIRECTORY_BYTES: Final = 256 << 20

@@ -1,7 +1,7 @@
 /** A search as a text: in a link that is shared, and in the history of the tab. */
 
 import { expressionOf, noFilter, parsedFilter } from './filter.js';
-import { NO_QUERY, withText } from './query.js';
+import { CHOICES, NO_QUERY, withText } from './query.js';
 
 /** @typedef {import('./query.js').SearchState} SearchState */
 
@@ -35,7 +35,7 @@ export function toLink({ collection, query, filter, opened }) {
   for (const id of query.like) if (query.boxes[id]) parameters.append('box', boxText(query.boxes[id], id));
   const words = query.words ? 'only' : 'off';
   if (!query.words || !query.likeness) parameters.set('words', words);
-  if (query.group) parameters.set('group', query.group);
+  for (const name of Object.keys(CHOICES)) if (query[name]) parameters.set(name, query[name]);
   const expression = expressionOf(filter);
   if (expression) parameters.set('filter', JSON.stringify(expression));
   if (opened) parameters.set('image', opened);
@@ -60,7 +60,7 @@ const WHOLE = {
   filter: (value) => parsedFilter(value) !== null,
   words: (value) => ['exact', 'only', 'off'].includes(value),
   by: (value) => value === 'image',
-  group: (value) => value !== '',
+  ...CHOICES,
   box: (value) => parsedBox(value) !== null,
 };
 
@@ -84,7 +84,7 @@ export function fromLink(text) {
       boxes: Object.fromEntries(parameters.getAll('box').map(parsedBox).filter((one) => one !== null && like.includes(one[0]))),
       likeness: given('words') !== 'only',
       words: given('words') !== 'off',
-      group: given('group'),
+      ...Object.fromEntries(Object.keys(CHOICES).map((name) => [name, given(name)])),
     },
     filter: parsedFilter(given('filter') ?? '') ?? noFilter(),
     opened: parameters.get('image'),

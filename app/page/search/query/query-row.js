@@ -39,7 +39,7 @@ export class QueryRow {
 
   /**
    * @param {{match: (kind: keyof Matching, on: boolean) => void, remove: (id: string) => void, clearExamples: () => void, open: (id: string) => void,
-   *   thumbnail: (element: HTMLImageElement, id: string) => void, filter: (filter: Filter) => void, group: (field: string | null) => void, leave: () => void}} actions `leave` is called when the
+   *   thumbnail: (element: HTMLImageElement, id: string) => void, filter: (filter: Filter) => void, search: (change: (query: Query) => Query) => void, leave: () => void}} actions `leave` is called when the
    *   focus was on a chip and none is left
    */
   constructor(actions) {
@@ -68,7 +68,8 @@ export class QueryRow {
 
   #chooseGroup() {
     this.groupChosen = true;
-    this.actions.group(this.groups.value || null);
+    const group = this.groups.value || null;
+    this.actions.search((query) => ({ ...query, group }));
   }
 
   #showGroups() {

@@ -8,6 +8,7 @@
  *   reports, or both
  * @typedef {Matching & {text: string, picture: Picture | null, like: string[], unlike: string[], boxes: Record<string, Box>, group: string | null}} Query `like` and
  *   `unlike` hold ids of the collection, `boxes` the parts of liked images to search by; `group`: the field of which each value has one hit
+ * @typedef {{text?: string, keywords?: string, image_boxes?: Box[], like?: Array<{id: string, box?: Box}>, unlike?: Array<{id: string}>, group_by?: string}} QueryBody
  * @typedef {import('./filter.js').Filter} Filter
  * @typedef {{collection: string | null, query: Query, filter: Filter, opened: string | null}} SearchState
  */
@@ -16,6 +17,14 @@ import { expressionOf } from './filter.js';
 
 /** Both kinds of matching are on until the reader switches one off. @type {Query} */
 export const NO_QUERY = Object.freeze({ text: '', picture: null, like: [], unlike: [], boxes: Object.freeze({}), likeness: true, words: true, group: null });
+
+/** Choices that stay from query to query and are a part of links by their own names: whether a value can be read. @type {Record<string, (value: string) => boolean>} */
+export const CHOICES = { group: (value) => value !== '' };
+
+/** @param {Query} query @returns {Query} nothing to search for, with the matching and the choices as they are */
+export function withoutQuery({ likeness, words, ...query }) {
+  return { ...NO_QUERY, likeness, words, ...Object.fromEntries(Object.keys(CHOICES).map((name) => [name, query[name]])) };
+}
 
 /** @param {Query} query @returns {boolean} whether there is nothing to search for */
 export function isEmpty({ text, picture, like, unlike }) {
@@ -54,8 +63,8 @@ export function withPictureBox(query, box) {
 }
 
 /** @param {Query} query @param {string} id @param {Box | null} box null: the whole @returns {Query} a search by a part of a stored image alone */
-export function withRegion({ likeness, words, group }, id, box) {
-  return { ...NO_QUERY, likeness, words, group, like: [id], boxes: box ? { [id]: box } : {} };
+export function withRegion(query, id, box) {
+  return { ...withoutQuery(query), like: [id], boxes: box ? { [id]: box } : {} };
 }
 
 /** @param {Query} query @param {string} id @param {Side | null} side null: no example @returns {Query} */
@@ -87,7 +96,7 @@ export function sameSearch(a, b) {
   return a.collection === b.collection && sameQuery(a.query, b.query) && filters[0] === filters[1];
 }
 
-/** @param {Query} query @returns {object} the part of it that the service reads as JSON */
+/** @param {Query} query @returns {QueryBody} the part of it that the service reads as JSON */
 export function bodyOf({ text, picture, like, unlike, boxes, likeness, words, group }) {
   const examples = (ids) => ids.map((id) => ({ id, ...(boxes[id] && { box: boxes[id] }) }));
   return {

@@ -8,28 +8,22 @@ from typing import TYPE_CHECKING, Any
 from recoquest_client import answers, operations
 from recoquest_client.async_client.connection import AsyncConnection
 from recoquest_client.files import NewImage, UploadProgress
-from recoquest_client.options import Part
 from recoquest_client.uploads import Upload
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from recoquest_client.options import LinkedPicture, Record
+    from recoquest_client.options import LinkedPicture, ListOptions, Record
 
 
 class AsyncImages(AsyncConnection):
     """Images: what is known of them, their files, and changes."""
 
     async def images(
-        self,
-        collection: str,
-        *,
-        filter: Mapping[str, Any] | None = None,
-        with_: Sequence[Part] | None = None,
-        page_size: int = 100,
+        self, collection: str, *, page_size: int = 100, **options: Unpack[ListOptions]
     ) -> AsyncIterator[answers.ListedImage]:
-        """Iterate over the images that pass a filter, in the order in which they were added."""
-        call = operations.list_images(collection, filter, with_, page_size)
+        """Iterate over the images that pass a `filter`; docs/searching.md explains the options."""
+        call = operations.list_images(collection, options, page_size)
         async for page in self._pages(call, lambda page: page.next_cursor):
             for one in page.images:
                 yield one

@@ -10,21 +10,17 @@ from recoquest_client import answers
 from recoquest_client.call import LONG_TIMEOUT, Call, compact, idempotency_key, reading
 from recoquest_client.files import NewImage
 from recoquest_client.operations.requests import COLLECTION, ask, begin, condition, get, given, precondition
-from recoquest_client.options import LinkedPicture
+from recoquest_client.options import LinkedPicture, search_body
 from recoquest_client.readers import read_image, read_nothing
 
 _IMAGE = "/v1/collections/{collection}/images/{image_id}"
 
 
-def list_images(
-    collection: str, filter: Mapping[str, Any] | None, parts: Sequence[str] | None, limit: int
-) -> Call[answers.ImagePage]:
+def list_images(collection: str, options: Mapping[str, Any], limit: int) -> Call[answers.ImagePage]:
     """List a page of images."""
-    params = {
-        "filter": None if filter is None else compact(filter),
-        "with": None if parts is None else list(parts),
-        "limit": limit,
-    }
+    params = {**search_body(None, options), "limit": limit}
+    if "filter" in params:
+        params["filter"] = compact(params["filter"])
     read = reading(answers.ImagePage)
     return get("list_images", f"{COLLECTION}/images", read, {"collection": collection}, params)
 

@@ -14,9 +14,8 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from app.access.provider import Provider
+from app.access.oidc import CodeFlow, Provider, SignInAttempts
 from app.access.sessions import SessionSigner
-from app.access.sign_in import CodeFlow, SignInAttempts
 from app.settings import Settings
 
 CLIENT = "page & more"

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.access.oidc import COOKIE, LIFETIME_S, SignInAttempts, is_own_path
 from app.access.sessions import SessionSigner
-from app.access.sign_in import COOKIE, LIFETIME_S, SignInAttempts, is_own_path
 from app.edge.principal import Principal
 
 SIGNER = SessionSigner(b"s" * 32)

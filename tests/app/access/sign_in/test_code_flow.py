@@ -11,10 +11,9 @@ import pytest
 from joserfc.jwk import RSAKey
 from starlette.requests import Request
 
-from app.access.provider import Provider, ProviderError
-from app.access.sign_in import CodeFlow, CodeRefusedError, SignInAttempt
-from app.edge.http.problems import RequestError
+from app.access.oidc import CodeFlow, CodeRefusedError, Provider, ProviderError, SignInAttempt
 from app.edge.principal import Principal
+from app.edge.problems import RequestError
 from app.settings import Settings
 from tests.app.access.sign_in.conftest import ATTEMPT, CLIENT, SECRET, Site
 

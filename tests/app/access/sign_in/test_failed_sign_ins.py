@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from app.audit import middleware
+from app.audit import requests
 from app.settings import Settings
 from tests.access import AS_ADMIN
 from tests.app.access.sign_in.conftest import CLIENT, Site
@@ -21,7 +21,7 @@ CALLBACK = "/v1/session/callback"
 
 @pytest.fixture
 def service(own: Indexed, site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    monkeypatch.setattr(middleware, "_REFUSALS_SECONDS", 0.0)
+    monkeypatch.setattr(requests, "_REFUSALS_SECONDS", 0.0)
     yield from _running(own, site)
 
 

@@ -11,8 +11,8 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
+from app.access.oidc import COOKIE as ATTEMPT_COOKIE
 from app.access.sessions import COOKIE, LIFETIME_S
-from app.access.sign_in import COOKIE as ATTEMPT_COOKIE
 from app.application import create_app
 from app.settings import Settings
 from tests.access import AS_ADMIN

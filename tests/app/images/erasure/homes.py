@@ -7,7 +7,7 @@ from typing import Any
 
 from app.collections.names import rename
 from app.engine import open_engine
-from app.images.erase import Erasure, erase
+from app.images.deletion import Erasure, erase
 from index.audit.event import Actor
 from index.catalogue.jobs import add_job
 from index.catalogue.tables import JobRow

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from app.application import create_app
 from app.cli.main import build
 from app.engine import open_engine
-from app.jobs import erasure as jobs_erasure
-from app.jobs.erasure import without
+from app.images import deletion
+from app.images.deletion import without
 from app.jobs.queue import study_sync
 from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
@@ -120,8 +120,8 @@ def test_others_write_while_the_files_of_jobs_are_gone_through(
             written.append(add_job(session, "tidy", []).id)
         return names_one(path, pattern)
 
-    names_one = jobs_erasure._names_one
-    monkeypatch.setattr(jobs_erasure, "_names_one", reading)
+    names_one = deletion._names_one
+    monkeypatch.setattr(deletion, "_names_one", reading)
     erase_now(marked)
     other.close()
     assert len(written) >= 3

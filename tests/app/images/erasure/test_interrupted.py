@@ -10,9 +10,8 @@ from typer.testing import CliRunner
 
 from app.cli.main import build
 from app.engine import open_engine
-from app.health.doctor.home import examine_home
-from app.images import erase as erasures
-from app.jobs import erasure as jobs_erasure
+from app.health.doctor import examine_home
+from app.images import deletion
 from app.jobs.folder import JobFolder
 from index.catalogue.jobs import add_job
 from index.erasure import keep_others_away
@@ -47,8 +46,8 @@ def test_an_erasure_that_was_stopped_goes_on(marked: Indexed, monkeypatch: pytes
             raise OSError(5, "Input/output error", str(folder))
         return erase_from_folder(folder, *given)
 
-    erase_from_folder = jobs_erasure._erase_from_folder
-    monkeypatch.setattr(jobs_erasure, "_erase_from_folder", failing)
+    erase_from_folder = deletion._erase_from_folder
+    monkeypatch.setattr(deletion, "_erase_from_folder", failing)
     with pytest.raises(OSError, match="Input/output"):
         erase_now(marked)
     assert holding(home / "jobs", sha256.encode())
@@ -67,7 +66,7 @@ def test_an_erasure_that_was_stopped_goes_on(marked: Indexed, monkeypatch: pytes
     assert list((home / "erasures").iterdir()) == []
 
 
-@pytest.mark.parametrize("stage", ["erase_images", "erase_from_jobs"])
+@pytest.mark.parametrize("stage", ["erase_images", "_erase_from_jobs"])
 def test_an_erasure_that_was_stopped_anywhere_goes_on_without_the_ids(
     marked: Indexed, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
@@ -78,7 +77,7 @@ def test_an_erasure_that_was_stopped_anywhere_goes_on_without_the_ids(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="Input/output"):
-        patched.setattr(erasures, stage, failing)
+        patched.setattr(deletion, stage, failing)
         erase_now(marked)
     run = CliRunner().invoke(build(), ["erase", COLLECTION, "--home", str(marked.settings.home)])
     assert run.exit_code == 0, run.output
@@ -97,7 +96,7 @@ def test_an_erasure_that_was_stopped_goes_on_with_that_of_another_image(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched, pytest.raises(OSError, match="Input/output"):
-        patched.setattr(erasures, "erase_images", failing)
+        patched.setattr(deletion, "erase_images", failing)
         erase_now(marked)
     assert set(erase_now(marked, "image-6").ids) == {"image-5", "image-6"}
     assert holding(marked.settings.home, WORD) == []

@@ -5,7 +5,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from app.audit.trail import moves_recorded, open_trail, writes_recorded
+from app.audit.trail import ImageChanges, open_trail
 from app.engine import open_engine
 from index.audit.listing import Selection, all_events
 from index.backup import write_backup
@@ -67,15 +67,15 @@ def _index_again(marked: Indexed, names: dict[str, str]) -> None:
     ]
     write_manifest(folder, records)
     with closing(open_engine(marked.settings)) as engine:
-        catalogue = engine.home.catalogue
+        changes = ImageChanges(marked.settings, engine.home.catalogue, COLLECTION, "index")
         report = ingest_manifest(
             engine,
             COLLECTION,
             load_encoder(marked.bundle, "cpu"),
             read_manifest(folder),
             show_progress=False,
-            record=writes_recorded(marked.settings, catalogue, COLLECTION, "index"),
-            record_moved=moves_recorded(marked.settings, catalogue, COLLECTION, "index"),
+            record=changes.written,
+            record_moved=changes.moved,
         )
     assert report.moved == names
 

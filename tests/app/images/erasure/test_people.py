@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from app.application import create_app
 from app.cli.main import build
 from app.engine import open_engine
-from app.radiology.reports.intake import ReportIntake
+from app.radiology.reports import ReportIntake
 from index.audit.listing import Selection, read_events
 from index.catalogue.database import Catalogue
 from index.catalogue.tables import ReportRow
@@ -25,7 +25,7 @@ from tests.app.conftest import COLLECTION, Indexed
 from tests.app.images.erasure.homes import HERE, holding
 from tests.app.radiology.reports.films import give_studies
 from tests.training.clinical.reports.documents import PATIENT, STUDY, hl7_report
-from training.clinical.dicom.pseudonyms import keyed_hash
+from training.clinical.pseudonyms import keyed_hash
 from training.clinical.reports.hl7 import parse_message, read_message
 from training.clinical.reports.study_report import deidentified
 

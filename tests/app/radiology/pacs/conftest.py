@@ -7,25 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from app.audit.trail import removals_recorded, writes_recorded
 from app.decoding.films import FilmReader, FilmRules, film_reader
 from app.engine import open_engine
-from app.radiology.pacs.dicomweb.archive import Archive
-from app.radiology.pacs.films import FilmWriter
-from app.radiology.pacs.quarantine import QuarantineList
-from app.radiology.pacs.run import SyncPlan
-from app.radiology.pacs.selection import Selection
-from app.radiology.pacs.sync import Sync
-from app.radiology.reports.intake import ReportIntake
+from app.radiology.archive import Archive
+from app.radiology.listing import Selection
+from app.radiology.reports import ReportIntake
+from app.radiology.sync import Sync
+from app.radiology.transfer import QuarantineList, SyncPlan
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.files.bundles import installed_bundle, register_bundle
 from index.generations.models import create_collection
 from tests.access import OPEN
 from tests.app.conftest import make_bundle
-from training.imaging.images import ImageLimits
 from training.models.bundle import read_bundle
-from training.models.encoder import load_encoder
 
 COLLECTION = "films"
 
@@ -42,22 +37,8 @@ class Home:
         selection: Selection | None = None,
         quarantined: QuarantineList | None = None,
     ) -> Sync:
-        writer = FilmWriter(
-            self.engine, COLLECTION, lambda _, active: load_encoder(active.bundle, "cpu"), ImageLimits()
-        )
-        plan = SyncPlan(
-            COLLECTION,
-            selection or Selection(),
-            self.reader.rules.key,
-            self.reader.read,
-            self.reader.rules.attributes,
-            20 << 20,
-            ReportIntake(self.engine, self.settings, COLLECTION, "pacs sync"),
-            writes_recorded(self.settings, self.engine.home.catalogue, COLLECTION, "pacs sync"),
-            removals_recorded(self.settings, self.engine.home.catalogue, COLLECTION, "pacs sync"),
-            quarantined,
-        )
-        return Sync(self.engine, archive, writer, plan)
+        intake = ReportIntake(self.engine, self.settings, COLLECTION, "pacs sync")
+        return Sync(SyncPlan(archive, selection or Selection(), self.reader, intake, quarantined))
 
     def ids(self) -> set[str]:
         from index.catalogue.collections import find_active

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 
 from app.application import create_app
 from app.engine import open_engine
-from app.radiology.reports.intake import ReportIntake
+from app.radiology.reports import ReportIntake
 from app.settings import Settings
 from index.catalogue.collections import find_active
 from index.keys.home_secret import patient_key

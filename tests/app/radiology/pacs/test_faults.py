@@ -7,9 +7,8 @@ from typing import Final
 import pytest
 from sqlalchemy.exc import ProgrammingError
 
-from app.radiology.pacs import sync as syncing
-from app.radiology.pacs.dicomweb.archive import Archive, ArchiveError
-from app.radiology.pacs.dicomweb.pace import Hours, Pace
+from app.radiology import sync as syncing
+from app.radiology.archive import Archive, ArchiveError, Hours, Pace
 from index.audit.listing import Selection as EventSelection
 from index.audit.listing import read_events
 from index.errors import CatalogueError

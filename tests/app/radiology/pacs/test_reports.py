@@ -7,12 +7,12 @@ import pytest
 from pydicom import Dataset
 from pydicom.sequence import Sequence
 
-from app.radiology.pacs.dicomweb.archive import Archive, ArchiveError
-from app.radiology.pacs.run import Run
-from app.radiology.pacs.selection import Selection
+from app.radiology.archive import Archive, ArchiveError
+from app.radiology.listing import Selection
+from app.radiology.transfer import Run
 from index.catalogue.collections import require_collection
 from index.reports import count_waiting
-from index.search.hit_reader import require_image
+from index.search.results import require_image
 from tests.app.radiology.pacs.conftest import COLLECTION, Home
 from tests.dicom_films import MARKER, make_film, uid
 from tests.orthanc import OrthancServer

@@ -4,8 +4,8 @@ from datetime import date
 
 import pytest
 
-from app.radiology.pacs.dicomweb.archive import Archive, ArchiveError
-from app.radiology.pacs.selection import Selection
+from app.radiology.archive import Archive, ArchiveError
+from app.radiology.listing import Selection
 from tests.app.radiology.pacs.conftest import Home
 from tests.dicom_films import make_film, uid
 from tests.orthanc import OrthancPrograms, OrthancServer, serve_orthanc
@@ -126,7 +126,7 @@ def test_a_film_that_is_sent_again_is_read_again(films: Home, orthanc: OrthancSe
 def test_an_archive_without_a_feed_is_compared(
     films: Home, orthanc: OrthancServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.radiology.pacs.sync.OrthancFeed.of", lambda _: None)
+    monkeypatch.setattr("app.radiology.sync.OrthancFeed.of", lambda _: None)
     orthanc.store([make_film(1), make_film(2, study=1), make_film(3), make_film(4)])
     sync = films.sync(Archive(orthanc.dicom_web))
     assert sync.run().taken == 4

@@ -7,12 +7,11 @@ from typing import Any
 from app.engine import open_engine
 from index.engine import SearchEngine
 from index.keys.home_secret import patient_key
-from index.search.hit_reader import read_image
-from index.search.results import StoredImage
+from index.search.results import StoredImage, read_image
 from index.writes.live import change_image
 from tests.app.conftest import COLLECTION, Indexed
 from tests.training.clinical.reports.documents import ACCESSION, PATIENT, STUDY
-from training.clinical.dicom.pseudonyms import keyed_hash
+from training.clinical.pseudonyms import keyed_hash
 from training.common.record import Record
 
 

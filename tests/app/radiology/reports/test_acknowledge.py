@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.radiology.reports.listener import Code, acknowledgement
+from app.radiology.reports import Code, acknowledgement
 from tests.training.clinical.reports.documents import MARKERS, hl7_report
 
 

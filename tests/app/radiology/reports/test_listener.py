@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.operate.serve import bind
+from app.cli.serve import bind
 from app.engine import open_engine
-from app.radiology.reports.intake import ReportIntake
-from app.radiology.reports.listener import Limits, Listener, run_listener
+from app.radiology.reports import Limits, Listener, ReportIntake, run_listener
 from index.keys.home_secret import patient_key
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.radiology.reports.films import give_studies, holding, stored

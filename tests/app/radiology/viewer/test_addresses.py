@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.radiology.viewer.addresses import AddressRewriter
+from app.radiology.archive_proxy import AddressRewriter
 
 ROOT = "https://images.example.org/dicomweb/"
 FOUND = [

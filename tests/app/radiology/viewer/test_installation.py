@@ -10,13 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import build
-from app.radiology.viewer import installation
-from app.radiology.viewer.installation import (
-    ViewerPackageError,
-    install_viewer,
-    viewer_folder,
-    viewer_template,
-)
+from app.radiology import viewer as installation
+from app.radiology.viewer import ViewerPackageError, install_viewer, viewer_folder, viewer_template
 from app.settings import Settings
 
 FILES = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.radiology.viewer.links import viewer_link
+from app.radiology.viewer import viewer_link
 
 KNOWN = {"study": "1.2", "series": "1.2.3", "sop": "1.2.3.4"}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.radiology.viewer.paths import ArchivePath, parse_path
+from app.radiology.archive_proxy import ArchivePath, parse_path
 
 
 @pytest.mark.parametrize(

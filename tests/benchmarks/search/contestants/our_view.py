@@ -7,13 +7,15 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from index.catalogue.collections import Generation
 from index.vectors.protocol import Keys, ViewName
 from index.vectors.view import CosineView
-from index.views.choose import choose_view
-from index.views.snapshots import SnapshotOf, read_snapshot, write_snapshot
+from index.views.manager import choose_view
+from index.views.snapshots import read_snapshot, write_snapshot
 from tests.benchmarks.search.contestants.contestant import Contestant, Found
 from tests.benchmarks.search.made_vectors import Vectors
 from tests.benchmarks.search.workload import Condition, Source, Workload
+from tests.index.samples import snapshot_of
 
 _ROWS_AT_ONCE: Final = 10_000
 
@@ -70,5 +72,5 @@ def filled_view(workload: Workload) -> CosineView:
     return view
 
 
-def _identity(dim: int) -> SnapshotOf:
-    return SnapshotOf("benchmark", "benchmark", dim)
+def _identity(dim: int) -> Generation:
+    return snapshot_of("benchmark", "benchmark", dim)

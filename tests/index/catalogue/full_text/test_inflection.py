@@ -2,8 +2,7 @@
 
 import pytest
 
-from index.catalogue.full_text.inflection import has_part, inflections, is_compound, stems
-from index.catalogue.full_text.tokenizer import fold
+from index.catalogue.words import fold, has_part, inflections, is_compound, stems
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,15 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 
-from index.catalogue.full_text.query import MAX_WORDS, matched_spans, parse_words, tokens
-from index.catalogue.full_text.tokenizer import fold, fold_aligned, split_words
+from index.catalogue.words import (
+    MAX_WORDS,
+    fold,
+    fold_aligned,
+    matched_spans,
+    parse_words,
+    split_words,
+    tokens,
+)
 from tests.index.catalogue.full_text.scripts import multilingual
 
 

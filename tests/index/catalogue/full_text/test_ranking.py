@@ -12,11 +12,12 @@ from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation
-from index.catalogue.full_text import MAX_WORDS, fuse, matching, texts_with, tokens
-from index.catalogue.full_text.tokenizer import MAX_WORD_LENGTH, fold
+from index.catalogue.full_text import matching, texts_with
 from index.catalogue.tables import ImageRow, TextRow
+from index.catalogue.words import MAX_WORD_LENGTH, MAX_WORDS, fold, tokens
 from index.engine import SearchEngine
 from index.errors import QueryError
+from index.search.orders import fuse
 from index.search.request import SearchRequest
 from index.vectors.protocol import Keys
 from tests.index.homes import open_home

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 
 from index.catalogue.collections import Generation
-from index.catalogue.full_text import matched_spans, matching, texts_with
-from index.catalogue.full_text.tokenizer import fold, split_words
+from index.catalogue.full_text import matching, texts_with
 from index.catalogue.tables import TextRow
+from index.catalogue.words import fold, matched_spans, split_words
 from index.engine import SearchEngine
 from tests.index.catalogue.full_text.scripts import draw_texts, multilingual
 from tests.index.catalogue.full_text.test_ranking import keys_of, put_texts

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from index.catalogue.full_text import matched_spans, matching, parse_words, texts_with
+from index.catalogue.full_text import matching, texts_with
+from index.catalogue.words import matched_spans, parse_words
 from index.engine import SearchEngine
 from index.vectors.protocol import Keys
 from tests.index.catalogue.full_text.test_ranking import keys_of, put_texts

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from index.catalogue.full_text.tokenizer import (
+from index.catalogue.words import (
     MAX_CHARACTERS,
     MAX_WORD_LENGTH,
     fold,

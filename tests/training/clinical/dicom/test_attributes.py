@@ -17,7 +17,7 @@ from pydicom.uid import ExplicitVRLittleEndian
 
 from training.clinical.dicom.attributes import read_attributes
 from training.clinical.dicom.elements import silence_pydicom
-from training.clinical.dicom.pseudonyms import keyed_hash
+from training.clinical.pseudonyms import keyed_hash
 from training.common.record import MetadataValue, Record, format_line
 
 KEY: Final = bytes(range(32))

@@ -16,7 +16,7 @@ from pydicom import Dataset, dcmread
 from pydicom.uid import CTImageStorage, SecondaryCaptureImageStorage
 
 from tests.dicom_films import MARKER, encoded, make_film, uid
-from training.clinical.dicom.pseudonyms import keyed_hash
+from training.clinical.pseudonyms import keyed_hash
 from training.common.errors import DataError
 from training.common.manifest import read_manifest
 from training.imaging.images import ImageLimits, decode_whole

@@ -8,7 +8,7 @@ from ssl import PROTOCOL_TLS_SERVER, SSLContext
 
 import pytest
 
-from app.radiology.pacs.dicomweb.archive import Access, Archive, ArchiveError
+from app.radiology.archive import Access, Archive, ArchiveError
 from tests.app.radiology.pacs.small_archive import SmallArchive, multipart, serve
 from tests.dicom_films import encoded, make_film, uid
 

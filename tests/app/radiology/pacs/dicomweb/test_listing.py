@@ -4,10 +4,9 @@ from datetime import date
 
 import pytest
 
-from app.radiology.pacs.dicomweb import listing
-from app.radiology.pacs.dicomweb.archive import Archive, ArchiveError
-from app.radiology.pacs.dicomweb.listing import StudyList, list_instances
-from app.radiology.pacs.selection import Selection
+from app.radiology import listing
+from app.radiology.archive import Archive, ArchiveError
+from app.radiology.listing import Selection, StudyList, list_instances
 from tests.app.radiology.pacs.small_archive import SmallArchive, serve
 from tests.dicom_films import make_film
 

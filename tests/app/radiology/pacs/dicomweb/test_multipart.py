@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.radiology.pacs.dicomweb.multipart import MultipartError, PartReader, boundary_of
+from app.radiology.archive import MultipartError, PartReader, boundary_of
 
 _BOUNDARY = b"frontier"
 

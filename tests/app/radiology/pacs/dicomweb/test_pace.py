@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from app.radiology.pacs.dicomweb.pace import Hours, OutsideHoursError, Pace
+from app.radiology.archive import Hours, OutsideHoursError, Pace
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from pydicom.uid import XRayAngiographicImageStorage
 
 from app.application import create_app
-from app.radiology.pacs.dicomweb.archive import Archive
+from app.radiology.archive import Archive
 from tests.access import AS_ADMIN
 from tests.app.radiology.pacs.conftest import COLLECTION, Home, opened
 from tests.dicom_films import make_film, uid

@@ -6,9 +6,8 @@ from typing import Final
 import pydicom
 import pytest
 
-from app.radiology.pacs.dicomweb.archive import Archive, ArchiveError
-from app.radiology.pacs.results.cases import ChosenCases
-from app.radiology.pacs.results.note import note_forms, write_note
+from app.radiology.archive import Archive, ArchiveError
+from app.radiology.write_back import ChosenCases, note_forms, write_note
 from app.settings import Settings
 from tests.app.radiology.pacs.conftest import COLLECTION, Home
 from tests.app.radiology.pacs.results.conftest import FILMS, PRIOR, QUERY

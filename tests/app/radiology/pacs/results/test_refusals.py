@@ -11,9 +11,8 @@ import pydicom
 import pytest
 from fastapi.testclient import TestClient
 
-from app.radiology.pacs.dicomweb import archive as dicomweb
-from app.radiology.pacs.dicomweb.archive import Archive, ArchiveError
-from app.radiology.pacs.dicomweb.storing import store_instances
+from app.radiology import archive as dicomweb
+from app.radiology.archive import Archive, ArchiveError, store_instances
 from index.audit.listing import Selection, read_events
 from tests.app.radiology.pacs.conftest import Home
 from tests.app.radiology.pacs.results.conftest import BODY, FILMS, serving, write

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.radiology.pacs.results.capture import HEIGHT, NO_LETTERS, WIDTH, SheetFilm, draw_sheet
+from app.radiology.capture import HEIGHT, NO_LETTERS, WIDTH, SheetFilm, draw_sheet
 from app.settings import Settings
 
 WHITE = Image.new("L", (40, 50), 255)

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from pydicom import Dataset
 from pydicom.config import RAISE, settings
 
-from app.radiology.pacs.dicomweb.archive import Archive
+from app.radiology.archive import Archive
 from index.audit.listing import Selection, read_events
 from index.generations.models import create_collection
 from index.keys.api_keys import Role, create_key

@@ -1,0 +1,552 @@
+"""OpenID Connect: signing keys of a provider, tokens of programs, and sign-in of people by code and PKCE.
+
+A sign-in that has begun is kept by the browser that began it: state, nonce and verifier in a signed cookie.
+"""
+
+import asyncio
+import base64
+import hmac
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from http import HTTPStatus
+from http.client import HTTPException, HTTPResponse
+from typing import Any, Final
+from urllib.parse import quote_plus, urlencode
+from urllib.request import HTTPErrorProcessor, Request, build_opener
+
+import structlog
+from joserfc import jws, jwt
+from joserfc.errors import ExpiredTokenError, JoseError
+from joserfc.jwk import ECKey, JWKRegistry, OKPKey, RSAKey
+from joserfc.jws import JWSRegistry
+from pydantic import TypeAdapter
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+
+from app.access.sessions import SessionSigner, cookie_attributes
+from app.edge.addresses import service_url
+from app.edge.principal import Grants, Principal, Role
+from app.edge.problems import Kind, RequestError
+from app.settings import Settings, is_safe_url
+from index.errors import shortened
+
+# Signatures by private keys only: with a shared secret, whoever checks a token could make one.
+ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA")
+_KEY_TYPES: Final = {"RS256": "RSA", "PS256": "RSA", "ES256": "EC", "EdDSA": "OKP"}
+_DISCOVERY: Final = "/.well-known/openid-configuration"
+_MIN_RSA_BITS: Final = 2048
+_MAX_BYTES: Final = 1 << 20
+_MAX_KEYS: Final = 100
+_TIMEOUT_S: Final = 5.0
+# Keys that the provider has withdrawn are known for as long as this.
+_MAX_AGE_S: Final = 300.0
+# A token names any key it likes: for a new one the provider is asked this often at most.
+_PAUSE_S: Final = 30.0
+
+SigningKey = RSAKey | ECKey | OKPKey
+Fetch = Callable[[str], Any]
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class ProviderError(Exception):
+    """The provider does not answer, or not as OpenID Connect Discovery says."""
+
+
+class UnknownSigningKeyError(Exception):
+    """The provider has no key of this identifier and algorithm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What a provider tells of itself (OpenID Connect Discovery 1.0)."""
+
+    document: Mapping[str, Any]
+
+    def address(self, name: str) -> str | None:
+        """A safe address, which may have a query of its own; None where it tells of none."""
+        found = self.document.get(name)
+        fits = isinstance(found, str) and "#" not in found and is_safe_url(found.partition("?")[0])
+        return found if fits else None
+
+    def texts(self, name: str) -> frozenset[str]:
+        """A list of texts; empty where it tells of none."""
+        found = self.document.get(name)
+        return frozenset(one for one in (found if isinstance(found, list) else ()) if isinstance(one, str))
+
+
+class Provider:
+    """An OpenID Connect provider, whose `issuer` is its address exactly as its tokens have it."""
+
+    def __init__(
+        self, issuer: str, fetch: Fetch | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.issuer = issuer
+        self._fetch = fetch or fetch_json
+        self._clock = clock
+        self._keys: list[SigningKey] = []
+        self._discovery: Discovery | None = None
+        self._fetched_at: float | None = None
+        self._tried_at: float | None = None
+        self._lock = asyncio.Lock()
+        self._renewal: asyncio.Task[None] | None = None
+
+    async def signing_key(self, algorithm: str, kid: str | None) -> SigningKey:
+        """Return the key that a token says it is signed by.
+
+        Raises:
+            UnknownSigningKeyError: The provider has none.
+            ProviderError: It cannot be asked now, and the key is not known from before.
+        """
+        found = self._find(algorithm, kid)
+        if found is None or self._is_older_than(2 * _MAX_AGE_S):
+            # After a pause without requests, a key may have been withdrawn long ago.
+            await self._renew()
+            found = self._find(algorithm, kid)
+        elif self._is_older_than(_MAX_AGE_S) and (self._renewal is None or self._renewal.done()):
+            # Requests do not wait for a provider whose key they have.
+            self._renewal = asyncio.create_task(self._renew())
+        if found is not None:
+            return found
+        if self._fetched_at is None or self._fetched_at != self._tried_at:
+            raise ProviderError(f"{self.issuer} does not answer.")
+        raise UnknownSigningKeyError
+
+    async def discovery(self) -> Discovery:
+        """Return what the provider tells of itself.
+
+        Raises:
+            ProviderError: It cannot be asked now, and this is not known from before.
+        """
+        if self._is_older_than(2 * _MAX_AGE_S):
+            await self._renew()
+        if self._discovery is None:
+            raise ProviderError(f"{self.issuer} does not answer.")
+        return self._discovery
+
+    def _is_older_than(self, seconds: float) -> bool:
+        return self._fetched_at is None or self._clock() - self._fetched_at > seconds
+
+    def _find(self, algorithm: str, kid: str | None) -> SigningKey | None:
+        named = [key for key in self._keys if kid is None or key.kid == kid]
+        wanted = _KEY_TYPES[algorithm]
+        fitting = [key for key in named if key.key_type == wanted and key.get("alg", algorithm) == algorithm]
+        # Without an identifier, two keys cannot be told apart.
+        return fitting[0] if len(fitting) == 1 else None
+
+    async def _renew(self) -> None:
+        """Read the keys again, unless that was tried a moment ago; those that are known stay if it fails."""
+        async with self._lock:
+            now = self._clock()
+            if self._tried_at is not None and now - self._tried_at < _PAUSE_S:
+                return
+            self._tried_at = now
+            try:
+                self._discovery, self._keys = await asyncio.to_thread(self._read_documents)
+            except ProviderError as error:
+                _log.warning("the identity provider cannot be used", reason=str(error))
+            else:
+                self._fetched_at = now
+
+    def _read_documents(self) -> tuple[Discovery, list[SigningKey]]:
+        found = self._fetch(self.issuer.rstrip("/") + _DISCOVERY)
+        if not isinstance(found, dict) or found.get("issuer") != self.issuer:
+            raise ProviderError(
+                f"The provider's own name is not {self.issuer!r}: mend RECOQUEST_OIDC_ISSUER."
+            )
+        discovery = Discovery(found)
+        address = discovery.address("jwks_uri")
+        if address is None:
+            raise ProviderError("The provider names no address of its keys that begins with https.")
+        documents = self._fetch(address)
+        entries = documents.get("keys") if isinstance(documents, dict) else None
+        if not isinstance(entries, list):
+            raise ProviderError("The provider's keys are no JSON Web Key Set.")
+        keys = (_signing_key(entry) for entry in entries[:_MAX_KEYS])
+        return discovery, [key for key in keys if key is not None]
+
+
+def _signing_key(entry: Any) -> SigningKey | None:
+    """A public key for signatures; None for another, or one that cannot be read."""
+    if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
+        return None
+    if entry.get("kty") not in _KEY_TYPES.values() or not isinstance(entry.get("kid"), str | None):
+        return None
+    try:
+        key = JWKRegistry.import_key({name: value for name, value in entry.items() if name not in _UNUSED})
+    except (JoseError, ValueError, TypeError) as error:
+        _log.warning("a key of the identity provider cannot be read", error=type(error).__name__)
+        return None
+    if isinstance(key, RSAKey):
+        return key if key.raw_value.key_size >= _MIN_RSA_BITS else None
+    return key if isinstance(key, ECKey | OKPKey) else None
+
+
+# Certificates beside a key, which nothing here checks.
+_UNUSED: Final = frozenset({"x5c", "x5t", "x5t#S256", "x5u"})
+
+
+class _AnyStatus(HTTPErrorProcessor):
+    """Passes every answer on; a redirection is not followed: it may lead to an address that is not safe."""
+
+    def http_response(self, request: Request, response: HTTPResponse) -> HTTPResponse:  # noqa: ARG002
+        """Return the answer as it is."""
+        return response
+
+    https_response = http_response
+
+
+def fetch_json(url: str) -> Any:
+    """Read a JSON document."""
+    status, document = ask(url)
+    if status >= HTTPStatus.MULTIPLE_CHOICES:
+        raise ProviderError(f"{url} answers with status {status}.")
+    return document
+
+
+def ask(url: str, form: Mapping[str, str] | None = None, **headers: str) -> tuple[int, Any]:
+    """Send a request, a form if there is one; return the status and the JSON document of its answer.
+
+    The document is of limited size and read within a limited time. It is None where an answer that tells of
+    no success has none.
+
+    Raises:
+        ProviderError: Nobody answers, or a success without such a document.
+    """
+    sent = {"Accept": "application/json", "User-Agent": "recoquest", **headers}
+    request = Request(url, None if form is None else urlencode(form).encode("ascii"), sent)
+    status = 0
+    try:
+        with build_opener(_AnyStatus).open(request, timeout=_TIMEOUT_S) as answer:
+            status = answer.status
+            return status, json.loads(_read_limited(answer))
+    except (OSError, HTTPException) as error:
+        raise ProviderError(f"{url} cannot be reached: {getattr(error, 'reason', error)}.") from error
+    except (ValueError, RecursionError) as error:
+        if status >= HTTPStatus.MULTIPLE_CHOICES:
+            return status, None
+        raise ProviderError(f"{url} has no JSON document.") from error
+
+
+def _read_limited(answer: HTTPResponse) -> bytes:
+    """Read an answer whole; the limit of the connection holds for each part of it only."""
+    until, content = time.monotonic() + _TIMEOUT_S, b""
+    while part := answer.read1(1 << 16):
+        content += part
+        if len(content) > _MAX_BYTES or time.monotonic() > until:
+            raise ValueError("The answer is too long, or takes too long.")
+    return content
+
+
+_LEEWAY_S: Final = 60
+_MAX_LENGTH: Final = 32_768
+_MAX_HEADER_LENGTH: Final = 8_192
+_MAX_NAME_LENGTH: Final = 100
+# RFC 9068 has the second, most providers the first or none; tokens for other ends name themselves.
+_TYPES: Final = ("jwt", "at+jwt", "application/at+jwt")
+_ID_TYPES: Final = ("jwt",)
+# Claims with a name for people, the best first.
+_NAMES: Final = ("preferred_username", "name", "email", "client_id", "azp", "sub")
+CHALLENGE: Final = 'Bearer error="invalid_token"'
+_WRONG: Final = Kind("wrong-token", "The token is not valid", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE)
+EXPIRED: Final = Kind(
+    "token-expired", "The token has expired", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE
+)
+_NO_PROVIDER: Final = Kind(
+    "identity-provider-unavailable",
+    "The identity provider does not answer",
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    retry_after_s=30,
+)
+
+
+class TokenVerifier:
+    """Turns tokens into principals."""
+
+    def __init__(self, settings: Settings, provider: Provider, audience: str) -> None:
+        self._provider = provider
+        self._groups_claim = settings.oidc_groups_claim
+        self._roles = settings.oidc_roles
+        self._registry = JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
+        self._registry.max_header_length = _MAX_HEADER_LENGTH
+        self._audience = audience
+
+    async def verify(self, token: str, nonce: str | None = None) -> Principal:
+        """Return the caller that a token names.
+
+        With a `nonce`, the token is the ID token of a sign-in that began with it (OpenID Connect Core 1.0,
+        section 3.1.3.7); otherwise an access token.
+
+        Raises:
+            RequestError: The token is not valid or has expired (401), or the provider's keys are not known
+                and it does not answer (503).
+        """
+        try:
+            claims = await self._claims_of(token, nonce)
+        except ProviderError as error:
+            raise RequestError(
+                _NO_PROVIDER, "The identity provider does not answer: try again later, or send an API key."
+            ) from error
+        except ExpiredTokenError as error:
+            raise RequestError(EXPIRED, "The token has expired: get a new one.") from error
+        except (UnknownSigningKeyError, JoseError, ValueError) as error:
+            # The claim's name helps; its value, or the library's words, might quote the token.
+            at_fault = getattr(error, "claim", None)
+            reason = f"its claim {at_fault!r}" if at_fault else "its form or signature"
+            raise RequestError(
+                _WRONG, f"The token is not one for this service: {reason} does not fit."
+            ) from error
+        subject, issuer = str(claims["sub"]), self._provider.issuer
+        name, grants = _name_of(claims), self._grants_of(claims)
+        return Principal("token", f"{issuer}#{subject}", name, grants, float(claims["exp"]))
+
+    async def _claims_of(self, token: str, nonce: str | None) -> Mapping[str, Any]:
+        """Check everything of a token; return its claims."""
+        if len(token) > _MAX_LENGTH:
+            raise ValueError("The token is too long.")
+        header = jws.extract_compact(token.encode("ascii"), registry=self._registry).headers()
+        algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
+        types: Sequence[str] = _TYPES
+        further: dict[str, Any] = {}
+        if nonce is not None:
+            types = _ID_TYPES
+            further = {"nonce": {"essential": True, "value": nonce}, "azp": {"value": self._audience}}
+        if algorithm not in ALGORITHMS or str(kind).lower() not in types:
+            raise ValueError("The token has another type or algorithm.")
+        key = await self._provider.signing_key(algorithm, kid if isinstance(kid, str) else None)
+        claims = jwt.decode(token, key, algorithms=[algorithm], registry=self._registry).claims
+        wanted = jwt.JWTClaimsRegistry(
+            leeway=_LEEWAY_S,
+            iss={"essential": True, "value": self._provider.issuer},
+            aud={"essential": True, "value": self._audience},
+            sub={"essential": True},
+            exp={"essential": True},
+            **further,
+        )
+        wanted.validate(claims)
+        if not isinstance(claims["sub"], str) or not claims["sub"]:
+            raise ValueError("The token has no subject.")
+        return claims
+
+    def _grants_of(self, claims: Mapping[str, Any]) -> Grants:
+        grants: dict[str, frozenset[Role]] = {}
+        for group in _groups_of(claims, self._groups_claim):
+            for collection, roles in self._roles.get(group, {}).items():
+                grants[collection] = grants.get(collection, frozenset()) | roles
+        return grants
+
+
+def _groups_of(claims: Mapping[str, Any], name: str) -> list[str]:
+    """The groups of a claim, which is a text or a list of texts; others are none."""
+    found: Any = claims.get(name)
+    if found is None:
+        found = claims
+        for part in name.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+    if isinstance(found, str):
+        return [found]
+    return [group for group in found if isinstance(group, str)] if isinstance(found, list) else []
+
+
+def _name_of(claims: Mapping[str, Any]) -> str:
+    names = (claims.get(name) for name in _NAMES)
+    name = next(name for name in names if isinstance(name, str) and name)
+    return shortened("".join(char for char in name if char.isprintable()), _MAX_NAME_LENGTH)
+
+
+COOKIE: Final = "recoquest_sign_in"
+LIFETIME_S: Final = 600
+CALLBACK: Final = "/v1/session/callback"
+_PURPOSE: Final = "sign-in"
+_MAX_PATH_LENGTH: Final = 1_000
+# Two slashes, or a slash and a backslash, would lead a browser to another site.
+_OWN_PATH: Final = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%-]+)*/?")
+# Groups are a scope of their own at some providers, and part of the profile at others.
+_SCOPES: Final = ("openid", "profile", "email", "groups")
+_SCOPES_OF_ALL: Final = ("openid", "profile")
+# Requests to the provider at a time; each takes a thread.
+_AT_A_TIME: Final = 4
+_ERROR: Final = re.compile(r"[a-z_]{1,64}")
+# Errors of a provider that pass.
+TEMPORARY: Final = frozenset({"server_error", "temporarily_unavailable"})
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SignInAttempt:
+    """A sign-in that has begun and has not come back.
+
+    Attributes:
+        state: Value that the answer of the provider must bring back.
+        nonce: Value that the ID token must have.
+        verifier: Secret of PKCE (RFC 7636), whose hash the provider has been shown.
+        return_to: Path of the page that it was begun on.
+        expires: Time of its end, in seconds since 1970.
+    """
+
+    state: str
+    nonce: str
+    verifier: str
+    return_to: str
+    expires: int
+
+
+_ATTEMPT: Final = TypeAdapter(SignInAttempt)
+
+
+def is_own_path(text: str) -> bool:
+    """Whether a text is a path, and nothing else, that every browser takes for one of the same origin."""
+    return text.startswith("/") and len(text) <= _MAX_PATH_LENGTH and _OWN_PATH.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SignInAttempts:
+    """Begins sign-ins, and finds out which one an answer belongs to."""
+
+    signer: SessionSigner
+    clock: Callable[[], float] = time.time
+
+    def begin(self, return_to: str) -> SignInAttempt:
+        """Return a new sign-in that leads back to a path of this service."""
+        if not is_own_path(return_to):
+            raise ValueError(f"{return_to!r} is no path of this service.")
+        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+        return SignInAttempt(state, nonce, verifier, return_to, int(self.clock()) + LIFETIME_S)
+
+    def give_cookie(self, request: HTTPConnection, response: Response, attempt: SignInAttempt) -> None:
+        """Let the browser keep a sign-in; one that it has begun before is forgotten."""
+        sealed = self.signer.seal_content(_PURPOSE, _ATTEMPT, attempt)
+        response.set_cookie(COOKIE, sealed, max_age=LIFETIME_S, **self._attributes(request))
+
+    def take_cookie(self, request: HTTPConnection, response: Response) -> None:
+        """Let the browser forget its sign-in, so that no answer is taken twice."""
+        response.delete_cookie(COOKIE, **self._attributes(request))
+
+    def find(self, request: HTTPConnection, state: str) -> SignInAttempt | None:
+        """Return the sign-in of a browser; None where none was begun with this state, or it has ended."""
+        attempt = self.signer.open_content(_PURPOSE, _ATTEMPT, request.cookies.get(COOKIE, ""))
+        if attempt is None or not hmac.compare_digest(attempt.state.encode(), state.encode()):
+            return None
+        return attempt if self.clock() < attempt.expires else None
+
+    def _attributes(self, request: HTTPConnection) -> dict[str, Any]:
+        # The answer comes from the provider's site: a cookie with Strict would not come along.
+        return {**cookie_attributes(request), "samesite": "lax"}
+
+
+class CodeRefusedError(Exception):
+    """The provider gives no token for a code."""
+
+
+class CodeFlow:
+    """Sign-in of people at a provider, where the service is a client.
+
+    Without a client's secret in the settings, PKCE alone protects it; without a public URL, requests tell the
+    address of the service.
+    """
+
+    def __init__(self, settings: Settings, provider: Provider, client_id: str) -> None:
+        self.issuer = provider.issuer
+        self._provider = provider
+        self._client_id = client_id
+        self._settings = settings
+        self._verifier = TokenVerifier(settings, provider, client_id)
+        self._slots = asyncio.Semaphore(_AT_A_TIME)
+
+    def redirect_uri(self, request: HTTPConnection) -> str:
+        """Return the address that the provider sends browsers back to."""
+        return service_url(request, self._settings) + CALLBACK
+
+    async def authorization_url(self, attempt: SignInAttempt, redirect_uri: str) -> str:
+        """Return the address of the provider where a person signs in.
+
+        Raises:
+            ProviderError: The provider does not answer, or has no such address.
+        """
+        discovery = await self._provider.discovery()
+        page, scopes = discovery.address("authorization_endpoint"), discovery.texts("scopes_supported")
+        if page is None:
+            raise ProviderError(f"{self.issuer} has no page to sign in at.")
+        known = [scope for scope in _SCOPES if scope in scopes | {"openid"}]
+        challenge = base64.urlsafe_b64encode(sha256(attempt.verifier.encode()).digest()).rstrip(b"=")
+        parameters = {
+            "response_type": "code",
+            "client_id": self._client_id,
+            "redirect_uri": redirect_uri,
+            "scope": " ".join(known if scopes else _SCOPES_OF_ALL),
+            "state": attempt.state,
+            "nonce": attempt.nonce,
+            "code_challenge": challenge.decode("ascii"),
+            "code_challenge_method": "S256",
+        }
+        return _with_query(page, parameters)
+
+    async def redeem(self, code: str, attempt: SignInAttempt, redirect_uri: str) -> Principal:
+        """Return the person for whom the provider has given a code, which came to `redirect_uri`.
+
+        Raises:
+            ProviderError: The provider does not answer.
+            CodeRefusedError: It gives no ID token for the code.
+            RequestError: Its ID token is not valid.
+        """
+        discovery = await self._provider.discovery()
+        form = {
+            "client_id": self._client_id,
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": redirect_uri,
+            "code_verifier": attempt.verifier,
+        }
+        async with self._slots:
+            token = await asyncio.to_thread(self._ask_for_token, discovery, form)
+        return await self._verifier.verify(token, attempt.nonce)
+
+    async def sign_out_url(self) -> str | None:
+        """Return the address where the provider ends its own session; None where it tells of none now."""
+        try:
+            page = (await self._provider.discovery()).address("end_session_endpoint")
+        except ProviderError:
+            _log.warning("the sign-out of the identity provider is not known")
+            return None
+        return None if page is None else _with_query(page, {"client_id": self._client_id})
+
+    def _ask_for_token(self, discovery: Discovery, form: dict[str, str]) -> str:
+        url, headers = discovery.address("token_endpoint"), {}
+        if url is None:
+            raise ProviderError(f"{self.issuer} has no address that gives tokens.")
+        if self._settings.oidc_client_secret is not None:
+            secret = self._settings.oidc_client_secret.get_secret_value()
+            # The first is the default of OpenID Connect Discovery.
+            ways = discovery.texts("token_endpoint_auth_methods_supported") or {"client_secret_basic"}
+            if "client_secret_basic" in ways:
+                # RFC 6749, section 2.3.1: both parts are encoded as in a form.
+                pair = f"{quote_plus(self._client_id)}:{quote_plus(secret)}"
+                headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"
+            else:
+                form["client_secret"] = secret
+        status, answer = ask(url, form, **headers)
+        told = answer if isinstance(answer, dict) else {}
+        if status >= HTTPStatus.MULTIPLE_CHOICES:
+            reason = error_name(told.get("error"))
+            away = status >= HTTPStatus.INTERNAL_SERVER_ERROR or reason in TEMPORARY
+            refused = ProviderError if away else CodeRefusedError
+            raise refused(f"{url} answers with status {status}: {reason}.")
+        token = told.get("id_token")
+        if not isinstance(token, str) or not token.isascii():
+            raise CodeRefusedError(f"{url} gives no ID token: let the client have the scope openid.")
+        return token
+
+
+def error_name(sent: object) -> str:
+    """Return an error of OAuth as a log may have it."""
+    return sent if isinstance(sent, str) and _ERROR.fullmatch(sent) else "no known error"
+
+
+def _with_query(url: str, parameters: Mapping[str, str]) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(parameters)}"

@@ -1,1 +1,0 @@
-"""Commands on collections: index, search, generations, models."""

@@ -1,1 +1,0 @@
-"""Commands on data: import, sample data, the demo, feedback, duplicates."""

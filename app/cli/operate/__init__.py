@@ -1,1 +1,0 @@
-"""Commands of an operator: serve, work, jobs, backup, examination."""

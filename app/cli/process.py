@@ -1,0 +1,97 @@
+"""Processes that run a command of `recoquest` for another one, and end with it: of jobs, and of trainings."""
+
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import distributions
+from pathlib import Path
+
+from app.cli.errors import ended
+from app.cli.main import build
+from app.jobs.kinds import command_line
+from app.settings import load_settings
+from index.catalogue.collections import now
+from training.common.atomic import atomic_file
+from training.common.host import end_with_parent, has_gpu_driver, keep_order_of_sums
+
+# Searches on the same machine come first.
+_NICENESS = 10
+
+
+def main(purpose: str, parent: int, arguments: list[str]) -> None:
+    """Run a command and leave the process with its exit code; be killed when the parent ends before.
+
+    Args:
+        purpose: `job`, or `training` for one of several processes that train together.
+        parent: The process that has started this one.
+        arguments: The command; of a job its folder, its kind, and its arguments.
+    """
+    end_with_parent(parent)
+    keep_order_of_sums()
+    if purpose == "training":
+        # The process that the user started says how a stopped training goes on.
+        ended(lambda: build()(arguments), tell_stop=False)
+    os.nice(_NICENESS)
+    ended(lambda: _run_job(Path(arguments[0]), arguments[1], arguments[2:]))
+
+
+def _run_job(folder: Path, kind: str, arguments: Sequence[str]) -> None:
+    command = command_line(kind, arguments, folder, load_settings().train_processes)
+    _write_environment(folder / "environment.json", command)
+    build()(command)
+
+
+def _write_environment(path: Path, command: Sequence[str]) -> None:
+    """Write down, as JSON, what this process runs a command of `recoquest` with."""
+    gpus = []
+    if has_gpu_driver():
+        import torch
+
+        gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    content = {
+        "command": ["recoquest", *command],
+        "began": now(),
+        "folder": str(Path.cwd()),
+        "settings": load_settings().printable(),
+        "bundles": _digests(command),
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "cores": len(os.sched_getaffinity(0)),
+        "gpus": gpus,
+        "python": platform.python_version(),
+        "commit": _commit(),
+        "packages": dict(sorted((found.name, found.version) for found in distributions())),
+    }
+    with atomic_file(path) as file:
+        file.write(json.dumps(content, indent=2).encode() + b"\n")
+
+
+def _digests(command: Sequence[str]) -> Mapping[str, str]:
+    """The digests of the bundles among the arguments of a command."""
+    found = {}
+    for argument in command:
+        try:
+            found[argument] = json.loads(Path(argument, "digest.json").read_bytes())["digest"]
+        except (OSError, ValueError, LookupError, TypeError):
+            continue
+    return found
+
+
+def _commit() -> str | None:
+    """The commit of a checkout that this runs from."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3:])

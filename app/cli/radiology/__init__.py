@@ -1,1 +1,0 @@
-"""Commands of reports, HL7 and the archive."""

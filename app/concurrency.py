@@ -1,0 +1,221 @@
+"""How requests work: times of their parts, threads for what blocks, and an end when the caller has gone."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Literal, ParamSpec, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+
+from index.errors import CatalogueBusyError
+
+Part = Literal["queue", "load", "decode", "encode", "search", "catalogue"]
+PARTS: Final[tuple[Part, ...]] = ("queue", "load", "decode", "encode", "search", "catalogue")
+# Of a request with thousands of texts; further ones are not told.
+_MOST: Final = 1000
+_NS: Final = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Timings:
+    """Spans of time of one request, on the clock of `time.time_ns`; parts may run side by side."""
+
+    spans: list[tuple[Part, int, int]] = field(default_factory=list)
+
+    def milliseconds(self) -> dict[Part, float]:
+        """Return the time in which each part was at work, once where it was several times at once.
+
+        A search reads the catalogue, too: its time is not counted again there.
+        """
+        found = {part: _merged([(a, b) for name, a, b in self.spans if name == part]) for part in PARTS}
+        total = {part: _length(spans) for part, spans in found.items() if spans}
+        if "search" in total and "catalogue" in total:
+            both = _length(_merged([*found["search"], *found["catalogue"]]))
+            total["catalogue"] = both - total["search"]
+        return {part: length / 1e6 for part, length in total.items()}
+
+
+_current: ContextVar[Timings | None] = ContextVar("timings", default=None)
+
+
+@contextmanager
+def collected_timings() -> Iterator[Timings]:
+    """Collect the times of what is done in the block, also by tasks that it begins."""
+    timings = Timings()
+    token = _current.set(timings)
+    try:
+        yield timings
+    finally:
+        _current.reset(token)
+
+
+def record(part: Part, seconds: float, *, before_s: float = 0.0) -> None:
+    """Note that a part took so long and ended now, or some seconds before."""
+    timings = _current.get()
+    if timings is not None and len(timings.spans) < _MOST and seconds > 0:
+        ended = time.time_ns() - int(before_s * _NS)
+        timings.spans.append((part, ended - int(seconds * _NS), ended))
+
+
+@contextmanager
+def timed(part: Part) -> Iterator[None]:
+    """Note how long the block takes, if it ends well."""
+    started = time.perf_counter()
+    yield
+    record(part, time.perf_counter() - started)
+
+
+def record_waited(part: Part, whole_s: float, work_s: float) -> None:
+    """Note a wait in a queue and the work behind it, which has just ended; `whole_s` is both together."""
+    work_s = min(work_s, whole_s)
+    record("queue", whole_s - work_s, before_s=work_s)
+    record(part, work_s)
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _length(spans: list[tuple[int, int]]) -> int:
+    return sum(end - start for start, end in spans)
+
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+# Together no more than the 15 connections of SQLAlchemy's pool, so that no thread waits for another's.
+_READS: Final = 8
+# SQLite takes one writer at a time; the others wait for its lock.
+_WRITES: Final = 3
+# A write that has waited so long for its thread is refused: those before it wait for a lock.
+_MAX_WAIT_S: Final = 5.0
+# Threads for thumbnails: each waits for a decoding process, behind searches and uploads.
+_THUMBNAILS: Final = 4
+# Requests to the image archive: a person waits for each, and the archive is asked by few.
+_ARCHIVE: Final = 4
+# Following generations, loading their views, and loading one that is activated.
+_BACKGROUND: Final = 3
+_LOOK_S: Final = 0.02
+
+_LATE: Final = f"Others have been writing for {_MAX_WAIT_S:g} seconds: nothing was written, try again."
+
+
+class Threads:
+    """Pools of fixed size.
+
+    A caller that is cancelled returns at once. Its thread works on, and takes the next work when it is done:
+    a pool never does more at a time than it has threads. Work that has not begun is dropped with its caller.
+    """
+
+    def __init__(self) -> None:
+        self._reads = ThreadPoolExecutor(_READS, "read")
+        self._writes = ThreadPoolExecutor(_WRITES, "write")
+        self._thumbnails = ThreadPoolExecutor(_THUMBNAILS, "thumbnail")
+        self._archive = ThreadPoolExecutor(_ARCHIVE, "archive-write")
+        self._background = ThreadPoolExecutor(_BACKGROUND, "background")
+        self._health = ThreadPoolExecutor(1, "health")
+        self._checking: Future[Any] | None = None
+        self._unfinished: set[Future[Any]] = set()
+
+    async def read(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Call what reads the catalogue, the index or files; context variables are carried along."""
+        with timed("catalogue"):
+            return await asyncio.wrap_future(self._submit(self._reads, work, *args, **kwargs))
+
+    async def write(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Call what writes, and may wait for a lock that another process holds.
+
+        Raises:
+            CatalogueBusyError: Other writers have held the catalogue for some seconds.
+        """
+        arrived = time.monotonic()
+
+        def unless_late() -> Result:
+            if time.monotonic() - arrived > _MAX_WAIT_S:
+                raise CatalogueBusyError(_LATE)
+            return work(*args, **kwargs)
+
+        with timed("catalogue"):
+            return await asyncio.wrap_future(self._submit(self._writes, unless_late))
+
+    async def thumbnail(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Call the maker of a thumbnail."""
+        return await asyncio.wrap_future(self._submit(self._thumbnails, work, *args, **kwargs))
+
+    async def archive(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Call what asks the image archive."""
+        return await asyncio.wrap_future(self._submit(self._archive, work, *args, **kwargs))
+
+    async def background(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Call what no request waits for."""
+        return await asyncio.wrap_future(self._submit(self._background, work, *args, **kwargs))
+
+    async def health(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Call a check of health, in a thread that nothing else uses.
+
+        Raises:
+            TimeoutError: The check before has not come back; no other is begun.
+        """
+        if self._checking is not None and not self._checking.done():
+            raise TimeoutError("The check before has not come back.")
+        self._checking = self._submit(self._health, work, *args, **kwargs)
+        return await asyncio.wrap_future(self._checking)
+
+    async def finish(self, within_s: float) -> bool:
+        """Wait for all work that was begun or is waiting; False: some has not ended in time."""
+        end = time.monotonic() + within_s
+        while self._unfinished and time.monotonic() < end:
+            await asyncio.sleep(_LOOK_S)
+        return not self._unfinished
+
+    def close(self) -> None:
+        """Take no more work; nothing is waited for."""
+        pools = (self._reads, self._writes, self._thumbnails, self._archive, self._background, self._health)
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _submit(
+        self, pool: ThreadPoolExecutor, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[Result]:
+        future = pool.submit(partial(copy_context().run, partial(work, *args, **kwargs)))
+        self._unfinished.add(future)
+        future.add_done_callback(self._unfinished.discard)
+        return future
+
+
+async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """Await work, but cancel it when the caller closes the connection.
+
+    The body must have been read before, since what arrives after it is taken for the end.
+
+    Raises:
+        ClientDisconnect: The caller has gone; nobody will see an answer.
+    """
+    working = asyncio.create_task(work)
+    # Work that fails while it is cancelled has nobody to tell: its error is looked at here.
+    working.add_done_callback(lambda task: task.cancelled() or task.exception())
+    watching = asyncio.create_task(_disconnected(request))
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientDisconnect
+    finally:
+        working.cancel()
+        watching.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,1 +1,0 @@
-"""Thread pools, and what requests spend in them."""

@@ -1,0 +1,420 @@
+"""Admission before work: a request that would not be answered in time is refused before its body is read.
+
+Refused searches cost next to nothing: parsing, routing and logging one takes half a millisecond, at ten
+times the capacity all that there is.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from http import HTTPMethod, HTTPStatus
+from re import Pattern
+from typing import Final
+
+import structlog
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.edge.addresses import path_of
+from app.edge.middleware import declared_length, is_form
+from app.edge.operations import Work, operation_of
+from app.edge.problems import BUSY, LATE, problem_response
+from app.settings import Settings
+
+# Share of the deadline that a new request may be expected to wait. Half of the requests exceed the mean.
+_EXPECTED: Final = 0.5
+# Weight of the latest request in the moving mean.
+_WEIGHT: Final = 0.1
+# A body that takes longer is a slow caller's, who keeps nobody out.
+_SOON_S: Final = 0.5
+# Half-life of the mean while idle: a past load says little of the next one.
+_HALF_LIFE_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Place of a request: its start, the number of concurrent requests, and for how many it counts."""
+
+    since: float
+    number: int
+    weight: int = 1
+
+
+class ConcurrencyLimiter:
+    """Limits the requests of one kind that are at work.
+
+    They are taken when so many requests are at work, or earlier on a machine that is slow: a request waits
+    for those before it, so it is expected to take as many times the seconds that each has taken of late.
+
+    Attributes:
+        kind: Named in figures.
+        deadline_s: From the end of a request to its answer.
+    """
+
+    def __init__(self, kind: str, limit: int, deadline_s: float) -> None:
+        self.kind = kind
+        self.deadline_s = deadline_s
+        self._limit = limit
+        self._at_work = 0
+        self._seconds_each = 0.0
+        self._idle_since = time.monotonic()
+        self._arriving: dict[int, float] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one more request would be too many, with those whose bodies are about to have come."""
+        begun = time.monotonic() - _SOON_S
+        while self._arriving and next(iter(self._arriving.values())) < begun:
+            self._arriving.pop(next(iter(self._arriving)))
+        return self._too_many(self._at_work + len(self._arriving))
+
+    def announce(self, who: object) -> None:
+        """Count a request whose body arrives, until it has come or is late."""
+        self._arriving[id(who)] = time.monotonic()
+
+    def withdraw(self, who: object) -> None:
+        """Count a request no more as one that arrives."""
+        self._arriving.pop(id(who), None)
+
+    def take(self) -> Place | None:
+        """Take a place; None: they are taken."""
+        if self._too_many(self._at_work):
+            return None
+        if not self._at_work:
+            idle_s = time.monotonic() - self._idle_since
+            self._seconds_each *= 0.5 ** (idle_s / _HALF_LIFE_S)
+        self._at_work += 1
+        return Place(time.monotonic(), self._at_work)
+
+    def widen(self, place: Place, weight: int) -> Place | None:
+        """Return the place of a request that counts for several; None: there is no room beside others."""
+        others = self._at_work - place.weight
+        if others and self._too_many(others + weight - 1):
+            return None
+        self._at_work = others + weight
+        return Place(place.since, others + weight, weight)
+
+    def give_back(self, place: Place, *, answered: bool) -> None:
+        """Give a place back; `answered` tells whether the request was worked on to its end."""
+        self._at_work -= place.weight
+        if not self._at_work:
+            self._idle_since = time.monotonic()
+        if answered:
+            each = (time.monotonic() - place.since) / place.number
+            self._seconds_each += _WEIGHT * (each - self._seconds_each)
+
+    def _too_many(self, others: int) -> bool:
+        """Whether one more than these is too many; a lone one never is."""
+        late = others > 0 and (others + 1) * self._seconds_each > self.deadline_s * _EXPECTED
+        return late or others >= self._limit
+
+
+class Budget:
+    """Bytes of bodies that are being read or worked on."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._used = 0
+
+    def has_room(self, size: int) -> bool:
+        """Whether so many bytes could be reserved now; where none are, any number can."""
+        return not size or not self._used or self._used + size <= self._limit
+
+    def reserve(self, size: int) -> bool:
+        """Reserve bytes that have come; False: there is no room."""
+        if not self.has_room(size):
+            return False
+        self._used += size
+        return True
+
+    def free(self, size: int) -> None:
+        """Give bytes back."""
+        self._used -= size
+
+
+_BUSY: Final = "More requests are at work than the service can answer in time; try again in a moment."
+_PASSAGE: Final = "recoquest.passage"
+_HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
+_READING: Final = frozenset({HTTPMethod.GET, HTTPMethod.HEAD, HTTPMethod.OPTIONS})
+# Bytes of a body that do not count: searches without images have room beside the largest forms.
+_SMALL: Final = 64 << 10
+_WRITES: Final = 32
+_READS: Final = 256
+# An encoder's own deadline gives the better reason: it comes first.
+_GRACE_S: Final = 0.5
+# Writes embed many images, and changes of a whole collection load or remove all of it.
+_WRITE_DEADLINES: Final = 6
+_CHANGE_DEADLINES: Final = 60
+
+
+class BusyError(HTTPException):
+    """The service is busy; an HTTPException because the framework lets only those through while it reads."""
+
+    def __init__(self) -> None:
+        super().__init__(BUSY.status, _BUSY)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Limits of one kind of request: concurrency, and bytes of bodies."""
+
+    places: ConcurrencyLimiter
+    bodies: Budget
+    refused: Callable[[str], None]
+
+    def refusal(self) -> BusyError:
+        """Count a request that is refused."""
+        self.refused(self.places.kind)
+        return BusyError()
+
+
+class Stages:
+    """The stages of one application; all bodies have one budget, and all pictures that are sent another."""
+
+    def __init__(self, settings: Settings, refused: Callable[[str], None]) -> None:
+        bodies = Budget(settings.max_bodies_bytes)
+        # Pictures that are made for callers and not yet taken by them.
+        self.pictures = Budget(settings.max_bodies_bytes)
+        self.root_path = settings.root_path
+        deadline = settings.encode_deadline_s
+        # One batch is encoded while the queue is full.
+        searches = settings.encode_queue_size + settings.encode_batch_size
+
+        def stage(kind: Work, limit: int, deadline_s: float) -> Stage:
+            return Stage(ConcurrencyLimiter(kind, limit, deadline_s), bodies, refused)
+
+        self.searches = stage("search", searches, deadline + _GRACE_S)
+        # Decoding takes its time: it keeps no place, and says nothing of the time, of searches by text.
+        self.image_searches = stage("image-search", settings.encode_queue_size, deadline + _GRACE_S)
+        self._kinds: Final[dict[Work, Stage]] = {
+            "search": self.searches,
+            "image-search": self.image_searches,
+            "read": stage("read", _READS, deadline + _GRACE_S),
+            "write": stage("write", _WRITES, deadline * _WRITE_DEADLINES),
+            "change": stage("change", _WRITES, deadline * _CHANGE_DEADLINES),
+        }
+        self._declared: Final[list[tuple[set[str], Pattern[str], Work]]] = []
+
+    def learn(self, routes: Iterable[APIRoute]) -> None:
+        """Learn the kinds of work that operations declare."""
+        for route in routes:
+            work = operation_of(route.endpoint).work
+            if work is not None:
+                self._declared.append((route.methods or set(), route.path_regex, work))
+
+    def of(self, scope: Scope) -> Stage:
+        """The stage of a request."""
+        method, path = scope["method"], path_of(scope)
+        if method in _READING:
+            return self._kinds["read"]
+        for methods, pattern, work in self._declared:
+            if method in methods and pattern.match(path):
+                return self._kinds["image-search" if work == "search" and is_form(scope) else work]
+        return self._kinds["write"]
+
+
+class Admission:
+    """ASGI middleware: bounds requests at work by kind, bytes of bodies, and the time to an answer.
+
+    A request takes a place when its head has come, leaves it while its body is waited for, and takes one
+    again when it has come whole: a caller that is slow to send keeps nobody out. It gives the place back when
+    its answer begins. A body counts against the budget as it arrives. Checks of health are never refused.
+    """
+
+    def __init__(self, app: ASGIApp, stages: Stages) -> None:
+        self.app = app
+        self._stages = stages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or refuse it."""
+        if path_of(scope) in _HEALTH:
+            await self.app(scope, receive, send)
+            return
+        stage, declared = self._stages.of(scope), declared_length(scope)
+        if stage.places.is_full or not stage.bodies.has_room(max(0, (declared or 0) - _SMALL)):
+            # The server throws the body away, so that a caller that still sends it reads the answer.
+            refusal = problem_response(BUSY, stage.refusal().detail, scope=scope)
+            await refusal(scope, receive, send)
+            return
+        passage = _Passage(stage, receive, send, declared)
+        try:
+            await self._within_deadline(scope, passage, stage.places.deadline_s)
+        finally:
+            passage.end()
+
+    async def _within_deadline(self, scope: Scope, passage: "_Passage", deadline_s: float) -> None:
+        try:
+            async with passage.timeout:
+                passage.begin()
+                scope[_PASSAGE] = passage
+                await self.app(scope, passage.take, passage.give)
+        except TimeoutError:
+            if not passage.timeout.expired():
+                raise
+            detail = f"The request was not answered within {deadline_s:g} s; try again later."
+            late = problem_response(LATE, detail, scope=scope)
+            await late(scope, passage.take, passage.give)
+
+
+class _Passage:
+    """One request on its way through.
+
+    Attributes:
+        timeout: Runs but for the time in which the body is waited for, and ends when the answer begins.
+    """
+
+    def __init__(self, stage: Stage, receive: Receive, send: Send, declared: int | None) -> None:
+        self.timeout = asyncio.timeout(None)
+        self._stage = stage
+        self._receive = receive
+        self._send = send
+        self._whole = declared == 0
+        self._received = 0
+        self._reserved = 0
+        self._place: Place | None = None
+        self._answered = False
+
+    def begin(self) -> None:
+        """Take the place of a request whose head, or whose body, has come."""
+        self._stage.places.withdraw(self)
+        self._place = self._stage.places.take()
+        if self._place is None:
+            raise self._stage.refusal()
+        self.timeout.reschedule(asyncio.get_running_loop().time() + self._stage.places.deadline_s)
+
+    async def take(self) -> Message:
+        """Take a part of the body; after the last one the work goes on."""
+        if not self._whole:
+            self._pause()
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._count(len(message.get("body", b"")))
+            if not self._whole and not message.get("more_body", False):
+                self._whole = True
+                if not self._answered:
+                    self.begin()
+        return message
+
+    def count_as(self, weight: int) -> None:
+        """Have a request whose body has come count for several."""
+        if self._place is None:
+            return
+        wider = self._stage.places.widen(self._place, weight)
+        if wider is None:
+            raise self._stage.refusal()
+        self._place = wider
+
+    async def give(self, message: Message) -> None:
+        """Send a part of the answer; the first one ends the work."""
+        if message["type"] == "http.response.start":
+            self._answered = True
+            if self.timeout.when() is not None and not self.timeout.expired():
+                self.timeout.reschedule(None)
+            self.end(answered=message["status"] in (HTTPStatus.OK, HTTPStatus.GATEWAY_TIMEOUT))
+        await self._send(message)
+
+    def end(self, *, answered: bool = False) -> None:
+        """Give back what the request has taken."""
+        if self._place is not None:
+            self._stage.places.give_back(self._place, answered=answered)
+        self._place = None
+        self._stage.places.withdraw(self)
+        self._stage.bodies.free(self._reserved)
+        self._reserved = 0
+
+    def _pause(self) -> None:
+        """Leave the place while the body is waited for."""
+        if self._place is not None and not self._answered:
+            self._stage.places.give_back(self._place, answered=False)
+            self._place = None
+            self._stage.places.announce(self)
+            self.timeout.reschedule(None)
+
+    def _count(self, size: int) -> None:
+        self._received += size
+        more = self._received - _SMALL - self._reserved
+        if more > 0:
+            if not self._stage.bodies.reserve(more):
+                raise self._stage.refusal()
+            self._reserved += more
+
+
+def count_as(scope: Scope, weight: int) -> None:
+    """Have a request count for several of its kind until its answer begins.
+
+    Raises:
+        BusyError: There is no room for so many.
+    """
+    passage = scope.get(_PASSAGE)
+    if isinstance(passage, _Passage):
+        passage.count_as(weight)
+
+
+def raw_answer(answer: Response) -> bytes:
+    """The bytes of a whole HTTP/1.1 answer, for what is answered before there is a request."""
+    head = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()]
+    head += [name + b": " + value for name, value in answer.raw_headers]
+    return b"\r\n".join([*head, b"", bytes(answer.body)])
+
+
+_SEARCH: Final = re.compile(rb"POST /[^ ?]*/search HTTP/1\.1\r\n")
+_FORM: Final = re.compile(rb"\r\ncontent-type:[ \t]*multipart/", re.IGNORECASE)
+_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,9})[ \t]*\r\n", re.IGNORECASE)
+# A page of another origin reads no answer without the headers that allow it; the others change what is sent.
+_SPECIAL: Final = re.compile(rb"\r\n(?:origin|transfer-encoding|expect|upgrade):", re.IGNORECASE)
+_CLOSE: Final = re.compile(rb"\r\nconnection:[^\r]*close", re.IGNORECASE)
+_END: Final = b"\r\n\r\n"
+_LOG_EVERY_S: Final = 5.0
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Bytes of an answer, and whether the connection can carry another request."""
+
+    answer: bytes
+    keep: bool
+
+
+class Shedding:
+    """Looks at the first bytes of a request while all places of searches are taken."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+        headers, scope = {"Cache-Control": "no-store"}, {"root_path": stages.root_path}
+        self._kept = raw_answer(problem_response(BUSY, _BUSY, scope=scope, headers=headers))
+        headers["Connection"] = "close"
+        self._closed = raw_answer(problem_response(BUSY, _BUSY, scope=scope, headers=headers))
+        self._unlogged = 0
+        self._logged_at = float("-inf")
+
+    def refuse(self, received: bytes) -> Refusal | None:
+        """The refusal of a request that begins with these bytes; None: it goes the usual way."""
+        by_text, by_image = self._stages.searches, self._stages.image_searches
+        if not (by_text.places.is_full or by_image.places.is_full) or not _SEARCH.match(received):
+            return None
+        end = received.find(_END)
+        if end < 0 or _SPECIAL.search(received, 0, end):
+            return None
+        stage = by_image if _FORM.search(received, 0, end) else by_text
+        if not stage.places.is_full:
+            return None
+        self._count(stage)
+        length = _LENGTH.search(received, 0, end + 2)
+        whole = length is not None and len(received) == end + len(_END) + int(length[1])
+        if whole and not _CLOSE.search(received, 0, end):
+            return Refusal(self._kept, keep=True)
+        return Refusal(self._closed, keep=False)
+
+    def _count(self, stage: Stage) -> None:
+        stage.refused(stage.places.kind)
+        self._unlogged += 1
+        now = time.monotonic()
+        if now - self._logged_at >= _LOG_EVERY_S:
+            _log.warning("searches were refused: too many are at work", number=self._unlogged)
+            self._unlogged, self._logged_at = 0, now

@@ -1,1 +1,0 @@
-"""Descriptions of the interface for its readers: problems, and examples of operations."""

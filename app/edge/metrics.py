@@ -1,0 +1,213 @@
+"""Figures for Prometheus: of requests, encoding, searches and events, and of the installation."""
+
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from sqlalchemy import func, select
+
+from app.concurrency import record
+from app.encoding.queue import Kind
+from app.heartbeat import count_workers
+from app.settings import Settings
+from index.catalogue import Catalogue
+from index.catalogue.jobs import JOB_STATES
+from index.catalogue.tables import BackupRow, JobRow
+from index.vectors.ann import OperatingPoint
+from training.imaging.processes.pool import DecodeOutcome, RestartReason
+
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+@dataclass(frozen=True)
+class Installation:
+    """State of an installation at one time; `last_backup` is a Unix time, None without any."""
+
+    free_bytes: int
+    disk_bytes: int
+    workers: int
+    jobs: Mapping[str, int]
+    last_backup: float | None
+
+
+def read_installation(settings: Settings, catalogue: Catalogue) -> Installation:
+    """Look at the home folder and the catalogue.
+
+    Raises:
+        OSError: The home folder cannot be read.
+        CatalogueError: The catalogue cannot be read.
+    """
+    disk = shutil.disk_usage(settings.home)
+    with catalogue.read() as session:
+        counts = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state)).all()
+        created = session.execute(select(func.max(BackupRow.created))).scalar()
+    return Installation(
+        free_bytes=disk.free,
+        disk_bytes=disk.total,
+        workers=count_workers(settings),
+        jobs=dict(counts),
+        last_backup=None if created is None else datetime.fromisoformat(created).timestamp(),
+    )
+
+
+class Metrics:
+    """The figures of one application; labels never hold anything of a query or a patient."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        seconds = partial(Histogram, registry=self.registry, buckets=_SECONDS)
+
+        self._requests = counter("recoquest_requests", "Answered requests.", ("operation", "status"))
+        self._latency = seconds(
+            "recoquest_request_seconds",
+            "From the arrival of a request to the end of its answer.",
+            ("operation",),
+        )
+        self._keys = counter(
+            "recoquest_key_refusals",
+            "Keys that were wrong, or came too early after other wrong ones.",
+            ("reason",),
+        )
+        self._refused = counter("recoquest_refused", "Requests that were not begun.", ("kind",))
+        self._ended = counter(
+            "recoquest_connections_ended",
+            "Connections that the service ended: time-outs, bytes that are no HTTP, no place.",
+            ("reason",),
+        )
+        self.connections = gauge("recoquest_connections", "Open connections.")
+
+        self._batch_size = Histogram(
+            "recoquest_encode_batch_size",
+            "Queries in one forward pass.",
+            ("kind",),
+            buckets=_SIZES,
+            registry=self.registry,
+        )
+        self._encode = seconds("recoquest_encode_seconds", "One forward pass.", ("kind",))
+        self._encoder_restarts = counter("recoquest_encode_worker_restarts", "Encoding workers that died.")
+        self.queries_waiting = gauge("recoquest_encode_queue_depth", "Queries that wait to be encoded.")
+        self._decodes = counter("recoquest_decodes", "Images and thumbnails decoded.", ("outcome",))
+        self._decoder_restarts = counter(
+            "recoquest_decoder_restarts", "Decoding processes that were lost and replaced.", ("reason",)
+        )
+        self.decodes_waiting = gauge("recoquest_decodes_waiting", "Images that wait to be decoded.")
+
+        self._search = seconds("recoquest_search_seconds", "From a vector to its hits.")
+        self._recall = gauge(
+            "recoquest_search_recall",
+            "Recall@10 of calibration queries, after the last build of a collection's codes.",
+            ("collection", "target", "of"),
+        )
+
+        self.audited = counter("recoquest_audit_events", "Events written to the audit trail.")
+        self.audit_failures = counter(
+            "recoquest_audit_failures",
+            "Batches of events that the audit trail did not take; they are tried again.",
+        )
+        self.audit_letters = counter(
+            "recoquest_audit_dead_letters",
+            "Events that the audit trail never took, kept in audit-dead-letters.ndjson of the home folder.",
+        )
+        self.audit_waiting = gauge("recoquest_audit_queue_depth", "Events that wait to be written.")
+
+        self._verdicts = gauge(
+            "recoquest_feedback_verdicts",
+            "Judgements that stand, of this calendar month (UTC) and the one before.",
+            ("collection", "month", "verdict"),
+        )
+        self._rejected = gauge(
+            "recoquest_feedback_rejected_share",
+            "Share of rejected hits among those judged, of this calendar month (UTC) and the one before.",
+            ("collection", "month"),
+        )
+
+        self._free = gauge("recoquest_home_free_bytes", "Free bytes of the disk with the home folder.")
+        self._size = gauge("recoquest_home_disk_bytes", "Size of the disk with the home folder.")
+        self._workers = gauge("recoquest_workers", "Running workers.")
+        self._jobs = gauge("recoquest_jobs", "Jobs in the catalogue.", ("state",))
+        self._backup = gauge(
+            "recoquest_last_backup_timestamp_seconds", "Time of the newest backup; 0 without any."
+        )
+
+    def answered(self, operation: str, status: int, seconds: float) -> None:
+        """A request has been answered."""
+        self._requests.labels(operation, str(status)).inc()
+        self._latency.labels(operation).observe(seconds)
+
+    def key_refused(self, reason: str) -> None:
+        """A key was not taken."""
+        self._keys.labels(reason).inc()
+
+    def refused(self, kind: str) -> None:
+        """A request was refused before any work, because too many are at work."""
+        self._refused.labels(kind).inc()
+
+    def connection_ended(self, reason: str) -> None:
+        """The service has ended a connection."""
+        self._ended.labels(reason).inc()
+
+    def encoded(self, kind: Kind, size: int, seconds: float) -> None:
+        """A batch has been through an encoder."""
+        self._batch_size.labels(kind).observe(size)
+        self._encode.labels(kind).observe(seconds)
+
+    def restarted(self) -> None:
+        """An encoding worker died and was replaced."""
+        self._encoder_restarts.inc()
+
+    def decoded(self, outcome: DecodeOutcome) -> None:
+        """A decoding process has ended a task, or was lost with it."""
+        self._decodes.labels(outcome).inc()
+
+    def decoder_restarted(self, reason: RestartReason) -> None:
+        """A decoding process was lost and is replaced."""
+        self._decoder_restarts.labels(reason).inc()
+
+    def searched(self, seconds: float) -> None:
+        """An index has been searched."""
+        self._search.observe(seconds)
+        record("search", seconds)
+
+    def recalls_measured(self, recalls: Iterable[tuple[str, str, OperatingPoint]]) -> None:
+        """Replace the calibrated recall of all views with PQ codes, by collection and target."""
+        self._recall.clear()
+        for collection, target, point in recalls:
+            self._recall.labels(collection, target, "mean").set(point.recall)
+            self._recall.labels(collection, target, "lowest query").set(point.lowest)
+
+    def verdicts_counted(self, months: Mapping[str, Mapping[tuple[str, str], int]]) -> None:
+        """Replace the numbers of verdicts, by month and then by collection and verdict."""
+        self._verdicts.clear()
+        self._rejected.clear()
+        for month, counts in months.items():
+            for (collection, verdict), count in counts.items():
+                self._verdicts.labels(collection, month, verdict).set(count)
+            for collection in {collection for collection, _ in counts}:
+                accepted, rejected = (counts.get((collection, of), 0) for of in ("accepted", "rejected"))
+                # A supplement is no hit that was judged.
+                if accepted + rejected:
+                    self._rejected.labels(collection, month).set(rejected / (accepted + rejected))
+
+    def installation_read(self, installation: Installation) -> None:
+        """Replace the figures of the installation."""
+        self._free.set(installation.free_bytes)
+        self._size.set(installation.disk_bytes)
+        self._workers.set(installation.workers)
+        for state in JOB_STATES:
+            self._jobs.labels(state).set(installation.jobs.get(state, 0))
+        self._backup.set(installation.last_backup or 0)
+
+    def render(self) -> bytes:
+        """All figures in Prometheus' text format."""
+        return generate_latest(self.registry)

@@ -1,0 +1,240 @@
+"""Middlewares of HTTP: bounds of bodies, ranges of files, and HEAD and OPTIONS of every address."""
+
+import re
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.edge.addresses import allowed_methods
+from app.edge.problems import TOO_LARGE, Kind, problem_response
+
+# Python refuses to read a number of thousands of digits.
+_MAX_DIGITS = 18
+
+
+class BodyTooLargeError(HTTPException):
+    """More bytes arrived than allowed; an HTTPException because the framework lets only those through."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(TOO_LARGE.status, _detail(limit))
+
+
+@dataclass(slots=True)
+class BodyLimit:
+    """ASGI middleware that bounds request bodies; those with a file may be larger than other bodies.
+
+    `files_in_json` are ends of paths that take files in JSON, whose limit is that of forms.
+    """
+
+    app: ASGIApp
+    max_form_bytes: int
+    max_other_bytes: int
+    files_in_json: tuple[str, ...] = ()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        takes_files = is_form(scope) or scope["path"].endswith(self.files_in_json)
+        limit = self.max_form_bytes if takes_files else self.max_other_bytes
+        if (declared_length(scope) or 0) > limit:
+            response = problem_response(
+                TOO_LARGE,
+                _detail(limit),
+                scope=scope,
+                # The body is left unread, so the connection cannot carry another request.
+                headers={"Connection": "close"},
+            )
+            await response(scope, receive, send)
+            return
+        await self.app(scope, _Counted(receive, limit), send)
+
+
+@dataclass(slots=True)
+class _Counted:
+    receive: Receive
+    limit: int
+    received: int = 0
+
+    async def __call__(self) -> Message:
+        message = await self.receive()
+        if message["type"] == "http.request":
+            self.received += len(message.get("body", b""))
+            if self.received > self.limit:
+                raise BodyTooLargeError(self.limit)
+        return message
+
+
+def is_form(scope: Scope) -> bool:
+    """Whether the body of a request is a form, which may have files."""
+    return Headers(scope=scope).get("content-type", "").lower().startswith("multipart/")
+
+
+def declared_length(scope: Scope) -> int | None:
+    """The length of a body as its head tells it; None where it comes in chunks of any number."""
+    headers = Headers(scope=scope)
+    length = headers.get("content-length", "0")
+    if "transfer-encoding" in headers or not length.isdecimal():
+        return None
+    return int(length[: _MAX_DIGITS + 1])
+
+
+def _detail(limit: int) -> str:
+    return f"The body is larger than {limit:,} bytes, the limit for this kind of content; send less."
+
+
+_UNSATISFIABLE: Final = Kind(
+    "range-not-satisfiable", "The file has no such part", HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+)
+# Viewers ask for one or two; hundreds of small ones cost more than the whole file.
+_MAX_RANGES: Final = 8
+# Python takes quadratic time for a number of thousands of digits.
+_RANGE: Final = re.compile(r"(?P<first>[0-9]{1,18})-(?P<last>[0-9]{0,18})|-(?P<suffix>[0-9]{1,18})")
+
+
+@dataclass(slots=True)
+class Ranges:
+    """ASGI middleware that passes valid ranges on and tells of wrong ones (RFC 9110, section 14)."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if not any(name == b"range" for name, _ in scope["headers"]):
+            await self.app(scope, receive, send)
+            return
+        before, ranges = dict(scope), _ranges_of(scope)
+        caught = _Caught(send)
+        await self._ask(scope, ranges, receive, caught)
+        if caught.content_range is None:
+            return
+        size = int(caught.content_range.rpartition("/")[2])
+        inside = [part for part in ranges if _is_inside(part, size)]
+        if inside and len(inside) < len(ranges):
+            # The framework refuses all for one that is outside. Routing begins anew.
+            scope.update(before)
+            await self._ask(scope, inside, receive, send)
+            return
+        response = problem_response(
+            _UNSATISFIABLE,
+            f"The file has {size:,} bytes: ask for bytes before its end, or leave Range out.",
+            scope=scope,
+            headers={"Content-Range": caught.content_range},
+        )
+        await response(scope, receive, send)
+
+    async def _ask(self, scope: Scope, ranges: list[re.Match[str]], receive: Receive, send: Send) -> None:
+        """Let the route answer a request for these ranges; for the whole file, where there are none."""
+        headers = [(name, value) for name, value in scope["headers"] if name != b"range"]
+        if ranges:
+            headers.append((b"range", f"bytes={','.join(part[0] for part in ranges)}".encode()))
+        # In the scope itself: the log and the audit trail look there for the operation.
+        scope["headers"] = headers
+        await self.app(scope, receive, send)
+
+
+@dataclass(slots=True)
+class _Caught:
+    """Passes an answer on, but keeps back one that there is no such range."""
+
+    send: Send
+    content_range: str | None = None
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == _UNSATISFIABLE.status:
+            self.content_range = Headers(raw=message["headers"]).get("content-range")
+        if self.content_range is None:
+            await self.send(message)
+
+
+def _ranges_of(scope: Scope) -> list[re.Match[str]]:
+    """Return the ranges that a request asks for; none where its header is to be ignored."""
+    sent = Headers(scope=scope).getlist("range")
+    if scope["method"] != "GET" or len(sent) != 1:
+        return []
+    unit, _, rest = sent[0].partition("=")
+    if unit.strip().lower() != "bytes":
+        return []
+    parts = [part.strip(" \t") for part in rest.split(",", _MAX_RANGES)]
+    found = [_RANGE.fullmatch(part) for part in parts if part]
+    # None of them ends before it begins.
+    ranges = [
+        part for part in found if part and not (part["last"] and int(part["last"]) < int(part["first"]))
+    ]
+    return ranges if len(found) == len(ranges) <= _MAX_RANGES else []
+
+
+def _is_inside(part: re.Match[str], size: int) -> bool:
+    return int(part["suffix"]) > 0 if part["suffix"] else int(part["first"]) < size
+
+
+class _NothingMoreError(OSError):
+    """Ends an answer whose headers were all that was asked for, as a closed connection would."""
+
+
+@dataclass(slots=True)
+class Methods:
+    """ASGI middleware that answers HEAD as GET without its body, and OPTIONS with the methods there are."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["method"] == "HEAD":
+            await self._answer_head(scope, receive, send)
+            return
+        if scope["method"] == "OPTIONS":
+            allowed = allowed_methods(scope["app"], scope)
+            if allowed:
+                headers = {"Allow": ", ".join(allowed)}
+                await Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    async def _answer_head(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the route answer GET up to the end of its headers."""
+        # The server goes by the method of its own scope.
+        inner = {**scope, "method": "GET"}
+        headers = _HeadersOnly(send, inner, scope)
+        try:
+            await self.app(inner, receive, headers)
+        except Exception as error:
+            if not (headers.sent and _is_end(error)):
+                raise
+        finally:
+            headers.tell()
+
+
+@dataclass(slots=True)
+class _HeadersOnly:
+    send: Send
+    inner: Scope
+    outer: Scope
+    sent: bool = False
+
+    def tell(self) -> None:
+        """Let the log and the audit trail know the operation and its parameters."""
+        # What routing finds.
+        for name in ("endpoint", "path_params"):
+            if name in self.inner:
+                self.outer[name] = self.inner[name]
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.tell()
+            await self.send(message)
+            await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+            self.sent = True
+        elif message.get("more_body"):
+            # Neither a large file nor a stream without an end is made for nobody.
+            raise _NothingMoreError
+
+
+def _is_end(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_end(part) for part in error.exceptions)
+    return isinstance(error, _NothingMoreError | ClientDisconnect)

@@ -1,0 +1,186 @@
+"""Around every request: its id, times, trace and line in the log, and an answer when the service errs."""
+
+import asyncio
+import re
+import time
+import uuid
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from opentelemetry.propagate import extract
+from opentelemetry.trace import (
+    Span,
+    SpanKind,
+    StatusCode,
+    Tracer,
+    TracerProvider,
+    format_trace_id,
+    set_span_in_context,
+)
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.concurrency import Part, Timings, collected_timings
+from app.edge.logging import let_go, where
+from app.edge.metrics import Metrics
+from app.edge.problems import DEFECT, STOPPING, Kind, problem_response
+from training.common.errors import RecoquestError
+
+REQUEST_ID_HEADER = "X-Request-ID"
+
+_CLIENT_CLOSED_REQUEST = 499
+_ACCEPTABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """ASGI middleware, outside of all that can err.
+
+    A log line names the operation, never the path or the query: both may hold what belongs to a patient.
+    Pages of the `origins` may read the times of an answer.
+    """
+
+    app: ASGIApp
+    metrics: Metrics
+    origins: Collection[str] = ()
+    tracer: Tracer | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        started = time.perf_counter()
+        headers = Headers(scope=scope)
+        request_id = headers.get(REQUEST_ID_HEADER, "")
+        if not _ACCEPTABLE_ID.fullmatch(request_id):
+            request_id = uuid.uuid4().hex
+        scope.setdefault("state", {}).update(request_id=request_id, started=started)
+        traceparent = headers.get("traceparent", "")
+        trace_id, span = trace_id_of(traceparent), None
+        if self.tracer is not None:
+            parent = extract({"traceparent": traceparent}) if trace_id else None
+            span = self.tracer.start_span("request", context=parent, kind=SpanKind.SERVER)
+            trace_id = format_trace_id(span.get_span_context().trace_id)
+        named = {"request_id": request_id}
+        if trace_id is not None:
+            named["trace_id"] = trace_id
+        origin = headers.get("origin", "")
+        with structlog.contextvars.bound_contextvars(**named), collected_timings() as timings:
+            tracked = _TrackedSend(send, request_id, timings, origin if origin in self.origins else None)
+            try:
+                await self.app(scope, receive, tracked)
+            except ClientDisconnect:
+                tracked.status = _CLIENT_CLOSED_REQUEST
+            except asyncio.CancelledError:
+                # Only a server that ends cancels a request as a whole.
+                await self._answer(STOPPING, scope, receive, tracked)
+            except Exception as error:  # noqa: BLE001 - the last place where a defect can become an answer
+                _log.error("defect", error=type(error).__name__, at=where(error))
+                let_go(error)
+                await self._answer(DEFECT, scope, receive, tracked)
+            self._report(scope, tracked.status, time.perf_counter() - started)
+            if self.tracer is not None and span is not None:
+                _end_span(self.tracer, span, _operation(scope), tracked.status, timings.spans)
+
+    async def _answer(self, kind: Kind, scope: Scope, receive: Receive, send: "_TrackedSend") -> None:
+        """Answer with a problem unless an answer has begun."""
+        if not send.status:
+            response = problem_response(kind, "", scope=scope)
+            await response(scope, receive, send)
+
+    def _report(self, scope: Scope, status: int, seconds: float) -> None:
+        operation = _operation(scope)
+        self.metrics.answered(operation, status, seconds)
+        _log.info("answered", operation=operation, status=status, ms=round(seconds * 1000, 2))
+
+
+@dataclass(slots=True)
+class _TrackedSend:
+    send: Send
+    request_id: str
+    timings: Timings
+    reader: str | None = None
+    status: int = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = int(message["status"])
+            headers = MutableHeaders(scope=message)
+            headers[REQUEST_ID_HEADER] = self.request_id
+            parts = self.timings.milliseconds()
+            if parts:
+                headers["Server-Timing"] = ", ".join(f"{name};dur={ms:.2f}" for name, ms in parts.items())
+                if self.reader is not None:
+                    headers["Timing-Allow-Origin"] = self.reader
+        await self.send(message)
+
+
+def milliseconds_since_arrival(scope: Scope) -> float:
+    """Time since the request reached the service."""
+    started = scope.get("state", {}).get("started")
+    return (time.perf_counter() - started) * 1000 if isinstance(started, float) else 0.0
+
+
+def _operation(scope: Scope) -> str:
+    endpoint = scope.get("endpoint")
+    name = getattr(endpoint, "__name__", None)
+    if isinstance(name, str):
+        return name
+    return "static" if endpoint is not None else "none"
+
+
+_FIRST_DEFECT: Final = 500
+_TRACEPARENT: Final = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?"
+)
+
+
+class TelemetryError(RecoquestError):
+    """Traces that cannot be sent as the settings ask."""
+
+
+def open_provider(endpoint: str) -> TracerProvider:
+    """Send traces to a collector in the background, by OTLP over HTTP.
+
+    Raises:
+        TelemetryError: The extra is not installed.
+    """
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider as SdkProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ModuleNotFoundError as error:
+        raise TelemetryError(
+            "RECOQUEST_TRACES_URL names a collector, and what sends traces is not installed: "
+            "`pip install recoquest[telemetry]`, or leave the setting out."
+        ) from error
+    provider = SdkProvider(resource=Resource.create({"service.name": "recoquest"}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    return provider
+
+
+def trace_id_of(traceparent: str) -> str | None:
+    """Return the trace that a caller's header names (W3C Trace Context); None where it names none."""
+    found = _TRACEPARENT.fullmatch(traceparent)
+    return found[1] if found else None
+
+
+def _end_span(
+    tracer: Tracer, span: Span, operation: str, status: int, parts: Iterable[tuple[Part, int, int]]
+) -> None:
+    """End the span of a request, with a child for each of its parts.
+
+    Neither address nor query is told: both may hold what belongs to a patient.
+    """
+    below = set_span_in_context(span)
+    for part, started, ended in parts:
+        tracer.start_span(part, context=below, start_time=started).end(ended)
+    span.update_name(operation)
+    span.set_attributes({"recoquest.operation": operation, "http.response.status_code": status})
+    if status >= _FIRST_DEFECT:
+        span.set_status(StatusCode.ERROR)
+    span.end()

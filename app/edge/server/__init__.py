@@ -1,1 +1,0 @@
-"""The HTTP server: protocol, connections, admission, and the stop."""

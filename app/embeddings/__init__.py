@@ -1,1 +1,0 @@
-"""Embeddings for other programs: routes, schemas and operations."""

@@ -1,0 +1,120 @@
+"""The fork server's process: every order is a socket, which a forked process serves.
+
+The process that has started it sets how threads of the libraries wait, in the environment.
+"""
+
+import gc
+import os
+import signal
+import socket
+import sys
+from importlib import import_module
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from app.encoding.processes import WITH_TORCH, Load, Order, ServedEncoder
+from app.encoding.threads import use_torch_threads, warm_up
+from training.common.errors import BundleError
+from training.common.host import end_with_parent
+from training.models.onnx.loading import load_query_encoder
+
+# Every encoder of transformers is made of it; it imports torch as well, and takes seconds.
+_ENCODERS_IMPORT: Final = "transformers.modeling_utils"
+
+
+def main(parent: int, descriptor: int) -> None:
+    """Fork a process for each order that comes by a socket, until `parent` closes its end or ends."""
+    end_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ended children leave no zombies.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    orders = socket.socket(fileno=descriptor)
+    while True:
+        try:
+            order, given, _, _ = socket.recv_fds(orders, 1, 1)
+        except OSError:
+            return
+        if not given:
+            return
+        if order == WITH_TORCH:
+            import_module(_ENCODERS_IMPORT)
+        _fork(orders, given[0])
+
+
+def _fork(orders: socket.socket, descriptor: int) -> None:
+    server = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        os.close(descriptor)
+        orders.send(os.strerror(error.errno or 0).encode()[:32])
+        return
+    if pid == 0:
+        _run_forked(orders, descriptor, server)
+    os.close(descriptor)
+    handle = os.pidfd_open(pid)
+    socket.send_fds(orders, [str(pid).encode()], [handle])
+    os.close(handle)
+
+
+def _run_forked(orders: socket.socket, descriptor: int, server: int) -> None:
+    """Serve in the forked process, which never returns from here."""
+    try:
+        end_with_parent(server)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        orders.close()
+        with Connection(descriptor) as connection:
+            _serve(connection)
+    finally:
+        os._exit(0)
+
+
+def _serve(connection: Connection) -> None:
+    """Load the bundle that comes first, then answer orders until the other side closes its end."""
+    try:
+        load: Load = connection.recv()
+    except (EOFError, OSError):
+        return
+    try:
+        encoder = _loaded(load)
+    except Exception as error:  # noqa: BLE001 - the service tells of it
+        connection.send(BundleError(str(error)))
+        return
+    connection.send("ready")
+    threads = 1
+    while True:
+        try:
+            order: Order = connection.recv()
+        except (EOFError, OSError):
+            return
+        if order.threads != threads and not encoder.fixed_threads:
+            use_torch_threads(order.threads)
+            threads = order.threads
+        connection.send(_answer(encoder, order))
+
+
+def _loaded(load: Load) -> ServedEncoder:
+    encoder = load_query_encoder(load.bundle, "cpu", threads=load.threads)
+    if not encoder.fixed_threads:
+        use_torch_threads(1)
+    warm_up(encoder)
+    # Garbage collections leave out all that lives as long as the process.
+    gc.collect()
+    gc.freeze()
+    return encoder
+
+
+def _answer(encoder: ServedEncoder, order: Order) -> Any:
+    try:
+        if isinstance(order.batch, list):
+            return encoder.embed_texts(order.batch)
+        return encoder.embed_regions(order.batch) if order.regions else encoder.embed_images(order.batch)
+    except MemoryError as error:
+        return MemoryError(str(error))
+    except Exception as error:  # noqa: BLE001 - it belongs to the callers of this batch
+        # Other exceptions may not unpickle, and their frames hold the batch.
+        return RuntimeError(f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

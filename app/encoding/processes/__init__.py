@@ -1,1 +1,0 @@
-"""Encoding in processes: a fork server, the processes that it forks, and an encoder made of several."""

@@ -1,1 +1,0 @@
-"""Judgements of hits: routes and schemas."""

@@ -1,1 +1,0 @@
-"""Life cycle of a model: comparison with the active one, promotion, and its generations."""

@@ -1,0 +1,469 @@
+"""A retraining: its recipe, the verdict on the new model, and what becomes of that."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import typer
+import yaml
+from numpy.typing import NDArray
+
+from app.generations.build import build_generation, open_generation, swap_to
+from app.generations.schemas import Decision, ModelVerdict, Outcome, StoredVerdict, Verdict
+from app.jobs.launch import without_copies
+from app.settings import Settings
+from index.catalogue.collections import Generation, require_active
+from index.engine import SearchEngine
+from index.errors import ActiveChangedError
+from index.files.bundles import registered_bundle
+from index.home import Home
+from training.common.atomic import atomic_file
+from training.common.errors import DataError, RecipeError
+from training.common.manifest import Manifest, Record, Split, read_manifest
+from training.data.pairs import differ_in_texts, draw_units
+from training.evaluation.embedding import embed_manifest
+from training.evaluation.paired import compare_figures, figures_by_image
+from training.models.bundle import BundleInfo
+from training.models.encoder import load_encoder
+from training.recipes.library import shipped
+from training.recipes.load import apply_overrides, load_recipe, parse_recipe
+from training.recipes.schema import Recipe, TrainConfig
+from training.trainer.requirements import used_modalities
+from training.trainer.setup import usable_records
+
+# Measured: fewer epochs or lower rates learn less of what was judged, higher rates lose what the model knows.
+_EPOCHS: Final = 5
+_SLOWER: Final = 0.3
+# An epoch of a small collection has about as many batches, and each of them at least so many pairs.
+_BATCHES: Final = 8
+_LEAST_BATCH: Final = 8
+# Measured on 64 photographs: fewer steps change little, and the best epoch lies before the last.
+_LEAST_STEPS: Final = 80
+_WARMUP_SHARE: Final = 0.1
+# Of fewer images, rsum moves by more than two points with a single rank.
+_LEAST_FOR_RSUM: Final = 50
+_DEEP: Final = 10
+_LENGTH: Final = frozenset({"train.epochs", "train.steps", "schedule.warmup_steps"})
+_HELD_OUT: Final[tuple[Split, ...]] = ("test", "val")
+_METRICS: Final = ("rsum", "image_precision_at_10")
+_MEANS: Final = frozenset({"precision_at_5", "precision_at_10", "precision_at_50"})
+# Fewer held-out images tell no model from another: the interval of rsum is some 40 points wide at 100.
+MIN_IMAGES: Final = 100
+# Images of one patient are drawn together: few patients tell no model from another either.
+_IMAGES_A_GROUP: Final = 4
+# Comparisons before the decision is left to whoever changes the active model so often.
+_MAX_COMPARISONS: Final = 3
+_JUDGED: Final = "judged.json"
+
+
+def version_name(base: BundleInfo, taken: Collection[str]) -> str:
+    """Return a name for the next version of a model that no other has: `clip-src`, `clip-src-2`, ..."""
+    retrained = ((yaml.safe_load(base.recipe) or {}).get("train") or {}).get("start_from") is not None
+    stem, _, number = base.name.rpartition("-")
+    if not (retrained and stem and number.isdecimal()):
+        stem, number = base.name, "1"
+    return next(name for version in count(int(number) + 1) if (name := f"{stem}-{version}") not in taken)
+
+
+def continued_recipe(
+    base: BundleInfo, recipe: str | None, overrides: Sequence[str], name: str | None = None
+) -> Recipe:
+    """The recipe that goes on with a model: its own or another, shorter and at lower learning rates.
+
+    A recipe that starts from a model is short and has low rates already: both stay. Images of a service are
+    copied to no disk.
+
+    `recipe` is a name or a file; None: the one that the model was trained with. `overrides`,
+    `dotted.key=value` each, win over what is shortened and lowered, and over `name`.
+
+    Raises:
+        RecipeError: The model has no recipe, or encodes images alone where the recipe takes texts, or an
+            override does not fit.
+    """
+    tree = _tree(base, recipe)
+    if recipe is None:
+        # The chunk size of the model's recipe fits the machine that it was trained on.
+        tree["train"]["chunk_size"] = "auto"
+    if tree["train"].get("start_from") is None:
+        _shorten(tree)
+    if name is not None:
+        tree["name"] = name
+    apply_overrides(tree, overrides)
+    tree["train"]["start_from"] = str(base.folder)
+    parsed = parse_recipe(tree, f"The recipe of {base.name!r}")
+    _check_texts(base, taken=parsed.draws_texts)
+    return without_copies(parsed, overrides)
+
+
+def settled_settings(base: BundleInfo, recipe: str | None, overrides: Sequence[str]) -> frozenset[str]:
+    """Keys of settings that stay as they are, whatever the collection holds.
+
+    Overrides do, and the length of a recipe that starts from a model.
+    """
+    named = {override.partition("=")[0].strip() for override in overrides}
+    starts_from_model = _tree(base, recipe)["train"].get("start_from") is not None
+    return frozenset(named | (_LENGTH if starts_from_model else frozenset()))
+
+
+def _tree(base: BundleInfo, recipe: str | None) -> dict[str, Any]:
+    tree: Any = shipped().tree(recipe) if recipe is not None else yaml.safe_load(base.recipe)
+    if not isinstance(tree, dict) or "objective" not in tree:
+        _check_texts(base, taken=True)
+        raise RecipeError(f"The model {base.name!r} does not say how it was trained: give --recipe.")
+    return tree
+
+
+def _check_texts(base: BundleInfo, *, taken: bool) -> None:
+    """Make sure that a model of images alone is not to be trained on texts."""
+    if taken and base.config.modalities == {"image"}:
+        raise RecipeError(
+            f"The model {base.name!r} encodes images alone, so judgements of texts cannot train it: index "
+            "the collection with an encoder of images and texts, or give by --recipe one that learns from "
+            "images alone, such as simclr-mimic-cxr."
+        )
+
+
+def _shorten(tree: dict[str, Any]) -> None:
+    """Lower the rates, and the epochs, of a recipe that trains from scratch."""
+    optimizer = tree["optimizer"]
+    for rate in ("lr", "tower_lr"):
+        if optimizer.get(rate) is not None:
+            optimizer[rate] *= _SLOWER
+    tree["train"] |= {"steps": None, "epochs": _EPOCHS}
+
+
+@dataclass(frozen=True, slots=True)
+class FittedRecipe:
+    """A recipe that fits a collection, and a sentence for each setting that was changed for it."""
+
+    recipe: Recipe
+    changes: tuple[str, ...]
+
+
+def fit_recipe(recipe: Recipe, manifest: Manifest, settled: frozenset[str] = frozenset()) -> FittedRecipe:
+    """Fit batches, length and the choice of the best epoch to the number of images that a collection has.
+
+    Settings named in `settled` stay, but a batch that cannot be filled becomes smaller all the same.
+
+    Raises:
+        DataError: The collection has no pair to learn from.
+    """
+    pairs = _pairs(recipe, manifest)
+    train, schedule, changes = recipe.train, recipe.schedule, []
+    if pairs < train.batch_size:
+        # A power of two, which processes can share.
+        size = 1 << (max(pairs // _BATCHES, min(pairs, _LEAST_BATCH), 2).bit_length() - 1)
+        changes.append(f"Batches of {size} pairs in place of {train.batch_size}: there are too few pairs.")
+        train = train.model_copy(update={"batch_size": size})
+    steps_an_epoch = max(1, pairs // train.batch_size)
+    # Without a choice of the best epoch, more of them may do harm.
+    validated = bool(manifest.split("val").records)
+    if validated and train.epochs is not None and not settled & {"train.epochs", "train.steps"}:
+        epochs = max(train.epochs, -(-_LEAST_STEPS // steps_an_epoch))
+        if epochs > train.epochs:
+            changes.append(f"{epochs} epochs in place of {train.epochs}: there are few pairs.")
+            train = train.model_copy(update={"epochs": epochs})
+    if "schedule.warmup_steps" not in settled:
+        steps = train.steps or (train.epochs or 0) * steps_an_epoch
+        warmup = min(schedule.warmup_steps, int(_WARMUP_SHARE * steps))
+        schedule = schedule.model_copy(update={"warmup_steps": warmup})
+    if "train.select_by" not in settled:
+        train, change = _selecting(train, recipe, manifest)
+        changes += change
+    return FittedRecipe(recipe.model_copy(update={"train": train, "schedule": schedule}), tuple(changes))
+
+
+def _pairs(recipe: Recipe, manifest: Manifest) -> int:
+    """Number of pairs that an epoch draws."""
+    train = manifest.split("train")
+    if recipe.draws_texts and not recipe.data.label_sentences and not any(r.texts for r in train.records):
+        raise DataError(
+            "There is nothing to learn from: no image for training (split train) has a text, and none was "
+            "judged relevant to one. Judge more hits, or find such images by other texts."
+        )
+    modalities = used_modalities(recipe)
+    records = usable_records(recipe, train, modalities).records
+    by_texts = recipe.objective.compares_items and modalities == {"image", "text"}
+    if by_texts and not differ_in_texts(records):
+        raise DataError(
+            "There is nothing to learn from: no two images for training (split train) have different texts, "
+            "of their own or judged relevant; judge hits of at least two different searches as relevant."
+        )
+    if recipe.data.epoch_of == "texts":
+        return sum(len(record.texts) for record in records)
+    return len(draw_units(records, recipe.data.one_image_per))
+
+
+def _selecting(train: TrainConfig, recipe: Recipe, manifest: Manifest) -> tuple[TrainConfig, list[str]]:
+    """Choose the best epoch by another figure than rsum where few images for validation have texts."""
+    by_loss = train.select_by == "loss"
+    if train.select_by == "precision_at_10" or not recipe.draws_texts:
+        return train, []
+    if by_loss and not recipe.objective.compares_items:
+        return train, []
+    records = manifest.split("val").records
+    described = sum(bool(record.texts) for record in records)
+    labelled = sum(bool(record.labels) for record in records)
+    compared = differ_in_texts(records)
+    if compared and (by_loss or described >= _LEAST_FOR_RSUM):
+        return train, []
+    if compared:
+        change = f"The loss of {described} images for validation chooses the epoch: too few for rsum."
+        return train.model_copy(update={"select_by": "loss"}), [change]
+    if labelled > _DEEP:
+        change = f"precision_at_10 of {labelled} images for validation chooses the epoch: too few have texts."
+        return train.model_copy(update={"select_by": "precision_at_10"}), [change]
+    return train, []
+
+
+def compare_models(
+    base: BundleInfo,
+    new: BundleInfo,
+    manifest: Manifest,
+    *,
+    gain: float,
+    metric: str | None = None,
+    device: str,
+    batch_size: int = 64,
+) -> ModelVerdict | None:
+    """Compare a new model with the active one on held-out images.
+
+    The interval of the rise has to be above `gain`; if negative, the metric may fall. `metric` is a name of
+    `figures_by_image`; None: rsum, or else image_precision_at_10.
+
+    Returns:
+        None if the held-out images tell no model from another: no two have different texts, and too few have
+        labels.
+
+    Raises:
+        RecipeError: The held-out images give no such metric.
+    """
+    held_out = judging_split(manifest)
+    if held_out is None:
+        return None
+    before, after = (
+        embed_manifest(load_encoder(info.folder, device), held_out, batch_size=batch_size)
+        for info in (base, new)
+    )
+    figures, groups = figures_by_image(before), _groups(before.records)
+    usable = _METRICS if differ_in_texts(held_out.records) else _METRICS[1:]
+    chosen = metric or next((name for name in usable if name in figures), None)
+    if chosen is None:
+        return None
+    if chosen in _MEANS:
+        # Sentences of labels are too few to be drawn anew.
+        chosen = f"image_{chosen}"
+    if chosen not in figures:
+        known = ", ".join(figures) or "none"
+        raise RecipeError(f"{chosen} cannot be measured on the held-out images; these can: {known}.")
+    figure = figures_by_image(after)[chosen]
+    compared = compare_figures(figures[chosen], figure, groups)
+    better = new.digest != base.digest and compared.low > gain and compared.above_chance
+    if min(figure.images, _IMAGES_A_GROUP * len(np.unique(groups))) < MIN_IMAGES:
+        verdict: Verdict = "not enough to judge"
+    else:
+        verdict = "better" if better else "not better"
+    return ModelVerdict(
+        metric=chosen,
+        before=compared.before,
+        after=compared.after,
+        held_out=held_out.records[0].split,
+        images=figure.images,
+        passed=verdict == "better",
+        verdict=verdict,
+        low=compared.low,
+        high=compared.high,
+        chance=figure.chance,
+    )
+
+
+def _groups(records: Sequence[Record]) -> NDArray[np.int64]:
+    """Number of each record's group; one without a group is a group of its own."""
+    names = [(record.group, "") if record.group else ("", record.id) for record in records]
+    return np.unique(names, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def judging_split(manifest: Manifest) -> Manifest | None:
+    """The held-out images that tell one model from another: those of `test`, else of `val`."""
+    for split in _HELD_OUT:
+        held_out = manifest.split(split)
+        if differ_in_texts(held_out.records) or any(record.labels for record in held_out.records):
+            return held_out
+    return None
+
+
+def describe_held_out(manifest: Manifest) -> str:
+    """A sentence on the images that choose the best epoch, and on those that judge the new model."""
+    chooses, judges = manifest.split("val").records, judging_split(manifest)
+    epoch = f"{_described(chooses)} choose the epoch (val)" if chooses else "none choose the epoch"
+    if judges is None:
+        return f"Held out: {epoch}, and none can judge the new model, so that it will wait for a person."
+    split = judges.records[0].split
+    if len(judges.records) < MIN_IMAGES:
+        return (
+            f"Held out: {epoch}, and {_described(judges.records)} ({split}) are not enough to judge the new "
+            f"model, so that it will wait for a person: that takes {MIN_IMAGES}."
+        )
+    return f"Held out: {epoch}, and {_described(judges.records)} judge the new model ({split})."
+
+
+def _described(records: Sequence[Record]) -> str:
+    texts = sum(bool(record.texts) for record in records)
+    labels = sum(bool(record.labels) for record in records)
+    return f"{texts:,} images with texts" if texts else f"{labels:,} with labels"
+
+
+def searched_with(home: Home, collection: str) -> tuple[Generation, BundleInfo]:
+    """The active generation of a collection, and the bundle of its model.
+
+    Raises:
+        UnknownCollectionError: No collection has this name.
+        NoActiveGenerationError: The collection has no active generation yet.
+        BundleError: The bundle is missing or damaged.
+    """
+    with home.catalogue.read() as session:
+        generation, _ = require_active(session, collection)
+    return generation, registered_bundle(generation, home.bundles_folder)
+
+
+def write_kept(path: Path, content: str) -> None:
+    """Write a small file of a retraining's folder, whole or not at all."""
+    with atomic_file(path) as file:
+        file.write(content.encode() + b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """Decides what becomes of a retrained model.
+
+    A model is compared with the active one and may replace that one only. If another model becomes active
+    meanwhile, it is compared again.
+
+    Attributes:
+        engine: Engine of the home.
+        settings: Settings of this process.
+        collection: Collection of the training data.
+        out: Folder of the retraining.
+        new: Bundle of the new model.
+        metric: Metric that has to rise; None: see `app.generations.retraining.compare_models`.
+        gain: Amount by which the metric has to rise.
+        promote: Whether to activate the model if it passes.
+        batch_size: Images a forward pass.
+    """
+
+    engine: SearchEngine
+    settings: Settings
+    collection: str
+    out: Path
+    new: BundleInfo
+    metric: str | None
+    gain: float
+    promote: bool
+    batch_size: int
+
+    def decide(self) -> Outcome:
+        """Compare the models, embed the collection with one that passes, and activate it if `promote`.
+
+        Raises:
+            RecoquestError: Something that the user can mend.
+        """
+        if self.new.digest == self._begun_with():
+            typer.echo(
+                "No epoch made the model better on the images for validation, so there is no new model, and "
+                f"{self.collection} is searched as before. Judge more hits, or try another rate or more "
+                "epochs with --set and another --out."
+            )
+            return self._outcome("unchanged", None, self._verdict_against(self.new))
+        for _ in range(_MAX_COMPARISONS):
+            active, base = searched_with(self.engine.home, self.collection)
+            if base.digest == self.new.digest:
+                # An earlier attempt or an operator has activated it.
+                return self._outcome("promoted", active.id, self._stored_verdict())
+            verdict = self._verdict_against(base)
+            if verdict is not None and verdict.verdict == "not better":
+                return self._outcome("rejected", None, verdict)
+            activated = verdict is not None and verdict.passed and self.promote
+            generation, encoder, seconds = open_generation(
+                self.engine, self.settings, self.collection, self.new.folder, None
+            )
+            build_generation(self.engine, generation, encoder, self.batch_size, activated=activated)
+            if not activated:
+                return self._outcome("waiting", generation.id, verdict)
+            try:
+                swap_to(
+                    self.engine,
+                    self.settings,
+                    generation,
+                    encoder,
+                    seconds,
+                    self.batch_size,
+                    instead_of=base.digest,
+                )
+            except ActiveChangedError as error:
+                typer.echo(str(error))
+                continue
+            return self._outcome("promoted", generation.id, verdict)
+        typer.echo(
+            f"It was judged {_MAX_COMPARISONS} times, and each time {self.collection!r} came to be searched "
+            "with another model before it could take over."
+        )
+        return self._outcome("waiting", generation.id, verdict)
+
+    def _begun_with(self) -> str:
+        """Digest of the model that the retraining went on from: bundles lie in folders of that name."""
+        return Path(load_recipe(str(self.out / "recipe.yaml")).train.start_from or "").name
+
+    def _verdict_against(self, base: BundleInfo) -> ModelVerdict | None:
+        """Verdict on the new model against another, stored until it is compared with a third."""
+        found = self._stored_verdict(against=base.digest)
+        # Earlier releases compared without an interval.
+        if found is None or found.verdict is None:
+            found = compare_models(
+                base,
+                self.new,
+                read_manifest(self.out / "data"),
+                gain=self.gain,
+                metric=self.metric,
+                device=self.settings.device,
+                batch_size=self.batch_size,
+            )
+        if found is None:
+            typer.echo(
+                "No images that are held out (split test or val) can judge the new model: that takes two "
+                "with different texts, or eleven with labels."
+            )
+            return None
+        kept = StoredVerdict(against=base.digest, judgement=found)
+        write_kept(self.out / _JUDGED, kept.model_dump_json(indent=2))
+        on = f"{found.metric} on {found.images:,} images held out ({found.held_out})"
+        if base.digest == self.new.digest:
+            typer.echo(f"{on}: {found.before:.2f}.")
+        else:
+            typer.echo(
+                f"{on}: {found.before:.2f} before, by {base.digest[:12]}, {found.after:.2f} after (a rise of "
+                f"{found.low:.2f} to {found.high:.2f}; chance gives {found.chance:.2f}): the verdict "
+                f"on the new model is {found.verdict}."
+            )
+            if found.verdict == "not enough to judge":
+                typer.echo(f"It takes {MIN_IMAGES} held-out images with texts, or labels, of 25 patients.")
+        return found
+
+    def _stored_verdict(self, against: str | None = None) -> ModelVerdict | None:
+        """Verdict of the last comparison, if it was with a model of this digest; None: with any."""
+        path = self.out / _JUDGED
+        if not path.is_file():
+            return None
+        kept = StoredVerdict.model_validate_json(path.read_bytes())
+        return kept.judgement if against in (None, kept.against) else None
+
+    def _outcome(self, decision: Decision, generation: int | None, verdict: ModelVerdict | None) -> Outcome:
+        return Outcome(
+            verdict=decision,
+            collection=self.collection,
+            generation=generation,
+            bundle=None if decision == "unchanged" else self.new.digest,
+            judgement=verdict,
+        )

@@ -1,0 +1,456 @@
+"""What `recoquest doctor` finds: versions, machine, home folder, catalogue, jobs, images and encoders."""
+
+import hashlib
+import os
+import platform
+import random
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Literal
+
+import torch
+from packaging.requirements import Requirement
+from sqlalchemy import select, text
+from sqlalchemy.orm import Session
+
+from app.encoding.threads import warm_up
+from app.engine import bind_home, open_unbound
+from app.health.readiness import active_generations
+from app.settings import GONE, PREFIX, Settings, unknown_variables
+from index.audit.dead_letters import count_dead_letters, dead_letters_of
+from index.catalogue import Catalogue
+from index.catalogue.collections import called_now, find_generation
+from index.catalogue.connections import is_disk_full
+from index.catalogue.jobs import Job, get_job, list_jobs
+from index.catalogue.tables import CollectionRow, ImageRow
+from index.engine import SearchEngine
+from index.erasure import pending_erasures
+from index.errors import CatalogueError, CatalogueSchemaError, DamagedCatalogueError, HomeError, StoreError
+from index.files.bundles import check_digest
+from index.generations.names import list_aliases
+from index.home import Home
+from index.keys.api_keys import EVERY_COLLECTION
+from index.writes.vectors import count_missing_images
+from training.common.atomic import atomic_file
+from training.common.errors import RecoquestError
+from training.common.memory import free_memory
+from training.models.bundle import read_bundle
+from training.models.encoder import choose_device
+from training.models.onnx.loading import load_query_encoder
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        subject: Name of the check.
+        state: Whether it is well; what is doubtful works now, what is wrong does not.
+        found: Result, and a remedy unless all is well.
+    """
+
+    subject: str
+    state: Literal["ok", "doubtful", "wrong"]
+    found: str
+
+
+_GIB: Final = 1 << 30
+_LOW_MEMORY: Final = 2 * _GIB
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Look at everything that the service needs; what is found comes one by one.
+
+    An older catalogue is brought up to date, as by every command.
+    """
+    yield _settings()
+    yield examine_versions()
+    yield _memory()
+    for subject, look in (("device", _device), ("home", examine_home)):
+        try:
+            yield look(settings)
+        except (RecoquestError, OSError) as error:
+            yield Finding(subject, "wrong", str(error))
+    yield from examine_indexed(settings)
+
+
+def _settings() -> Finding:
+    unknown = [name for name in unknown_variables() if name != "RECOQUEST_DEBUG"]
+    if unknown:
+        found = f"{', '.join(map(_slip, unknown))}: not a setting, and without effect"
+        advice = "mend the name or remove it; docs/configuration.md lists all settings"
+        return Finding("settings", "doubtful", f"{found}: {advice}.")
+    return Finding("settings", "ok", "every RECOQUEST_ variable is a setting")
+
+
+def _slip(name: str) -> str:
+    """A variable that is no setting, with the setting that it may have been meant for."""
+    if name.upper() in GONE:
+        return f"{name} (of an older version)"
+    near = get_close_matches(name, [PREFIX + field.upper() for field in Settings.model_fields], n=1)
+    return f"{name} (for {near[0]}?)" if near else name
+
+
+def _memory() -> Finding:
+    free, cores = free_memory(), len(os.sched_getaffinity(0))
+    found = f"{free / _GIB:.1f} GiB free, {cores} cores"
+    if free < _LOW_MEMORY:
+        return Finding("memory", "doubtful", f"{found}: an encoder and its index may need more.")
+    return Finding("memory", "ok", found)
+
+
+def _device(settings: Settings) -> Finding:
+    device = choose_device(settings.device)
+    # A driver that does not fit shows in the first computation only.
+    try:
+        torch.ones(8, device=device).sum().item()
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        advice = f"update its driver to one for CUDA {torch.version.cuda}, or give --device cpu"
+        if device.type != "cuda":
+            advice = "give --device cpu, or cuda where there is a GPU"
+        return Finding("device", "wrong", f"{device} does not compute: {reason}: {advice}.")
+    if device.type != "cuda":
+        return Finding("device", "ok", f"{device}; {torch.cuda.device_count()} GPUs are there")
+    total = torch.cuda.get_device_properties(device).total_memory
+    return Finding("device", "ok", f"{torch.cuda.get_device_name(device)}, {total / _GIB:.0f} GiB")
+
+
+_SHOWN: Final = ("recoquest", "torch", "transformers", "onnxruntime", "sqlalchemy", "fastapi")
+# Either brings the module; which is installed depends on the machine.
+_FAISS: Final = ("faiss-cpu", "faiss-gpu")
+# The first one with `pg_current_snapshot`.
+_OLDEST_POSTGRESQL: Final = 13
+
+
+def examine_versions() -> Finding:
+    """Look whether what recoquest says that it needs is installed, in the versions that it says."""
+    if not any(map(_installed, _FAISS)):
+        advice = 'run `pip install -c constraints.txt ".[cpu]"` in the checkout'
+        return Finding("versions", "wrong", f"faiss is not installed: {advice}.")
+    unmet = {}
+    for needed in _requirements():
+        found = _installed(needed.name)
+        if found is None or not needed.specifier.contains(found, prereleases=True):
+            unmet[needed] = found
+    if unmet:
+        described = ", ".join(
+            f"{needed.name} {found or 'is not installed'} ({needed.specifier} is needed)"
+            for needed, found in unmet.items()
+        )
+        wanted = " ".join(shlex.quote(f"{needed.name}{needed.specifier}") for needed in unmet)
+        advice = f"{described}: run `pip install {wanted}`."
+        return Finding("versions", "wrong" if None in unmet.values() else "doubtful", advice)
+    shown = [f"{name} {found}" for name in (*_SHOWN, *_FAISS) if (found := _installed(name))]
+    return Finding("versions", "ok", f"Python {platform.python_version()}, {', '.join(shown)}")
+
+
+def judge_postgresql(where: str, said: str) -> Finding:
+    """Say whether a PostgreSQL is new enough, by what it says of its version, such as `15.14 (Debian)`."""
+    major = re.match(r"\d+", said)
+    if major is None or int(major[0]) < _OLDEST_POSTGRESQL:
+        advice = f"use PostgreSQL {_OLDEST_POSTGRESQL} or newer"
+        return Finding("catalogue", "wrong", f"{where} is PostgreSQL {said}, too old: {advice}.")
+    return Finding("catalogue", "ok", f"{where}, PostgreSQL {said}")
+
+
+def _requirements() -> Iterator[Requirement]:
+    """Requirements of recoquest, and of the extras that are fully installed."""
+    try:
+        every = [Requirement(line) for line in requires("recoquest") or ()]
+        extras = metadata("recoquest").get_all("Provides-Extra", [])
+    except PackageNotFoundError:
+        # A checkout that was never installed has no metadata.
+        return
+    yield from _of(every, "")
+    for extra in extras:
+        needed = _of(every, extra)
+        if all(_installed(one.name) for one in needed):
+            yield from needed
+
+
+def _of(every: Sequence[Requirement], extra: str) -> list[Requirement]:
+    """Requirements of an extra alone; without one, the unconditional ones."""
+    return [
+        one
+        for one in every
+        if (one.marker is None or one.marker.evaluate({"extra": extra}))
+        and (not extra or (one.marker is not None and not one.marker.evaluate({"extra": ""})))
+    ]
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+# Less than this is soon used up by a snapshot, a checkpoint or a log.
+_LOW_DISK: Final = 5 * _GIB
+
+
+def examine_home(settings: Settings) -> Finding:
+    """Look whether the home folder can be written and has room, or can be made."""
+    home = settings.home.absolute()
+    if (file := file_in_the_way(home)) is not None:
+        return Finding("home", "wrong", f"{file} is a file, not a folder: name another with --home.")
+    if not home.is_dir():
+        return Finding("home", "doubtful", f"{home} does not exist: `recoquest index` makes it.")
+    try:
+        _try_to_write(home)
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        return Finding("home", "wrong", f"{home} cannot be written: the disk is full; free some space there.")
+    found, free = f"{home} can be written", shutil.disk_usage(home).free
+    for erasure in pending_erasures(home):
+        found += f", but an erasure in {erasure.collection!r} is under way or was stopped (images: "
+        found += f"{len(erasure.ids):,}): `recoquest erase {erasure.collection}` goes on with it."
+        return Finding("home", "doubtful", found)
+    if letters := count_dead_letters(home):
+        found += f", but the audit trail did not take {letters:,} events, which are in "
+        found += f"{dead_letters_of(home)}: keep that file elsewhere, and report the error in it."
+        return Finding("home", "doubtful", found)
+    found += f", {free / _GIB:.1f} GiB free"
+    if free < _LOW_DISK:
+        return Finding("home", "doubtful", f"{found}: writes are refused when the disk is full.")
+    return Finding("home", "ok", found)
+
+
+def file_in_the_way(home: Path) -> Path | None:
+    """The first part of the home folder's path that is not a folder."""
+    there = next(path for path in (home.absolute(), *home.absolute().parents) if os.path.lexists(path))
+    return None if there.is_dir() else there
+
+
+def _try_to_write(folder: Path) -> None:
+    probe = folder / f".doctor-{os.getpid()}"
+    try:
+        with atomic_file(probe) as file:
+            file.write(b"written by recoquest doctor")
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+# Files that are read whole; all are looked for.
+_READ: Final = 200
+
+
+def examine_indexed(settings: Settings) -> Iterator[Finding]:
+    """Look at everything in the home folder and its catalogue."""
+    home = settings.home
+    if settings.database_url is None and not home.is_dir():
+        if file_in_the_way(home) is None:
+            yield Finding("catalogue", "doubtful", "nothing is indexed yet: `recoquest index` begins.")
+        return
+    try:
+        engine = open_unbound(settings)
+    except RecoquestError as error:
+        yield _unusable(settings, error)
+        return
+    except OSError as error:
+        yield Finding("catalogue", "wrong", f"the home folder {home} cannot be used: {error.strerror}.")
+        return
+    try:
+        yield from _catalogue(engine.home)
+        try:
+            bind_home(engine.home, settings)
+        except HomeError as error:
+            yield Finding("home and catalogue", "wrong", str(error))
+        yield examine_jobs(engine.home.catalogue)
+        names = engine.names()
+        with engine.home.catalogue.read() as session:
+            yield from examine_roles(settings, session, names)
+            before = renamed(settings, session)
+        yield examine_retraining(settings, names, before)
+        for name in names:
+            yield _collection(engine, name)
+        yield _images(engine.home)
+        yield from _encoders(engine, settings)
+    except RecoquestError as error:
+        yield _unusable(settings, error)
+    finally:
+        engine.close()
+
+
+def _unusable(settings: Settings, error: RecoquestError) -> Finding:
+    """Why there is no catalogue to look into, and what to do where the error does not say so."""
+    own = settings.database_url is not None
+    if isinstance(error, DamagedCatalogueError):
+        other = "mend RECOQUEST_DATABASE_URL" if own else "name another with --home"
+        advice = f"restore a backup into an empty home folder, or {other}"
+    elif own and isinstance(error, CatalogueError) and not isinstance(error, CatalogueSchemaError):
+        advice = "mend RECOQUEST_DATABASE_URL, or start that database"
+    else:
+        return Finding("catalogue", "wrong", str(error))
+    # Drivers say more in further lines, after what matters.
+    reason = str(error).partition("\n")[0].rstrip(".")
+    return Finding("catalogue", "wrong", f"{reason}: {advice}.")
+
+
+def _catalogue(home: Home) -> Iterator[Finding]:
+    url = home.catalogue.url
+    with home.catalogue.read() as session:
+        if session.get_bind().dialect.name == "sqlite":
+            said = session.execute(text("PRAGMA quick_check(1)")).scalar_one()
+            if said != "ok":
+                yield Finding("catalogue", "wrong", f"{url} is damaged ({said}): restore a backup.")
+                return
+            yield Finding("catalogue", "ok", url)
+        else:
+            yield judge_postgresql(url, session.execute(text("SHOW server_version")).scalar_one())
+
+
+def _collection(engine: SearchEngine, name: str) -> Finding:
+    subject = f"collection {name}"
+    with engine.home.catalogue.read() as session:
+        key = session.execute(select(CollectionRow.id).where(CollectionRow.name == name)).scalar_one_or_none()
+        generation = None if key is None else find_generation(session, key, "active")
+        if generation is None:
+            return Finding(subject, "doubtful", "cannot be searched yet: run `recoquest index` for it again.")
+        missing = count_missing_images(session, generation)
+    info = engine.collection(name)
+    if missing:
+        return Finding(
+            subject,
+            "doubtful",
+            f"{missing:,} of {info.count:,} images have no vector: run `recoquest reindex` for it again.",
+        )
+    return Finding(subject, "ok", f"{info.count:,} images by {generation.model}")
+
+
+def _images(home: Home) -> Finding:
+    with home.catalogue.read() as session:
+        digests = session.execute(select(ImageRow.sha256).distinct()).scalars().all()
+    missing = [digest for digest in digests if not home.store.has(digest)]
+    there = sorted(set(digests) - set(missing))
+    read = random.Random(0).sample(there, min(_READ, len(there)))
+    damaged = [digest for digest in read if not _whole(home, digest)]
+    if missing or damaged:
+        found = f"{len(missing):,} of {len(digests):,} files are missing"
+        if damaged:
+            found += f", {len(damaged):,} of {len(read):,} that were read are damaged"
+        return Finding("images", "wrong", f"{found}: index their data again, or restore a backup.")
+    return Finding("images", "ok", f"{len(digests):,} files are there, {len(read):,} of them were read")
+
+
+def _whole(home: Home, digest: str) -> bool:
+    try:
+        with home.store.path(digest).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == digest
+    except (StoreError, OSError):
+        return False
+
+
+def _encoders(engine: SearchEngine, settings: Settings) -> Iterator[Finding]:
+    """Load the encoder of every active generation and embed with it."""
+    for digest, active in sorted({active.digest: active for active in active_generations(engine)}.items()):
+        subject = f"encoder {active.model}"
+        try:
+            check_digest(read_bundle(active.bundle), digest)
+            warm_up(load_query_encoder(active.bundle, settings.device))
+        except (RecoquestError, RuntimeError) as error:
+            yield Finding(subject, "wrong", str(error))
+        else:
+            yield Finding(subject, "ok", f"{digest[:12]} embeds")
+
+
+# A worker takes what waits, or says that it is at work, within 5 seconds.
+_WATCH_SECONDS: Final = 8.0
+_LOOK_SECONDS: Final = 0.25
+
+
+def examine_jobs(catalogue: Catalogue, watch_s: float = _WATCH_SECONDS) -> Finding:
+    """Look whether a worker is at work on what is to be done, for some seconds."""
+    with catalogue.read() as session:
+        running = list_jobs(session, state="running")
+        queued = list_jobs(session, state="queued")
+    found = f"{len(running):,} running, {len(queued):,} waiting"
+    if not running and not queued:
+        return Finding("jobs", "ok", found)
+    if _is_worked_on(catalogue, [*running, *queued], watch_s):
+        return Finding("jobs", "ok", f"{found}; a worker is at work")
+    return Finding(
+        "jobs",
+        "doubtful",
+        f"{found}, and no worker has said anything for {watch_s:.0f} seconds: run `recoquest worker` with "
+        "the settings of the service (home folder and database).",
+    )
+
+
+def examine_retraining(
+    settings: Settings, collections: Collection[str], renamed: Mapping[str, str] = MappingProxyType({})
+) -> Finding:
+    """Look whether workers can retrain by themselves what they are told to.
+
+    `renamed` has the present names of collections by those that they had before.
+    """
+    named = settings.retrain
+    timed = settings.retrain_at is not None or settings.retrain_feedback is not None
+    unknown = [name for name in named if name not in collections]
+    if unknown:
+        shown = [f"{name} (called {renamed[name]} now)" if name in renamed else name for name in unknown]
+        found = f"RECOQUEST_RETRAIN names {', '.join(shown)}, which is no collection and never retrained: "
+        found += f"those here are {', '.join(sorted(collections)) or 'none'}."
+    elif named and not timed:
+        found = "RECOQUEST_RETRAIN alone does nothing: "
+        found += "set RECOQUEST_RETRAIN_AT or RECOQUEST_RETRAIN_FEEDBACK."
+    elif timed and not named:
+        found = "when to retrain is set, but not what: name the collections in RECOQUEST_RETRAIN."
+    else:
+        return Finding("retraining", "ok", f"workers retrain {', '.join(named) or 'nothing'} by themselves")
+    return Finding("retraining", "doubtful", found)
+
+
+def _is_worked_on(catalogue: Catalogue, jobs: list[Job], watch_s: float) -> bool:
+    """Whether a worker begins any of the jobs, or says that it is at work on it, within this time."""
+    deadline = time.monotonic() + watch_s
+    while time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        with catalogue.read() as session:
+            now = [get_job(session, job.id) for job in jobs]
+        if any(
+            (job.attempts, job.beats) != (then.attempts, then.beats)
+            for job, then in zip(now, jobs, strict=True)
+        ):
+            return True
+    return False
+
+
+def renamed(settings: Settings, session: Session) -> dict[str, str]:
+    """Return the present names of renamed collections by those that the settings have."""
+    named = {name for grants in settings.oidc_roles.values() for name in grants} | {*settings.retrain}
+    found = {name: called_now(session, name) for name in sorted(named)}
+    return {name: now for name, now in found.items() if now is not None}
+
+
+def examine_roles(settings: Settings, session: Session, collections: list[str]) -> Iterator[Finding]:
+    """Look whether the collections are there in which groups of the identity provider have roles."""
+    named = {name for grants in settings.oidc_roles.values() for name in grants} - {EVERY_COLLECTION}
+    if not named:
+        return
+    before = renamed(settings, session)
+    behind = {alias.name: alias.collection for alias in list_aliases(session)}
+    wrong = [_words(name, before, behind) for name in sorted(named - {*collections})]
+    if wrong:
+        found = f"RECOQUEST_OIDC_ROLES names {'; '.join(wrong)}: write the names that collections have."
+        yield Finding("roles of groups", "doubtful", found)
+    else:
+        yield Finding("roles of groups", "ok", "every collection that RECOQUEST_OIDC_ROLES names is there")
+
+
+def _words(name: str, before: Mapping[str, str], behind: Mapping[str, str]) -> str:
+    if name in before:
+        return f"{name!r}, which is called {before[name]!r} now, and in which no role holds any more"
+    if name in behind:
+        return f"{name!r}, which is an alias of {behind[name]!r}, and gives no role there"
+    return f"{name!r}, which is no collection, and whose roles hold in whatever gets that name"

@@ -1,0 +1,503 @@
+"""Images out of a collection: by a filter, batch by batch, or erased from all that the home holds."""
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+from pydantic import JsonValue
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from app.audit.trail import filter_parts, open_trail
+from app.edge.problems import kind_of
+from app.images.schemas import Refusal
+from app.jobs.folder import JobFolder
+from app.jobs.queue import STUDY, SYNC
+from app.services import Services
+from app.settings import Settings
+from index.audit.event import Actor, Detail, Event
+from index.catalogue import PAUSE_SECONDS, Catalogue
+from index.catalogue.collections import names_of, require_collection
+from index.catalogue.lookup import images_named, parts, rows_among
+from index.catalogue.tables import AuditNameRow, JobRow
+from index.erasure import (
+    NOBODY,
+    Erased,
+    PendingErasure,
+    People,
+    erase_images,
+    keep_others_away,
+    pending_erasures,
+    unfinished_backups,
+)
+from index.errors import CollectionInUseError, NoErasureError, UnexpectedCountError, shortened
+from index.files.stale import UNTOUCHED_SECONDS, remove_abandoned, remove_stale, unfinished
+from index.filters.grammar import parse_filter
+from index.home import Home
+from index.keys.home_secret import patient_key
+from index.writes.deletion import delete_unchanged, find_matching, ids_of
+from index.writes.live import remove_unused_files
+from training.common.atomic import atomic_file
+from training.common.errors import RecoquestError
+
+# Images of one request: some ten seconds' work.
+MAX_DELETED: Final = 10_000
+_SHOWN: Final = 10
+# What a value becomes that names an erased image, and an argument of a job.
+_GONE: Final = object()
+_ERASED: Final = "erased"
+_LINES: Final = frozenset({".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".log"})
+_BLOCK: Final = 1 << 20
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class Deletion:
+    """A deletion by filter.
+
+    Attributes:
+        matching: The images that passed the filter when it began.
+        ids: Ids of the first of them.
+        query: The filter, as events have it.
+        details: Details of its events.
+        deleted: Number of the images that are gone.
+
+    Raises:
+        FilterError: The filter is none, or does not fit the collection.
+        UnknownCollectionError: No collection has this name.
+        UnexpectedCountError: The filter finds another number of images than expected.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        home: Home,
+        collection: str,
+        condition: Mapping[str, JsonValue],
+        actor: Actor,
+        *,
+        operation: str,
+        request: str | None = None,
+        expected: int | None = None,
+    ) -> None:
+        self._home = home
+        self._collection = collection
+        self._filter = parse_filter(condition)
+        self._trail = open_trail(settings, home.catalogue) if settings.audit else None
+        self._actor = actor
+        self._request = request
+        with home.catalogue.read() as session:
+            self.matching = find_matching(session, collection, self._filter)
+            if expected not in (None, len(self.matching.keys)):
+                raise UnexpectedCountError(len(self.matching.keys), expected)
+            self.ids = ids_of(session, self.matching.keys[:_SHOWN])
+        self.query = filter_parts(condition)
+        self.details: dict[str, Detail] = {"operation": operation, "matched": len(self.matching.keys)}
+        self.deleted = 0
+
+    def delete(self, keys: Sequence[int]) -> None:
+        """Delete one batch, and write its event, in one transaction; then the files that nothing uses.
+
+        Images that were changed since the beginning stay: they may not pass the filter any more.
+
+        Raises:
+            StaleWriteError: The collection is gone.
+            CatalogueError: The catalogue cannot be used; nothing of the batch is deleted.
+            DiskFullError: The disk has no space left; nothing of the batch is deleted.
+        """
+        with self._home.catalogue.write() as session:
+            removed = delete_unchanged(session, self.matching, keys)
+            if removed and self._trail is not None:
+                event = Event(
+                    action="delete",
+                    actor=self._actor,
+                    collection=self._collection,
+                    objects=list(removed),
+                    query=self.query,
+                    request=self._request,
+                    details=self.details,
+                )
+                self._trail.append_in(session, [event])
+        self.deleted += len(removed)
+        remove_unused_files(self._home, set(removed.values()))
+
+    def remaining(self) -> int:
+        """Count the images that pass the filter now.
+
+        Raises:
+            UnknownCollectionError: The collection is gone.
+        """
+        with self._home.catalogue.read() as session:
+            return len(find_matching(session, self._collection, self._filter).keys)
+
+
+async def delete_batches(services: Services, deletion: Deletion) -> Refusal | None:
+    """Delete batch by batch, each in a turn of its own; return what stopped it after the first."""
+    done = 0
+    for keys in parts(deletion.matching.keys):
+        if done + len(keys) > MAX_DELETED:
+            break
+        try:
+            await services.threads.write(deletion.delete, keys)
+        except RecoquestError as error:
+            if not deletion.deleted:
+                raise
+            return refusal("The deletion stopped in its middle", error)
+        done += len(keys)
+        await asyncio.sleep(PAUSE_SECONDS)
+    return None
+
+
+def refusal(what: str, error: RecoquestError) -> Refusal:
+    """Describe an error after the first batch, which must not hide that images are gone."""
+    _log.warning("a deletion is not whole", error=type(error).__name__)
+    kind = kind_of(error)
+    return Refusal.of(kind, f"{what}: {kind.detail or error}")
+
+
+@dataclass(slots=True)
+class ErasedJobs:
+    """Jobs and files that named an image.
+
+    Attributes:
+        jobs: Numbers of the jobs whose row or folder was changed.
+        retrainings: Numbers of the retrainings of the collection: their models have learned from its images.
+        left: Files that name an image and cannot be rewritten.
+    """
+
+    jobs: list[int] = field(default_factory=list)
+    retrainings: list[int] = field(default_factory=list)
+    left: list[Path] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """Result of an erasure.
+
+    Attributes:
+        erased: Images that were erased, and backups that hold them.
+        jobs: Jobs that named them, and files of jobs that still do.
+        log_is_empty: Whether nothing of them is left in the database's log; it is until its readers end.
+        resumed: Ids whose erasure had been begun before, and not finished.
+        unknown: Ids that neither the collection nor the audit trail knows.
+        later: Ids that images had got since they had one of those that were asked for.
+        unfinished: Unfinished files that may hold them: being written, or left by killed backups.
+    """
+
+    erased: Erased
+    jobs: ErasedJobs
+    log_is_empty: bool
+    resumed: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+    unfinished: tuple[Path, ...] = ()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of the images that were erased, now or in part before."""
+        return tuple(dict.fromkeys((*self.erased.images, *self.resumed)))
+
+
+def erase(
+    settings: Settings,
+    home: Home,
+    collection: str,
+    ids: Sequence[str],
+    actor: Actor,
+    *,
+    patient: str | None = None,
+    study: str | None = None,
+    operation: str,
+    request: str | None = None,
+) -> Erasure:
+    """Erase images of a collection, so that no byte of them is left in the files of the home.
+
+    After a stop the same call goes on, and so does every erasure in the collection, as one without ids,
+    patient and study does. An id that an image had before it was moved stands for that image.
+
+    Raises:
+        UnknownCollectionError: No collection has this name.
+        NoErasureError: There are no ids, and no erasure was stopped.
+        CollectionInUseError: A job is at work on the collection, another erasure is under way, or a backup
+            is being written.
+        DiskFullError: The disk has no room to rewrite the database.
+        RecoquestError: The catalogue or the store cannot be used.
+        OSError: A file of a job cannot be rewritten.
+    """
+    people = NOBODY
+    if patient is not None or study is not None:
+        people = People.of(patient_key(settings.home), patient, study)
+    # Else one would end the notes of another, whose work it does not know.
+    with keep_others_away(settings.home):
+        with home.catalogue.read() as session:
+            _refuse_running(session, collection)
+            notes = pending_erasures(settings.home)
+            unfinished_before = [one for one in notes if one.collection == collection]
+            asked = ids
+            # A stop may have come before any of their rows was removed.
+            selected = people.images(session, collection)
+            stopped = (name for one in unfinished_before for name in one.ids)
+            ids = list(dict.fromkeys((*ids, *selected, *stopped)))
+            trail, names = open_trail(settings, home.catalogue), names_of(session, collection)
+            there = _there(session, collection, ids)
+            gone = [name for name in ids if name not in there]
+            moved = trail.other_ids(session, names, gone, former=False)
+            later = sorted(_there(session, collection, sorted(moved)).difference(ids))
+            ids += later
+            others = sorted(trail.other_ids(session, names, ids, former=True).difference(ids))
+            former = sorted(set(others) - _there(session, collection, others))
+            if not ids and people == NOBODY and not unfinished_before:
+                raise NoErasureError(
+                    f"No erasure in {shortened(collection)!r} was stopped: name the images to be erased."
+                )
+            begun = {name for one in unfinished_before for name in one.erased_ids(session)}
+            traced = _traced(session, collection, ids)
+            fresh = [name for name in (*ids, *former) if name not in begun]
+            pending = PendingErasure.begin(settings.home, session, collection, fresh, people)
+            everybody = (people, *(one.people for one in unfinished_before))
+        event = Event(
+            action="erase",
+            actor=actor,
+            collection=collection,
+            objects=[*ids, *former],
+            keyed=True,
+            request=request,
+            details={"operation": operation},
+        )
+        try:
+            # No job of the collection begins between the check and the removal; a later one finds no image.
+            erased = erase_images(
+                home,
+                trail,
+                collection,
+                ids,
+                event if settings.audit else None,
+                partial(_refuse_running, collection=collection),
+                People(
+                    tuple(name for one in everybody for name in one.patients),
+                    tuple(name for one in everybody for name in one.studies),
+                ),
+                former,
+            )
+        except CollectionInUseError:
+            # Nothing was removed.
+            pending.end()
+            raise
+        remove_abandoned(home.store.unfinished())
+        remove_stale(unfinished(settings.home), UNTOUCHED_SECONDS)
+        with home.catalogue.read() as session:
+            left = (*unfinished(settings.home), *unfinished_backups(session))
+        jobs = ErasedJobs()
+        for one in (*unfinished_before, pending):
+            _erase_from_jobs(settings, home, one, jobs)
+        # Last: what was deleted lies in free pages until the database is rewritten.
+        log_is_empty = home.catalogue.compact()
+        for one in (pending, *unfinished_before):
+            one.end()
+        known = {*erased.images, *begun, *traced}
+        return Erasure(
+            erased,
+            jobs,
+            log_is_empty,
+            tuple(name for name in ids if name in begun),
+            tuple(name for name in dict.fromkeys(asked) if name not in known),
+            tuple(later),
+            # No encoder holds an image.
+            tuple(path for path in left if not path.is_relative_to(home.bundles_folder)),
+        )
+
+
+def _there(session: Session, collection: str, ids: Sequence[str]) -> set[str]:
+    """Return those of the ids that a collection has an image of."""
+    return set(images_named(session, require_collection(session, collection).id, ids))
+
+
+def _traced(session: Session, collection: str, ids: Sequence[str]) -> set[str]:
+    """Return those of the ids that the audit trail names in this collection."""
+    query = select(AuditNameRow.name).where(AuditNameRow.collection.in_(names_of(session, collection)))
+    rows = rows_among(session, query, AuditNameRow.name, ids)
+    return {row.name for row in rows if row.name is not None}
+
+
+def _refuse_running(session: Session, collection: str) -> None:
+    """Make sure that no job is at work on a collection."""
+    for row in session.execute(select(JobRow).where(JobRow.state == "running")).scalars():
+        if collection in row.arguments:
+            raise CollectionInUseError(
+                f"Job {row.id} is at work on {collection!r} and may hold the images: wait for its end, or "
+                "cancel it first."
+            )
+
+
+def _erase_from_jobs(settings: Settings, home: Home, pending: PendingErasure, erased: ErasedJobs) -> None:
+    """Remove ids and digests of images from the results and folders of all jobs of a collection.
+
+    Of a JSON document the values that name one go, with the object that they describe; of a file of lines the
+    lines; links and files called so go. All other files stay, and are told of where they name one. Jobs that
+    took a single study over from an archive forget which: it may be that of the images. A row is changed in a
+    transaction of its own, and files outside of any; the folder's lock lets the attempt of a job
+    that begins meanwhile wait. After a stop, jobs that are done are not looked at again.
+    """
+    with home.catalogue.read() as session:
+        # Files that another image shares keep their digest.
+        digests = {digest for digest in pending.digests if not home.store.has(digest)}
+        names = frozenset({*pending.erased_ids(session), *digests})
+        rows = session.execute(
+            select(JobRow.id, JobRow.kind, JobRow.state, JobRow.arguments).order_by(JobRow.id)
+        )
+        jobs = [row for row in rows if pending.collection in row.arguments]
+    for row in jobs:
+        own = names | _studies_of(row.kind, row.state, row.arguments)
+        pattern = _pattern(own)
+        if row.kind == "retrain" and row.state == "done" and row.id not in erased.retrainings:
+            erased.retrainings.append(row.id)
+        if row.id in pending.jobs or not own:
+            continue
+        # The folder first: the row tells what else is to go from it.
+        changed = _erase_from_folders(JobFolder.of(settings, row.id), row.id, own, pattern, erased.left)
+        changed |= _erase_from_row(home.catalogue, row.id, own, pattern)
+        if changed and row.id not in erased.jobs:
+            erased.jobs.append(row.id)
+        pending.jobs.add(row.id)
+        if changed:
+            pending.save()
+
+
+def _erase_from_row(
+    catalogue: Catalogue, job: int, names: frozenset[str], pattern: re.Pattern[bytes]
+) -> bool:
+    with catalogue.read() as session:
+        found = session.get(JobRow, job)
+        if found is None or not _clean_row(found, names, pattern):
+            return False
+        # Looked at alone: the row is changed as it is when it is locked.
+        session.expunge(found)
+    with catalogue.write() as session:
+        row = session.get(JobRow, job, with_for_update=True)
+        return row is not None and _clean_row(row, names, pattern)
+
+
+def _clean_row(row: JobRow, names: frozenset[str], pattern: re.Pattern[bytes]) -> bool:
+    changed = False
+    for column in ("result", "progress"):
+        value = getattr(row, column)
+        cleaned = without(value, names)
+        if cleaned != value:
+            setattr(row, column, None if cleaned is _GONE else cleaned)
+            changed = True
+    if kept := _studies_of(row.kind, row.state, row.arguments):
+        row.arguments = [_ERASED if argument in kept else argument for argument in row.arguments]
+        changed = True
+    if row.error is not None and pattern.search(row.error.encode()):
+        row.error, changed = "The error named an image that was erased.", True
+    return changed
+
+
+def _studies_of(kind: str, state: str, arguments: Sequence[str]) -> set[str]:
+    """Return the UID of the study that a job has taken over; empty where it names none."""
+    if kind != SYNC or state in ("queued", "running"):
+        return set()
+    places = [place for place, word in enumerate(arguments[:-1], 1) if word == STUDY]
+    return {arguments[place] for place in places} - {_ERASED}
+
+
+def _erase_from_folders(
+    folder: JobFolder, job: int, names: frozenset[str], pattern: re.Pattern[bytes], left: list[Path]
+) -> bool:
+    changed, places = False, [place.path for place in (folder, *folder.aside()) if place.path.is_dir()]
+    if not places:
+        return False
+    lock = folder.lock() if folder.path in places else None
+    if lock is None and folder.path in places:
+        raise CollectionInUseError(
+            f"Job {job} is at work in its folder, which may name the images: they are erased from all else; "
+            "erase them again when it has ended."
+        )
+    try:
+        for place in places:
+            changed |= _erase_from_folder(place, names, pattern, left)
+    finally:
+        if lock is not None:
+            os.close(lock)
+    return changed
+
+
+def without(value: Any, names: Collection[str]) -> Any:
+    """Return a JSON value without what names an image; an object goes with the value that names it."""
+    if isinstance(value, str):
+        return _GONE if value in names or Path(value).name in names else value
+    if isinstance(value, list):
+        return [item for item in (without(item, names) for item in value) if item is not _GONE]
+    if isinstance(value, dict):
+        cleaned = {key: without(item, names) for key, item in value.items() if key not in names}
+        return _GONE if any(item is _GONE for item in cleaned.values()) else cleaned
+    return value
+
+
+def _erase_from_folder(
+    folder: Path, names: frozenset[str], pattern: re.Pattern[bytes], left: list[Path]
+) -> bool:
+    changed = False
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir():
+            continue
+        if path.name in names or path.stem in names:
+            path.unlink()
+            changed = True
+        elif not path.is_symlink() and _names_one(path, pattern):
+            if path.suffix == ".json":
+                changed |= _rewrite_document(path, names)
+            elif path.suffix in _LINES:
+                changed |= _rewrite_lines(path, pattern)
+            if _names_one(path, pattern):
+                left.append(path)
+    return changed
+
+
+def _pattern(names: Collection[str]) -> re.Pattern[bytes]:
+    """Match ids and digests as words of their own, as they are or as JSON writes them."""
+    written = {form for name in names for form in (name, json.dumps(name)[1:-1])}
+    either = b"|".join(re.escape(form.encode()) for form in sorted(written))
+    return re.compile(rb"(?<![\w.#-])(?:" + either + rb")(?![\w#-])")
+
+
+def _names_one(path: Path, pattern: re.Pattern[bytes]) -> bool:
+    """Tell whether a file names an image, in bounded memory."""
+    before = b""
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            if pattern.search(before + block):
+                return True
+            before = block[-1024:]
+    return False
+
+
+def _rewrite_document(path: Path, names: frozenset[str]) -> bool:
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError:
+        return False
+    cleaned = without(value, names)
+    if cleaned == value:
+        return False
+    with atomic_file(path) as file:
+        file.write(json.dumps(None if cleaned is _GONE else cleaned, ensure_ascii=False).encode() + b"\n")
+    return True
+
+
+def _rewrite_lines(path: Path, pattern: re.Pattern[bytes]) -> bool:
+    with ExitStack() as opened:
+        read = opened.enter_context(path.open("rb"))
+        written = opened.enter_context(atomic_file(path))
+        for line in read:
+            if not pattern.search(line):
+                written.write(line)
+    return True

@@ -1,1 +1,0 @@
-"""Schemas of writes and deletions of images."""

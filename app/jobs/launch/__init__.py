@@ -1,1 +1,0 @@
-"""Training in several processes, and processes that end with their parent."""

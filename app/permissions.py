@@ -1,0 +1,166 @@
+"""The role that each operation needs, checked before anything of a request's body is read."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Request, Response, Security
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from app.access.authentication import KEY_NEEDED
+from app.access.sessions import keep_as_long
+from app.edge.principal import Principal, Role, principal_of
+from app.edge.problems import Kind, RequestError
+from app.services import services_of
+from index.errors import shortened
+
+_BEARER = HTTPBearer(
+    auto_error=False,
+    scheme_name="bearer",
+    description="A key of `recoquest keys`, the value of RECOQUEST_ADMIN_KEY, or a token of the OpenID "
+    "Connect provider in the settings.",
+)
+_COLLECTION: Final = "collection"
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """A dependency that lets those pass who have a role in the collection of the path.
+
+    Attributes:
+        role: Role that is needed; in all collections where the path has none.
+        somewhere: Whether the role in any collection is enough, because the answer is limited to those.
+        everywhere: Whether the role in all collections is needed, also where the path has one.
+        of_job: Whether a role in one collection may be enough, by the job of the path.
+    """
+
+    role: Role
+    somewhere: bool = False
+    everywhere: bool = False
+    of_job: bool = False
+
+    async def __call__(
+        self, request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
+    ) -> None:
+        """Check a request; see `check`."""
+        await self.check(request)
+
+    async def check(self, request: Request) -> None:
+        """Find out who sends a request, and whether it may.
+
+        Raises:
+            RequestError: The caller is unknown (401), has sent too many wrong keys (429), has not the role or
+                not its session's CSRF token (403), or cannot be checked now (503).
+        """
+        if "principal" not in request.scope["state"]:
+            request.state.principal = await services_of(request).authenticator.identify(request)
+        principal, asked = principal_of(request), request.path_params.get(_COLLECTION)
+        collection = asked
+        # A caller who has the role nowhere is refused without a look at the catalogue.
+        if asked is not None and principal.may_somewhere(self.role):
+            collection = await _behind_alias(request, asked)
+        anywhere = self.somewhere and principal.may_somewhere(self.role)
+        if not anywhere and not await self._suits(principal, request, collection):
+            raise self._refusal(principal, None if self.everywhere else asked)
+
+    async def recheck(self, request: Request) -> RequestError | None:
+        """Look at the caller of a long answer anew; return why the answer must end, None: it need not.
+
+        A caller that cannot be checked now is as it was.
+        """
+        try:
+            principal, _ = await services_of(request).authenticator.recognize(request)
+        except RequestError as error:
+            return error if error.kind.status == HTTPStatus.UNAUTHORIZED else None
+        asked = request.path_params.get(_COLLECTION)
+        return None if await self._suits(principal, request, asked) else self._refusal(principal, asked)
+
+    async def _suits(self, principal: Principal, request: Request, collection: str | None) -> bool:
+        """Tell whether a caller has the role in the collection, or the one that is enough for the job."""
+        if principal.may(self.role, None if self.everywhere else collection):
+            return True
+        # Of all roles that may be enough for a job, this one is part of the others.
+        if not self.of_job or not principal.may_somewhere("curator"):
+            return False
+        enough = await services_of(request).role_of_job(request.path_params["job"])
+        return enough is not None and principal.may(*enough)
+
+    def _refusal(self, principal: Principal, collection: str | None) -> RequestError:
+        """The same for a collection that exists and one that does not."""
+        if collection is not None:
+            place = f"in the collection {shortened(collection)!r}"
+        else:
+            place = "in some collection" if self.somewhere else "in all collections (*)"
+        needed = f"This needs the role {self.role} {place}"
+        if principal.kind == "anonymous":
+            detail = (
+                f"{needed}: send a key as `Authorization: Bearer KEY`; `recoquest keys create` makes one on "
+                "the service's machine."
+            )
+            return RequestError(KEY_NEEDED, detail)
+        kind = Kind(
+            "role-needed",
+            "The caller has not the role",
+            HTTPStatus.FORBIDDEN,
+            authenticate=f'Bearer error="insufficient_scope", scope="{self.role}"',
+        )
+        return RequestError(
+            kind,
+            f"{needed}, which {shortened(principal.name)!r} does not have: ask the service's "
+            "administrator for it.",
+        )
+
+
+async def _behind_alias(request: Request, asked: str) -> str:
+    """Put a collection's own name in place of an alias in the path: rights and work go by one name."""
+    behind = await services_of(request).collection_behind(asked)
+    if behind is None:
+        return asked
+    request.state.alias = asked
+    request.scope["path_params"] = {**request.path_params, _COLLECTION: behind}
+    return behind
+
+
+def may(role: Role, *, somewhere: bool = False, everywhere: bool = False, of_job: bool = False) -> Any:
+    """The dependency of a route that needs a role, which the OpenAPI description names; see `Permission`."""
+    return Security(Permission(role, somewhere, everywhere, of_job), scopes=[role])
+
+
+class GuardedRoute(APIRoute):
+    """A route that checks its caller first: the framework reads a JSON body before all dependencies."""
+
+    @property
+    def permission(self) -> Permission | None:
+        """The permission among the route's dependencies."""
+        calls = (dependency.call for dependency in self.dependant.dependencies)
+        return next((call for call in calls if isinstance(call, Permission)), None)
+
+    def get_route_handler(self) -> Handler:
+        """The handler, after the check."""
+        handle, permission = self.answering(super().get_route_handler()), self.permission
+
+        async def checked(request: Request) -> Response:
+            if permission is not None:
+                await permission.check(request)
+            response = await handle(request)
+            caller = principal_of(request)
+            if caller.kind == "link":
+                keep_as_long(response, caller)
+            return response
+
+        return checked
+
+    def answering(self, handle: Handler) -> Handler:
+        """Return what answers a request that has passed the check; other routes may do more before."""
+        return handle
+
+
+async def _principal(request: Request) -> Principal:
+    return principal_of(request)
+
+
+InjectedPrincipal = Annotated[Principal, Depends(_principal)]

@@ -1,0 +1,622 @@
+"""An image archive over DICOMweb: JSON and DICOM files, with retries, limits of time, and a pace."""
+
+import json
+import random
+import re
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from pathlib import Path
+from threading import Lock, local
+from typing import Any, Final, Literal, TypeVar
+
+import requests
+from python_multipart.multipart import parse_options_header
+from requests.auth import HTTPBasicAuth
+
+from app.settings import Settings, checked_archive_url
+from training.common.errors import RecoquestError
+
+KIND: Final = "multipart/related"
+# Headers of a part are a few lines.
+_MOST_HEADER_BYTES: Final = 8192
+_LONGEST_BOUNDARY: Final = 256
+_LINE: Final = b"\r\n"
+# What follows a boundary: the last one, or spaces and the end of the line; and the beginning of either.
+_END_OF_BOUNDARY: Final = re.compile(rb"--|[ \t]*\r\n")
+_BEGUN_END: Final = re.compile(rb"-?|[ \t]*\r?")
+_MOST_PADDING: Final = 256
+_HOURS: Final = re.compile(r"([01]?\d|2[0-4])-([01]?\d|2[0-4])")
+_LONGEST_PAUSE: Final = 30.0
+_Answer = TypeVar("_Answer")
+_CONNECT_S: Final = 10.0
+_READ_S: Final = 60.0
+# Limit for a complete answer.
+_ANSWER_S: Final = 900.0
+_PAUSES: Final = (1.0, 3.0, 9.0)
+_LONGEST_RETRY_AFTER: Final = 60.0
+_AGAIN: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
+_MOST_JSON_BYTES: Final = 256 << 20
+_CHUNK: Final = 1 << 18
+_JSON: Final = "application/dicom+json, application/json"
+# In the stored transfer syntax; without this parameter, some archives convert every file.
+_DICOM: Final = 'multipart/related; type="application/dicom"; transfer-syntax=*'
+_FAILED: Final = "00081198"
+_REASON: Final = "00081197"
+_SOP: Final = "00081155"
+_ANSWERS: Final = (HTTPStatus.OK, HTTPStatus.ACCEPTED, HTTPStatus.CONFLICT)
+# The archive has an instance of this UID: it was stored by an earlier try.
+_DUPLICATE: Final = 0x0111
+# Failure reasons of PS3.18, table I.2-2, and of PS3.4, annex B.2.3, by the bits that tell them apart.
+_REASONS: Final[Sequence[tuple[int, int, str]]] = (
+    (0xFFFF, 0x0110, "it failed to process it"),
+    (0xFFFF, 0x0122, "it does not take objects of this class"),
+    (0xFFFF, 0x0124, "its user may not store"),
+    (0xFF00, 0xA700, "it has no space left"),
+    (0xFF00, 0xA900, "the object does not fit its class"),
+    (0xF000, 0xC000, "it cannot understand the object"),
+)
+
+
+class MultipartError(RecoquestError):
+    """A body is not multipart/related, or ends before its last boundary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a body.
+
+    Attributes:
+        media_type: Its media type, without parameters, in lower case; "" where it names none.
+        content: Its bytes; None: they are too many.
+    """
+
+    media_type: str
+    content: bytes | None
+
+
+def boundary_of(content_type: str) -> bytes:
+    """Return the boundary that a Content-Type header names.
+
+    Raises:
+        MultipartError: It is not multipart/related, or names none.
+    """
+    kind, parameters = parse_options_header(content_type)
+    if kind.decode("latin-1").lower() != KIND:
+        raise MultipartError(f"The body is not {KIND}.")
+    boundary = parameters.get(b"boundary", b"")
+    if not boundary:
+        raise MultipartError(f"The Content-Type of {KIND} names no boundary.")
+    return boundary
+
+
+class PartReader:
+    """Takes a body piece by piece and gives its parts as each is whole (RFC 2046, section 5.1).
+
+    What comes before the first boundary and after the last one is ignored.
+
+    Args:
+        max_bytes: Most bytes of a part; a larger one is passed over.
+
+    Raises:
+        MultipartError: The boundary is too long.
+    """
+
+    def __init__(self, boundary: bytes, max_bytes: int) -> None:
+        if len(boundary) > _LONGEST_BOUNDARY:
+            raise MultipartError("The boundary of the body cannot be used: it is too long.")
+        # The empty line before the content may be the beginning of a boundary, so it is counted with it.
+        self._max_bytes = max_bytes + len(_LINE)
+        self._delimiter = _LINE + b"--" + boundary
+        # The first boundary may begin the body.
+        self._buffer = bytearray(_LINE)
+        self._state: Literal["preamble", "headers", "content", "end"] = "preamble"
+        self._media_type = ""
+        self._content: bytearray | None = None
+
+    def feed(self, data: bytes) -> list[Part]:
+        """Take the next piece of the body, and return the parts that end in it.
+
+        Raises:
+            MultipartError: The body is malformed.
+        """
+        found: list[Part] = []
+        if self._state != "end":
+            self._buffer += data
+            while self._headers() if self._state == "headers" else self._boundary(found):
+                pass
+        return found
+
+    def close(self) -> None:
+        """End the body.
+
+        Raises:
+            MultipartError: Its last boundary did not come.
+        """
+        if self._state != "end":
+            raise MultipartError("The body ends before its last boundary.")
+
+    def _headers(self) -> bool:
+        """Read the headers of a part, from the end of the line before; False: more is needed."""
+        end = self._buffer.find(2 * _LINE, 0, _MOST_HEADER_BYTES)
+        if end < 0 and len(self._buffer) < _MOST_HEADER_BYTES:
+            return False
+        # Lines that begin with a space continue the one before.
+        lines = re.sub(rb"\r\n[ \t]+", b" ", self._buffer[:end]).split(_LINE)[1:]
+        if end < 0 or not all(b":" in line for line in lines):
+            raise MultipartError(f"The body is not well-formed {KIND}.")
+        headers = {name.strip().lower(): value for name, _, value in (line.partition(b":") for line in lines)}
+        kind, _ = parse_options_header(headers.get(b"content-type", b"").strip())
+        self._media_type = kind.decode("latin-1").lower()
+        del self._buffer[: end + len(_LINE)]
+        self._content, self._state = bytearray(), "content"
+        return True
+
+    def _boundary(self, found: list[Part]) -> bool:
+        """Take what comes before the next boundary, and its line; False: more is needed."""
+        place = self._buffer.find(self._delimiter)
+        if place < 0:
+            self._take(len(self._buffer) - len(self._delimiter) + 1)
+            return False
+        after = place + len(self._delimiter)
+        rest = bytes(self._buffer[after : after + _MOST_PADDING])
+        line = _END_OF_BOUNDARY.match(rest)
+        if line is None:
+            waits = len(rest) < _MOST_PADDING and _BEGUN_END.fullmatch(rest) is not None
+            # Unless more is to come, the boundary is the beginning of another line.
+            self._take(place if waits else place + 1)
+            return not waits
+        self._take(place)
+        if self._state == "content":
+            content = None if self._content is None else bytes(memoryview(self._content)[len(_LINE) :])
+            found.append(Part(self._media_type, content))
+        self._state = "end" if line[0] == b"--" else "headers"
+        # The end of the line stays: without headers it is the first half of the empty line.
+        del self._buffer[: len(self._delimiter) + line.end() - len(_LINE)]
+        return self._state == "headers"
+
+    def _take(self, count: int) -> None:
+        """Move bytes from the buffer to the part, unless these are too many."""
+        if count <= 0:
+            return
+        if self._content is not None and len(self._content) + count <= self._max_bytes:
+            self._content += memoryview(self._buffer)[:count]
+        else:
+            self._content = None
+        del self._buffer[:count]
+
+
+class OutsideHoursError(Exception):
+    """The hours in which the archive may be asked are over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """Hours of the day, in the machine's local time, such as 20 to 6: from the first, before the last."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Hours":
+        """Read hours such as 20-06.
+
+        Raises:
+            ValueError: They are none.
+        """
+        found = _HOURS.fullmatch(text.strip())
+        first, last = (int(part) % 24 for part in found.groups()) if found else (0, 0)
+        if found is None or first == last:
+            raise ValueError(f"{text!r} is not two different hours of the day, such as 20-06")
+        return cls(first, last)
+
+    def include(self, hour: int) -> bool:
+        """Tell whether an hour of the day is one of these."""
+        if self.first < self.last:
+            return self.first <= hour < self.last
+        return hour >= self.first or hour < self.last
+
+    def seconds_until(self, at: datetime) -> float:
+        """Return the seconds until they begin; 0: they have."""
+        if self.include(at.hour):
+            return 0.0
+        begin = at.replace(hour=self.first, minute=0, second=0, microsecond=0)
+        begin = begin if begin > at else begin + timedelta(days=1)
+        return (begin - at).total_seconds()
+
+
+class Pace:
+    """Lets threads ask the archive one after another.
+
+    Args:
+        rate: Most requests a second; None: no limit.
+        hours: Hours in which requests are allowed; None: all.
+        waits: Whether a request outside these hours waits for them; else it is refused.
+    """
+
+    def __init__(
+        self,
+        rate: float | None = None,
+        hours: Hours | None = None,
+        *,
+        waits: bool = False,
+        now: Callable[[], datetime] = datetime.now,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._pause = 0.0 if rate is None else 1 / rate
+        self._hours = hours
+        self._waits = waits
+        self._now, self._sleep = now, sleep
+        self._lock = Lock()
+        self._next = 0.0
+
+    def wait(self) -> None:
+        """Wait for the turn of one request.
+
+        Raises:
+            OutsideHoursError: It is outside the hours.
+        """
+        while self._hours is not None and (left := self._hours.seconds_until(self._now())) > 0:
+            if not self._waits:
+                raise OutsideHoursError
+            self._sleep(min(left, _LONGEST_PAUSE))
+        if not self._pause:
+            return
+        with self._lock:
+            at = max(time.monotonic(), self._next)
+            self._next = at + self._pause
+        left = at - time.monotonic()
+        if left > 0:
+            self._sleep(left)
+
+
+class ArchiveError(RecoquestError):
+    """The archive does not answer, or not as DICOMweb says.
+
+    Attributes:
+        status: Status of its answer; None: it gave none that can be used.
+        passing: Whether the same request may succeed after a pause.
+        late: Whether it did not answer in time.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        status: int | None = None,
+        *,
+        passing: bool = False,
+        retry_after: float = 0.0,
+        late: bool = False,
+    ) -> None:
+        self.status = status
+        self.passing = passing
+        self.retry_after = retry_after
+        self.late = late
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Credentials for an archive, and certificates that it is trusted by.
+
+    Attributes:
+        user: Name of the user; None: none.
+        token: Bearer token instead of both; None: none.
+        ca: File with the certificates that sign those of the archive; None: those of the system.
+    """
+
+    user: str | None = None
+    password: str = field(default="", repr=False)
+    token: str | None = field(default=None, repr=False)
+    ca: Path | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Access":
+        """Return the credentials of the settings."""
+        password, token = settings.pacs_password, settings.pacs_token
+        return cls(
+            settings.pacs_user,
+            "" if password is None else password.get_secret_value(),
+            None if token is None else token.get_secret_value(),
+            settings.pacs_ca,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JsonAnswer:
+    """An answer in JSON.
+
+    Attributes:
+        value: The parsed JSON; None where the answer is empty, as for nothing found.
+        partial: Whether the archive says that it has more results than these.
+    """
+
+    value: Any
+    partial: bool
+
+
+class Archive:
+    """An archive; threads may share it. Where it may not be asked now, any request raises OutsideHoursError.
+
+    Args:
+        pauses: Seconds before each repetition of a request that failed.
+
+    Raises:
+        ArchiveError: The URL is no address of an archive.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        access: Access | None = None,
+        pace: Pace | None = None,
+        *,
+        pauses: Sequence[float] = _PAUSES,
+    ) -> None:
+        try:
+            self.url = checked_archive_url(url)
+        except ValueError as error:
+            raise ArchiveError(f"This is no archive: {error}.") from None
+        self._access = access or Access()
+        self._pace = pace or Pace()
+        self._pauses = pauses
+        self._sessions = local()
+
+    def get_json(self, path: str, params: Mapping[str, Sequence[str]] | None = None) -> JsonAnswer:
+        """Get JSON.
+
+        `path`: path below the root, or below the parent of the root where it begins with "../".
+
+        Raises:
+            ArchiveError: The archive does not answer in JSON.
+        """
+
+        def read(answer: requests.Response) -> JsonAnswer:
+            body = b"".join(_chunks(answer, _MOST_JSON_BYTES))
+            # 299: there are more results (PS3.18, section 8.3.4.4).
+            partial = answer.headers.get("Warning", "").startswith("299")
+            try:
+                return JsonAnswer(json.loads(body) if body.strip() else None, partial)
+            except (ValueError, RecursionError):
+                raise ArchiveError(
+                    "The archive answers in something else than JSON: is the address that of its DICOMweb?",
+                    answer.status_code,
+                ) from None
+
+        return self._get(path, params or {}, _JSON, read)
+
+    def get_file(self, path: str, max_bytes: int) -> bytes | None:
+        """Get the DICOM file of an instance by WADO-RS; None: it is too large.
+
+        Raises:
+            ArchiveError: The archive does not give it whole.
+        """
+
+        def read(answer: requests.Response) -> bytes | None:
+            kind = answer.headers.get("Content-Type", "")
+            if kind.lower().startswith("application/dicom"):
+                # Some archives send the file alone, against the standard.
+                return _whole(answer, max_bytes)
+            reader = PartReader(boundary_of(kind), max_bytes)
+            parts = [part for chunk in _chunks(answer) for part in reader.feed(chunk)]
+            reader.close()
+            if len(parts) != 1:
+                raise ArchiveError("The archive gives several files for one instance.", answer.status_code)
+            return parts[0].content
+
+        return self._get(path, {}, _DICOM, read)
+
+    def post(self, path: str, body: bytes, content_type: str, answers: Collection[int]) -> tuple[int, bytes]:
+        """Send a body, once, and return the status and the body of the answer.
+
+        Raises:
+            ArchiveError: The archive answers with another status, or not at all.
+        """
+
+        def read(answer: requests.Response) -> tuple[int, bytes]:
+            return answer.status_code, b"".join(_chunks(answer, _MOST_JSON_BYTES))
+
+        headers = {"Accept": _JSON, "Content-Type": content_type}
+        return self._once("POST", path, headers, read, data=body, answers=answers)
+
+    def _get(
+        self,
+        path: str,
+        params: Mapping[str, Sequence[str]],
+        accept: str,
+        read: Callable[[requests.Response], _Answer],
+    ) -> _Answer:
+        """Get an answer, and again after a pause where it failed in a way that may pass."""
+        for pause in (*self._pauses, None):
+            try:
+                return self._once("GET", path, {"Accept": accept}, read, params=params)
+            except ArchiveError as error:
+                if pause is None or not error.passing:
+                    raise
+                wait = max(pause * random.uniform(0.8, 1.2), error.retry_after)
+            time.sleep(wait)
+        raise AssertionError
+
+    def _once(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        read: Callable[[requests.Response], _Answer],
+        *,
+        params: Mapping[str, Sequence[str]] | None = None,
+        data: bytes | None = None,
+        answers: Collection[int] = (),
+    ) -> _Answer:
+        """Send a request once; statuses of `answers` are read whatever they say."""
+        self._pace.wait()
+        base = self.url
+        if path.startswith("../"):
+            base, path = base.rpartition("/")[0], path.removeprefix("../")
+        try:
+            answer = self._session.request(
+                method,
+                f"{base}/{path}",
+                params=params,
+                data=data,
+                headers=dict(headers),
+                timeout=(_CONNECT_S, _READ_S),
+                stream=True,
+                allow_redirects=False,
+            )
+            with answer:
+                if answer.status_code not in answers:
+                    _check(answer)
+                return read(answer)
+        except (requests.RequestException, MultipartError, OSError) as error:
+            raise _error(error) from None
+
+    @property
+    def _session(self) -> requests.Session:
+        session: requests.Session | None = getattr(self._sessions, "session", None)
+        if session is None:
+            session = requests.Session()
+            # Neither .netrc nor a proxy of the environment gets to know of patients.
+            session.trust_env = False
+            access = self._access
+            if access.token is not None:
+                session.headers["Authorization"] = f"Bearer {access.token}"
+            elif access.user is not None:
+                session.auth = HTTPBasicAuth(access.user.encode(), access.password.encode())
+            if access.ca is not None:
+                session.verify = str(access.ca)
+            self._sessions.session = session
+        return session
+
+
+def _check(answer: requests.Response) -> None:
+    status = answer.status_code
+    if status in (401, 403):
+        raise ArchiveError(
+            f"The archive refuses access (status {status}): check user, password or token.", status
+        )
+    if 300 <= status < 400:
+        raise ArchiveError(f"The archive sends elsewhere (status {status}): give that address.", status)
+    if status == 404:
+        raise ArchiveError("The archive has nothing at this address (status 404).", status)
+    if status >= 400:
+        raise ArchiveError(
+            f"The archive fails with status {status}.",
+            status,
+            passing=status in _AGAIN,
+            retry_after=_seconds(answer.headers.get("Retry-After")),
+        )
+
+
+def _seconds(text: str | None) -> float:
+    """Return the seconds of a Retry-After header; dates count for nothing."""
+    return min(float(text), _LONGEST_RETRY_AFTER) if text is not None and text.isdecimal() else 0.0
+
+
+def _error(error: Exception) -> ArchiveError:
+    """Return what a failure means, without the library's words: these hold the address of a study."""
+    if isinstance(error, requests.exceptions.SSLError):
+        return ArchiveError(
+            "The archive has a certificate that is not trusted: RECOQUEST_PACS_CA names the file of who "
+            "signed it."
+        )
+    if isinstance(error, requests.Timeout):
+        return ArchiveError("The archive does not answer in time.", passing=True, late=True)
+    if isinstance(error, requests.ConnectionError):
+        return ArchiveError("The archive cannot be reached, or closed the connection.", passing=True)
+    if isinstance(error, requests.RequestException | MultipartError):
+        return ArchiveError(
+            "The archive ended its answer too soon, or wrote it in another form.", passing=True
+        )
+    return ArchiveError("The archive cannot be asked, as the file of RECOQUEST_PACS_CA cannot be used.")
+
+
+def _chunks(answer: requests.Response, most: int = 1 << 62) -> Iterator[bytes]:
+    until, size = time.monotonic() + _ANSWER_S, 0
+    for chunk in answer.iter_content(_CHUNK):
+        size += len(chunk)
+        if size > most:
+            raise ArchiveError(f"The archive's answer has over {most / 1e6:,.0f} MB.", answer.status_code)
+        if time.monotonic() > until:
+            raise requests.Timeout
+        yield chunk
+
+
+def _whole(answer: requests.Response, max_bytes: int) -> bytes | None:
+    body = bytearray()
+    for chunk in _chunks(answer):
+        body += chunk
+        if len(body) > max_bytes:
+            return None
+    return bytes(body)
+
+
+def items(value: Any) -> list[Mapping[str, Any]]:
+    """Return the data sets of an answer in DICOM JSON.
+
+    Raises:
+        ArchiveError: The answer is no list of data sets.
+    """
+    listed = [] if value is None else [value] if isinstance(value, dict) else value
+    if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
+        raise ArchiveError("The archive answers in other JSON than DICOM's: is the address right?", 200)
+    return listed
+
+
+def values(item: Mapping[str, Any], tag: str) -> list[Any]:
+    """Return the values of an attribute in DICOM JSON that are not empty."""
+    element = item.get(tag)
+    found = element.get("Value") if isinstance(element, dict) else None
+    return [value for value in found if value is not None] if isinstance(found, list) else []
+
+
+def text(item: Mapping[str, Any], tag: str) -> str:
+    """Return the first value of an attribute as text; "" where there is none."""
+    found = values(item, tag)
+    return str(found[0]).strip() if found else ""
+
+
+def number(item: Mapping[str, Any], tag: str) -> int | None:
+    """Return the first value of an attribute as a number; None where there is none."""
+    found = text(item, tag)
+    return int(found) if found.isdecimal() else None
+
+
+def store_instances(archive: Archive, study: str, files: Mapping[str, bytes]) -> dict[str, str]:
+    """Store DICOM files in a study, in one request.
+
+    Returns:
+        Why instances were not stored, by SOP Instance UID; those that it does not name are stored.
+
+    Raises:
+        ArchiveError: The archive refuses the request, or does not answer.
+    """
+    boundary = uuid.uuid4().hex.encode()
+    head = b"--" + boundary + b"\r\nContent-Type: application/dicom\r\n\r\n"
+    body = b"".join(head + file + b"\r\n" for file in files.values()) + b"--" + boundary + b"--\r\n"
+    kind = f'multipart/related; type="application/dicom"; boundary={boundary.decode()}'
+    status, content = archive.post(f"studies/{study}", body, kind, _ANSWERS)
+    try:
+        listed = [item for answer in items(json.loads(content)) for item in items(values(answer, _FAILED))]
+        failed = {text(item, _SOP): number(item, _REASON) for item in listed}
+    except (ValueError, RecursionError, ArchiveError):
+        failed = {}
+    if status != HTTPStatus.OK and not (failed and failed.keys() <= files.keys()):
+        raise ArchiveError(
+            f"The archive did not store everything (status {status}), and does not say in JSON what: look "
+            "into the study.",
+            status,
+        )
+    return {uid: _words(reason) for uid, reason in failed.items() if reason != _DUPLICATE and uid in files}
+
+
+def _words(reason: int | None) -> str:
+    if reason is None:
+        return "it gives no reason"
+    for mask, code, words in _REASONS:
+        if reason & mask == code:
+            return words
+    return f"its reason is {reason:04X}"

@@ -1,0 +1,417 @@
+"""DICOMweb of the archive under the service's own origin, read only, for viewers in a browser."""
+
+import asyncio
+import base64
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from http import HTTPStatus
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl
+
+import structlog
+from fastapi import APIRouter, Request
+from fastapi.responses import Response, StreamingResponse
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope, Send
+from urllib3 import BaseHTTPResponse, PoolManager, Timeout
+from urllib3.exceptions import HTTPError, NewConnectionError
+from urllib3.exceptions import TimeoutError as ArchiveTimeoutError
+
+from app.access.authentication import KEY_NEEDED
+from app.audit.requests import Noted, note
+from app.edge.addresses import service_url
+from app.edge.operations import operation
+from app.edge.problems import Kind, RequestError
+from app.permissions import GuardedRoute, InjectedPrincipal, may
+from app.services import InjectedServices
+from app.settings import Settings, SettingsError
+
+_UID: Final = r"[0-9]+(?:\.[0-9]+)*"
+_MAX_UID_LENGTH: Final = 64
+_MAX_LENGTH: Final = 1000
+_BULK: Final = r"/bulk(?:data)?(?:/[A-Za-z0-9_-]+){1,32}"
+_RENDERED: Final = "rendered|thumbnail"
+_QUERY: Final = re.compile(
+    rf"studies|series|instances|studies/(?P<study>{_UID})/(?:series|instances)"
+    rf"|studies/(?P<parent>{_UID})/series/(?P<series>{_UID})/instances"
+)
+_RETRIEVAL: Final = re.compile(
+    rf"studies/(?P<study>{_UID})(?:/series/(?P<series>{_UID})(?:/instances/(?P<sop>{_UID})"
+    rf"(?P<frames>/frames/[0-9]{{1,7}}(?:,[0-9]{{1,7}})*)?)?)?(?:/(?:metadata|{_RENDERED})|{_BULK})?"
+)
+# The beginning of a string, up to the path below the root of DICOMweb.
+_ADDRESS: Final = re.compile(rb'"https?://[^"\s]{1,500}?/(?=studies/[0-9.]{1,64})')
+# Longer than the beginning of any such string.
+_HELD: Final = 1024
+UNAVAILABLE: Final = Kind("archive-unavailable", "The archive does not answer", HTTPStatus.BAD_GATEWAY)
+LATE: Final = Kind("archive-timeout", "The archive took too long", HTTPStatus.GATEWAY_TIMEOUT)
+_REFUSED: Final = Kind("refused-by-archive", "The archive refuses the request", HTTPStatus.BAD_REQUEST)
+_BUSY: Final = Kind(
+    "archive-busy",
+    "Too many answers of the archive are on their way",
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    retry_after_s=1,
+)
+NOT_FOUND: Final = Kind("not-in-archive", "The archive has no such thing", HTTPStatus.NOT_FOUND)
+_CONNECT_S: Final = 5.0
+_READ_S: Final = 30.0
+# Limit for a complete answer.
+_ANSWER_S: Final = 900.0
+_CHUNK: Final = 1 << 16
+# Answers at a time: a browser asks for six.
+_CONCURRENT: Final = 48
+_THREADS: Final = 16
+# Media types that viewers ask for. A page or a drawing with scripts would run as one of the service's own.
+_MEDIA_TYPES: Final = (
+    "application/dicom+json",
+    "application/json",
+    "application/dicom",
+    "application/octet-stream",
+    "multipart/related",
+    "image/jpeg",
+    "image/jls",
+    "image/jp2",
+    "image/jpx",
+    "image/jphc",
+    "image/png",
+    "image/gif",
+    "video/mp4",
+)
+JSON_TYPES: Final = _MEDIA_TYPES[:2]
+_log = structlog.stdlib.get_logger(__name__)
+router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
+PREFIX: Final = "/dicomweb"
+_OFF: Final = Kind("no-archive", "The archive is not open to viewers", HTTPStatus.NOT_FOUND)
+# A caller may wait so long in all, beside the time that its bytes take at the least rate, in bytes a second:
+# answers have few places, and whoever reads next to nothing of one would keep it.
+_CALLER_S: Final = 30.0
+_CALLER_RATE: Final = 32 * 1024
+# An instance may hold a document with scripts.
+_POLICY: Final = {"Content-Security-Policy": "default-src 'none'; sandbox"}
+
+
+class ArchivePath(NamedTuple):
+    """A path below the root of DICOMweb.
+
+    Attributes:
+        uid: The UID that is lowest in it: of an instance, a series or a study; None: it has none.
+        is_query: Whether it lists what there is.
+    """
+
+    path: str
+    uid: str | None
+    is_query: bool
+
+
+def parse_path(path: str) -> ArchivePath | None:
+    """Return a path that only reads; None: it is none.
+
+    Args:
+        path: Path below the root, with percent-encodings decoded.
+    """
+    if len(path) > _MAX_LENGTH:
+        return None
+    query = _QUERY.fullmatch(path)
+    found = query or _RETRIEVAL.fullmatch(path)
+    if found is None:
+        return None
+    uids = [uid for name, uid in found.groupdict().items() if uid is not None and name != "frames"]
+    if any(len(uid) > _MAX_UID_LENGTH for uid in uids):
+        return None
+    return ArchivePath(path, uids[-1] if uids else None, query is not None)
+
+
+class AddressRewriter:
+    """Rewrites JSON piece by piece.
+
+    Args:
+        root: Address of the service that stands for the archive's root, with a slash at its end.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._replacement = b'"' + root.encode()
+        self._rest = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        """Take a piece; return what can be sent. The beginning of a string is kept for the next piece."""
+        content = self._rest + piece
+        quote = content.rfind(b'"', max(0, len(content) - _HELD))
+        end = len(content) if quote < 0 else quote
+        self._rest = content[end:]
+        return _ADDRESS.sub(lambda _: self._replacement, content[:end])
+
+    def close(self) -> bytes:
+        """Return the rest."""
+        rest, self._rest = self._rest, b""
+        return _ADDRESS.sub(lambda _: self._replacement, rest)
+
+
+class ArchiveAnswer:
+    """An answer whose body is read piece by piece, once.
+
+    Args:
+        answer: The answer, of which nothing is read.
+        ended: Called once, when the answer is closed.
+
+    Attributes:
+        status: 200, or 204 for nothing found.
+        content_type: Content type with its parameters; empty: there is no body.
+        length: Number of bytes as text; None: it is not known.
+    """
+
+    def __init__(
+        self, answer: BaseHTTPResponse, threads: ThreadPoolExecutor, ended: Callable[[], None]
+    ) -> None:
+        self.status = answer.status
+        self.content_type = answer.headers.get("Content-Type", "") if answer.status == HTTPStatus.OK else ""
+        self.length = answer.headers.get("Content-Length")
+        self._answer = answer
+        self._threads = threads
+        self._ended: Callable[[], None] | None = ended
+        self._reading: Future[bytes] | None = None
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Read the body.
+
+        Raises:
+            ClientDisconnect: It does not come to an end. A connection that breaks tells the caller so.
+        """
+        until = time.monotonic() + _ANSWER_S
+        try:
+            while True:
+                self._reading = self._threads.submit(self._answer.read, _CHUNK)
+                piece = await asyncio.wrap_future(self._reading)
+                if time.monotonic() > until:
+                    raise ArchiveTimeoutError
+                if not piece:
+                    return
+                yield piece
+        except (HTTPError, OSError) as error:
+            _log.warning("the archive ended its answer too soon", error=type(error).__name__)
+            raise ClientDisconnect from None
+
+    def close(self) -> None:
+        """Free the connection; what is not read yet is thrown away."""
+        if self._ended is None:
+            return
+        ended, self._ended = self._ended, None
+        ended()
+        if self._reading is None or self._reading.done():
+            self._answer.close()
+        else:
+            self._reading.add_done_callback(lambda _: self._answer.close())
+
+    def __del__(self) -> None:
+        """Close an answer that nobody has taken."""
+        self.close()
+
+
+class ArchiveReader:
+    """Reads from the archive of the settings.
+
+    Redirections are not followed, the environment's proxies are not used, and of the caller's headers only
+    `Accept` is passed on.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        assert settings.pacs_url is not None
+        self._root = settings.pacs_url
+        self._pool = PoolManager(
+            num_pools=1,
+            maxsize=_THREADS,
+            timeout=Timeout(connect=_CONNECT_S, read=_READ_S),
+            headers=_credentials(settings),
+            ca_certs=None if settings.pacs_ca is None else str(settings.pacs_ca),
+        )
+        self._threads = ThreadPoolExecutor(_THREADS, "archive")
+        self._open = 0
+
+    async def get(self, path: str, query: str, accept: str) -> ArchiveAnswer:
+        """Ask the archive.
+
+        Raises:
+            RequestError: The archive does not answer in time, or not with what was asked for.
+        """
+        if self._open >= _CONCURRENT:
+            raise RequestError(_BUSY, "Ask again in a moment.")
+        self._open += 1
+        try:
+            answer = await asyncio.wrap_future(self._threads.submit(self._ask, path, query, accept))
+        except BaseException:
+            self._open -= 1
+            raise
+        found = ArchiveAnswer(answer, self._threads, self._ended)
+        try:
+            _check(answer.status, answer.headers.get("Content-Type"))
+        except RequestError:
+            found.close()
+            raise
+        return found
+
+    def close(self) -> None:
+        """Take no more requests."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._pool.clear()
+
+    def _ask(self, path: str, query: str, accept: str) -> BaseHTTPResponse:
+        address = f"{self._root}/{path}" + (f"?{query}" if query else "")
+        headers = {**self._pool.headers, "Accept": accept or "*/*", "Accept-Encoding": "identity"}
+        try:
+            return self._pool.request(
+                "GET",
+                address,
+                headers=headers,
+                preload_content=False,
+                decode_content=False,
+                redirect=False,
+                retries=False,
+            )
+        except (HTTPError, OSError, ValueError) as error:
+            if isinstance(error, ArchiveTimeoutError) and not isinstance(error, NewConnectionError):
+                raise RequestError(
+                    LATE, "The archive did not answer in time: ask again, or for less."
+                ) from None
+            # The library's own words hold the whole address.
+            _log.warning("the archive does not answer", error=type(error).__name__)
+            raise RequestError(
+                UNAVAILABLE, "The archive cannot be reached: see that it runs, and RECOQUEST_PACS_URL."
+            ) from None
+
+    def _ended(self) -> None:
+        self._open -= 1
+
+
+def archive_of(settings: Settings) -> ArchiveReader | None:
+    """Return the reader of the archive; None: the settings do not open it to viewers.
+
+    Raises:
+        SettingsError: The settings open it, and all collections to everybody.
+    """
+    if not settings.dicomweb:
+        return None
+    if settings.open_reading:
+        # A key for one collection would open the films of all.
+        raise SettingsError(
+            "RECOQUEST_DICOMWEB does not go with RECOQUEST_OPEN_READING: the archive has names of patients. "
+            "Leave one of them out."
+        )
+    return ArchiveReader(settings)
+
+
+def _check(status: int, content_type: str | None) -> None:
+    """Refuse an answer that is not to be passed on."""
+    if status == HTTPStatus.NOT_FOUND:
+        raise RequestError(NOT_FOUND, "The archive has nothing there: check the UIDs.")
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) or 300 <= status < 400:
+        raise RequestError(
+            UNAVAILABLE,
+            f"The archive refuses the service or sends it elsewhere (status {status}): see the settings "
+            "RECOQUEST_PACS_URL, RECOQUEST_PACS_USER and RECOQUEST_PACS_TOKEN.",
+        )
+    if 400 <= status < 500:
+        raise RequestError(
+            _REFUSED, f"The archive refuses the request with status {status}: see its parameters and Accept."
+        )
+    if status not in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
+        raise RequestError(UNAVAILABLE, f"The archive failed with status {status}: see its log.")
+    media_type = (content_type or "").partition(";")[0].strip().lower()
+    if status == HTTPStatus.OK and media_type not in _MEDIA_TYPES:
+        raise RequestError(
+            UNAVAILABLE, "The archive answers in a media type that is not passed on: see Accept."
+        )
+
+
+def _credentials(settings: Settings) -> dict[str, str]:
+    headers = {"User-Agent": "recoquest"}
+    if settings.pacs_token is not None:
+        return {**headers, "Authorization": f"Bearer {settings.pacs_token.get_secret_value()}"}
+    if settings.pacs_user is not None:
+        password = "" if settings.pacs_password is None else settings.pacs_password.get_secret_value()
+        sent = base64.b64encode(f"{settings.pacs_user}:{password}".encode()).decode()
+        return {**headers, "Authorization": f"Basic {sent}"}
+    return headers
+
+
+@router.get(f"{PREFIX}/{{path:path}}", dependencies=[may("reader", everywhere=True)])
+@operation("view")
+async def read_archive(
+    path: str, request: Request, services: InjectedServices, principal: InjectedPrincipal
+) -> Response:
+    """Pass a query (QIDO-RS) or a retrieval (WADO-RS) on to the archive of the settings, and its answer back.
+
+    The archive has what collections leave out, such as names of patients: nobody reads it without a key or a
+    session, whatever else is open.
+    """
+    if principal.kind == "anonymous":
+        raise RequestError(KEY_NEEDED, "The archive is read with a key or a session only.")
+    reader: ArchiveReader | None = request.app.state.archive
+    if reader is None:
+        raise RequestError(
+            _OFF, "No archive is open here: RECOQUEST_DICOMWEB opens the one of RECOQUEST_PACS_URL."
+        )
+    wanted = parse_path(path)
+    if wanted is None:
+        raise RequestError(
+            NOT_FOUND, "This is no address of DICOMweb that reads studies, series or instances."
+        )
+    query = request.scope["query_string"].decode("latin-1")
+    note(
+        request,
+        Noted(
+            action="browse" if wanted.is_query else "view",
+            objects=[] if wanted.uid is None else [wanted.uid],
+            query={"dicomweb": _attributes(query)} if wanted.is_query and query else None,
+        ),
+    )
+    answer = await reader.get(wanted.path, query, ",".join(request.headers.getlist("accept")))
+    return _PassedOn(answer, f"{service_url(request, services.settings)}{PREFIX}/")
+
+
+def _attributes(query: str) -> list[str]:
+    """Return the attributes that a query compares; their values are names and numbers of patients."""
+    names = (name for name, _ in parse_qsl(query, keep_blank_values=True))
+    return [name for name in names if name.isascii() and name.isalnum()]
+
+
+class _PassedOn(StreamingResponse):
+    """An answer of the archive."""
+
+    def __init__(self, answer: ArchiveAnswer, root: str) -> None:
+        self._answer = answer
+        body, headers = answer.pieces(), dict(_POLICY)
+        if answer.content_type.partition(";")[0].strip().lower() in JSON_TYPES:
+            body = _rewritten(body, root)
+        elif answer.content_type and answer.length is not None:
+            headers["Content-Length"] = answer.length
+        super().__init__(body, answer.status, headers, media_type=answer.content_type or None)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer; close it also when the caller goes away, or reads too slowly."""
+        loop = asyncio.get_running_loop()
+        spent = sent = 0.0
+
+        async def send_moving(message: Message) -> None:
+            nonlocal spent, sent
+            begun = loop.time()
+            try:
+                async with asyncio.timeout(max(0.0, _CALLER_S + sent / _CALLER_RATE - spent)):
+                    await send(message)
+            except TimeoutError:
+                _log.warning("a caller reads an answer of the archive too slowly")
+                raise ClientDisconnect from None
+            spent += loop.time() - begun
+            sent += len(message.get("body", b""))
+
+        try:
+            await super().__call__(scope, receive, send_moving)
+        finally:
+            self._answer.close()
+
+
+async def _rewritten(body: AsyncIterator[bytes], root: str) -> AsyncIterator[bytes]:
+    rewriter = AddressRewriter(root)
+    async for piece in body:
+        yield rewriter.feed(piece)
+    yield rewriter.close()

@@ -1,1 +1,0 @@
-"""Films from image archives: fetched over DICOMweb, or sent by them."""

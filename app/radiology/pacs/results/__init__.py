@@ -1,1 +1,0 @@
-"""Results of a search as objects of the archive and as FHIR resources."""

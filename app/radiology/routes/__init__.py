@@ -1,1 +1,0 @@
-"""Studies, and the archive and viewer that they are opened in."""

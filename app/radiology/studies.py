@@ -1,0 +1,454 @@
+"""Studies like a study of a viewer, which knows it by its UIDs."""
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Annotated, Final, Literal, Self
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.audit.requests import Noted, note
+from app.audit.trail import filter_parts
+from app.edge.operations import operation
+from app.edge.principal import Principal
+from app.edge.problems import problem_responses
+from app.edge.schemas import Answer, image_path
+from app.jobs.queue import synced_collection
+from app.metadata_values import age_band, day_of, text_of, whole_number_of
+from app.permissions import GuardedRoute, InjectedPrincipal, may
+from app.radiology.viewer import viewer_link, viewer_template
+from app.search.read_search import read_filter
+from app.search.schemas import ServedBy, StatedByImage, stated_from
+from app.services import InjectedServices, Services
+from app.settings import ResultForm, Settings
+from index.engine import SearchEngine
+from index.errors import NoActiveGenerationError
+from index.search.grouping import PATIENT, STUDY
+from index.search.results import ActiveGeneration
+from index.studies import (
+    FRAME,
+    SOP,
+    SimilarRequest,
+    SimilarStudies,
+    SimilarStudy,
+    StudyImage,
+    Wanted,
+    collections_with,
+    find_similar,
+)
+from training.clinical.reports.study_report import is_uid
+from training.common.manifest import MetadataValue
+
+_SHIFTED: Final = "Whether de-identification has shifted the date; null where this is not known."
+router = APIRouter(tags=["studies"], route_class=GuardedRoute)
+MAX_LIMIT: Final = 100
+_MAX_UID_LENGTH: Final = 255
+_PROBLEMS = problem_responses(
+    HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.GATEWAY_TIMEOUT
+)
+_IN_ONE: Final = [may("reader")]
+_IN_ANY: Final = [may("reader", somewhere=True)]
+StudyUid = Annotated[
+    str,
+    Path(
+        max_length=_MAX_UID_LENGTH,
+        description="Study Instance UID: the `study` of images.",
+        examples=["1.2.826.0.1.3680043.8.498.3"],
+    ),
+]
+SopUid = Annotated[
+    str, Path(max_length=_MAX_UID_LENGTH, description="SOP Instance UID: the `sop` of images.")
+]
+
+
+class QueryImage(Answer):
+    """An image of the study that was asked for."""
+
+    id: str
+    series: str | None
+    sop: str | None
+    view: str | None
+    date: str | None
+    date_shifted: bool | None = Field(description=_SHIFTED)
+
+    @classmethod
+    def of(cls, image: StudyImage) -> Self:
+        """Describe an image."""
+        known = image.metadata
+        return cls(
+            id=image.id,
+            series=text_of(known, "series"),
+            sop=text_of(known, "sop"),
+            view=text_of(known, "view"),
+            date=text_of(known, "date"),
+            date_shifted=date_shifted(known),
+        )
+
+
+class SimilarLinks(Answer):
+    """Paths and addresses of a similar study."""
+
+    image: str
+    thumbnail: str
+    rendition: str
+    report: str | None = Field(
+        description="The record whose `report` is the image's report; null without one."
+    )
+    viewer: str | None = Field(
+        description="Opens the study in the viewer of the settings, or the installed one; null without a "
+        "viewer, or where the image lacks a UID."
+    )
+
+
+class MatchedSentence(Answer):
+    """The sentence of the hit that fits the query's image best, or that states the same of a finding."""
+
+    text: str
+    position: int | None = Field(
+        description="Position among the image's texts, from 0; null for a sentence of the report alone."
+    )
+    start: int | None = Field(
+        description="Offset of its first character in the report, in Unicode code points; null where the "
+        "report does not have it so."
+    )
+    end: int | None = Field(description="Offset behind its last character.")
+    prior: bool = Field(description="Whether it compares with an earlier examination, or tells of one.")
+
+
+class SimilarHit(Answer):
+    """A study that was found, shown by its image that is most like one of the query's."""
+
+    id: str = Field(description="The image's id.")
+    rank: int
+    score: float = Field(description="Cosine of the two images that are most alike; not a probability.")
+    z_score: float | None = Field(
+        description="By how many standard deviations the score lies above the query image's mean."
+    )
+    query_image: str = Field(description="Id of the query's image that it is most like.")
+    images: int = Field(description="Images of the study that pass the filter.")
+    study: str | None
+    series: str | None
+    sop: str | None
+    frame: int | None = Field(description="Number of the frame, from 1; null of single images.")
+    modality: str | None
+    view: str | None
+    laterality: str | None
+    body_part: str | None
+    date: str | None = Field(description="Date of the study, as the collection keeps it.")
+    date_shifted: bool | None = Field(description=_SHIFTED)
+    days: int | None = Field(
+        description="Days from the query's image to the hit; negative: the hit is older. null where a date "
+        "is missing, or is shifted and the patient is another one."
+    )
+    age_band: str | None = Field(description="Ten years of age, such as 60-69; 90+ above.")
+    sex: str | None
+    same_patient: bool | None = Field(
+        description="Whether it is of the query's patient; null where one of them is unknown."
+    )
+    findings: StatedByImage
+    sentence: MatchedSentence | None = Field(description="null where no sentence can be named.")
+    links: SimilarLinks
+
+
+class IndexNow(Answer):
+    """A request that begins a job, which brings the study over from the archive."""
+
+    method: Literal["POST"] = "POST"
+    path: str
+
+
+class WriteBack(Answer):
+    """A request that writes hits back to the archive; its body names the image and the hits."""
+
+    method: Literal["POST"] = "POST"
+    path: str
+    forms: list[ResultForm]
+
+
+class SimilarResponse(Answer):
+    """Studies that are like the one that was asked for."""
+
+    state: Literal["indexed", "not_indexed"] = Field(
+        description="not_indexed: no image of the study can be searched with here, so that there are no hits."
+    )
+    collection: str | None = Field(
+        description="The collection that was searched; null where no collection that may be read holds it."
+    )
+    collections: list[str] = Field(description="All collections that the caller may read and that hold it.")
+    study: str
+    images: list[QueryImage] = Field(
+        description="The images that were compared, up to 64: those of a larger study are spread over it."
+    )
+    hits: list[SimilarHit]
+    index_now: IndexNow | None = Field(
+        description="Of a study that is not indexed, the request that brings it over from the archive; null "
+        "where the settings describe no archive, or the caller may not put images in."
+    )
+    write_back: WriteBack | None = Field(
+        description="The request that writes hits back to the archive; null where the settings allow no form "
+        "of it, the caller may not, or the study is not indexed."
+    )
+    served_by: ServedBy | None
+
+
+def date_shifted(metadata: Mapping[str, MetadataValue]) -> bool | None:
+    """Tell whether a date was shifted; None: it is not known, or there is no date."""
+    shifted = metadata.get("date_shifted")
+    return shifted if isinstance(shifted, bool) else None
+
+
+class _StudiesWanted(BaseModel):
+    # A misspelt parameter would be ignored otherwise, and another question be answered.
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    limit: int = Field(default=10, ge=1, le=MAX_LIMIT, description="Number of studies.")
+    same_patient: bool = Field(
+        default=False, description="Whether other studies of the same patient are told too, such as priors."
+    )
+    filter: str | None = Field(
+        default=None,
+        description="A filter on the images of hits, as JSON.",
+        examples=['{"field": "view", "eq": "PA"}'],
+    )
+
+
+class _ImagesWanted(_StudiesWanted):
+    frame: int | None = Field(default=None, ge=1, description="One frame of several, from 1.")
+
+
+@router.get(
+    "/v1/collections/{collection}/studies/{study}/similar",
+    summary="Similar studies",
+    responses=_PROBLEMS,
+    dependencies=_IN_ONE,
+)
+@operation("search")
+async def find_similar_studies(
+    collection: str,
+    study: StudyUid,
+    wanted: Annotated[_StudiesWanted, Query()],
+    request: Request,
+    services: InjectedServices,
+    principal: InjectedPrincipal,
+) -> SimilarResponse:
+    """Studies like this one, most similar first; two are as similar as the two of their images most alike.
+
+    The study itself is left out, and so are other studies of the patient unless they are asked for. A study
+    that the collection does not hold has the state `not_indexed`.
+    """
+    return await _answer(request, services, principal, collection, Wanted(study), wanted)
+
+
+@router.get(
+    "/v1/collections/{collection}/studies/{study}/instances/{sop}/similar",
+    summary="Studies like an image",
+    responses=_PROBLEMS,
+    dependencies=_IN_ONE,
+)
+@operation("search")
+async def find_studies_like_image(
+    collection: str,
+    study: StudyUid,
+    sop: SopUid,
+    wanted: Annotated[_ImagesWanted, Query()],
+    request: Request,
+    services: InjectedServices,
+    principal: InjectedPrincipal,
+) -> SimilarResponse:
+    """Studies with an image like this one of a study; a viewer asks for its active image."""
+    named = Wanted(study, sop, wanted.frame)
+    return await _answer(request, services, principal, collection, named, wanted)
+
+
+@router.get(
+    "/v1/studies/{study}/similar",
+    summary="Similar studies, wherever the study is",
+    responses=_PROBLEMS,
+    dependencies=_IN_ANY,
+)
+@operation("search")
+async def find_similar_anywhere(
+    study: StudyUid,
+    wanted: Annotated[_StudiesWanted, Query()],
+    request: Request,
+    services: InjectedServices,
+    principal: InjectedPrincipal,
+) -> SimilarResponse:
+    """Studies like this one, for a viewer that knows no collection.
+
+    Of the collections that the caller may read and that hold the study, the first by name is searched: scores
+    of several cannot be compared. `collections` names all of them, for a choice.
+    """
+    return await _answer(request, services, principal, None, Wanted(study), wanted)
+
+
+@router.get(
+    "/v1/studies/{study}/instances/{sop}/similar",
+    summary="Studies like an image, wherever it is",
+    responses=_PROBLEMS,
+    dependencies=_IN_ANY,
+)
+@operation("search")
+async def find_like_image_anywhere(
+    study: StudyUid,
+    sop: SopUid,
+    wanted: Annotated[_ImagesWanted, Query()],
+    request: Request,
+    services: InjectedServices,
+    principal: InjectedPrincipal,
+) -> SimilarResponse:
+    """Studies with an image like this one, for a viewer that knows no collection."""
+    return await _answer(request, services, principal, None, Wanted(study, sop, wanted.frame), wanted)
+
+
+async def _answer(
+    request: Request,
+    services: Services,
+    principal: Principal,
+    collection: str | None,
+    named: Wanted,
+    wanted: _StudiesWanted,
+) -> SimilarResponse:
+    asked = SimilarRequest(wanted.limit, read_filter(wanted.filter, services.settings), wanted.same_patient)
+    holding, active, similar = await services.threads.read(
+        _find, services.engine, principal, collection, named, asked
+    )
+    hits = () if similar is None else similar.hits
+    note(
+        request,
+        Noted(
+            collection=None if active is None else active.collection,
+            objects=[one.hit.id for one in hits],
+            query={
+                "like": [] if similar is None else [image.id for image in similar.compared],
+                **filter_parts(None if wanted.filter is None else json.loads(wanted.filter)),
+            },
+            model=None if active is None else active.digest,
+            generation=None if active is None else active.generation,
+            details={"limit": asked.limit, "same_patient": asked.same_patient},
+        ),
+    )
+    prefix, template = request.scope.get("root_path", ""), viewer_template(services.settings)
+    is_indexed = similar is not None and bool(similar.compared)
+    return SimilarResponse(
+        state="indexed" if is_indexed else "not_indexed",
+        collection=None if active is None else active.collection,
+        collections=holding,
+        study=named.study,
+        images=[] if similar is None else [QueryImage.of(image) for image in similar.compared],
+        hits=[
+            describe_study(one, "" if active is None else active.collection, template, prefix) for one in hits
+        ],
+        index_now=None if is_indexed else _index_now(services.settings, principal, named.study, prefix),
+        write_back=_write_back(services.settings, principal, active, named.study, prefix)
+        if is_indexed
+        else None,
+        served_by=None
+        if active is None or similar is None
+        else ServedBy(
+            collection=active.collection,
+            generation=active.generation,
+            model=active.model,
+            digest=active.digest,
+            exact=similar.exact,
+        ),
+    )
+
+
+def _find(
+    engine: SearchEngine,
+    principal: Principal,
+    collection: str | None,
+    wanted: Wanted,
+    asked: SimilarRequest,
+) -> tuple[list[str], ActiveGeneration | None, SimilarStudies | None]:
+    """Search a collection; None: the first one, by name, that the caller may read and that holds the study.
+
+    Scores of several collections, by different models, could not be compared. Also returns all that hold it.
+    """
+    named = [name for name in engine.names() if principal.may("reader", name)]
+    with engine.home.catalogue.read() as session:
+        holding = collections_with(session, named, wanted)
+    if collection is not None:
+        active = engine.active(collection)
+        return holding, active, find_similar(engine, active, wanted, asked)
+    for name in holding:
+        try:
+            active = engine.active(name)
+        except NoActiveGenerationError:
+            continue
+        similar = find_similar(engine, active, wanted, asked)
+        if similar.compared:
+            return holding, active, similar
+    return holding, None, None
+
+
+def describe_study(one: SimilarStudy, collection: str, template: str | None, prefix: str) -> SimilarHit:
+    """Describe a study that was found.
+
+    `template`: template of a viewer's address; None: there is no viewer.
+    """
+    hit, query = one.hit, one.query
+    known = hit.image.metadata
+    path = image_path(collection, hit.id, prefix=prefix)
+    patients = query.metadata.get(PATIENT), known.get(PATIENT)
+    same_patient = None if None in patients else patients[0] == patients[1]
+    first, second = day_of(query.metadata), day_of(known)
+    # Patients have shifts of their own.
+    is_comparable = same_patient or not (date_shifted(query.metadata) or date_shifted(known))
+    days = None if first is None or second is None or not is_comparable else (second - first).days
+    return SimilarHit(
+        id=hit.id,
+        rank=hit.rank,
+        score=hit.score,
+        z_score=one.z_score,
+        query_image=query.id,
+        images=(hit.others or 0) + 1,
+        study=text_of(known, STUDY),
+        series=text_of(known, "series"),
+        sop=text_of(known, SOP),
+        frame=whole_number_of(known, FRAME),
+        modality=text_of(known, "modality"),
+        view=text_of(known, "view"),
+        laterality=text_of(known, "laterality"),
+        body_part=text_of(known, "body_part"),
+        date=text_of(known, "date"),
+        date_shifted=date_shifted(known),
+        days=days,
+        age_band=age_band(known),
+        sex=text_of(known, "sex"),
+        same_patient=same_patient,
+        findings=stated_from(hit.image.findings),
+        sentence=None if one.told.sentence is None else MatchedSentence(**one.told.sentence._asdict()),
+        links=SimilarLinks(
+            image=path,
+            thumbnail=f"{path}/thumbnail",
+            rendition=f"{path}/rendition",
+            report=path if one.told.has_report else None,
+            viewer=viewer_link(template, known, prefix=prefix),
+        ),
+    )
+
+
+def _index_now(settings: Settings, principal: Principal, study: str, prefix: str) -> IndexNow | None:
+    if settings.pacs_url is None or settings.pacs_sync is None or not is_uid(study):
+        return None
+    collection = synced_collection(settings.pacs_sync)
+    if not principal.may("curator", collection):
+        return None
+    return IndexNow(path=f"{prefix}/v1/collections/{quote(collection, safe='')}/studies/{study}/index")
+
+
+def _write_back(
+    settings: Settings, principal: Principal, active: ActiveGeneration | None, study: str, prefix: str
+) -> WriteBack | None:
+    if active is None or not settings.pacs_write_back or principal.kind == "anonymous":
+        return None
+    if not principal.may("judge", active.collection):
+        return None
+    path = (
+        f"{prefix}/v1/collections/{quote(active.collection, safe='')}/studies/{quote(study, safe='')}/results"
+    )
+    return WriteBack(path=path, forms=list(settings.pacs_write_back))

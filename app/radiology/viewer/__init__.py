@@ -1,1 +1,0 @@
-"""The viewer of studies and the archive behind it."""

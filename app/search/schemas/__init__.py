@@ -1,1 +1,0 @@
-"""Hits and further forms of searches."""

@@ -1,1 +1,0 @@
-"""Near-duplicate images of a collection, by perceptual hash and vector."""

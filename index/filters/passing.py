@@ -1,0 +1,366 @@
+"""Keys of the images and texts that pass filters, by columns of values in memory, kept up with writes.
+
+Of fields of many different texts, such as ids, and of fields that do not fit, only the values are read that
+a filter asks for.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from index.catalogue.collections import Target
+from index.catalogue.tables import AttributeRow, FindingRow, ImageRow, TextRow
+from index.filters.column_cache import (
+    CacheKey,
+    CollectionState,
+    IncrementalCache,
+    all_keys,
+    contains_sorted,
+    read_keys,
+    touched_since,
+)
+from index.filters.columns import (
+    UNBOUNDED,
+    Column,
+    Columns,
+    Interval,
+    Mask,
+    evaluate,
+    extent,
+    intervals,
+    joined,
+    kinds,
+    known_fields,
+)
+from index.filters.dates import parse_date
+from index.filters.grammar import (
+    FINDING_FIELD,
+    Condition,
+    FieldKind,
+    Filter,
+    HasFinding,
+    check_dates,
+    check_filter,
+    conditions,
+)
+from index.vectors.protocol import NOTHING, Keys
+from training.clinical.findings import STATES
+
+_COLUMN_BYTES: Final = 256 * 1024**2
+_KEYS_BYTES: Final = 64 * 1024**2
+_MAX_VALUES: Final = 4 * 1024**2
+_MAX_TEXTS: Final = 10_000
+# Keys that are no sparser than one in so many are evaluated in a mask.
+_SPARSE: Final = 64
+_TEXTS_AT_ONCE: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """The fields that filters can name."""
+
+    kinds: Mapping[str, frozenset[FieldKind]]
+    nbytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The values of a field; None where they do not fit."""
+
+    column: Column | None
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self.column is None else self.column.nbytes
+
+
+class _Members(NamedTuple):
+    """Keys of images or texts (N,), rising, and the image (N,) of each."""
+
+    keys: Keys
+    images: Keys
+
+    @property
+    def nbytes(self) -> int:
+        return self.keys.nbytes + self.images.nbytes
+
+
+class _Read(Protocol):
+    def __call__(self, field: str, kind: FieldKind, parts: Sequence[Interval], *, alone: bool) -> Column: ...
+
+
+class FieldColumns:
+    """Keeps the fields that filters named last, and the keys that passed them; threads may share it.
+
+    Args:
+        max_bytes: Memory of all fields; with 0 no field is in memory.
+    """
+
+    def __init__(self, max_bytes: int = _COLUMN_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._max_values = min(_MAX_VALUES, max_bytes // 32)
+        self._fields: IncrementalCache[_Fields] = IncrementalCache(max_bytes)
+        self._columns: IncrementalCache[_Held] = IncrementalCache(max_bytes)
+        self._hashed: IncrementalCache[_Held] = IncrementalCache(max_bytes)
+        self._members: IncrementalCache[_Members] = IncrementalCache(max_bytes)
+        self._passing: IncrementalCache[Keys] = IncrementalCache(_KEYS_BYTES)
+
+    def keep(self, collections: Collection[int]) -> None:
+        """Forget all other collections."""
+        for held in (self._fields, self._columns, self._hashed, self._members, self._passing):
+            held.keep(collections)
+
+    def warm(self, state: CollectionState) -> None:
+        """Read the fields of a collection, or bring them up to date, until they take half of the memory."""
+        fields = self._known(state)
+        named = [(name, kind) for name in fields for kind in fields[name]]
+        for field, kind in sorted([*named, (FINDING_FIELD, "text")]):
+            if self._columns.nbytes > self._max_bytes // 2:
+                return
+            self.column(state, field, kind)
+        self.every(state, "images")
+
+    def passing(self, state: CollectionState, filter: Filter, target: Target) -> Keys:
+        """Return the keys of images or texts that pass a filter, rising, from memory but for later writes.
+
+        The array is the same as long as no key comes or goes.
+
+        Raises:
+            FilterError: The filter names an unknown field, or compares it with a wrong kind of value.
+        """
+
+        def read() -> Keys:
+            check_filter(filter, self._known(state))
+            check_dates(filter, partial(self._has_dates, state))
+            return _passing(filter, partial(self._values, state), partial(self._of, state), target)
+
+        def catch_up(_then: int, before: Keys) -> Keys:
+            keys = read()
+            return before if np.array_equal(keys, before) else keys
+
+        place = CacheKey(state.collection_id, target, filter.text)
+        return self._passing.get(place, state.sequence, read, catch_up)
+
+    def passing_among(
+        self, state: CollectionState, filter: Filter, target: Target, allowed: Keys | None
+    ) -> Keys:
+        """Return those of the allowed keys, which rise, that pass a filter; None allows all."""
+        keys = self.passing(state, filter, target)
+        return keys if allowed is None else keys[contains_sorted(allowed, keys)]
+
+    def every(self, state: CollectionState, target: Target) -> Keys:
+        """Return the keys of all images or texts of a collection, rising."""
+        return self._of(state, target).keys
+
+    def column(self, state: CollectionState, field: str, kind: FieldKind) -> Column | None:
+        """Return a whole field; None where it does not fit."""
+
+        def read(since: int | None) -> Column | None:
+            columns = Columns(state.session, state.collection_id, since)
+            if since is not None:
+                return columns.column(field, kind)
+            return columns.bounded(field, kind, [UNBOUNDED], self._max_values, _MAX_TEXTS)
+
+        # Ids differ for each image, and an index finds them.
+        if field == "id" or not self._max_values:
+            return None
+        return self._kept(self._columns, state, f"{kind} {field}", self._max_values, read)
+
+    def hashed(self, state: CollectionState, field: str) -> Column | None:
+        """Return a whole field of texts by their hashes; None where it does not fit."""
+        most = self._max_bytes // 32
+
+        def read(since: int | None) -> Column | None:
+            return Columns(state.session, state.collection_id, since).hashed(field, most)
+
+        return self._kept(self._hashed, state, field, most, read) if most else None
+
+    def _known(self, state: CollectionState) -> Mapping[str, frozenset[FieldKind]]:
+        return self._fields.get(
+            CacheKey(state.collection_id, "images", ""),
+            state.sequence,
+            lambda: _Fields(known_fields(state.session, state.collection_id)),
+            lambda *_: None,
+        ).kinds
+
+    def _has_dates(self, state: CollectionState, field: str) -> bool:
+        dates = self.column(state, field, "date")
+        if dates is not None and len(dates.images):
+            return True
+        return _has_dates(state.session, state.collection_id, field)
+
+    def _values(
+        self, state: CollectionState, field: str, kind: FieldKind, parts: Sequence[Interval], *, alone: bool
+    ) -> Column:
+        """Return a whole field, or where it does not fit its values within intervals."""
+        whole = self.column(state, field, kind)
+        if whole is not None:
+            return whole
+
+        def read(since: int | None) -> Column:
+            return Columns(state.session, state.collection_id, since).column(field, kind, parts, alone=alone)
+
+        name = f"{kind} {field} {alone} {parts}"
+        found = self._kept(self._columns, state, name, self._max_values, read)
+        assert found is not None
+        return found
+
+    def _kept(
+        self,
+        cache: IncrementalCache[_Held],
+        state: CollectionState,
+        name: str,
+        max_values: int,
+        read: Callable[[int | None], Column | None],
+    ) -> Column | None:
+        """Return a column from a cache, but for what was written since; `read` reads it from then on."""
+
+        def catch_up(then: int, held: _Held) -> _Held | None:
+            if held.column is None:
+                return held
+            count = len(held.column.images)
+            touched = touched_since(state.session, state.collection_id, then, "images", count)
+            if touched is None:
+                return None
+            written = read(then)
+            if written is None:
+                return _Held(None)
+            changed = held.column.changed(touched, written)
+            fits = len(changed.images) <= max_values and len(changed.texts or ()) <= _MAX_TEXTS
+            return _Held(changed) if fits else None
+
+        place = CacheKey(state.collection_id, "images", name)
+        return cache.get(place, state.sequence, lambda: _Held(read(None)), catch_up).column
+
+    def _of(self, state: CollectionState, target: Target) -> _Members:
+        def catch_up(then: int, held: _Members) -> _Members | None:
+            touched = touched_since(state.session, state.collection_id, then, target, len(held.keys))
+            if touched is None:
+                return None
+            written = _members(state.session, state.collection_id, target, then)
+            kept = ~np.isin(held.keys, touched)
+            keys, images = held.keys[kept], held.images[kept]
+            at = np.searchsorted(keys, written.keys)
+            return _Members(np.insert(keys, at, written.keys), np.insert(images, at, written.images))
+
+        return self._members.get(
+            CacheKey(state.collection_id, target, ""),
+            state.sequence,
+            lambda: _members(state.session, state.collection_id, target),
+            catch_up,
+        )
+
+
+def passing_keys(session: Session, collection_id: int, filter: Filter, target: Target = "images") -> Keys:
+    """Return the keys of all images or texts that pass a filter, rising, with nothing in memory.
+
+    Raises:
+        FilterError: The filter names an unknown field, or compares it with a wrong kind of value.
+    """
+    check_filter(filter, known_fields(session, collection_id))
+    check_dates(filter, partial(_has_dates, session, collection_id))
+    read = Columns(session, collection_id).column
+    return _passing(filter, read, partial(_members, session, collection_id), target)
+
+
+def _passing(
+    filter: Filter,
+    values: _Read,
+    members: Callable[[Target], _Members],
+    target: Target,
+) -> Keys:
+    """Return the keys of images or of texts that pass a filter, rising."""
+    asked: dict[tuple[str, FieldKind], list[list[Interval]]] = {}
+    for condition in conditions(filter):
+        for kind in kinds(condition):
+            asked.setdefault((condition.field, kind), []).append(intervals(condition, kind))
+    columns = {
+        place: values(*place, joined([*chain(*parts)]), alone=len(parts) == 1)
+        for place, parts in asked.items()
+    }
+    # Whether an image passes that has none of the values.
+    is_open = bool(evaluate(filter, lambda _: np.zeros(1, dtype=np.bool_))[0])
+    every = members("images").keys if is_open else NOTHING
+    # A column may be of a later state than the others, with images that came since.
+    extents = [found for found in (*(column.extent for column in columns.values()), extent(every)) if found]
+    if not extents:
+        return NOTHING
+    low = min(lowest for lowest, _ in extents)
+    size = max(highest for _, highest in extents) - low + 1
+    images, places = None, {place: column.images for place, column in columns.items()}
+    if size > _SPARSE * (len(every) + sum(map(len, places.values()))):
+        images = np.unique(np.concatenate([every, *places.values()]))
+        places = {place: np.searchsorted(images, keys) for place, keys in places.items()}
+        low, size = 0, len(images)
+
+    def mask(condition: Condition) -> Mask:
+        found = np.zeros(size, dtype=np.bool_)
+        for kind in kinds(condition):
+            place = condition.field, kind
+            for some in columns[place].slices(intervals(condition, kind)):
+                found[places[place][some] - low] = True
+        return found
+
+    passing = evaluate(filter, mask)
+    if is_open:
+        # Keys between those of the collection pass as well.
+        held = np.zeros(size, dtype=np.bool_)
+        held[every - low if images is None else np.searchsorted(images, every)] = True
+        passing &= held
+    keys: Keys = low + np.flatnonzero(passing) if images is None else images[passing]
+    if target == "images":
+        return keys
+    texts = members("texts")
+    return texts.keys[contains_sorted(keys, texts.images)]
+
+
+def _members(session: Session, collection_id: int, target: Target, since: int | None = None) -> _Members:
+    """Return the images or texts of a collection; with a sequence number, those written after it."""
+    written = [] if since is None else [ImageRow.sequence > since]
+    query = all_keys(collection_id, target).where(*written)
+    if target == "images":
+        keys = read_keys(session, query)
+        return _Members(keys, keys)
+    rows = session.connection().execute(query.add_columns(ImageRow.id)).all()
+    found = np.array(rows, dtype=np.int64).reshape(-1, 2)
+    found = found[np.argsort(found[:, 0])]
+    return _Members(found[:, 0].copy(), found[:, 1].copy())
+
+
+def _has_dates(session: Session, collection_id: int, field: str) -> bool:
+    """Whether a value of a field is a date, or it has no texts at all."""
+    of_field = AttributeRow.collection_id == collection_id, AttributeRow.name == field
+    query = select(AttributeRow.text_value).where(*of_field, AttributeRow.text_value.is_not(None))
+    with session.connection().execute(query.execution_options(yield_per=_TEXTS_AT_ONCE)) as rows:
+        texts = rows.scalars()
+        first = next(texts, None)
+        return first is None or any(parse_date(text) is not None for text in chain([first], texts))
+
+
+def texts_saying(session: Session, keys: Keys, findings: Sequence[HasFinding]) -> Keys:
+    """Return those of some texts, by their keys (N,), that say one of these, in their order.
+
+    A text that mentions a finding in several states says the first of `STATES` that it has.
+    """
+    query = (
+        select(TextRow.id, FindingRow.finding, FindingRow.state)
+        .join(
+            FindingRow,
+            (FindingRow.image_id == TextRow.image_id) & (FindingRow.position == TextRow.position),
+        )
+        .where(FindingRow.finding.in_({finding.finding for finding in findings}))
+    )
+    states: dict[tuple[int, str], str] = {}
+    for start in range(0, len(keys), _TEXTS_AT_ONCE):
+        some = query.where(TextRow.id.in_(keys[start : start + _TEXTS_AT_ONCE].tolist()))
+        for key, finding, state in session.execute(some):
+            states[key, finding] = min(state, states.get((key, finding), state), key=STATES.index)
+    wanted = {(finding.finding, finding.state) for finding in findings}
+    saying = {key for (key, finding), state in states.items() if (finding, state) in wanted}
+    return np.array([key for key in keys.tolist() if key in saying], dtype=np.int64)

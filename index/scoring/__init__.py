@@ -1,1 +1,0 @@
-"""Score statistics of a collection: background sample, reference queries, vocabulary."""

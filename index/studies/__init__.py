@@ -1,1 +1,0 @@
-"""Studies of patients: their images, and the studies that are like them."""

@@ -1,1 +1,0 @@
-"""Approximate search: an inverted file of PQ codes, its operating point, and the search that goes by both."""

@@ -1,1 +1,0 @@
-"""Storage of float16 vectors: in memory, or in mapped files."""

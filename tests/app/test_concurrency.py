@@ -1,0 +1,292 @@
+"""Times of the parts of a request, pools of threads, and work for a caller that has gone."""
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import structlog
+from starlette.requests import ClientDisconnect, Request
+
+from app.concurrency import (
+    Threads,
+    Timings,
+    collected_timings,
+    record,
+    record_waited,
+    timed,
+    unless_disconnected,
+)
+from index.errors import CatalogueBusyError
+
+MS = 1_000_000
+
+
+def test_parts_that_run_side_by_side_count_once() -> None:
+    timings = Timings(
+        [
+            ("decode", 0, 10 * MS),
+            ("decode", 5 * MS, 20 * MS),
+            ("decode", 30 * MS, 31 * MS),
+            ("encode", 10 * MS, 12 * MS),
+        ]
+    )
+    assert timings.milliseconds() == {"decode": 21.0, "encode": 2.0}
+
+
+def test_the_time_of_a_search_is_not_counted_again_as_the_catalogues() -> None:
+    timings = Timings(
+        [("catalogue", 0, 4 * MS), ("catalogue", 10 * MS, 20 * MS), ("search", 11 * MS, 19 * MS)]
+    )
+    assert timings.milliseconds() == {"search": 8.0, "catalogue": 6.0}
+
+
+def test_a_wait_ends_where_the_work_begins() -> None:
+    with collected_timings() as timings:
+        record_waited("encode", 0.5, 0.2)
+    (queue, start, middle), (encode, begin, end) = timings.spans
+    assert (queue, encode) == ("queue", "encode")
+    assert middle - start == pytest.approx(300 * MS, abs=MS)
+    assert end - begin == pytest.approx(200 * MS, abs=MS)
+    assert abs(begin - middle) < 50 * MS
+
+
+def test_work_longer_than_the_whole_leaves_no_wait() -> None:
+    with collected_timings() as timings:
+        record_waited("decode", 0.1, 0.3)
+    assert [name for name, _, _ in timings.spans] == ["decode"]
+    assert timings.milliseconds()["decode"] == pytest.approx(100, abs=1)
+
+
+def test_tasks_that_a_block_begins_are_collected_and_nothing_outside_is() -> None:
+    async def work() -> None:
+        with timed("catalogue"):
+            await asyncio.sleep(0.01)
+
+    async def run() -> Timings:
+        with collected_timings() as timings:
+            await asyncio.gather(asyncio.create_task(work()), work())
+        await work()
+        return timings
+
+    assert len(asyncio.run(run()).spans) == 2
+    record("search", 1.0)
+
+
+def test_so_many_parts_are_kept_and_no_more() -> None:
+    with collected_timings() as timings:
+        for _ in range(2000):
+            record("encode", 0.001)
+    assert len(timings.spans) == 1000
+    assert timings.spans[0][2] <= time.time_ns()
+
+
+# Longer than anything takes on a busy machine; a test that passes waits for none of it.
+PATIENCE = 30.0
+
+
+@contextmanager
+def gate() -> Iterator[threading.Event]:
+    """An event that work waits for; it is set in the end, so that no thread outlives a test."""
+    opened = threading.Event()
+    try:
+        yield opened
+    finally:
+        opened.set()
+
+
+def test_writes_that_wait_for_a_lock_starve_no_read_and_no_check_of_health() -> None:
+    async def run(opened: threading.Event) -> None:
+        threads = Threads()
+        waiting = [asyncio.create_task(threads.write(opened.wait, PATIENCE)) for _ in range(50)]
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(threads.read(lambda: 5), PATIENCE / 2) == 5
+        assert await asyncio.wait_for(threads.health(lambda: 6), PATIENCE / 2) == 6
+        assert await asyncio.wait_for(threads.background(lambda: 7), PATIENCE / 2) == 7
+        opened.set()
+        assert await asyncio.gather(*waiting) == [True] * 50
+        threads.close()
+
+    with gate() as opened:
+        asyncio.run(run(opened))
+
+
+def test_a_cancelled_caller_returns_at_once_and_its_thread_takes_nothing_before_it_is_done() -> None:
+    at_work, most = 0, 0
+    lock = threading.Lock()
+
+    def work(opened: threading.Event) -> None:
+        nonlocal at_work, most
+        with lock:
+            at_work += 1
+            most = max(most, at_work)
+        opened.wait(PATIENCE)
+        with lock:
+            at_work -= 1
+
+    async def run(opened: threading.Event) -> None:
+        threads = Threads()
+        for _ in range(40):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(threads.write(work, opened), 0.01)
+        # Those that had begun are at work still, and no more than there are threads.
+        assert 0 < at_work <= 4
+        opened.set()
+        await asyncio.wait_for(threads.finish(PATIENCE), PATIENCE)
+        threads.close()
+
+    with gate() as opened:
+        asyncio.run(run(opened))
+    assert at_work == 0
+    assert most <= 4
+
+
+def test_no_second_check_of_health_begins_while_one_is_stuck() -> None:
+    begun = []
+
+    async def run(opened: threading.Event) -> None:
+        threads = Threads()
+
+        def check() -> None:
+            begun.append(True)
+            opened.wait(PATIENCE)
+
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(threads.health(check), 0.05)
+        for _ in range(5):
+            with pytest.raises(TimeoutError, match="has not come back"):
+                await threads.health(check)
+        opened.set()
+        await threads.finish(PATIENCE)
+        await threads.health(check)
+        threads.close()
+
+    with gate() as opened:
+        asyncio.run(run(opened))
+    assert len(begun) == 2
+
+
+def test_context_variables_are_carried_into_a_thread() -> None:
+    async def run() -> dict[str, object]:
+        threads = Threads()
+        with structlog.contextvars.bound_contextvars(request_id="abc"):
+            found = await threads.read(structlog.contextvars.get_contextvars)
+        threads.close()
+        return dict(found)
+
+    assert asyncio.run(run()) == {"request_id": "abc"}
+
+
+def test_a_write_that_waits_long_for_its_thread_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.concurrency._MAX_WAIT_S", 0.1)
+    written: list[int] = []
+
+    async def run(opened: threading.Event) -> None:
+        threads = Threads()
+        at_work = [asyncio.create_task(threads.write(opened.wait, PATIENCE)) for _ in range(3)]
+        await asyncio.sleep(0)
+        late = asyncio.create_task(threads.write(written.append, 1))
+        await asyncio.sleep(0.3)
+        opened.set()
+        assert await asyncio.gather(*at_work) == [True] * 3
+        with pytest.raises(CatalogueBusyError):
+            await late
+        await threads.write(written.append, 2)
+        threads.close()
+
+    with gate() as opened:
+        asyncio.run(run(opened))
+    assert written == [2]
+
+
+def test_the_end_waits_for_a_stuck_thread_for_a_while_only() -> None:
+    async def run(opened: threading.Event) -> tuple[bool, bool]:
+        threads = Threads()
+        stuck = asyncio.create_task(threads.read(opened.wait, PATIENCE))
+        await asyncio.sleep(0)
+        early = await threads.finish(0.1)
+        opened.set()
+        await stuck
+        late = await threads.finish(PATIENCE)
+        threads.close()
+        return early, late
+
+    with gate() as opened:
+        assert asyncio.run(run(opened)) == (False, True)
+
+
+def request_of(*messages: dict[str, Any]) -> Request:
+    """A request whose connection says these things and then nothing more."""
+    waiting = list(messages)
+
+    async def receive() -> dict[str, Any]:
+        if waiting:
+            return waiting.pop(0)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    return Request({"type": "http"}, receive)
+
+
+def test_work_is_cancelled_when_the_caller_goes() -> None:
+    cancelled = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    async def run() -> None:
+        with pytest.raises(ClientDisconnect):
+            await unless_disconnected(request_of({"type": "http.disconnect"}), work())
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert cancelled
+
+
+def test_work_that_fails_while_it_is_cancelled_leaves_no_error_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise KeyError("x")
+
+    async def run() -> None:
+        with pytest.raises(ClientDisconnect):
+            await unless_disconnected(request_of({"type": "http.disconnect"}), work())
+        await asyncio.sleep(0)
+        gc.collect()
+
+    asyncio.run(run())
+    assert not caplog.records
+
+
+def test_work_is_finished_for_a_caller_that_stays() -> None:
+    async def work() -> int:
+        await asyncio.sleep(0.01)
+        return 5
+
+    empty = {"type": "http.request", "body": b"", "more_body": False}
+    assert asyncio.run(unless_disconnected(request_of(empty), work())) == 5
+
+
+def test_an_error_of_the_work_reaches_the_route_and_nothing_is_left_running() -> None:
+    async def work() -> None:
+        raise KeyError("x")
+
+    async def run() -> int:
+        with pytest.raises(KeyError):
+            await unless_disconnected(request_of(), work())
+        await asyncio.sleep(0)
+        return len(asyncio.all_tasks())
+
+    assert asyncio.run(run()) == 1

@@ -1,0 +1,157 @@
+"""Near-duplicates of a collection."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from index.duplicates import find_duplicates, likely_pairs
+from index.engine import SearchEngine
+from index.errors import NoActiveGenerationError, UnknownCollectionError
+from index.generations.activation import activate
+from index.ingest import ingest_manifest
+from index.vectors.codec import encode_vectors
+from index.vectors.view import CosineView
+from index.views.manager import Views
+from index.writes.images import ImageWrite, PictureWrite, write_images
+from index.writes.intake import record_digest
+from tests.index.homes import open_home
+from tests.index.pictures import smooth_picture
+from tests.index.samples import begin_generation, unit_vectors
+from training.common.manifest import Record, read_manifest, write_manifest
+from training.models.encoder import Encoder
+
+COUNT = 20
+
+
+def _write_pictures(folder: Path) -> None:
+    """Twenty pictures, of which 3 has an equal file, 5 two changed ones, and 7 one that is cropped."""
+    for number in range(COUNT):
+        smooth_picture(number).save(folder / f"{number:02d}.png")
+    shutil.copy(folder / "03.png", folder / "03-same.png")
+    smooth_picture(5).resize((100, 80)).save(folder / "05-small.png")
+    smooth_picture(5).save(folder / "05-coarse.jpg", quality=40)
+    smooth_picture(7).crop((10, 0, 196, 150)).save(folder / "07-cropped.png")
+
+
+@pytest.fixture
+def filled(engine: SearchEngine, encoder: Encoder, tmp_path: Path) -> Iterator[SearchEngine]:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    _write_pictures(folder)
+    paths = sorted((*folder.glob("*.png"), *folder.glob("*.jpg")), key=lambda path: path.stem)
+    write_manifest(folder, [Record(id=path.stem, image=path.name, split="test") for path in paths])
+    ingest_manifest(engine, "c", encoder, read_manifest(folder), show_progress=False)
+    yield engine
+
+
+def test_copies_are_found_and_nothing_else(filled: SearchEngine) -> None:
+    found = find_duplicates(filled.home, "c", show_progress=False)
+    assert [group.ids for group in found.groups] == [
+        ("03", "03-same"),
+        ("05", "05-coarse", "05-small"),
+        ("07", "07-cropped"),
+    ]
+    assert [group.same_file for group in found.groups] == [True, False, False]
+    assert found.unread == ()
+
+
+def test_images_of_one_colour_are_no_copies_of_each_other(
+    engine: SearchEngine, encoder: Encoder, tmp_path: Path
+) -> None:
+    for number, colour in enumerate(("black", "white", "gray", "black", "teal")):
+        image = Image.new("RGB", (100 + 20 * number, 80), colour)
+        for suffix in ("png", "jpg", "gif"):
+            image.save(tmp_path / f"{number}.{suffix}")
+    for number in range(4):
+        smooth_picture(number).save(tmp_path / f"picture-{number}.png")
+    paths = [path for path in sorted(tmp_path.iterdir()) if path.suffix in (".png", ".jpg", ".gif")]
+    write_manifest(tmp_path, [Record(id=path.name, image=path.name, split="test") for path in paths])
+    ingest_manifest(engine, "c", encoder, read_manifest(tmp_path), show_progress=False)
+    assert find_duplicates(engine.home, "c", show_progress=False).groups == ()
+
+
+def test_a_damaged_file_is_named_and_the_rest_is_found(filled: SearchEngine) -> None:
+    filled.image_path("c", "05-coarse").write_bytes(b"damaged")
+    found = find_duplicates(filled.home, "c", show_progress=False)
+    assert found.unread == ("05-coarse",)
+    assert [group.ids for group in found.groups] == [
+        ("03", "03-same"),
+        ("05", "05-small"),
+        ("07", "07-cropped"),
+    ]
+
+
+def test_what_cannot_be_looked_through_is_refused(engine: SearchEngine) -> None:
+    with pytest.raises(UnknownCollectionError):
+        find_duplicates(engine.home, "nothing", show_progress=False)
+    begin_generation(engine, "empty", 4)
+    with pytest.raises(NoActiveGenerationError):
+        find_duplicates(engine.home, "empty", show_progress=False)
+
+
+def test_what_looking_began_to_build_is_stopped(
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Views] = []
+
+    class Noted(Views):
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    monkeypatch.setattr("index.duplicates.Views", Noted)
+    find_duplicates(filled.home, "c", show_progress=False)
+    with pytest.raises(UnknownCollectionError):
+        find_duplicates(filled.home, "nothing", show_progress=False)
+    assert len(closed) == 2
+
+
+def test_copies_are_found_whatever_the_vectors_say(tmp_path: Path) -> None:
+    """Here they point anywhere: sketches name the pairs."""
+    engine = open_home(tmp_path / "home")
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    _write_pictures(folder)
+    paths = sorted((*folder.glob("*.png"), *folder.glob("*.jpg")), key=lambda path: path.stem)
+    vectors = unit_vectors(len(paths), 6)
+    generation = begin_generation(engine, "c", 6)
+    writes = []
+    for path, vector in zip(paths, encode_vectors(vectors), strict=True):
+        record = Record(id=path.stem, image=path.name, split="test")
+        sha256 = engine.home.store.put(path.read_bytes())
+        picture = PictureWrite(sha256, "image/png", 200, 160, vector)
+        writes.append(ImageWrite(record, record_digest(record), picture))
+    with engine.home.catalogue.write() as session:
+        write_images(session, generation, writes)
+    with engine.home.catalogue.write() as session:
+        activate(session, generation)
+    found = find_duplicates(engine.home, "c", show_progress=False)
+    engine.close()
+    assert [group.ids for group in found.groups] == [
+        ("03", "03-same"),
+        ("05", "05-coarse", "05-small"),
+        ("07", "07-cropped"),
+    ]
+
+
+def test_likely_pairs_equal_the_definition() -> None:
+    """Over several blocks of columns the same pairs as by sorting all similarities."""
+    count, nearest = 150, 5
+    vectors = unit_vectors(count, 6)
+    keys = np.arange(count, dtype=np.int64) * 3 + 1
+    view = CosineView(6)
+    view.add(keys, vectors)
+    alike = vectors @ vectors.T
+    threshold = np.quantile(alike[np.triu_indices(count, 1)], 1 - nearest / count)
+    expected = set()
+    for row in range(count):
+        near = [place for place in np.argsort(-alike[row]) if place != row][:nearest]
+        for place in near:
+            if alike[row, place] >= threshold:
+                expected.add((int(keys[min(row, place)]), int(keys[max(row, place)])))
+    assert likely_pairs(view, keys) == expected
+    assert likely_pairs(view, keys[:0]) == set()
