@@ -141,7 +141,7 @@ def test_flags_are_fields_that_go_with_the_picture(tmp_path: Path) -> None:
         assert ids_with(client, "image.blank") == {"blank.png"}
         refused = client.patch(f"{path}/sent", json={"metadata": {"image.blank": True}})
         assert refused.status_code == 422
-        assert "a field that indexing writes" in refused.text
+        assert "a flag that recoquest sets" in refused.text
 
 
 def test_a_truncated_upload_is_refused_unless_the_setting_takes_it(served: Served) -> None:
