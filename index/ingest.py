@@ -75,11 +75,13 @@ class Moves:
     Attributes:
         ids: The new id of each image, by the id that it has.
         replaced: Ids that the manifest gives to a moved file, whose own image it no longer has.
-        ambiguous: Ids whose file is that of several images, so that none of these moves there.
+        copies: New ids of files that moved to another id as well.
+        ambiguous: Ids whose file is that of several images, or of one that may be at several ids.
     """
 
     ids: Mapping[str, str]
     replaced: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
     ambiguous: tuple[str, ...] = ()
 
 
@@ -99,7 +101,8 @@ class IngestReport:
         absent: Ids of the images that were in the collection before and are on no line of the manifest.
         pruned: Number of these that were removed.
         replaced: Ids of images that were removed, since the manifest gives their ids to moved files.
-        ambiguous: Ids of new images that have the file of several images which the manifest no longer has.
+        copies: Ids of new images that have the file of a moved image.
+        ambiguous: Ids of new images that may be one of several with the file that an image had which is gone.
         outdated: Ids of the images whose line or file cannot be used now; they stay as they were.
         truncated: Different texts embedded by this run that are longer than the encoder reads.
         took_over: The generation that took the place of another one; None where none did.
@@ -116,6 +119,7 @@ class IngestReport:
     absent: tuple[str, ...]
     pruned: int
     replaced: tuple[str, ...]
+    copies: tuple[str, ...]
     ambiguous: tuple[str, ...]
     outdated: tuple[str, ...]
     truncated: int
@@ -309,10 +313,16 @@ def _matched(
     for digest, records in wanted.items():
         ids |= _pairs(former[digest], records)
     moved_to = frozenset(ids.values())
+    copies: list[str] = []
+    ambiguous: list[str] = []
+    for digest, records in wanted.items():
+        rest = copies if ids.keys() >= set(former[digest]) else ambiguous
+        rest += (record.id for record in records if record.id not in moved_to)
     return Moves(
         ids,
         tuple(sorted(name for name in changed if name in moved_to and name not in ids)),
-        tuple(record.id for records in wanted.values() for record in records if record.id not in moved_to),
+        tuple(copies),
+        tuple(ambiguous),
     )
 
 
@@ -572,6 +582,7 @@ class _Run:
             absent=absent,
             pruned=pruned,
             replaced=self.moves.replaced,
+            copies=self.moves.copies,
             ambiguous=self.moves.ambiguous,
             outdated=tuple(sorted(self.outdated)),
             truncated=self.embedder.truncated,

@@ -146,9 +146,10 @@ def _tell_report(collection: str, report: "IngestReport") -> None:
     for names, why, also in (
         (moves, "Moved, since the manifest has their files under other ids", ""),
         (report.replaced, "Removed, since their files are gone and moved files have their ids", ""),
+        (report.copies, "Taken as new, as copies of files that moved", ""),
         (
             report.ambiguous,
-            "Taken as new, since several images that are gone had the same file",
+            "Taken as new, since several images that are gone, or several new ones, have the same file",
             "; judgements and cases stay with the former ids",
         ),
         (report.outdated, "Refused, and in the collection as they were before", ""),

@@ -153,12 +153,19 @@ def restore(
     home: Home = None,
 ) -> None:
     """Bring a backup back, where nothing is indexed yet; the database may be another one."""
+    from sqlalchemy import make_url
+
     from app.audit.trail import record_command
     from app.engine import bind_home, open_unbound
     from app.settings import load_settings
-    from index.backup import restore_backup
+    from index.backup import bring_backup_keys, restore_backup
 
     settings = load_settings(home=home)
+    url = make_url(settings.catalogue_url)
+    is_new = url.get_backend_name() == "sqlite" and not Path(url.database or "").exists()
+    if is_new and not without_keys:
+        # Refused before a catalogue is made; there is no trail of its own that would keep its key.
+        bring_backup_keys(file, _keys(settings), _passphrase(settings), settings.home)
     with closing(open_unbound(settings)) as engine:
         with stoppable("Stopped. Nothing can be searched yet; the same command begins again."):
             keys = None if without_keys else _keys(settings)

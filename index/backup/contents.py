@@ -267,12 +267,12 @@ def bring_keys(
     folder: Path,
     passed_over: Collection[str] = (),
 ) -> list[str]:
-    """Write the secrets that a backup needs and a home lacks into its folder; return the names of others.
+    """Write the secrets that a backup needs and a home lacks into its folder; or return names of others.
 
     Args:
         written: What `sealed_keys` gave.
         keys: Secrets that the home has, by name.
-        passphrase: Passphrase of the backup; None: nothing is written.
+        passphrase: Passphrase of the backup; None: nothing is written, as where others are lacking.
         folder: Folder of the home.
         passed_over: Names of secrets that are not needed.
 
@@ -304,10 +304,13 @@ def bring_keys(
             f"{folder} has another {others[0]} than the home that was backed up, and a restore would replace "
             "it: move it away, or restore into another --home."
         )
+    if others := [name for name in lacking if name not in files]:
+        return others
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, key in files.items():
         with atomic_file(folder / Path(name).name, private=True) as file:
             file.write(key.encode())
-    return [name for name in lacking if name not in files]
+    return []
 
 
 def _cipher(passphrase: str, salt: bytes) -> AESGCM:

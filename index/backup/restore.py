@@ -4,7 +4,7 @@ import hashlib
 import shutil
 import tarfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -85,8 +85,8 @@ def restore_backup(
     if keys is not None:
         with home.catalogue.read() as session:
             # A trail that the home has stays, and its key with it.
-            own = {AUDIT_KEY, AUDIT_SETTING} if find_head(session) is not None else set()
-        _bring_keys(path, keys, passphrase, home.bundles_folder.parent, own)
+            own = (AUDIT_KEY, AUDIT_SETTING) if find_head(session) is not None else ()
+        bring_backup_keys(path, keys, passphrase, home.bundles_folder.parent, own)
     home.bundles_folder.parent.mkdir(parents=True, exist_ok=True)
     with (
         _opened(path) as tar,
@@ -113,10 +113,17 @@ def _refuse_full(session: Session, url: str) -> None:
             )
 
 
-def _bring_keys(
-    path: Path, keys: Mapping[str, bytes], passphrase: str | None, folder: Path, own: set[str]
+def bring_backup_keys(
+    path: Path, keys: Mapping[str, bytes], passphrase: str | None, folder: Path, own: Collection[str] = ()
 ) -> None:
+    """Write the secrets that a backup needs and a home lacks into its folder; see `bring_keys`.
+
+    Raises:
+        BackupError: The home lacks secrets, and nothing was written; or as `bring_keys` raises it.
+        OSError: The file cannot be read, or a secret not be written.
+    """
     lacking: list[str] = []
+    other = ", or set RECOQUEST_BACKUP_PASSPHRASE if the backup has one"
     with _opened(path) as tar:
         first = tar.next()
         content = None if first is None else tar.extractfile(first)
@@ -124,13 +131,16 @@ def _bring_keys(
             lacking = bring_keys(content.read(_MAX_SUMMARY_BYTES), keys, passphrase, folder, own)
         elif first is not None and first.name.startswith("bundles/") and _place(first.name):
             # Earlier versions noted none; most homes had a trail.
-            lacking = [] if {AUDIT_KEY, AUDIT_SETTING} & (own | keys.keys()) else [AUDIT_KEY]
+            lacking = [] if {AUDIT_KEY, AUDIT_SETTING} & {*own, *keys} else [AUDIT_KEY]
+            other = f", or set {AUDIT_SETTING} as it was there"
     if lacking:
+        files = " and ".join(name for name in lacking if name != AUDIT_SETTING)
+        asked = [f"Bring {files} of the home that was backed up into {folder} first{other}"] if files else []
+        if AUDIT_SETTING in lacking:
+            asked.append(f"Set {AUDIT_SETTING} as it was in the home that was backed up")
         raise BackupError(
-            f"Bring {' and '.join(lacking)} of the home that was backed up into {folder} first, and set "
-            "RECOQUEST_AUDIT_KEY as it was there, or RECOQUEST_BACKUP_PASSPHRASE if the backup has one: with "
-            "other keys, the audit trail cannot be verified, and patients get other pseudonyms. If they are "
-            "lost, give --without-keys."
+            f"{'. '.join(asked)}: with other keys, the audit trail cannot be verified, and patients get "
+            "other pseudonyms. If they are lost, give --without-keys."
         )
 
 

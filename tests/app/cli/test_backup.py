@@ -14,6 +14,8 @@ from typer.testing import CliRunner, Result
 from app.cli.main import build
 from app.engine import open_engine
 from app.settings import Settings
+from index.backup import write_backup
+from index.backup.contents import AUDIT_SETTING, sealed_keys
 from tests.docker.dockerfile import ROOT
 from tests.e2e.work import COMMAND
 from tests.index.samples import make_bundle
@@ -77,6 +79,62 @@ def test_a_wrong_place_is_named(home: Path, words: tuple[str, ...], said: str) -
     done = _backup(home, *words)
     assert done.exit_code == 2
     assert said in " ".join(re.sub("[│╭╰─╮╯]", " ", done.output).split())
+
+
+@pytest.mark.parametrize(
+    ("keys", "given", "asked", "not_asked"),
+    [
+        (["audit.key"], {}, "Bring audit.key of the home", "RECOQUEST_AUDIT_KEY"),
+        (["audit.key", "patients.key"], {}, "Bring audit.key and patients.key of", "RECOQUEST_AUDIT_KEY"),
+        ([AUDIT_SETTING], {}, "Set RECOQUEST_AUDIT_KEY as it was", "Bring"),
+        (
+            [AUDIT_SETTING, "patients.key"],
+            {"RECOQUEST_BACKUP_PASSPHRASE": "many words, long"},
+            "Set RECOQUEST_AUDIT_KEY as it was",
+            "Bring",
+        ),
+        (
+            ["audit.key"],
+            {"RECOQUEST_BACKUP_PASSPHRASE": "other words, long"},
+            "The passphrase is not that of the backup",
+            "AUDIT_KEY",
+        ),
+    ],
+)
+def test_a_refused_restore_changes_nothing_and_asks_for_what_was_in_use(
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    keys: list[str],
+    given: dict[str, str],
+    asked: str,
+    not_asked: str,
+) -> None:
+    file = tmp_path / "backup.tar"
+    secrets = {name: bytes([place]) * 32 for place, name in enumerate(keys)}
+    with closing(open_engine(Settings(home=home))) as engine:
+        write_backup(engine.home, file, keys=sealed_keys(secrets, "many words, long"), show_progress=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    done = CliRunner().invoke(build(), ["restore", str(file), "--home", str(tmp_path / "new")])
+    said = " ".join(str(done.exception).split())
+    assert asked in said
+    assert not_asked not in said
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_restore_brings_the_keys_into_a_new_home(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "backup.tar"
+    with closing(open_engine(Settings(home=home))) as engine:
+        sealed = sealed_keys({"audit.key": bytes(32), "patients.key": b"1" * 32}, "many words, long")
+        write_backup(engine.home, file, keys=sealed, show_progress=False)
+    monkeypatch.setenv("RECOQUEST_BACKUP_PASSPHRASE", "many words, long")
+    done = CliRunner().invoke(build(), ["restore", str(file), "--home", str(tmp_path / "new")])
+    assert done.exit_code == 0, done.exception
+    assert {"audit.key", "patients.key"} <= {path.name for path in (tmp_path / "new").iterdir()}
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.slow

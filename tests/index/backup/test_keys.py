@@ -69,6 +69,9 @@ def test_a_key_that_is_a_setting_is_not_carried(tmp_path: Path) -> None:
     written = sealed_keys({AUDIT_SETTING: b"a long secret of somebody"}, PASSPHRASE).encode()
     assert bring_keys(written, {}, PASSPHRASE, tmp_path) == [AUDIT_SETTING]
     assert bring_keys(written, {AUDIT_SETTING: b"a long secret of somebody"}, None, tmp_path) == []
+    both = sealed_keys({AUDIT_SETTING: b"a long secret of somebody", **KEYS}, PASSPHRASE).encode()
+    assert bring_keys(both, {}, PASSPHRASE, tmp_path) == [AUDIT_SETTING]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_restore_is_refused_before_it_begins(

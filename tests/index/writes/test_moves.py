@@ -126,18 +126,54 @@ def test_files_that_are_numbered_anew_move_and_the_one_that_is_gone_is_named(
     assert _embeddings(engine) == {new: before[name] for name, new in names.items()}
 
 
+def _copies(folder: Path, names: Sequence[str]) -> Manifest:
+    """A manifest of equal files with these ids, and of one that stays."""
+    records = [Record(name, f"images/{name.rpartition('-')[2]}", "train") for name in names]
+    for record in records:
+        make_picture(folder / record.image, 7)
+    make_picture(folder / "images/own.png", 8)
+    return make_manifest(folder, [*records, Record("own", "images/own.png", "train")])
+
+
+@pytest.mark.parametrize(
+    ("former", "new", "moved", "copies", "ambiguous"),
+    [
+        ("old-a.png", "new-a.png new-copy.png", "old-a.png>new-a.png", "new-copy.png", ""),
+        ("old-a.png", "b-a.png c-a.png", "", "", "b-a.png c-a.png"),
+        ("old-a.png", "new-b.png", "old-a.png>new-b.png", "", ""),
+        (
+            "old-a.png old-b.png",
+            "new-a.png new-b.png new-c.png",
+            "old-a.png>new-a.png old-b.png>new-b.png",
+            "new-c.png",
+            "",
+        ),
+        ("old-a.png old-b.png", "new-a.png new-c.png", "old-a.png>new-a.png", "", "new-c.png"),
+    ],
+)
+def test_a_file_that_moved_and_was_copied_has_copies(
+    engine: SearchEngine,
+    encoder: Encoder,
+    tmp_path: Path,
+    former: str,
+    new: str,
+    moved: str,
+    copies: str,
+    ambiguous: str,
+) -> None:
+    _ingest(engine, encoder, _copies(tmp_path / "a", former.split()))
+    report = _ingest(engine, encoder, _copies(tmp_path / "b", new.split()))
+    assert report.moved == dict(one.split(">") for one in moved.split())
+    assert report.copies == tuple(copies.split())
+    assert report.ambiguous == tuple(ambiguous.split())
+    assert report.added == len(report.copies) + len(report.ambiguous)
+
+
 def test_equal_files_move_by_their_names_and_others_are_named(
     engine: SearchEngine, encoder: Encoder, tmp_path: Path
 ) -> None:
-    def copies(folder: Path, names: Sequence[str]) -> Manifest:
-        records = [Record(name, f"images/{name.rpartition('-')[2]}", "train") for name in names]
-        for record in records:
-            make_picture(folder / record.image, 7)
-        make_picture(folder / "images/own.png", 8)
-        return make_manifest(folder, [*records, Record("own", "images/own.png", "train")])
-
-    _ingest(engine, encoder, copies(tmp_path / "a", ["old-one.png", "old-two.png", "old-three.png"]))
-    report = _ingest(engine, encoder, copies(tmp_path / "b", ["new-two.png", "new-x.png", "new-y.png"]))
+    _ingest(engine, encoder, _copies(tmp_path / "a", ["old-one.png", "old-two.png", "old-three.png"]))
+    report = _ingest(engine, encoder, _copies(tmp_path / "b", ["new-two.png", "new-x.png", "new-y.png"]))
     assert report.moved == {"old-two.png": "new-two.png"}
     assert report.ambiguous == ("new-x.png", "new-y.png")
     assert report.absent == ("old-one.png", "old-three.png")

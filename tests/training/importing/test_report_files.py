@@ -28,6 +28,7 @@ from tests.training.clinical.reports.documents import (
     text_report,
 )
 from tests.training.importing.report_reading import read_all, read_one, texts_of
+from training.clinical.findings.chexpert import chexpert_labels
 from training.clinical.pseudonyms import keyed_hash
 from training.clinical.reports import structured
 from training.clinical.reports.study_report import ReportError, StudyReport
@@ -308,7 +309,8 @@ def test_codes_have_their_names_and_numbers_are_no_findings(tmp_path: Path) -> N
     report = structured_report(items, OtherPatientIDs=["P7", "P8"])
     report.save_as(tmp_path / "a.dcm", enforce_file_format=True)
     read = read_one(tmp_path / "a.dcm")
-    lines = "Small effusion.\nPneumothorax: Absent.\nRib fracture.\nCardiothoracic ratio: 0.5 ratio."
+    lines = "Small effusion.\nPneumothorax: Absent.\nRib fracture.\nPneumonia: unknown (value 97 Percent).\n"
+    lines += "Cardiothoracic ratio: 0.5 ratio."
     assert texts_of(read) == {"FINDINGS": lines}
     hashes = [keyed_hash(KEY, "patient", number) for number in (PATIENT, "P7", "P8")]
     assert all(read.may_be_of((one,), [(one,)]) for one in hashes)
@@ -329,6 +331,8 @@ def test_codes_have_their_names_and_numbers_are_no_findings(tmp_path: Path) -> N
         ({"component": [{"code": {"text": "Edema"}, "valueBoolean": False}]}, "Edema: Absent."),
         ({"valueQuantity": {"value": 2, "unit": "%"}}, None),
         ({"valueString": "2 %"}, None),
+        ({"dataAbsentReason": {"coding": [{"code": "unknown"}]}}, None),
+        ({"valueRange": {"low": {"value": 2}}}, None),
         ({"valueBoolean": True, "status": "entered-in-error"}, ""),
     ],
 )
@@ -351,6 +355,40 @@ def test_observations_of_fhir_are_named(tmp_path: Path, value: dict[str, Any], t
         assert isinstance(found.report, ReportError)
     else:
         assert texts_of(read_one(path)) == {"FINDINGS": text}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("Pneumothorax", {"valueString": "2 %"}, "Pneumothorax: unknown (value 2 %)."),
+        ("Nodules", {"valueInteger": 1}, "Nodules: unknown (value 1)."),
+        ("Lungs", {"dataAbsentReason": {"text": "unknown"}}, "Lungs: unknown (value missing)."),
+        ("Edema", {"valueRatio": {}}, "Edema: unknown (value missing)."),
+        (
+            "Nodules",
+            {"valueQuantity": {"value": 2, "unit": "lesions"}},
+            "Unnamed: unknown (value unread).",
+        ),
+    ],
+)
+def test_observations_of_fhir_that_say_no_finding_are_named(
+    tmp_path: Path, name: str, value: dict[str, Any], said: str
+) -> None:
+    given = {"o": (name, value), "p": ("Consolidation", {"valueString": "Negative"})}
+    report = fhir_report(result=[{"reference": f"#{key}"} for key in (*given, "group")])
+    report["contained"] += [
+        {"resourceType": "Observation", "id": key, "code": {"text": own}, **one}
+        for key, (own, one) in given.items()
+    ]
+    report["contained"].append(
+        {"resourceType": "Observation", "id": "group", "hasMember": [{"reference": "#o"}]}
+    )
+    del report["presentedForm"]
+    path = tmp_path / "a.json"
+    path.write_text(as_json(report))
+    text = texts_of(read_one(path))["FINDINGS"]
+    assert text.split("\n\n") == [said, "Consolidation: Negative.", said]
+    assert chexpert_labels(text) == {"Consolidation": "absent"}
 
 
 def test_codes_of_a_conclusion_count_where_it_has_no_text(tmp_path: Path) -> None:

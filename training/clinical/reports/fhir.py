@@ -17,6 +17,7 @@ from training.clinical.reports.study_report import (
     named_value,
     parse_status,
     parse_time,
+    without_unread,
 )
 
 # Entries of a Bundle, and parts of a resource.
@@ -117,17 +118,16 @@ def _text(report: Resource, known: Mapping[str, Resource]) -> str:
     forms = _objects(report.get("presentedForm"))
     texts = [text for form in forms if (text := _attached(form))]
     conclusion = _plain(str(report.get("conclusion") or "")).strip()
-    measured = False
+    observed: list[tuple[str, str]] = []
     if not texts:
         narrative = report.get("text")
         if isinstance(narrative, dict) and isinstance(narrative.get("div"), str):
             texts.append(_plain(narrative["div"][: 10 * LONGEST]))
         section = ""
-        for heading, said in _observed(report, known):
-            measured = True
-            if said:
-                texts.append(said if heading == section else f"{heading}: {said}")
-                section = heading
+        observed += _observed(report, known)
+        for heading, said in observed:
+            texts.append(said if heading == section else f"{heading}: {said}")
+            section = heading
         if not conclusion:
             coded = [_concept(one) for one in _objects(report.get("conclusionCode"))]
             conclusion = " ".join(f"{one.rstrip('.')}." for one in coded if one)
@@ -137,8 +137,10 @@ def _text(report: Resource, known: Mapping[str, Resource]) -> str:
         plain += f"\n\nIMPRESSION:\n{conclusion}"
     if not plain.strip() and forms:
         raise ReportError("its forms are documents such as PDF; text/plain, text/html and RTF are read")
-    if not plain.strip() and measured:
-        raise NoReportError("measurements or results of programs: Observations of numbers alone")
+    if observed and not without_unread(plain).strip():
+        raise NoReportError(
+            "measurements or results of programs: Observations of numbers alone, or without a value"
+        )
     return plain
 
 
@@ -166,18 +168,20 @@ def _attached(form: Resource) -> str:
 
 
 def _observed(report: Resource, known: Mapping[str, Resource], depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Give what observations say, behind the names of sections; "" for numbers, which are no findings."""
+    """Give what observations say, behind the names of sections; of those that cannot be read, their names."""
     references = _objects(report.get("result" if depth == 0 else "hasMember"))[:_MOST_PARTS]
     for reference in references:
         observed = _resolved(reference, known)
         if observed.get("resourceType") != "Observation" or observed.get("status") in _VOID:
             continue
-        for one in (observed, *_objects(observed.get("component"))):
+        parts = _objects(observed.get("component"))
+        is_group = bool(parts or _objects(observed.get("hasMember")))
+        for one in (observed, *parts):
             name, (value, is_number) = _concept(one.get("code")), _value(one)
-            if value:
+            said = named_value(name, value, is_number=is_number)
+            if said and (value or not (one is observed and is_group)):
                 is_section = kind_of(name) not in (None, "identifying")
-                heading = name.upper() if is_section else "FINDINGS"
-                yield heading, named_value(name, value, is_number=is_number)
+                yield name.upper() if is_section else "FINDINGS", said
         if depth < 2:
             yield from _observed(observed, known, depth + 1)
 

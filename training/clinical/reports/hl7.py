@@ -48,9 +48,14 @@ _CHARSETS: Final = {
 # Encoding of many senders that declare no character set, tried after UTF-8.
 _USUAL: Final = "windows-1252"
 _TEXT_TYPES: Final = ("TX", "FT", "ST", "CE", "CWE")
+_NUMBER_TYPES: Final = ("NM", "SN")
 _WITHDRAWN: Final = ("D", "W", "X")
 _STUDY_CODES: Final = ("113014", "110180")
-_ESCAPE: Final = re.compile(r"\\(\.?[A-Za-z][^\\\r\n]{0,60}?)\\")
+# Names of the escape sequences (HL7 v2.5, 2.7); anything else between two signs is text.
+_ESCAPES: Final = (
+    r"([FSTREPHN]|(?i:\.(?:br|ce|sp|in|ti|sk|fi|nf))[+-]?[^\Wa-zA-Z_]{0,4}|X(?:[0-9A-Fa-f]{2})+|C[0-9A-Fa-f]{4}|"
+    r"M[0-9A-Fa-f]{4}(?:[0-9A-Fa-f]{2})?|Z[0-9A-F]{2,20})"
+)
 _MOST_LINES: Final = 50
 _BRACE: Final = re.compile(r"(?<!\\)[{}]")
 
@@ -98,11 +103,8 @@ class Message:
 
     def plain(self, value: str) -> str:
         """Return a value with what its escape sequences stand for."""
-        if self.escape not in value:
-            return value
-        if self.escape != "\\":
-            value = value.replace("\\", "\\E\\").replace(self.escape, "\\")
-        return _ESCAPE.sub(self._escaped, value)
+        sign = re.escape(self.escape)
+        return re.sub(f"{sign}{_ESCAPES}{sign}", self._escaped, value)
 
     def _escaped(self, found: re.Match[str]) -> str:
         name = found[1]
@@ -110,16 +112,14 @@ class Message:
         signs |= {"E": self.escape, "P": "#"}
         if name in signs:
             return signs[name]
+        name = name.lower() if name[0] == "." else name
         if name.startswith((".br", ".ce", ".sp")):
             count = name[3:].lstrip("+")
             return "\n" * min(int(count) if count.isdecimal() else 1, _MOST_LINES)
         if name.startswith((".in", ".ti", ".sk")):
             return " "
         if name[0] == "X":
-            try:
-                given = bytes.fromhex(name[1:])
-            except ValueError:
-                return ""
+            given = bytes.fromhex(name[1:])
             try:
                 return given.decode().replace("\r", "\n")
             except UnicodeDecodeError:
@@ -274,9 +274,15 @@ def _text(message: Message, results: Sequence[Sequence[str]]) -> str:
     # Braces of an RTF document that are open: its backslashes are its own where they are not escaped.
     open_braces = 0
     for one in results:
-        if field(one, 2) not in _TEXT_TYPES or field(one, 11).strip().upper()[:1] in _WITHDRAWN:
+        is_number = field(one, 2) in _NUMBER_TYPES
+        if not (is_number or field(one, 2) in _TEXT_TYPES):
+            continue
+        if field(one, 11).strip().upper()[:1] in _WITHDRAWN:
             continue
         if message.first(field(one, 3)) in _STUDY_CODES:
+            continue
+        name = next(iter(message.components(field(one, 3))[1:]), "")
+        if is_number and not has_forms(name):
             continue
         own, value = _section(message, field(one, 3)), field(one, 5)
         if own and own != section:
@@ -286,15 +292,16 @@ def _text(message: Message, results: Sequence[Sequence[str]]) -> str:
             open_braces += sum(1 if brace == "{" else -1 for brace in _BRACE.findall(value))
             lines.append(value.replace("\\.br\\", "\n"))
             continue
-        if field(one, 2) in ("CE", "CWE"):
+        if is_number:
+            said = [" ".join((*message.words(value), message.first(field(one, 6))))]
+        elif field(one, 2) in ("CE", "CWE"):
             parts = message.components(value)
             said = [parts[1] if len(parts) > 1 else parts[0]]
         else:
             said = [message.plain(part) for part in value.split(message.repetition)]
-        name = next(iter(message.components(field(one, 3))[1:]), "")
         # The name of a finding belongs to its value: "Pneumothorax", "Absent".
         is_named = len(said) == 1 and has_forms(name)
-        lines += [named_value(name, said[0])] if is_named else said
+        lines += [named_value(name, said[0], is_number=is_number)] if is_named else said
     return "\n".join(lines)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from training.clinical.findings.vocabulary import has_forms
+from training.clinical.findings.words import ill, unknown_words
 
 MARK: Final = "___"
 _MONTH: Final = (
@@ -40,8 +41,9 @@ _UID: Final = r"\b\d+(?:\.\d+){4,}\b"
 _LONG_NUMBER: Final = r"\b[A-Za-z]{0,6}[-_]?\d{5,}[\w-]*"
 _NUMBER_LIKE: Final = re.compile(r"(?<![\w.,])\+?\(?\d{2,5}\)?(?:[ /-]\(?\d{2,8}\)?){1,4}(?![\w]|[.,]\d)")
 _PHONE_DIGITS: Final = 7
-_NAME: Final = r"[A-ZÄÖÜ][\w'’-]*"
-_PARTICLE: Final = r"(?:(?:von|van|vom|zu|de|der|den|du|la|le|el|al|bin|di|da)\s+){0,2}"
+_NAME: Final = r"[A-ZÀ-ÖØ-ÞĆČĐĞİŁŃŘŚŞŠŤŹŻŽ][\w'’-]*"
+_PARTICLES: Final = r"(?:von|van|vom|zu|de|der|den|du|la|le|el|al|bin|di|da)"
+_PARTICLE: Final = rf"(?:{_PARTICLES}\s+){{0,2}}"
 # Titles as they are written; "MR" and "MS" are no titles, and "14 Fr." is a catheter's size.
 _TITLED: Final = (
     r"(?<!\w)(?<!\d\x20)(?:(?:[Dd]rs?|DRS?|[Pp]rof|PROF|Mrs?|Ms|MRS|Hrn?|Fr(?=\.)|Miss|Herrn?|Frau|"
@@ -53,27 +55,42 @@ _CREDENTIALS: Final = (
     rf"(?<!\w){_NAME}(?:,?\s[A-Z]\.?)?(?:,?\s{_NAME}){{0,2}},?\s"
     r"(?:MD|M\.D\.|D\.O\.|MBBS|FRCR|FRCPC|FRANZCR|FFRRCSI|PhD|RN|PA-C|CRNP|APRN|(?<=,\s)NP)(?!\w)"
 )
-_NAMES: Final = rf"(?P<names>{_PARTICLE}{_NAME}(?:\s+{_NAME}){{0,2}})"
-# Names behind a role, and of patients, relatives, hospitals, and those who sign with "(Name/Name)".
+_INITIALS: Final = r"(?:[A-ZÄÖÜ]\.\s?){0,3}"
+_NAMES: Final = rf"(?P<names>{_INITIALS}{_PARTICLE}{_NAME}(?:\s+{_INITIALS}{_PARTICLE}{_NAME}){{0,2}})"
+_SIGNED: Final = r"(?:[A-ZÄÖÜ][a-z]{0,4}\.\s?){0,3}[A-ZÄÖÜ][a-zäöüß][^\s/()]+(?:\s[A-ZÄÖÜ][^\s/()]+){0,2}"
+# Names behind a role, and of patients, relatives, hospitals, and of who signs: "(Name/Name)", "N. Name".
 _NAMED: Final = tuple(
     re.compile(pattern)
     for pattern in (
         r"(?<!\w)(?:PA-C|NP|APRN|CRNP|RN|[Pp]rofessor(?:in)?|[Cc]onsultant|[Ss]ister(?!\s+Mary\s+Joseph)|[Mm]atron|[Dd]octor|[Pp]hysician|"
-        r"[Rr]egistrar|[Rr]esident|[Ff]ellow|[Ii]ntern|[Ss]urgeon|[Tt]echnologist|[Rr]adiographer|[Rr]adiologist|"
-        r"[Nn]urse|[Mm]idwife|[Pp]aramedic|[Tt]herapist|Pfleger(?:in)?|Kolleg(?:en?|in)|"
-        rf"(?:Haus|Stations|Fach)(?:arzt|ärztin))\s+{_NAMES}",
-        rf"(?<!\w)(?:[Pp]atient(?:in)?|PATIENT|[Pp]t\.?)\s+(?P<names>{_NAME}(?:,?\s+{_NAME}){{0,2}})",
-        r"(?<!\w)(?:wife|husband|spouse|partner|mother|father|son|daughter|brother|sister|aunt|uncle|niece|nephew|"
-        rf"grand\w+|guardian|carer|caregiver|friend|(?:Ehe(?:frau|mann)|Mutter|Vater|Sohn|Tochter)(?=,)),?\s+\(?{_NAMES}",
+        r"[Pp]ractitioner|[Aa]ssistant|[Aa]ssociate|[Ss]pecialist|[Aa]ttending|[Hh]ospitalist|[Cc]linician|[Pp]rovider|[Tt]echnician|[Ss]onographer|"
+        r"[Rr]egistrar|[Rr]esident|[Ff]ellow|[Ii]ntern|[Ss]urgeon|[Tt]echnologist|[Rr]adiographer|\w{2,20}ologist|"
+        r"[Nn]urse|[Mm]idwife|[Pp]aramedic|[Tt]herapist|\w{0,20}[Pp]fleger(?:in)?|Kolleg(?:en?|in)|Krankenschwester|Pflegekraft|Hebamme|MTR?A?R?|"
+        r"(?:[Ii]nformed|[Tt]old|[Pp]aged|[Cc]alled|[Nn]otified|[Ww]ith|[Bb]y)\s+PA|(?:Radiolog|Chirurg|Internist)(?:en?|in)?|"
+        rf"Assistent(?:in)?|\w{{0,20}}(?:[Aa]rzt|[Ää]rztin))(?::|,(?=\s[\w.'’ -]{{2,60}},))?\s+{_NAMES}",
+        r"(?<!\w)(?:(?:[Pp]atient(?:in|en)?|PATIENT|[Pp]a?t\.?)(?:['’]?s)?(?:[\s-]?(?:[Nn]ame|NAME))?:?|(?:[Nn]ame|NAME):)\s+"
+        rf"(?P<names>{_INITIALS}{_PARTICLE}{_NAME}(?:,?\s+{_INITIALS}{_PARTICLE}{_NAME}){{0,2}})",
+        r"(?<!\w)(?i:(?:wife|husband|spouse|partner(?:in)?|(?:step)?(?:mother|father|son|daughter|brother|"
+        r"sister(?!\s+Mary\s+Joseph))|aunt|uncle|niece|nephew|grand\w+|guardian|carer|caregiver|friend)(?:-in-law)?|"
+        r"ehe(?:frau|mann)|\w{0,20}(?:mutter|vater|sohn|tochter|bruder)|lebensgefährt\w+|oma|opa|tante|onkel|"
+        rf"nichte|neffe|enkel(?:in)?|betreuer(?:in)?)[,:]?\s+\(?{_NAMES}",
         rf"(?<!\w)(?P<names>(?:(?:St|Mt|Saint|Mount)\.?\s+)?{_NAME}(?:\s+(?:of\s+)?{_NAME}){{0,3}})\s+"
         r"(?:Hospital|Infirmary|Medical\s+Cent(?:er|re)|Clinic|Hospice|Nursing\s+Home)\b",
-        rf"(?:Klinikum|Krankenhaus|Universitätsklinik(?:um)?)\s+(?P<names>(?:S(?:ank)?t\.?\s+)?{_NAME})",
+        r"(?<!\w)(?:(?:Uni(?:versitäts)?-?)?[Kk]linik(?:um)?|Krankenhaus|Hospital|Spital|Hospiz|\w{0,20}[Pp]raxis|MVZ|\w{0,20}heim)"
+        rf"\s+(?P<names>(?:(?:S(?:ank)?t\.?|Bad|am)\s+)?{_NAME}(?:\s+{_NAME})?)",
         rf"(?P<names>(?:S(?:ank)?t\.?[\s-])?{_NAME})-(?:Krankenhaus|Klinik(?:um)?|Hospital|Spital)\b",
-        r"(?:(?<=[.!?])\s*|^\s*)\((?P<names>[A-ZÄÖÜ][a-zäöüß]\S+(?:\s?/\s?[A-ZÄÖÜ][a-zäöüß]\S+)+)\)",
-        r"\((?P<names>[A-ZÄÖÜ][a-zäöüß]\S+(?:\s?/\s?[A-ZÄÖÜ][a-zäöüß]\S+)+)\)(?=\s*(?:\n|\Z))",
+        rf"\(\s*(?P<names>{_SIGNED}(?:\s*/\s*{_SIGNED})+)\s*\)",
+        rf"(?:(?<=[.!?)])\s+|(?:^|(?<=\n))[^\S\n]*)(?P<names>[A-ZÄÖÜ]\.\s?{_INITIALS}{_PARTICLE}{_NAME}(?:\s{_NAME})?|"
+        rf"{_NAME},\s[A-ZÄÖÜ]\.)(?=\.?\s*(?:\n|\Z))",
     )
 )
 _NAME_WORD: Final = re.compile(r"[^\W\d_][\w.'’-]*")
+_BEFORE_NAME: Final = re.compile(rf"(?:[^\W\d_]\.)+|{_PARTICLES}")
+_NOUN: Final = re.compile(
+    r"\w{5,}(?:ung(?:en)?|heit|keit|[ts]ion(?:en)?)|\w*(?:lage|aufnahmen?|schmerz\w*|beschwerden|pnoe|krebs|infarkt\w*|"
+    r"[ck]ar[cz]inom\w*|lappen|itis|pathie|tuberk\w*|tumor\w*|husten|fieber|kontrolle|verlauf|zustand|operation|medizin|chirurgie)",
+    re.IGNORECASE,
+)
 # Words with a capital that are no names behind a role, "Patient" or a bracket.
 _NO_NAMES: Final = (
     "radiologist radiology physician practitioner surgeon nurse assistant associate specialist resident "
@@ -84,8 +101,12 @@ _NO_NAMES: Final = (
     "kyphotic lordotic obese body habitus intubated extubated known breathing outside local community our "
     "another referring previous nursing day general lateral frontal oblique portable anterior posterior left "
     "right upper lower apical basal old new acute chronic normal clear lung lungs chest heart view views "
-    "present absent yes mild moderate severe small large single dr drs prof mr mrs ms md"
+    "present absent yes mild moderate severe small large single dr drs prof mr mrs ms md nr dob mrn "
+    "unknown condition bed course unit contrast guidance port bypass cava subclavia pulmonalis carotis coli "
+    "aureus atmung innere sturz trauma auswurf verdreht rotiert intubiert"
 )
+# Known words that are names as often; shorter ones, such as "li", are read as names.
+_ALSO_NAMES: Final = "frank frisch sharp good cage gross groß scharf spitz"
 _PATTERNS: Final = tuple(
     re.compile(pattern, flags)
     for pattern, flags in (
@@ -196,16 +217,27 @@ def _phone(found: re.Match[str]) -> str:
 def _without_names(found: re.Match[str]) -> str:
     """Return what was found with `MARK` for the names in it."""
     start, end = found.span("names")
-    first = last = start
-    others = _NO_NAMES.split()
+    first = last = None
     for word in _NAME_WORD.finditer(found.string, start, end):
-        if word.group().lower() not in others and not has_forms(word.group()):
-            first, last = first if last > start else word.start(), word.end()
-        elif last > start:
-            break
-    if last == start:
+        goes_before = _BEFORE_NAME.fullmatch(word.group()) is not None
+        if not goes_before and _is_of_reports(word.group()):
+            if last is not None:
+                break
+            first = None
+            continue
+        first = word.start() if first is None else first
+        last = last if goes_before else word.end()
+    if first is None or last is None:
         return found.group()
     return f"{found.string[found.start() : first]}{MARK}{found.string[last : found.end()]}"
+
+
+def _is_of_reports(word: str) -> bool:
+    plain = word.lower().rstrip(".")
+    if plain in _NO_NAMES.split() or has_forms(word) or _NOUN.fullmatch(plain) or ill().fullmatch(plain):
+        return True
+    is_known = len(plain) > _FEWEST_LETTERS and not any(unknown_words(plain, describes=True))
+    return is_known and plain not in _ALSO_NAMES.split()
 
 
 def _without_group(found: re.Match[str]) -> str:

@@ -48,8 +48,11 @@ def make_report(sections: Mapping[str, str], otherwise: str = "") -> Report:
 
 
 def _sentences(sections: Iterable[str]) -> tuple[str, ...]:
-    """Sentences without marks; where they begin is told by the whole text, as a mark may be a first word."""
-    written = report_sentences(sections)
+    """Sentences without marks; where they begin is told by the whole text, as a mark may be a first word.
+
+    The name of the examination before them is none: "X-ray chest: No effusion."
+    """
+    written = report_sentences(without_titles(section) or section for section in sections)
     plain = [without_marks(sentence) for sentence in written]
     # "___ effusion." may have been "No effusion."
     whole = [own for own, before in zip(plain, written, strict=True) if own == before or not _is_rest(own)]

@@ -67,12 +67,14 @@ _LINE_START: Final = re.compile(r"(?:(?<=\n)|\A)[^\n]{1,60}\n(?=[^\S\n]*[A-ZÄÖ
 # "ADDENDUM  The tube ...": MIMIC-CXR writes no colon.
 _BLOCK: Final = re.compile(r"^[^\S\n]*(?:FINAL (REPORT)|ADDENDUM)(?=[.\s_])[.\s_]*", re.MULTILINE)
 _TITLE_WORD: Final = (
-    r"(?:chest|portable|[ap]\.?[ap]\.?|lat(?:eral)?|and|single|one|two|three|frontal|views?|x-?rays?|cxr|of|"
-    r"radiograph(?:s|y)?|films?|digital|upright|supine|erect|semi-?(?:upright|erect)|bedside|the|study|exam|"
-    r"(?:röntgen-?)?thorax|röntgen(?:aufnahme)?|aufnahmen?|in|ebenen?|und|im|liegen|stehen|seitlich|zwei|___|\d)"
+    r"(?:chest|portable|[ap]\.?\s?[ap]\.?|lat(?:eral)?\.?|and|single|one|two|three|frontal|views?|x-?rays?|cxr|xr|cr|"
+    r"dx|of|radiograph(?:s|y)?|films?|digital\w{0,2}|upright|supine|erect|semi-?(?:upright|erect)|bedside|the|study|"
+    r"exam|(?:(?:rö(?:ntgen)?|rx|ct)[.-]?)?thorax(?:-?(?:röntgen|übersichts?|bild))?(?:-?aufnahmen?)?|rx|ct|[ck]onv\w{0,12}\.?|"
+    r"rö(?:ntgen)?(?:-?(?:bild|aufnahme|untersuchung)(?:en)?)?\.?|(?:bett-?|übersichts)?aufnahmen?|in|ein(?:er)?|zwei|drei|"
+    r"eb(?:enen?)?\.?|und|im|liegen|stehen|sitzen|seitl(?:ich)?\.?|de[rs]|vom|___|\d[\d.]*)"
 )
 # The name of the examination above or before a body: "X-ray Chest:", "CHEST, TWO VIEWS".
-_TITLE: Final = rf"[^\S\n]*{_TITLE_WORD}(?:[\s,/&()-]+{_TITLE_WORD}){{0,12}}[^\S\n),]*"
+_TITLE: Final = rf"[^\S\n]*{_TITLE_WORD}(?:[\s,/&+()-]+{_TITLE_WORD}){{0,12}}(?:[^\S\n]|[),])*"
 _LEADING_TITLE: Final = re.compile(rf"{_TITLE}(?::(?!\d)|\.?[^\S\n]*(?=\n|\Z))\s*", re.IGNORECASE)
 _BODY_START: Final = re.compile(
     rf"(?:^|(?<=[.;!?]\s)){_TITLE}:(?!\d)|"
@@ -300,8 +302,9 @@ def place_in_report(text: str, report: str) -> int | None:
             starts[section.start + start] = section.kind in DESCRIBING
             # The text may lack the full stop.
             ends |= {section.start + end, section.start + len(part[:end].rstrip(".!?"))}
-        # The text may begin with a heading.
+        # The text may begin with a heading, or behind a title.
         starts.setdefault(section.end, False)
+        starts.setdefault(section.end - len(without_titles(part)), section.kind in DESCRIBING)
     places = [
         found.start()
         for found in re.finditer(f"(?={re.escape(text)})", report)

@@ -218,7 +218,7 @@ def _lines(item: Dataset, depth: int, count: Iterator[int], section: str = "") -
             yield from _lines(child, depth + 1, count, name or section)
         elif kind in ("TEXT", "CODE", "NUM"):
             value = _value(child, kind)
-            if value:
+            if value or kind != "TEXT":
                 # In a section, a text needs no other heading, unless it was added.
                 is_headed = kind == "TEXT" and name and (not section or kind_of(name) == "addendum")
                 if line := f"\n{name}: {value}" if is_headed else _described(child, kind, value):

@@ -10,6 +10,7 @@ from tests.training.clinical.reports.documents import (
     hl7_report,
 )
 from tests.training.importing.report_reading import read_all, read_one, texts_of
+from training.clinical.findings.chexpert import chexpert_labels
 from training.clinical.pseudonyms import keyed_hash
 from training.clinical.reports.study_report import StudyReport
 
@@ -25,12 +26,26 @@ from training.clinical.reports.study_report import StudyReport
         ("Effusion.~No edema.", "Effusion.\nNo edema."),
         (r"Effusion.\.sp2\No edema.", "Effusion.\n\nNo edema."),
         (r"Effusion.\.sp²\No edema.", "Effusion.\nNo edema."),
+        (r"Effusion.\.BR\No edema.\Z01\ Clear.", "Effusion.\nNo edema. Clear."),
+        (
+            r"No pneumothorax\effusion seen. Nodule 12 mm\mass in LUL. Cardiomegaly.",
+            r"No pneumothorax\effusion seen. Nodule 12 mm\mass in LUL. Cardiomegaly.",
+        ),
+        (r"Raumforderung\Zyste\Abszess\.br\Kein Erguss.", "Raumforderung\\Zyste\\Abszess\nKein Erguss."),
+        (r"Edema \Xray\ and \Mass\T\nodule\.", r"Edema \Xray\ and \Mass&nodule\."),
     ],
 )
 def test_escapes_and_repetitions_of_hl7(tmp_path: Path, line: str, text: str) -> None:
     path = tmp_path / "a.hl7"
     path.write_bytes(hl7_report([f"FINDINGS: {line}"]))
     assert texts_of(read_one(path)) == {"FINDINGS": text}
+
+
+def test_only_the_sign_of_the_message_begins_an_escape(tmp_path: Path) -> None:
+    path = tmp_path / "a.hl7"
+    message = hl7_report([r"FINDINGS: Mass!T!nodule\cyst! No edema! Clear."])
+    path.write_bytes(message.replace(b"|^~\\&|", b"|^~!&|", 1))
+    assert texts_of(read_one(path)) == {"FINDINGS": r"Mass&nodule\cyst! No edema! Clear."}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +126,19 @@ def test_a_coded_result_keeps_the_name_of_its_finding(tmp_path: Path) -> None:
     for name in ("Pneumothorax", "Pleural effusion", "Pneumonia"):
         named = named.replace(f"18748-4^{MARKERS[9]}^LN", f"1^{name}^L", 1)
     path.write_text(named.replace("|TX|", "|CE|", 1))
-    assert texts_of(read_one(path)) == {"": "Pneumothorax: Absent.\nPleural effusion: Small, on the left."}
+    read = "Pneumothorax: Absent.\nPleural effusion: Small, on the left.\nPneumonia: unknown (value 2 %)."
+    assert texts_of(read_one(path)) == {"": read}
+
+
+@pytest.mark.parametrize(("kind", "value"), [("NM", "2"), ("SN", "<^2"), ("CE", ""), ("ST", "0.97")])
+def test_a_number_of_hl7_is_named_and_no_finding(tmp_path: Path, kind: str, value: str) -> None:
+    path = tmp_path / "a.hl7"
+    named = hl7_report(["No pleural effusion.", value]).decode()
+    head, _, last = named.rpartition("|TX|")
+    path.write_text(f"{head}|{kind}|" + last.replace(f"18748-4^{MARKERS[9]}^LN", "1^Pneumothorax^L"))
+    text = texts_of(read_one(path))[""]
+    assert text.startswith("No pleural effusion.\nPneumothorax: unknown (value ")
+    assert set(chexpert_labels(text)) == {"Pleural Effusion"}
 
 
 @pytest.mark.parametrize(

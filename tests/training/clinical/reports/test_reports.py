@@ -2,7 +2,10 @@
 
 import pytest
 
-from training.clinical.reports.report_text import make_report, without_marks
+from training.clinical.reports.current import current_report
+from training.clinical.reports.report_text import make_report, read_report_or_text, without_marks
+from training.clinical.reports.sections import clinical_sections
+from training.clinical.reports.study_report import StudyReport
 from training.common.record import Split
 from training.common.values import age_in_years
 from training.importing.splits import draw_split, split_in
@@ -75,3 +78,34 @@ def test_a_drawn_split_is_the_same_again_and_about_a_tenth_each() -> None:
 )
 def test_ages(text: str, age: float | None) -> None:
     assert age_in_years(text) == age
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Thoraxröntgen in 2 Ebenen:",
+        "Röntgen Thorax in zwei Ebenen:",
+        "Rö-Thorax p.a.:",
+        "Rö. Thorax in 2 Eb. (p. a. + seitl.):",
+        "Röntgenaufnahme des Thorax im Liegen vom 12.03.2020:",
+        "Konventionelle Thoraxübersichtsaufnahme:",
+        "CXR PA and lateral:",
+        "CHEST X-RAY (2 VIEWS):",
+        "XR chest, AP portable:",
+    ],
+)
+@pytest.mark.parametrize("form", ["{}\n{}", "{} {}", "BEFUND:\n{}\n{}", "FINDINGS: {} {}"])
+def test_the_name_of_the_examination_before_a_report_is_no_statement(title: str, form: str) -> None:
+    text = form.format(title, "Kein Erguss. Herz normal groß.")
+    assert read_report_or_text(text).sentences == ("Kein Erguss.", "Herz normal groß.")
+    own = StudyReport((), None, None, "final", None, clinical_sections(text))
+    current = current_report([own])
+    assert current is not None
+    assert current.sentences == ("Kein Erguss.", "Herz normal groß.")
+
+
+@pytest.mark.parametrize(
+    "text", ["Chest X-ray.", "Thorax in 2 Ebenen", "Herz: normal.", "Thoraxdrainage: korrekt."]
+)
+def test_a_text_that_is_a_title_alone_or_begins_with_none_is_kept(text: str) -> None:
+    assert make_report({"FINDINGS": text}).sentences == (text,)
