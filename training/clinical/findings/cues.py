@@ -62,7 +62,7 @@ _BILATERAL: Final = re.compile(
 )
 # Parts of a sentence, each of which may tell of a side of its own.
 PARTS: Final = re.compile(
-    r"[,;]|\.(?=\s)|\b(?:but|yet|while|whereas|though|although|however|während|"
+    r"[,;)]|\.(?=\s)|\b(?:but|yet|while|whereas|though|although|however|während|"
     # "Links jedoch gering" is one part.
     r"(?<!,\slinks\s)(?<!,\srechts\s)(?:aber|jedoch|hingegen|dagegen))\b|\b(?:and|und)\b"
     # "On the right and left" is one part.
@@ -75,7 +75,7 @@ _STILL: Final = (
     r"grown|larger|bigger|smaller|zugenommen|größer|kleiner|residual|more|less|dense\w*|pronounced|prominent|"
     r"conspicuous|extensive|same|stationary|similar|idem|stationär|konstant|zunehmend|dichter|ausgeprägt\w*|"
     r"verb(?:leibt|lieben)|geblieben|regredient|new|yes|vorhanden|nachweisbar|sichtbar|besteh\w+|ja|"
-    r"(?:gering|klein|schmal|mäßig|deutlich|unverändert|rückläufig|persistier|progredien|neu)\w*"
+    r"(?:gering|klein|schmal|diskret|winzig|mäßig|deutlich|unverändert|rückläufig|persistier|progredien|neu)\w*"
 )
 _OPEN: Final = (
     r"possibl[ey]|probabl[ey]|likely|fraglich\w*|möglich\w*|unclear|unklar|nicht (?:sicher )?(?:beurteilbar|"
@@ -84,16 +84,17 @@ _OPEN: Final = (
 # What is left out of "no effusion on the right, small on the left", and of "... the right is not".
 _ELLIPSIS: Final = re.compile(
     r"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|contains?|shows?|only|now|two|three|several|zwei|drei|"
-    r"mehrere|that|those|it|ones?|there|base|apex|basal|apical|apikal|basilar|however|side|sided|left|right|"
-    r"links\w*|rechts\w*|linke[rsnm]?|rechte[rsnm]?|li|re|auf|de[rsnm]|die|das|seite|weiter(?:hin)?|fort|er|"
-    rf"aber|jedoch|hingegen|dagegen|eine?r?|ist|sind|{_STILL}|{_OPEN})\b)+\W*|.*\b(?:side|lung|ones?|base|"
+    r"mehrere|that|those|it|ones?|there|today|currently|heute|jetzt|nun|aktuell|base|apex|basal|apical|"
+    r"apikal|basilar|however|side|sided|left|right|links\w*|rechts\w*|linke[rsnm]?|rechte[rsnm]?|li|re|auf|"
+    r"de[rsnm]|die|das|seite|weiter(?:hin)?|fort|er|aber|jedoch|hingegen|dagegen|eine?r?|ist|sind|findet|sich|"
+    rf"{_STILL}|{_OPEN})\b)+\W*|.*\b(?:side|lung|ones?|base|"
     r"left|right|seite)\W+(?:with (?:it|one)|(?:is|are|has|have) not|does(?: not)?|has (?:it|one)|nicht|"
     r"schon)\W*",
     re.IGNORECASE | re.DOTALL,
 )
 _ELLIPTIC: Final = re.compile(
-    rf"\b(?:{_STILL}|but|yet|aber|jedoch|dafür|with (?:it|one)|contains?|shows?|(?:is|are|has|have) not|"
-    r"does(?: not)?|has (?:it|one)|nicht|schon)\b",
+    rf"\b(?:{_STILL}|there (?:is|are)|einer?|but|yet|aber|jedoch|dafür|with (?:it|one)|contains?|shows?|"
+    r"(?:is|are|has|have) not|does(?: not)?|has (?:it|one)|nicht|schon)\b",
     re.I,
 )
 # "No pneumothorax is seen, but one cannot be excluded."
@@ -115,7 +116,7 @@ PLURAL: Final = re.compile(r"(?:(?:ü|ue)ssen?|(?<![isu])s|en|ces|infiltrate|run
 # and at a comma before a phrase with a side, if no "or" of a list follows.
 NEW_STATEMENT: Final = re.compile(
     r"\b(?:is|are|was|were|has|have)\b[^,;]*?(?P<after>,|\band\b)|(?P<size>(?:,|\band\b|"
-    rf"\bund\b)(?:\s+and)?\s+{_SIZE}\b){_NO_ALTERNATIVE}|(?P<side>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|"
+    rf"\bund\b)(?:\s+(?:and|now|today|heute|jetzt|nun))?\s+{_SIZE}\b){_NO_ALTERNATIVE}|(?P<side>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|"
     rf"und)\b)[^,;])*?\b(?:{_PLACE}|{STAYS.pattern})\b|"
     # A list ends with the finding behind its "or", and a line with a finding is no part of the next.
     rf"(?:\b(?:n?or|oder|noch)\b|/)[^,;\ufffc]*\ufffc[^,;]*?(?P<last>,){_NO_ALTERNATIVE}|"
@@ -139,6 +140,9 @@ EXCEPT_ONE: Final = re.compile(
     rf")?(?:{_STILL})\b[^.;,\ufffc]*\W*\Z",
     re.IGNORECASE,
 )
+NOW: Final = re.compile(r"\b(?:now|today|currently|jetzt|nun|aktuell|heute)\b", re.IGNORECASE)
+NEW_ARTICLE: Final = re.compile(r"(?:,|\bund)\s+eine?[nm]?\s", re.IGNORECASE)
+PLUS: Final = re.compile(r"\s*[:=]?\s*\+")
 # Words between a finding and what is said of it, where no other finding follows them.
 ADJUNCT: Final = re.compile(r"(?:with|after|following|given|post|bei|mit|nach)\b", re.IGNORECASE)
 # What is there behind "instead of a mass" comes after a comma or a verb.

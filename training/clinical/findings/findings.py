@@ -23,11 +23,14 @@ from training.clinical.findings.cues import (
     INSTEAD,
     LIMITED,
     LISTED,
+    NEW_ARTICLE,
     NEW_STATEMENT,
+    NOW,
     OF_EARLIER_IMAGE,
     OPEN_ONE,
     PARTS,
     PLURAL,
+    PLUS,
     PRIOR,
     SHOWN,
     STAYS,
@@ -51,7 +54,7 @@ from training.clinical.findings.vocabulary import (
     has_written_forms,
     other_forms,
 )
-from training.clinical.findings.words import ill, not_normal, says_normal, unknown_words
+from training.clinical.findings.words import EARLIER, LACKING, RESTRICTED, ill, says_normal, unknown_words
 
 State = Literal["present", "uncertain", "absent"]
 # Of several mentions of a finding in an image or a text, the first of these that one has counts.
@@ -80,8 +83,14 @@ _DENIED_LIST: Final = re.compile(
     r"\b(?:no|without|negative|keine?|ohne)\b[^.:\n]{0,30}:(?=\n[ \t]*[-*•])", re.IGNORECASE
 )
 _BULLET: Final = re.compile(r"\n?[ \t]*[-*•]")
-# Keys with values on one line: "Heart: enlarged / Effusion: no".
-_SLASH: Final = re.compile(r"(?<=\s)[/|•](?=\s[^\W\d_][\w ]{2,30}(?::|\s[-–=]\s))")
+# Marks of keys and values: "Effusion ...... none", cells of a table, "Heart: enlarged / Effusion: no".
+_LEADER: Final = re.compile(r"(?<=[^\W\d_])(?:[^\S\n]*(?:[.…_]{4,}|…{2,}|-{3,}|[-=]+>)|[^\S\n]+\.{2,})")
+_CELL: Final = re.compile(
+    r"\|(?P<value>(?=\s*(?:none|no|absent|negative|yes|present|positive|normal|nein|keine?r?|ja|enlarged|vergrößert|"
+    rf"(?:not|none|nicht) \w+|{_SIZES})\b"
+    r"[^\w|]*(?:\||$)))?|(?<=\s)[/•](?=\s[^\W\d_][\w ]{2,30}(?::|\s[-–=]\s))",
+    re.IGNORECASE | re.MULTILINE,
+)
 _IS_KEY: Final = re.compile(r"\s?:|\s[-–]\s")
 _BLANK_LINE: Final = re.compile(r"\n\s*\n")
 # A line that is not filled ends what a heading has.
@@ -90,6 +99,7 @@ _FIRST_LINE: Final = re.compile(r"[^\n]{1,60}\n\s*(?=[A-ZÄÖÜ])")
 MAX_CHARACTERS: Final = 200_000
 _MAX_SENTENCE: Final = 1000
 _MASK: Final = "\ufffc"
+_WITH_NEXT: Final = re.compile(r"(?s)(\W*\w+(?:\W+\w+)?).*")
 # A German noun with a comma.
 _NOUN: Final = re.compile(r"\b[A-ZÄÖÜ][a-zäöüß]{3,}(?: \w+){0,2},")
 _BARE: Final = re.compile(
@@ -106,8 +116,7 @@ _ONCE: Final = re.compile(
 _HISTORY: Final = re.compile(
     r"\b(?:history of|hx of|h/o|request|requisition|referr\w+|anamnes\w*|vorgeschichte)\b", re.IGNORECASE
 )
-_NOW: Final = re.compile(r"\b(?:now|today|currently|jetzt|nun|aktuell|heute)\b", re.IGNORECASE)
-_COMMA_OR_NOW: Final = re.compile(rf",|{_NOW.pattern}", re.IGNORECASE)
+_COMMA_OR_NOW: Final = re.compile(rf",|{NOW.pattern}", re.IGNORECASE)
 # Sentences whose findings are kept: reports repeat each other, and the texts of an image its report.
 _CACHE: Final = 1 << 14
 
@@ -143,7 +152,7 @@ def find_findings(text: str) -> tuple[Finding, ...]:
     Mentions of the patient's history, of an indication, a comparison or a condition are left out. Of a text
     with more than `MAX_CHARACTERS`, its beginning is read.
     """
-    text = text[:MAX_CHARACTERS]
+    text = _laid_out(text[:MAX_CHARACTERS])
     if not has_forms(text) or has_other_words(text):
         return ()
     return tuple(
@@ -160,7 +169,7 @@ def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
     Unless the text has a heading such as FINDINGS, a blank line ends such a section, and a finding behind the
     first sentence of a comparison or technique does.
     """
-    text = text[:MAX_CHARACTERS]
+    text = _laid_out(text[:MAX_CHARACTERS])
     has_findings = FINDINGS_HEADING.search(text) is not None
     stated, is_brief, before = True, False, 0
     for start, end in _sentences(text):
@@ -181,11 +190,16 @@ def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
         before = place + len(sentence)
         if stated and is_read(sentence):
             # All keep their places.
-            sentence = _SLASH.sub(";", sentence)
             if _DENIED_LIST.search(sentence):
                 sentence = _BULLET.sub(lambda bullet: f",{' ' * (len(bullet[0]) - 1)}", sentence)
                 sentence = sentence.replace("\n", ";")
             yield place, sentence
+
+
+def _laid_out(text: str) -> str:
+    """Return a text with marks for the leaders and bars between keys and values, all in their places."""
+    text = _LEADER.sub(lambda dots: f":{' ' * (len(dots[0]) - 1)}", text)
+    return _CELL.sub(lambda bar: ";" if bar["value"] is None else ":", text)
 
 
 def is_normal(text: str) -> bool:
@@ -217,14 +231,33 @@ def _understood(sentence: str) -> tuple[tuple[str, ...], bool]:
     # What is left out by "evaluate for" or "if" may be there; what was there once is known.
     unread = [
         plain[one.start : one.end]
-        for one, own in effects
+        for one, _, own in effects
         if (own & {"unstated", "past"} and one.name != DEVICE and not _ONCE.search(plain))
         or (not one.name and "past" not in own and _state(own) != "absent")
     ]
-    denies = says_normal(plain) or any((one.state or _state(own)) == "absent" for one, own in effects)
+    # "No normal lung", "the right side was not imaged", "normal?": what is said of no finding is said of what
+    # should be there. Of several denials in front of a finding, the nearest is about it.
+    about: set[Cue] = set()
+    for one, own, _ in effects:
+        if one.state != "absent":
+            before = [cue for cue in own if cue.effect == "absent" and cue.end <= one.start]
+            about.update(before[-1:] + [cue for cue in own if cue.start == one.end] or own)
+    unread += (
+        _WITH_NEXT.sub(r"\1", plain[cue.start :])
+        for cue in cues
+        if (cue.effect not in ("none", "end", "past") or is_contrast(masked, cue))
+        and cue not in about
+        and LACKING.match(plain, cue.start) is None
+    )
+    normal = says_normal(plain)
     rest = _masked(plain, [*mentions, *cues], " ")
     if heading is not None and not any(mention.start < heading.end() for mention in mentions):
+        # "Image quality: normal."
+        unnamed = heading_line().match(plain) is None
+        normal &= not (unnamed and any(unknown_words(rest[: heading.end()], describes=False)))
         rest = " " * heading.end() + rest[heading.end() :]
+    denied = any((one.state or _state(own)) == "absent" and "past" not in own for one, _, own in effects)
+    denies = (denied or normal) and EARLIER.search(plain) is None
     # "Small" tells of a finding, and of none in "no effusion, the lungs are small".
     unknown = (
         word
@@ -234,7 +267,7 @@ def _understood(sentence: str) -> tuple[tuple[str, ...], bool]:
             describes=bool(mentions) and (_MASK in masked[start:end] or not VERB.search(masked, start, end)),
         )
     )
-    return (*unread, *not_normal(plain), *unknown), denies
+    return (*unread, *RESTRICTED.findall(plain), *unknown), denies
 
 
 def prior_sentences(text: str) -> tuple[tuple[int, int], ...]:
@@ -326,15 +359,15 @@ def _states(sentence: str, mentions: Sequence[_Mention]) -> Iterator[Finding]:
     """Give the findings that are stated; what is left out is no finding."""
     mentions = _with_ill(sentence, mentions)
     masked = _masked(sentence, mentions)
-    for mention, effects in _effects(sentence, masked, mentions, find_cues(masked)):
+    for mention, _, effects in _effects(sentence, masked, mentions, find_cues(masked)):
         if mention.name and "unstated" not in effects and not ("past" in effects and mention.name != DEVICE):
             yield Finding(mention.name, mention.state or _state(effects), mention.start, mention.end)
 
 
 def _effects(
     sentence: str, masked: str, mentions: Sequence[_Mention], cues: Sequence[Cue]
-) -> Iterator[tuple[_Mention, set[Effect]]]:
-    """Give each mention with the effects of the cues whose scope it is in."""
+) -> Iterator[tuple[_Mention, list[Cue], set[Effect]]]:
+    """Give each mention with the cues whose scope it is in, and their effects."""
     given: list[list[Cue]] = [[] for _ in mentions]
     for place, cue in enumerate(cues):
         if cue.effect in ("none", "end"):
@@ -351,10 +384,10 @@ def _effects(
         if "absent" in effects:
             effects |= _of_other_side(masked, mention, own, cues)
             if "none" in effects:
-                effects.discard("absent")
+                effects -= {"absent", "past"}
             elif LIMITED.search(masked, 0, mention.start):
                 effects.add("uncertain")
-        yield mention, effects
+        yield mention, own, effects
 
 
 def _of_other_side(masked: str, mention: _Mention, own: Sequence[Cue], cues: Sequence[Cue]) -> set[Effect]:
@@ -380,12 +413,15 @@ def _of_other_side(masked: str, mention: _Mention, own: Sequence[Cue], cues: Seq
     )
     if any(OPEN_ONE.match(text) for text in later):
         said.add("uncertain")
-    named = sides(masked[slice(*home)])
-    if not named:
-        return said
+    # "No pneumothorax on the prior; today there is a small one."
+    said |= {other for text in later if NOW.search(text) and (other := left_out(text))}
     denied_at = {
         part for part in parts for cue in own if cue.effect == "absent" and part[0] <= cue.start < part[1]
     }
+    # "Effusion, absent on the left, is small on the right."
+    named = sides(masked[slice(*home)]) or sides("".join(masked[slice(*part)] for part in denied_at))
+    if not named:
+        return said
     if all(
         part != home and _MASK not in masked[slice(*part)] and _differ(named, masked[slice(*part)])
         for part in denied_at
@@ -439,25 +475,30 @@ def _behind(
     if new is not None and (cue.effect == "absent" or not masked[new].isalpha()):
         end = new
     if cue.effect in ("unstated", "past"):
-        stop = (_NOW if _HISTORY.search(masked, cue.start, cue.end) else _COMMA_OR_NOW).search(
+        stop = (NOW if _HISTORY.search(masked, cue.start, cue.end) else _COMMA_OR_NOW).search(
             masked, cue.end, end
         )
         end = end if stop is None else stop.start()
     for at, mention in enumerate(mentions):
         if cue.end <= mention.start < end:
+            gap = masked[mentions[at - 1].end : mention.start]
             if (
                 (mention.start > first or apart)
                 and (
                     # "Instead of a nodule a scar."
-                    (instead and at and not LISTED.search(masked, mentions[at - 1].end, mention.start))
+                    (instead and at and not LISTED.search(gap))
+                    or PLUS.match(masked, mention.end)
                     # A clause of its own, such as "the heart is enlarged".
                     or VERB.search(sentence, mention.start, mention.end)
                     or HEART_IS.match(sentence, mention.start, mention.end)
-                    # "No pneumothorax, pacemaker" ends the list, "no effusion, catheter or nodule" does not.
+                    # "No pneumothorax, pacemaker" and "keine Pneu, eine Fraktur" end the list, "no effusion,
+                    # catheter or nodule" and "kein Anhalt für Erguss, eine Fraktur" do not.
                     or (
                         at
-                        and mention.name == DEVICE != mentions[at - 1].name
-                        and "," in masked[mentions[at - 1].end : mention.start]
+                        and (
+                            (mention.name == DEVICE != mentions[at - 1].name and "," in gap)
+                            or (NEW_ARTICLE.search(gap) and " " not in masked[cue.start : cue.end])
+                        )
                         and not ALTERNATIVE.search(masked, mentions[at - 1].end, end)
                     )
                 )
