@@ -1,4 +1,4 @@
-"""Cues of English reports; the module `cues` says how they are written."""
+"""Cues of English reports; the module `findings` says how they are written."""
 
 from typing import Final, Literal
 

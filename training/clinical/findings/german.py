@@ -1,4 +1,4 @@
-"""Cues of German reports; the module `cues` says how they are written."""
+"""Cues of German reports; the module `findings` says how they are written."""
 
 from typing import Final
 
