@@ -1,7 +1,7 @@
 """Findings of a report by stated rules: mentions of a vocabulary, and cues before and behind them.
 
-A cue tells whether findings near it are absent, uncertain or not stated: a regular expression for whole words,
-of any case, in which a blank matches blanks and line ends. Of several at one place, the first counts.
+A cue tells whether findings near it are absent, uncertain or not stated: a regular expression for whole
+words, of any case, in which a blank matches blanks and line ends. Of several at one place, the first counts.
 
 The ideas are those of Chapman et al., "A simple algorithm for identifying negated findings and diseases in
 discharge summaries", J. Biomed. Inform. 2001, and of Irvin et al., "CheXpert", AAAI 2019, which looks for

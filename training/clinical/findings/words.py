@@ -107,7 +107,7 @@ _AS_BEFORE: Final = re.compile(
 # Sentences of an earlier image alone.
 EARLIER: Final = re.compile(
     r"\A(?!.*\b(?:compar(?:ed|ing)|(?:in|by) comparison|comparison (?:to|with|\w+ made)|\w*vergl\w+|"
-    r"gegenüber|unchanged|unverändert\w*|stable|resol\w+|clear(?:ed|ing|ance)|longer|mehr|now|today|"
+    r"gegenüber|(?:un)?changed?|\w*änder\w+|stable|resol\w+|clear(?:ed|ing|ance)|longer|mehr|now|today|"
     r"current\w*|again|remains?|still|since|seit|not re\w+|gone|removed|disappear\w+|removal|(?:no|"
     r"without|keine?r?s?|ohne) (?:prior|previous|earlier|old|früher\w*|vor\w+)|aktuell|heute|jetzt|nun|"
     r"weiter\w*|erneut|wie|as (?:on|in|before)|\w*gebildet|aufgelöst|entfernt)\b)(?:(?:19|20)\d\d\b|"
@@ -119,8 +119,9 @@ EARLIER: Final = re.compile(
 )
 # What is normal of the image, not of what it shows.
 _OF_ITSELF: Final = re.compile(
-    r"\b(?:\w*quali\w+|strahlengang|position(?:ing|ed)?|projection|technique|\w*technik|lagerung|exposure|"
-    r"\w*belichtung|penetration|inspiration\w*|rotation|projektion|(?:field of )?view)\b",
+    r"\b(?:\w*quali\w+|strahlengang|positioning|(?:patient|\A)\W*position|technique|\w*technik|lagerung|"
+    r"exposure|\w*belichtung|penetration|inspiration\w*|rotation|field of view|"
+    r"\Anormal\w* (?:view|proje[ck]tion)(?! ))\b",
     re.IGNORECASE,
 )
 _WORD: Final = re.compile(r"(?<![^\W\d_])(?!air\s+spaces?\b)[^\W\d_]{2,}(?:['’-][^\W\d_]+)*")
