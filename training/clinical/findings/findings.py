@@ -71,7 +71,7 @@ _BILATERAL: Final = re.compile(
 )
 # Parts of a sentence, each of which may tell of a side of its own.
 PARTS: Final = re.compile(
-    r"[,;)]|\.(?=\s)|\b(?:but|yet|while|whereas|though|although|however|während|"
+    r"[,;)]|(?<=\s)[–-](?=\s)|\.(?=\s)|\b(?:but|yet|while|whereas|though|although|however|während|"
     # "Links jedoch gering" is one part.
     r"(?<!,\slinks\s)(?<!,\srechts\s)(?:aber|jedoch|hingegen|dagegen))\b|\b(?:and|und)\b"
     # "On the right and left" is one part.
@@ -81,10 +81,10 @@ PARTS: Final = re.compile(
 _STILL: Final = (
     r"remain(?:s|ing)?|still|noch|\d+(?:[.,]\d+)?(?:\s?[cm]m)?|persist\w*|unchanged|stable|present|seen|"
     r"noted|visible|small|tiny|trace|minimal|mild|slight|moderate|large|(?:de|in)creas\w+|improv\w+|wors\w+|"
-    r"grown|larger|bigger|smaller|zugenommen|größer|kleiner|residual|more|less|dense\w*|pronounced|prominent|"
-    r"conspicuous|extensive|same|stationary|similar|idem|stationär|konstant|zunehmend|dichter|ausgeprägt\w*|"
-    r"verb(?:leibt|lieben)|geblieben|regredient|new|yes|vorhanden|nachweisbar|sichtbar|besteh\w+|ja|"
-    r"(?:gering|klein|schmal|diskret|winzig|mäßig|deutlich|unverändert|rückläufig|persistier|progredien|neu)\w*"
+    r"grown|larger|bigger|smaller|zugenommen|größer|residual|more|less|dense\w*|pronounced|prominent|same|yes|"
+    r"conspicuous|extensive|stationary|similar|idem|stationär|konstant|zunehmend|dichter|ausgeprägt\w*|marked|"
+    r"verb(?:leibt|lieben)|geblieben|regredient|new|vorhanden|nachweisbar|sichtbar|besteh\w+|ja|severe|"
+    r"(?:gering|klein|schmal|diskret|winzig|mäßig|deutlich|unverändert|rückläufig|progredien|neu)\w*"
 )
 _OPEN: Final = (
     r"possibl[ey]|probabl[ey]|likely|fraglich\w*|möglich\w*|unclear|unklar|nicht (?:sicher )?(?:beurteilbar|"
@@ -95,14 +95,14 @@ _ELLIPSIS: Final = re.compile(
     r"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|contains?|shows?|only|now|two|three|several|zwei|drei|"
     r"mehrere|that|those|it|ones?|there|today|currently|heute|jetzt|nun|aktuell|base|apex|basal|apical|"
     r"apikal|basilar|however|side|sided|left|right|links\w*|rechts\w*|linke[rsnm]?|rechte[rsnm]?|li|re|auf|"
-    r"de[rsnm]|die|das|seite|weiter(?:hin)?|fort|er|aber|jedoch|hingegen|dagegen|eine?r?|ist|sind|findet|sich|"
+    r"de[rsnm]|die|das|seite|weiter(?:hin)?|fort|er|aber|jedoch|hingegen|dagegen|eine?[rs]?|ist|sind|findet|sich|"
     rf"{_STILL}|{_OPEN})\b)+\W*|.*\b(?:side|lung|ones?|base|"
     r"left|right|seite)\W+(?:with (?:it|one)|(?:is|are|has|have) not|does(?: not)?|has (?:it|one)|nicht|"
     r"schon)\W*",
     re.IGNORECASE | re.DOTALL,
 )
 _ELLIPTIC: Final = re.compile(
-    rf"\b(?:{_STILL}|there (?:is|are)|einer?|but|yet|aber|jedoch|dafür|with (?:it|one)|contains?|shows?|"
+    rf"\b(?:{_STILL}|there (?:is|are)|eine[rs]?|but|yet|aber|jedoch|dafür|with (?:it|one)|contains?|shows?|"
     r"(?:is|are|has|have) not|does(?: not)?|has (?:it|one)|nicht|schon)\b",
     re.I,
 )
@@ -150,8 +150,10 @@ EXCEPT_ONE: Final = re.compile(
     re.IGNORECASE,
 )
 NOW: Final = re.compile(r"\b(?:now|today|currently|jetzt|nun|aktuell|heute)\b", re.IGNORECASE)
-NEW_ARTICLE: Final = re.compile(r"(?:,|\bund)\s+eine?[nm]?\s", re.IGNORECASE)
-PLUS: Final = re.compile(r"\s*[:=]?\s*\+")
+NEW_ARTICLE: Final = re.compile(
+    r"(?:,|\b(?:and|und))\s+(?:eine?[nm]?|zwei|mehrere|einzelne|two|several|multiple)\s", re.IGNORECASE
+)
+PLUS: Final = re.compile(rf"\s*[:=]?\s*(?:\+|(?:yes|ja|positive?|{_SIZE}(?= ?(?:[.,;]|$)))\b)", re.IGNORECASE)
 # Words between a finding and what is said of it, where no other finding follows them.
 ADJUNCT: Final = re.compile(r"(?:with|after|following|given|post|bei|mit|nach)\b", re.IGNORECASE)
 # What is there behind "instead of a mass" comes after a comma or a verb.
@@ -193,10 +195,6 @@ OF_EARLIER_IMAGE: Final = re.compile(
 HEADING: Final = re.compile(
     r"\s*(?:[^\W\d_](?:[^\W\d_]|[ /]){1,40}:|[A-ZÄÖÜ]{6,}(?=[^\S\n]+[A-ZÄÖÜ][a-zäöü]))"
 )
-_SIZES: Final = (
-    r"trace|tiny|small|minimal|mild|slight|moderate|large|severe|left|right|bilateral|klein|gering|links|"
-    r"rechts|beidseits"
-)
 # The answer to "Effusion? No." belongs to the question.
 _SENTENCE_END: Final = re.compile(
     # "Vs.", "V.a.", "Anh. f." and "02.05." end nothing; a period before a capital does without a blank.
@@ -207,7 +205,7 @@ _SENTENCE_END: Final = re.compile(
     # "Fraktur der 6. und 7. Rippe".
     r"(?!(?<=\d\.)\s+(?i:rippen?|icr|[bhl]wk|\w*wirbel\w*|interkostal\w*|segment\w*|(?:und|bis)\s+\d)\b)|"
     r"\?(?=\s*$)|(?:(?<=[\w)])|(?<=[\w)]\s))\?(?=\s+[A-Z])(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|"
-    rf"nicht|absent|present|negative|{_SIZES})(?: (?:seen|noted|identified|visible|nachweisbar|"
+    rf"nicht|absent|present|negative|{_SIZE}|{_PLACE})(?: (?:seen|noted|identified|visible|nachweisbar|"
     r"sichtbar))?)\s*(?:[.,;\n]|$))|\n\s*\n|\n(?=\s*(?:[-*•\[(☐☒☑]|\d+[.)]|[A-Z][A-Z /]+:))|"
     rf"\n(?=[^\n:]{{3,40}}\s[-–=]\s)|\n(?={HEADING.pattern}))"
 )
@@ -217,11 +215,11 @@ _DENIED_LIST: Final = re.compile(
 )
 _BULLET: Final = re.compile(r"\n?[ \t]*[-*•]")
 # Marks of keys and values: "Effusion ...... none", cells of a table, "Heart: enlarged / Effusion: no".
-_LEADER: Final = re.compile(r"(?<=[^\W\d_])(?:[^\S\n]*(?:[.…_]{4,}|…{2,}|-{3,}|[-=]+>)|[^\S\n]+\.{2,})")
+_LEADER: Final = re.compile(r"(?<=[^\W\d_])(?:[^\S\n]*(?:(?:[.…_] ?){4,}|…{2,}|-{3,}|[-=]+>)|[^\S\n]+\.{2,})")
 _CELL: Final = re.compile(
-    r"\|(?P<value>(?=\s*(?:none|no|absent|negative|yes|present|positive|normal|nein|keine?r?|ja|enlarged|vergrößert|"
-    rf"(?:not|none|nicht) \w+|{_SIZES})\b"
-    r"[^\w|]*(?:\||$)))?|(?<=\s)[/•](?=\s[^\W\d_][\w ]{2,30}(?::|\s[-–=]\s))",
+    r"\|(?P<value>(?=\s*(?:[-–+]|(?:none|no|nil|0|absent|negative|yes|present|positive|normal|enlarged|ja|nein|"
+    rf"vergrößert|keine?r?|ohne|(?:not|none|nicht) \w+|{_SIZE}|{_PLACE})\b)[^\w|]*(?:\||$)))?|"
+    r"(?<=\s)[/•](?=\s[^\W\d_][\w ]{2,30}(?::|\s[-–=]\s))",
     re.IGNORECASE | re.MULTILINE,
 )
 _IS_KEY: Final = re.compile(r"\s?:|\s[-–]\s")

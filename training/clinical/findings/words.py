@@ -88,8 +88,8 @@ _SAID: Final = (
 _VOR: Final = r"vor(?:aufnahme|untersuchung|befund|bild|tag|jahr|monat)\w*"
 # "Normal apart from the left lung", "has yet to clear", "is it normal".
 RESTRICTED: Final = re.compile(
-    r"\b(?:except\w*|(?:apart|aside) from|other than|with the exception|sav(?:e|ing)|all but|but (?:for|"
-    r"(?:the )?(?:left|right))|bar(?:ring)?|bis auf|abgesehen|ausnahme|au(?:ß|ss)er|(?:yet|failed) to)\b|"
+    r"\b(?:except\w*|besides|n/a|(?:apart|aside) from|other than|sav(?:e|ing)|all but|but (?:for|(?:the )?(?:"
+    r"left|right))|bar(?:ring)?|bis auf|abgesehen|ausnahme|au(?:ß|ss)er|(?:yet|failed) to)\b|"
     r"\A(?:is|are|ist|sind) (?:it|this|the|das|der|die)\b",
     re.IGNORECASE,
 )
