@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from app.edge.problems import MEDIA_TYPE
 from app.embeddings import EmbeddingsQuery
+from app.images.schemas import ImageWords, NewImage
 from app.search.schemas import SearchQuery
 
 DESCRIPTION = """
@@ -64,9 +65,9 @@ def describe(schema: dict[str, Any]) -> dict[str, Any]:
                     # The framework describes single events, for which OpenAPI 3.1 has no word.
                     response["content"][_EVENTS] = {"schema": {"type": "string"}}
     # Bodies that are read by hand: the framework knows nothing of their schemas.
-    for model in (SearchQuery, EmbeddingsQuery):
+    for model in (SearchQuery, EmbeddingsQuery, ImageWords, NewImage):
         described = model.model_json_schema(ref_template="#/components/schemas/{model}")
-        schema["components"]["schemas"] |= {**described.pop("$defs"), model.__name__: described}
+        schema["components"]["schemas"] |= {**described.pop("$defs", {}), model.__name__: described}
     for name in ("HTTPValidationError", "ValidationError"):
         schema["components"]["schemas"].pop(name, None)
     return schema

@@ -214,8 +214,13 @@ UPLOADS_BODY = _form(
     image={"type": "array", "items": _FILE, "maxItems": MAX_UPLOADS},
     records={
         "type": "string",
-        "description": "A JSON list with an object for each file, in the same order: its `id`, and if wanted "
-        "`texts`, `report`, `labels`, `group`, `split` and `metadata`.",
+        "contentMediaType": "application/json",
+        "contentSchema": {
+            "type": "array",
+            "items": {"$ref": f"#/components/schemas/{NewImage.__name__}"},
+            "maxItems": MAX_UPLOADS,
+        },
+        "description": "A JSON list with an object for each file, in the same order.",
     },
 )
 
@@ -224,7 +229,9 @@ UPLOAD_BODY = _form(
     image=_FILE,
     record={
         "type": "string",
-        "description": "A JSON object: `texts`, `report`, `labels`, `group`, `split`, `metadata`, or {}.",
+        "contentMediaType": "application/json",
+        "contentSchema": {"$ref": f"#/components/schemas/{ImageWords.__name__}"},
+        "description": "A JSON object, such as {}.",
     },
 )
 

@@ -35,6 +35,7 @@ from index.catalogue.lookup import storable_text
 from index.errors import FilterError, listed, shortened
 from index.filters.dates import parse_date
 from training.clinical.findings import FINDINGS, STATES, State, finding_called
+from training.common.record import FLAG_FIELDS
 
 TEXT: Final[dict[str, Any]] = {"type": "string", "pattern": r"^[^\u0000]*$"}
 NUMBER: Final[dict[str, Any]] = {
@@ -258,6 +259,17 @@ class Not(_Expression):
     filter: "Filter" = Field(alias="not")
 
 
+def _flagged(filter: "Filter") -> "Filter":
+    """Take an image without a flag as one where it is false."""
+    if not isinstance(filter, Equals | AnyOf) or filter.field not in FLAG_FIELDS:
+        return filter
+    values = [value for value in filter.values() if value is not False]
+    if len(values) == len(filter.values()):
+        return filter
+    without = Not(filter=Equals(field=filter.field, eq=True))
+    return Or(filters=(without, AnyOf(field=filter.field, any_of=tuple(values)))) if values else without
+
+
 # Keys that tell each form from those behind it.
 _FORMS: dict[type[_Expression], frozenset[str]] = {
     And: frozenset({"and"}),
@@ -294,6 +306,7 @@ Filter = Annotated[
         custom_error_type="filter_form",
         custom_error_message=f"a condition is an object with {_KEYS}",
     ),
+    AfterValidator(_flagged),
 ]
 
 for _model in (And, Or, Not):
@@ -346,9 +359,12 @@ def check_filter(filter: Filter, fields: Mapping[str, frozenset[FieldKind]]) -> 
     for condition in conditions(filter):
         if isinstance(condition, HasFinding):
             continue
-        if condition.field not in fields:
+        kinds = fields.get(condition.field, frozenset())
+        if condition.field in FLAG_FIELDS:
+            # No image may have it.
+            kinds |= {"boolean"}
+        if not kinds:
             raise FilterError(condition.field, unknown_field(condition.field, sorted(fields), "to filter on"))
-        kinds = fields[condition.field]
         for value in condition.values():
             if kind_of(value) not in kinds:
                 raise FilterError(

@@ -144,7 +144,7 @@ def test_what_is_refused_is_said_and_not_shown_as_kept(open_search: OpenSearch, 
     shown = search.ids()
     button(search.tiles.nth(0), RIGHT).click()
     expect(search.page.get_by_role("alert")).to_have_text(
-        "Your judgement was not kept. There are enough of them."
+        "Your change was not kept. There are enough of them."
     )
     assert pressed(search.tiles.nth(0)) == []
     assert search.ids() == shown

@@ -21,7 +21,9 @@ BLANK_FIELD: Final = "image.blank"
 TRUNCATED_FIELD: Final = "image.truncated"
 PREVIEW_FIELD: Final = "image.preview_skipped"
 PICTURE_FIELDS: Final = (BLANK_FIELD, TRUNCATED_FIELD, PREVIEW_FIELD)
-_RESERVED: Final = frozenset({"id", "split", "group", "labels", *PICTURE_FIELDS})
+# Fields that an image has only where they are true; none of them can come from a manifest.
+FLAG_FIELDS: Final = PICTURE_FIELDS
+_RESERVED: Final = frozenset({"id", "split", "group", "labels", *FLAG_FIELDS})
 _LONGEST_ID: Final = 255
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 # PostgreSQL indexes no more than 2,704 bytes, of a name and a value together.
@@ -247,7 +249,7 @@ def _metadata(value: object) -> Mapping[str, MetadataValue]:
         raise LineError("'metadata' must be an object")
     if not _RESERVED.isdisjoint(value):
         name = min(_RESERVED & value.keys())
-        what = "a field that indexing writes" if name in PICTURE_FIELDS else "a key of the record"
+        what = "a flag that recoquest sets" if name in FLAG_FIELDS else "a key of the record"
         raise LineError(f"metadata cannot use the name {name!r}, {what}")
     known = {}
     for key, item in value.items():

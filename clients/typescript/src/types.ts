@@ -46,7 +46,7 @@ export type JobsWanted = Omit<Query<"list_jobs">, "cursor">;
 
 /** An image file, its id, and what is said of it. */
 export type Upload = { id: string; file: Blob } & {
-  [Field in keyof ImageChanges]?: NonNullable<ImageChanges[Field]>;
+  [Field in keyof Schemas["ImageWords"]]?: NonNullable<Schemas["ImageWords"][Field]>;
 };
 
 export interface ClientOptions {

@@ -129,6 +129,12 @@ def test_flags_are_fields_that_go_with_the_picture(tmp_path: Path) -> None:
     engine.home.catalogue.close()
     with TestClient(create_app(settings), "http://127.0.0.1", client=LOCAL, headers=AS_ADMIN) as client:
         assert ids_with(client, "image.blank") == {"blank.png"}
+        counted = client.post(f"/v1/collections/{COLLECTION}/facets", json={"field": "image.blank"}).json()
+        assert {value["value"]: value["count"] for value in counted["fields"][0]["values"]} == {
+            True: 1,
+            False: 1,
+        }
+        assert counted["fields"][0]["distinct"] == 2
         put(client, "sent", blank)
         put(client, "cut", whole[: len(whole) // 2])
         assert ids_with(client, "image.blank") == {"blank.png", "sent"}
@@ -141,7 +147,7 @@ def test_flags_are_fields_that_go_with_the_picture(tmp_path: Path) -> None:
         assert ids_with(client, "image.blank") == {"blank.png"}
         refused = client.patch(f"{path}/sent", json={"metadata": {"image.blank": True}})
         assert refused.status_code == 422
-        assert "a field that indexing writes" in refused.text
+        assert "a flag that recoquest sets" in refused.text
 
 
 def test_a_truncated_upload_is_refused_unless_the_setting_takes_it(served: Served) -> None:

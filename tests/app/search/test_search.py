@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from app.engine import open_engine
+from app.search.schemas import DEFAULT_PARTS, SearchHit
 from tests.app.conftest import COLLECTION, PATIENT, Indexed, png_of_size
 from training.imaging.images import decode_image
 from training.models.encoder import load_encoder
@@ -73,10 +74,7 @@ def test_the_page_of_hits_is_what_the_interface_promises(client: TestClient) -> 
     assert set(page["took_ms"]) == {"encode", "search", "total"}
     assert [hit["rank"] for hit in page["hits"]] == [1, 2, 3]
     hit = page["hits"][0]
-    assert set(hit) == {
-        *("id", "rank", "score", "score_kind", "cosine", "cosine_kind", "z_score", "found_by"),
-        *("text", "matched", "group", "group_size", "texts", "findings", "labels", "metadata", "links"),
-    }
+    assert set(hit) == SearchHit.__required_keys__ | set(DEFAULT_PARTS)
     assert set(hit["links"]) == {"image", "thumbnail"}
     assert hit["score_kind"] == hit["cosine_kind"] == "cosine"
     assert hit["score"] == hit["cosine"]

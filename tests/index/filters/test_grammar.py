@@ -49,6 +49,20 @@ def test_every_form_is_parsed_and_written_back(value: dict[str, Any], expected: 
     assert parse_filter(json.loads(parsed.text)) == parsed
 
 
+def test_a_flag_is_known_before_any_image_has_it_and_false_where_one_lacks_it() -> None:
+    flagged = Equals(field="image.blank", eq=True)
+    for value in ({"field": "image.blank", "eq": False}, {"field": "image.blank", "any_of": [False]}):
+        parsed = parse_filter({"and": [value]})
+        assert parsed == And(filters=(Not(filter=flagged),))
+        check_filter(parsed, FIELDS)
+    either = parse_filter({"field": "image.blank", "any_of": [True, False]})
+    assert either == Or(filters=(Not(filter=flagged), AnyOf(field="image.blank", any_of=(True,))))
+    # Others are false only where they say so.
+    assert parse_filter({"field": "urgent", "eq": False}) == Equals(field="urgent", eq=False)
+    with pytest.raises(FilterError, match="holds boolean values"):
+        check_filter(parse_filter({"field": "image.blank", "eq": "yes"}), FIELDS)
+
+
 def test_kinds_of_values_are_kept_apart() -> None:
     assert parse_filter({"field": "a", "eq": True}).text != parse_filter({"field": "a", "eq": 1}).text
     assert parse_filter({"field": "a", "eq": "1"}) != parse_filter({"field": "a", "eq": 1})

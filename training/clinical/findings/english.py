@@ -1,4 +1,4 @@
-"""Cues of English reports; the module `cues` says how they are written."""
+"""Cues of English reports; the module `findings` says how they are written."""
 
 from typing import Final, Literal
 
@@ -67,8 +67,10 @@ ENGLISH: Final[CueTable] = (
             r"){0,3}\ufffc)",
             r"without (?:prior|previous|comparison)",
             # What is so on one side alone is so of the other, or not: see `is_contrast`.
-            rf"{_SIDE},? (?:(?:but|and|yet|though),? (?:no|not|without)|no|not)(?: (?:an?|any|on|the))* "
-            rf"{_SIDE}",
+            r"[(\[–-] ?(?:not|nicht) (?:left|right|upper|mid|lower|apical|bas|links|rechts|apikal|ober|unter)"
+            r"\w*(?:[ -]\w+)? ?[)\]–-]",
+            rf"{_SIDE}[ ,–([-]+(?:(?:but|and|yet|though),? (?:no|not|without)|no|not|rather than)(?: (?:an?|"
+            rf"any|on|the))* {_SIDE}",
             r"(?:unlike|other than|except|au(?:ß|ss)er|in contrast to|im (?:gegensatz|unterschied) zu|"
             r"anders als) (?:(?:on|the) )*(?:left|right|"
             r"links|rechts)[^.;\ufffc]* (?:no|not|without|keine?r?|ohne)(?: any)?",
@@ -109,6 +111,7 @@ ENGLISH: Final[CueTable] = (
             r"(?<=\ufffc)\s?[:=?] ?(?:none|not?|negative|keine?[rsn]?)(?= (?:seen|identified|noted|visible|"
             r"evident|present|detected|demonstrated|appreciated|acute|significant|nachweisbar|erkennbar|"
             r"sichtbar|sicher\w*|frisch\w*|abgrenzbar)\b)",
+            rf"(?<=\ufffc)[,;] (?:none(?: {_SEEN})?|no|absent|negative|nein|keine?[rs]?){_VALUE_ENDS}",
             rf"(?<=\ufffc)\s(?:none|negative?|no|(?-i:N)|nein|keine?[rs]?|ø){_VALUE_ENDS}",
             rf"(?<=\ufffc)\s*(?:[:=]\s*)?[-–]{_VALUE_ENDS}",
         ),

@@ -1,5 +1,8 @@
 """Findings of a report by stated rules: mentions of a vocabulary, and cues before and behind them.
 
+A cue tells whether findings near it are absent, uncertain or not stated: a regular expression for whole
+words, of any case, in which a blank matches blanks and line ends. Of several at one place, the first counts.
+
 The ideas are those of Chapman et al., "A simple algorithm for identifying negated findings and diseases in
 discharge summaries", J. Biomed. Inform. 2001, and of Irvin et al., "CheXpert", AAAI 2019, which looks for
 uncertainty before it looks for negation. docs/findings.md states the rules.
@@ -7,39 +10,12 @@ uncertainty before it looks for negation. docs/findings.md states the rules.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise, takewhile
 from typing import Final, Literal, NamedTuple
 
-from training.clinical.findings.cues import (
-    ADJUNCT,
-    ALTERNATIVE,
-    BOTH_SIDES,
-    CLAUSE,
-    EXCEPT_ONE,
-    FINDINGS_HEADING,
-    HEADING,
-    HEART_IS,
-    INSTEAD,
-    LIMITED,
-    LISTED,
-    NEW_STATEMENT,
-    OF_EARLIER_IMAGE,
-    OPEN_ONE,
-    PARTS,
-    PLURAL,
-    PRIOR,
-    SHOWN,
-    STAYS,
-    VERB,
-    WITHOUT,
-    Cue,
-    find_cues,
-    is_contrast,
-    left_out,
-    sides,
-)
-from training.clinical.findings.english import Effect
+from training.clinical.findings.english import ENGLISH, LIMIT, Effect, Side
+from training.clinical.findings.german import GERMAN
 from training.clinical.findings.headings import BRIEF, CONTEXT, heading_line, kind_of_match
 from training.clinical.findings.language import has_other_words, is_read
 from training.clinical.findings.spelling import written_out
@@ -51,15 +27,173 @@ from training.clinical.findings.vocabulary import (
     has_written_forms,
     other_forms,
 )
-from training.clinical.findings.words import ill, not_normal, says_normal, unknown_words
+from training.clinical.findings.words import EARLIER, LACKING, RESTRICTED, ill, says_normal, unknown_words
 
 State = Literal["present", "uncertain", "absent"]
 # Of several mentions of a finding in an image or a text, the first of these that one has counts.
 STATES: Final[tuple[State, ...]] = ("present", "uncertain", "absent")
 
-_SIZES: Final = (
-    r"trace|tiny|small|minimal|mild|slight|moderate|large|severe|left|right|bilateral|klein|gering|links|"
-    r"rechts|beidseits"
+# Between findings of a list, such as "effusion and pneumothorax are not seen".
+LISTED: Final = re.compile(r"\b(?:and|or|nor|und|oder|noch|sowie|such\s+as|including)\b|/", re.IGNORECASE)
+ALTERNATIVE: Final = re.compile(r"\b(?:n?or|oder)\b|/", re.IGNORECASE)
+VERB: Final = re.compile(
+    r"\b(?:is|are|was|were|has|have|appears?|remains?|shows?|demonstrates?|ist|sind|hat|haben)\b",
+    re.IGNORECASE,
+)
+# "Heart large" is a clause of its own.
+HEART_IS: Final = re.compile(
+    r"(?:heart|cor|herz(?:schatten|silhouette)?|mediastinum)\s+(?!enlargement)", re.IGNORECASE
+)
+# An absent finding behind these words may be there in part, or from before.
+LIMITED: Final = re.compile(
+    rf"\b(?:{LIMIT}|(?:n?or|oder)\s+(?:definite|convincing|conclusive|sichere[rsnm]?|eindeutige[rsnm]?)|"
+    r"(?:neu|grö(?:ß|ss)er|gro(?:ß|ss))e[rsnm]?)(?:\s+[\w\-]+)?\s+$",
+    re.IGNORECASE,
+)
+_NO_ALTERNATIVE: Final = r"(?!.*(?:\bn?or\b|\boder\b|\bnoch (?=(?:\w+ )?\ufffc)|/))"
+_SIZE: Final = (
+    r"(?:an?|small|tiny|trace|minimal|mild|slight|moderate|large|severe|marked|stable|unchanged|persistent|"
+    r"new|old|sm|lg|mod|kl|ger|(?:klein|winzig|gro(?:ß|ss)|gering|geringgradig|mäßig|mässig|mäßiggradig|"
+    r"deutlich|ausgeprägt|massiv|diskret|minimal|leicht|schmal|neu|alt|stabil|unverändert)(?:e[rsnm]?)?)"
+)
+_PLACE: Final = (
+    r"(?:left|right|bas(?:al|ilar)(?:e[rsnm]?)?|apical|apikal(?:e[rsnm]?)?|bi(?:lateral|basilar|basal|"
+    r"apical)(?:ly)?|links|rechts|beidseits|bds|lingula|(?:upper|middle|lower) (?:lobe|zone|field)|(?:ober|"
+    r"mittel|unter)(?:lappen|feld)|\d\. rippe|li|re|beidseitig(?:e[rsnm]?)?|(?:links|rechts)(?:seitig|"
+    r"basal)(?:e[rsnm]?)?)"
+)
+_SIDES: Final = re.compile(
+    r"\b(?:(?P<left>(?i:left|linke[rsnm]?|li|links\w*)|L|Lt)|(?P<right>(?i:right|rechte[rsnm]?|re|rechts\w*)|"
+    r"R|Rt))\b"
+)
+_BILATERAL: Final = re.compile(
+    r"\b(?:bilateral(?:ly)?|both|beid(?:e[rsnm]?|seits|seitige?[rsnm]?)|bds)\b", re.IGNORECASE
+)
+# Parts of a sentence, each of which may tell of a side of its own.
+PARTS: Final = re.compile(
+    r"[,;)]|(?<=\s)[–-](?=\s)|\.(?=\s)|\b(?:but|yet|while|whereas|though|although|however|während|"
+    # "Links jedoch gering" is one part.
+    r"(?<!,\slinks\s)(?<!,\srechts\s)(?:aber|jedoch|hingegen|dagegen))\b|\b(?:and|und)\b"
+    # "On the right and left" is one part.
+    r"(?!(?<=left\sand|ight\sand|inks\sund|chts\sund)\s+(?:on\s+)?(?:the\s+)?(?:left|right|links|rechts))",
+    re.IGNORECASE,
+)
+_STILL: Final = (
+    r"remain(?:s|ing)?|still|noch|\d+(?:[.,]\d+)?(?:\s?[cm]m)?|persist\w*|unchanged|stable|present|seen|"
+    r"noted|visible|small|tiny|trace|minimal|mild|slight|moderate|large|(?:de|in)creas\w+|improv\w+|wors\w+|"
+    r"grown|larger|bigger|smaller|zugenommen|größer|residual|more|less|dense\w*|pronounced|prominent|same|yes|"
+    r"conspicuous|extensive|stationary|similar|idem|stationär|konstant|zunehmend|dichter|ausgeprägt\w*|marked|"
+    r"verb(?:leibt|lieben)|geblieben|regredient|new|vorhanden|nachweisbar|sichtbar|besteh\w+|ja|severe|"
+    r"(?:gering|klein|schmal|diskret|winzig|mäßig|deutlich|unverändert|rückläufig|progredien|neu)\w*"
+)
+_OPEN: Final = (
+    r"possibl[ey]|probabl[ey]|likely|fraglich\w*|möglich\w*|unclear|unklar|nicht (?:sicher )?(?:beurteilbar|"
+    r"auszuschlie(?:ß|ss)en)|cannot be (?:\w+ )?(?:assessed|evaluated|excluded|ruled out)"
+)
+# What is left out of "no effusion on the right, small on the left", and of "... the right is not".
+_ELLIPSIS: Final = re.compile(
+    r"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|contains?|shows?|only|now|two|three|several|zwei|drei|"
+    r"mehrere|that|those|it|ones?|there|today|currently|heute|jetzt|nun|aktuell|base|apex|basal|apical|"
+    r"apikal|basilar|however|side|sided|left|right|links\w*|rechts\w*|linke[rsnm]?|rechte[rsnm]?|li|re|auf|"
+    r"de[rsnm]|die|das|seite|weiter(?:hin)?|fort|er|aber|jedoch|hingegen|dagegen|eine?[rs]?|ist|sind|findet|sich|"
+    rf"{_STILL}|{_OPEN})\b)+\W*|.*\b(?:side|lung|ones?|base|"
+    r"left|right|seite)\W+(?:with (?:it|one)|(?:is|are|has|have) not|does(?: not)?|has (?:it|one)|nicht|"
+    r"schon)\W*",
+    re.IGNORECASE | re.DOTALL,
+)
+_ELLIPTIC: Final = re.compile(
+    rf"\b(?:{_STILL}|there (?:is|are)|eine[rs]?|but|yet|aber|jedoch|dafür|with (?:it|one)|contains?|shows?|"
+    r"(?:is|are|has|have) not|does(?: not)?|has (?:it|one)|nicht|schon)\b",
+    re.I,
+)
+# "No pneumothorax is seen, but one cannot be excluded."
+OPEN_ONE: Final = re.compile(
+    r"\W*(?:\w+\W+)?\b(?:one|it|this|that|an? \w+ one|einer?|dies\w*)\b[^.;]*\b(?:excluded|ruled out|"
+    r"possible|auszuschlie(?:ß|ss)en|ausgeschlossen|möglich)\b",
+    re.IGNORECASE,
+)
+_OPENLY: Final = re.compile(rf"\b(?:{_OPEN})\b", re.IGNORECASE)
+BOTH_SIDES: Final = re.compile(r"\b(?:bilaterally|beidseits|bds|beidseitig)\b", re.IGNORECASE)
+# Behind a finding they say that it is there.
+STAYS: Final = re.compile(
+    r"\b(?:unchanged|stable|again (?:seen|noted|demonstrated)|persists?|in (?:place|situ|projektion)|in "
+    r"(?:[\w\-]+ ){1,3}position|liegend|unverändert|stabil|rückläufig|progredient|vorbekannt|bekannt)\b",
+    re.IGNORECASE,
+)
+PLURAL: Final = re.compile(r"(?:(?:ü|ue)ssen?|(?<![isu])s|en|ces|infiltrate|rundherde|ödeme)$", re.IGNORECASE)
+# A forward scope ends where a new statement begins: after a verb, where a size or an article begins a phrase,
+# and at a comma before a phrase with a side, if no "or" of a list follows.
+NEW_STATEMENT: Final = re.compile(
+    r"\b(?:is|are|was|were|has|have)\b[^,;]*?(?P<after>,|\band\b)|(?P<size>(?:,|\band\b|"
+    rf"\bund\b)(?:\s+(?:and|now|today|heute|jetzt|nun))?\s+{_SIZE}\b){_NO_ALTERNATIVE}|(?P<side>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|"
+    rf"und)\b)[^,;])*?\b(?:{_PLACE}|{STAYS.pattern})\b|"
+    # A list ends with the finding behind its "or", and a line with a finding is no part of the next.
+    rf"(?:\b(?:n?or|oder|noch)\b|/)[^,;\ufffc]*\ufffc[^,;]*?(?P<last>,){_NO_ALTERNATIVE}|"
+    r"(?P<line>(?<=\ufffc)[^\S\n]*\n)(?!\s*(?:(?:and|n?or|und|oder|noch|sowie)\b|[,/(]))",
+    re.IGNORECASE | re.DOTALL,
+)
+# "Without pneumothorax, effusion present": the second of two is there, as it would not be behind "no".
+WITHOUT: Final = re.compile(r"without|ohne", re.IGNORECASE)
+SHOWN: Final = re.compile(
+    rf"\ufffc[^,;\ufffc]*(?P<after>,){_NO_ALTERNATIVE}(?:(?!\b(?:and|und)\b)[^,;])*\ufffc (?:is |are "
+    r")?(?:\w+ly )?(?:present|seen|noted|visible|vorhanden|sichtbar|nachweisbar|erkennbar)\b",
+    re.IGNORECASE,
+)
+_EXCEPT: Final = (
+    r"(?:other than|except(?: for)?|apart from|aside from|save(?: for)?|bar|außer|bis auf|abgesehen von)"
+)
+# "No pneumothorax other than the tiny one at the apex" tells of one.
+EXCEPT_ONE: Final = re.compile(
+    rf"[^.;,\ufffc]*\b{_EXCEPT} [^.;\ufffc]*\b(?:ones?|that|those|left|right|links|rechts|known|"
+    rf"bekannten?)\b[^\ufffc]*\Z|[^.;,\ufffc]*,\s*{_EXCEPT} (?:an? |the |eine?[nm]? "
+    rf")?(?:{_STILL})\b[^.;,\ufffc]*\W*\Z",
+    re.IGNORECASE,
+)
+NOW: Final = re.compile(r"\b(?:now|today|currently|jetzt|nun|aktuell|heute)\b", re.IGNORECASE)
+NEW_ARTICLE: Final = re.compile(
+    r"(?:,|\b(?:and|und))\s+(?:eine?[nm]?|zwei|mehrere|einzelne|two|several|multiple)\s", re.IGNORECASE
+)
+PLUS: Final = re.compile(rf"\s*[:=]?\s*(?:\+|(?:yes|ja|positive?|{_SIZE}(?= ?(?:[.,;]|$)))\b)", re.IGNORECASE)
+# Words between a finding and what is said of it, where no other finding follows them.
+ADJUNCT: Final = re.compile(r"(?:with|after|following|given|post|bei|mit|nach)\b", re.IGNORECASE)
+# What is there behind "instead of a mass" comes after a comma or a verb.
+INSTEAD: Final = re.compile(
+    r"instead|in place|in lieu|what|apparent|seeming|supposed|statt|anstatt|anstelle|an stelle|vermeint|"
+    r"vermutet|angeblich|schein",
+    re.IGNORECASE,
+)
+CLAUSE: Final = re.compile(
+    r",|\b(?:is|are|there|ist|sind|entspr\w+|liegt|liegen|besteht|bestehen|zeigt|zeigen|findet|finden)\b",
+    re.IGNORECASE,
+)
+# Words of sentences that compare with an earlier examination, or tell of one.
+PRIOR: Final = re.compile(
+    r"\b(?:compar(?:ed|ison|ing)|prior|previous(?:ly)?|unchanged|interval|again (?:seen|noted|demonstrated)|"
+    r"since (?:the )?(?:last|prior|previous|\d)|no longer|former(?:ly)?|im vergleich|verglichen|gegenüber|"
+    r"vor(?:untersuchung|aufnahme|befund)\w*|unverändert\w*|vorbekannt\w*|frühere[rsnm]?|seit der letzten|"
+    r"(?:rückläufig|progredient|regredient)\w*)\b",
+    re.IGNORECASE,
+)
+_SUSPICION: Final = re.compile(
+    r"(?:suspicious|suspicion|concerning|worrisome|suggesti\w+)\s+(?:for|of)", re.IGNORECASE
+)
+_RATHER: Final = re.compile(r"rather than|instead of|as opposed to|(?:an)?statt|anstelle", re.IGNORECASE)
+_EXCLUDED: Final = re.compile(r"excluded|ruled out|ausgeschlossen", re.IGNORECASE)
+_BUT_NOT: Final = re.compile(r"not|nicht (?:jedoch|aber|hingegen|dagegen)", re.IGNORECASE)
+_DENIAL: Final = re.compile(r"no|keine?r?s?|never", re.IGNORECASE)
+_DENIED: Final = re.compile(r"(?:[^;:]*\bor\b)?(?:(?!\band\b)[^,;:])*", re.IGNORECASE)
+# A text with one of these has its findings there, and none behind a comparison.
+FINDINGS_HEADING: Final = re.compile(
+    r"(?:\A|\n|[.;]\s)\s*(?:\w+ )?(?:findings?|report|befunde?|\w*beschreibung)(?: \w+){0,3}\s*:",
+    re.IGNORECASE,
+)
+OF_EARLIER_IMAGE: Final = re.compile(
+    r"\b(?:it|which|that|(?:prior|previous|earlier|outside|old) [\w-]+(?: [\w-]+)?) (?:had )?(?:show(?:ed|n)|"
+    r"demonstrated|revealed|described|reported)\b",
+    re.IGNORECASE,
+)
+HEADING: Final = re.compile(
+    r"\s*(?:[^\W\d_](?:[^\W\d_]|[ /]){1,40}:|[A-ZÄÖÜ]{6,}(?=[^\S\n]+[A-ZÄÖÜ][a-zäöü]))"
 )
 # The answer to "Effusion? No." belongs to the question.
 _SENTENCE_END: Final = re.compile(
@@ -71,7 +205,7 @@ _SENTENCE_END: Final = re.compile(
     # "Fraktur der 6. und 7. Rippe".
     r"(?!(?<=\d\.)\s+(?i:rippen?|icr|[bhl]wk|\w*wirbel\w*|interkostal\w*|segment\w*|(?:und|bis)\s+\d)\b)|"
     r"\?(?=\s*$)|(?:(?<=[\w)])|(?<=[\w)]\s))\?(?=\s+[A-Z])(?!\s+(?i:(?:yes|no|none|not|nein|ja|keine?[rs]?|"
-    rf"nicht|absent|present|negative|{_SIZES})(?: (?:seen|noted|identified|visible|nachweisbar|"
+    rf"nicht|absent|present|negative|{_SIZE}|{_PLACE})(?: (?:seen|noted|identified|visible|nachweisbar|"
     r"sichtbar))?)\s*(?:[.,;\n]|$))|\n\s*\n|\n(?=\s*(?:[-*•\[(☐☒☑]|\d+[.)]|[A-Z][A-Z /]+:))|"
     rf"\n(?=[^\n:]{{3,40}}\s[-–=]\s)|\n(?={HEADING.pattern}))"
 )
@@ -80,8 +214,14 @@ _DENIED_LIST: Final = re.compile(
     r"\b(?:no|without|negative|keine?|ohne)\b[^.:\n]{0,30}:(?=\n[ \t]*[-*•])", re.IGNORECASE
 )
 _BULLET: Final = re.compile(r"\n?[ \t]*[-*•]")
-# Keys with values on one line: "Heart: enlarged / Effusion: no".
-_SLASH: Final = re.compile(r"(?<=\s)[/|•](?=\s[^\W\d_][\w ]{2,30}(?::|\s[-–=]\s))")
+# Marks of keys and values: "Effusion ...... none", cells of a table, "Heart: enlarged / Effusion: no".
+_LEADER: Final = re.compile(r"(?<=[^\W\d_])(?:[^\S\n]*(?:(?:[.…_] ?){4,}|…{2,}|-{3,}|[-=]+>)|[^\S\n]+\.{2,})")
+_CELL: Final = re.compile(
+    r"\|(?P<value>(?=\s*(?:[-–+]|(?:none|no|nil|0|absent|negative|yes|present|positive|normal|enlarged|ja|nein|"
+    rf"vergrößert|keine?r?|ohne|(?:not|none|nicht) \w+|{_SIZE}|{_PLACE})\b)[^\w|]*(?:\||$)))?|"
+    r"(?<=\s)[/•](?=\s[^\W\d_][\w ]{2,30}(?::|\s[-–=]\s))",
+    re.IGNORECASE | re.MULTILINE,
+)
 _IS_KEY: Final = re.compile(r"\s?:|\s[-–]\s")
 _BLANK_LINE: Final = re.compile(r"\n\s*\n")
 # A line that is not filled ends what a heading has.
@@ -90,6 +230,7 @@ _FIRST_LINE: Final = re.compile(r"[^\n]{1,60}\n\s*(?=[A-ZÄÖÜ])")
 MAX_CHARACTERS: Final = 200_000
 _MAX_SENTENCE: Final = 1000
 _MASK: Final = "\ufffc"
+_WITH_NEXT: Final = re.compile(r"(?s)(\W*\w+(?:\W+\w+)?).*")
 # A German noun with a comma.
 _NOUN: Final = re.compile(r"\b[A-ZÄÖÜ][a-zäöüß]{3,}(?: \w+){0,2},")
 _BARE: Final = re.compile(
@@ -106,8 +247,7 @@ _ONCE: Final = re.compile(
 _HISTORY: Final = re.compile(
     r"\b(?:history of|hx of|h/o|request|requisition|referr\w+|anamnes\w*|vorgeschichte)\b", re.IGNORECASE
 )
-_NOW: Final = re.compile(r"\b(?:now|today|currently|jetzt|nun|aktuell|heute)\b", re.IGNORECASE)
-_COMMA_OR_NOW: Final = re.compile(rf",|{_NOW.pattern}", re.IGNORECASE)
+_COMMA_OR_NOW: Final = re.compile(rf",|{NOW.pattern}", re.IGNORECASE)
 # Sentences whose findings are kept: reports repeat each other, and the texts of an image its report.
 _CACHE: Final = 1 << 14
 
@@ -128,6 +268,15 @@ class Finding(NamedTuple):
     end: int
 
 
+class Cue(NamedTuple):
+    """A cue at its place in a sentence."""
+
+    effect: Effect
+    side: Side
+    start: int
+    end: int
+
+
 class _Mention(NamedTuple):
     """A mention in a sentence; `state` is what its form says by itself, if it does."""
 
@@ -143,7 +292,7 @@ def find_findings(text: str) -> tuple[Finding, ...]:
     Mentions of the patient's history, of an indication, a comparison or a condition are left out. Of a text
     with more than `MAX_CHARACTERS`, its beginning is read.
     """
-    text = text[:MAX_CHARACTERS]
+    text = _laid_out(text[:MAX_CHARACTERS])
     if not has_forms(text) or has_other_words(text):
         return ()
     return tuple(
@@ -160,7 +309,7 @@ def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
     Unless the text has a heading such as FINDINGS, a blank line ends such a section, and a finding behind the
     first sentence of a comparison or technique does.
     """
-    text = text[:MAX_CHARACTERS]
+    text = _laid_out(text[:MAX_CHARACTERS])
     has_findings = FINDINGS_HEADING.search(text) is not None
     stated, is_brief, before = True, False, 0
     for start, end in _sentences(text):
@@ -181,11 +330,16 @@ def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
         before = place + len(sentence)
         if stated and is_read(sentence):
             # All keep their places.
-            sentence = _SLASH.sub(";", sentence)
             if _DENIED_LIST.search(sentence):
                 sentence = _BULLET.sub(lambda bullet: f",{' ' * (len(bullet[0]) - 1)}", sentence)
                 sentence = sentence.replace("\n", ";")
             yield place, sentence
+
+
+def _laid_out(text: str) -> str:
+    """Return a text with marks for the leaders and bars between keys and values, all in their places."""
+    text = _LEADER.sub(lambda dots: f":{' ' * (len(dots[0]) - 1)}", text)
+    return _CELL.sub(lambda bar: ";" if bar["value"] is None else ":", text)
 
 
 def is_normal(text: str) -> bool:
@@ -217,14 +371,33 @@ def _understood(sentence: str) -> tuple[tuple[str, ...], bool]:
     # What is left out by "evaluate for" or "if" may be there; what was there once is known.
     unread = [
         plain[one.start : one.end]
-        for one, own in effects
+        for one, _, own in effects
         if (own & {"unstated", "past"} and one.name != DEVICE and not _ONCE.search(plain))
         or (not one.name and "past" not in own and _state(own) != "absent")
     ]
-    denies = says_normal(plain) or any((one.state or _state(own)) == "absent" for one, own in effects)
+    # "No normal lung", "the right side was not imaged", "normal?": what is said of no finding is said of what
+    # should be there. Of several denials in front of a finding, the nearest is about it.
+    about: set[Cue] = set()
+    for one, own, _ in effects:
+        if one.state != "absent":
+            before = [cue for cue in own if cue.effect == "absent" and cue.end <= one.start]
+            about.update(before[-1:] + [cue for cue in own if cue.start == one.end] or own)
+    unread += (
+        _WITH_NEXT.sub(r"\1", plain[cue.start :])
+        for cue in cues
+        if (cue.effect not in ("none", "end", "past") or is_contrast(masked, cue))
+        and cue not in about
+        and LACKING.match(plain, cue.start) is None
+    )
+    normal = says_normal(plain)
     rest = _masked(plain, [*mentions, *cues], " ")
     if heading is not None and not any(mention.start < heading.end() for mention in mentions):
+        # "Image quality: normal."
+        unnamed = heading_line().match(plain) is None
+        normal &= not (unnamed and any(unknown_words(rest[: heading.end()], describes=False)))
         rest = " " * heading.end() + rest[heading.end() :]
+    denied = any((one.state or _state(own)) == "absent" and "past" not in own for one, _, own in effects)
+    denies = (denied or normal) and EARLIER.search(plain) is None
     # "Small" tells of a finding, and of none in "no effusion, the lungs are small".
     unknown = (
         word
@@ -234,7 +407,7 @@ def _understood(sentence: str) -> tuple[tuple[str, ...], bool]:
             describes=bool(mentions) and (_MASK in masked[start:end] or not VERB.search(masked, start, end)),
         )
     )
-    return (*unread, *not_normal(plain), *unknown), denies
+    return (*unread, *RESTRICTED.findall(plain), *unknown), denies
 
 
 def prior_sentences(text: str) -> tuple[tuple[int, int], ...]:
@@ -326,15 +499,15 @@ def _states(sentence: str, mentions: Sequence[_Mention]) -> Iterator[Finding]:
     """Give the findings that are stated; what is left out is no finding."""
     mentions = _with_ill(sentence, mentions)
     masked = _masked(sentence, mentions)
-    for mention, effects in _effects(sentence, masked, mentions, find_cues(masked)):
+    for mention, _, effects in _effects(sentence, masked, mentions, find_cues(masked)):
         if mention.name and "unstated" not in effects and not ("past" in effects and mention.name != DEVICE):
             yield Finding(mention.name, mention.state or _state(effects), mention.start, mention.end)
 
 
 def _effects(
     sentence: str, masked: str, mentions: Sequence[_Mention], cues: Sequence[Cue]
-) -> Iterator[tuple[_Mention, set[Effect]]]:
-    """Give each mention with the effects of the cues whose scope it is in."""
+) -> Iterator[tuple[_Mention, list[Cue], set[Effect]]]:
+    """Give each mention with the cues whose scope it is in, and their effects."""
     given: list[list[Cue]] = [[] for _ in mentions]
     for place, cue in enumerate(cues):
         if cue.effect in ("none", "end"):
@@ -351,10 +524,10 @@ def _effects(
         if "absent" in effects:
             effects |= _of_other_side(masked, mention, own, cues)
             if "none" in effects:
-                effects.discard("absent")
+                effects -= {"absent", "past"}
             elif LIMITED.search(masked, 0, mention.start):
                 effects.add("uncertain")
-        yield mention, effects
+        yield mention, own, effects
 
 
 def _of_other_side(masked: str, mention: _Mention, own: Sequence[Cue], cues: Sequence[Cue]) -> set[Effect]:
@@ -380,12 +553,15 @@ def _of_other_side(masked: str, mention: _Mention, own: Sequence[Cue], cues: Seq
     )
     if any(OPEN_ONE.match(text) for text in later):
         said.add("uncertain")
-    named = sides(masked[slice(*home)])
-    if not named:
-        return said
+    # "No pneumothorax on the prior; today there is a small one."
+    said |= {other for text in later if NOW.search(text) and (other := left_out(text))}
     denied_at = {
         part for part in parts for cue in own if cue.effect == "absent" and part[0] <= cue.start < part[1]
     }
+    # "Effusion, absent on the left, is small on the right."
+    named = sides(masked[slice(*home)]) or sides("".join(masked[slice(*part)] for part in denied_at))
+    if not named:
+        return said
     if all(
         part != home and _MASK not in masked[slice(*part)] and _differ(named, masked[slice(*part)])
         for part in denied_at
@@ -439,25 +615,30 @@ def _behind(
     if new is not None and (cue.effect == "absent" or not masked[new].isalpha()):
         end = new
     if cue.effect in ("unstated", "past"):
-        stop = (_NOW if _HISTORY.search(masked, cue.start, cue.end) else _COMMA_OR_NOW).search(
+        stop = (NOW if _HISTORY.search(masked, cue.start, cue.end) else _COMMA_OR_NOW).search(
             masked, cue.end, end
         )
         end = end if stop is None else stop.start()
     for at, mention in enumerate(mentions):
         if cue.end <= mention.start < end:
+            gap = masked[mentions[at - 1].end : mention.start]
             if (
                 (mention.start > first or apart)
                 and (
                     # "Instead of a nodule a scar."
-                    (instead and at and not LISTED.search(masked, mentions[at - 1].end, mention.start))
+                    (instead and at and not LISTED.search(gap))
+                    or PLUS.match(masked, mention.end)
                     # A clause of its own, such as "the heart is enlarged".
                     or VERB.search(sentence, mention.start, mention.end)
                     or HEART_IS.match(sentence, mention.start, mention.end)
-                    # "No pneumothorax, pacemaker" ends the list, "no effusion, catheter or nodule" does not.
+                    # "No pneumothorax, pacemaker" and "keine Pneu, eine Fraktur" end the list, "no effusion,
+                    # catheter or nodule" and "kein Anhalt für Erguss, eine Fraktur" do not.
                     or (
                         at
-                        and mention.name == DEVICE != mentions[at - 1].name
-                        and "," in masked[mentions[at - 1].end : mention.start]
+                        and (
+                            (mention.name == DEVICE != mentions[at - 1].name and "," in gap)
+                            or (NEW_ARTICLE.search(gap) and " " not in masked[cue.start : cue.end])
+                        )
                         and not ALTERNATIVE.search(masked, mentions[at - 1].end, end)
                     )
                 )
@@ -529,3 +710,77 @@ def _before(
         if not listed or not joined or VERB.search(gap) or given[at]:
             return
         yield at
+
+
+def sides(part: str) -> set[str]:
+    """Return the sides that a part of a sentence names: "left", "right"."""
+    named = {str(found.lastgroup) for found in _SIDES.finditer(part)}
+    return {"left", "right"} if _BILATERAL.search(part) else named
+
+
+def left_out(part: str) -> Effect | None:
+    """Return what a part without a finding says of the one before: that it is there (`none`), or may be."""
+    if _ELLIPSIS.fullmatch(PARTS.sub("", part, 1)) is None:
+        return None
+    if _OPENLY.search(part):
+        return "uncertain"
+    return "none" if _ELLIPTIC.search(part) else None
+
+
+def is_contrast(masked: str, cue: Cue) -> bool:
+    """Tell whether a cue sets one side against the other: "right but no left", "links, nicht aber rechts"."""
+    return cue.effect == "none" and len(sides(masked[cue.start : cue.end])) > 1
+
+
+@cache
+def _cues() -> tuple[re.Pattern[str], tuple[tuple[Effect, Side], ...]]:
+    """Return the pattern of all cues, and effect and side of each of its groups."""
+    words, signs, kinds = [], [], []
+    for effect, side, patterns in (*GERMAN, *ENGLISH):
+        if own := [one for one in patterns if not _is_bare(one)]:
+            words.append((f"({'|'.join(map(_spaced, own))})", (effect, side)))
+        if own := [one for one in patterns if _is_bare(one)]:
+            signs.append((f"({'|'.join(map(_spaced, own))})", (effect, side)))
+    # Where a word begins is asked once a place, not once a cue.
+    every = "|".join(group for group, _ in words)
+    bare = "|".join(group for group, _ in signs)
+    kinds = [kind for _, kind in (*signs, *words)]
+    return re.compile(rf"{bare}|(?<!\w)(?=\w)(?:{every})(?!\w)", re.IGNORECASE), tuple(kinds)
+
+
+def _is_bare(pattern: str) -> bool:
+    """Tell whether a pattern begins with a sign, or behind a finding or a blank: it is taken as it is."""
+    return pattern[0] in "\\[:" or pattern.startswith((r"(?<=\ufffc)", r"(?<=\s)"))
+
+
+def _spaced(pattern: str) -> str:
+    return pattern.replace(" ?", r"\s*").replace(" ", r"\s+")
+
+
+def find_cues(sentence: str) -> list[Cue]:
+    """Return the cues of a sentence, in order."""
+    pattern, kinds = _cues()
+    found: list[Cue] = []
+    for match in pattern.finditer(sentence):
+        effect, side = kinds[(match.lastindex or 1) - 1]
+        if _SUSPICION.fullmatch(match.group()) and _is_denied(sentence, found, match.start()):
+            effect = "none"
+        before = next((cue.effect for cue in reversed(found) if cue.effect in ("uncertain", "end")), "end")
+        if before == "uncertain" and _RATHER.match(match.group()):
+            effect = "uncertain"
+        if _BUT_NOT.fullmatch(match.group()) and any(
+            cue.effect == "absent" and _EXCLUDED.search(sentence, cue.start, cue.end) for cue in found
+        ):
+            effect = "uncertain"
+        found.append(Cue(effect, side, *match.span()))
+    return found
+
+
+def _is_denied(sentence: str, before: list[Cue], place: int) -> bool:
+    """Tell whether a suspicion belongs to what "no" denies: "no opacity suspicious for pneumonia"."""
+    last = before[-1] if before else None
+    return (
+        last is not None
+        and _DENIAL.fullmatch(sentence, last.start, last.end) is not None
+        and _DENIED.fullmatch(sentence, last.end, place) is not None
+    )

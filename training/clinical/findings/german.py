@@ -1,4 +1,4 @@
-"""Cues of German reports; the module `cues` says how they are written."""
+"""Cues of German reports; the module `findings` says how they are written."""
 
 from typing import Final
 
@@ -51,7 +51,8 @@ GERMAN: Final[CueTable] = (
             rf"{_NO} (?:\w+ )?{_CHANGED}(?: (?:de[rs]|von|einer|eines))?|nicht (?:\w+ )?frei von",
             rf"(?<!wie\x20){_BEFORE} (?:noch )?nicht {_SEEN}|(?:noch )?nicht {_SEEN} (?:war\w* )?{_BEFORE}",
             r"(?:kein(?:erlei|e[rsnm]?)?|ohne) (?:zweifel(?: an| bezüglich)?|fehlen(?:de[rsnm]?)?)",
-            rf"{_SIDE},? (?:(?:aber|jedoch|und),? (?:nicht|{_NONE})|nicht(?: aber| jedoch)?|{_NONE}) {_SIDE}",
+            rf"{_SIDE}[ ,–([-]+(?:(?:aber|jedoch|und),? (?:nicht|{_NONE})|nicht(?: aber| jedoch)?|{_NONE}) "
+            rf"{_SIDE}",
             r"(?:ausbleibende?|fehlende?|mangelnde?|keine)[rsnm]? (?:\w+ )?(?:besserung|rückbildung|"
             r"änderung|veränderung|regredienz|resorption|auflösung|rückgang)",
             r"(?:vereinbar|passend|kompatibel|im sinne|entsprechend)(?: (?:mit|zu|einer|eines|von))?",

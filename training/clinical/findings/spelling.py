@@ -275,4 +275,4 @@ def _boxes(text: str) -> Iterator[tuple[int, int, str]]:
         elif box.group() not in "(+) (-) (–) (?) (+/-)" and _OPTION.match(behind):
             yield box.start(), end if ticked else end + len(behind.rstrip()), ": " if ticked else ""
         else:
-            yield *box.span(), ";" if ticked else f": {value};"
+            yield *box.span(), " +;" if ticked else f": {value};"

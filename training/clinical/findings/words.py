@@ -34,28 +34,28 @@ _PLAIN: Final = (
     "lower lt lul lumbar lung lungen lungenfeld lungengefäß lungengefäßzeichnung lungenzeichnung made "
     "maintained male man marking may mediastinal mediastinum mehr mid middle midline mit mittellappen "
     "mittelständig mm more most nach nachweis negative no nor norm normal normalbefund normally normbereich "
-    "normweit not noted now number oberbauch oberlappen observed obtained obvious oder of off old on one op "
-    "or organ orthotop osseous ossär other otherwise our out outline over overall overlying p.a pa "
-    "parenchyma parenchymal part patient per perihilar place placed pleura pleural portable position "
-    "positioned post posterior postoperative pre preoperative present preserved previous previously prior "
-    "project projecting projection projektion properly pulm pulmonal pulmonary ra radiograph radiographic "
-    "radiographically radiography radiology randwinkel ray re reason recess recht rechts rechtsseitig "
-    "regarding regelrecht region related remain remainder report reveal review rib right rippen rll rml "
-    "roentgenogram routine rt rul rv rö-thorax röntgen röntgenaufnahme röntgenbefund röntgenbild "
-    "röntgenthorax same satisfactory scapula scharf schlank screening second seen seit seitlich several "
-    "shape sharp sharply she shoulder show shown sich side sign silhouette since sind single sinus situ size "
-    "sized skeletal skeleton skelett smooth so soft sonde sonst soweit space specific specifically spinal "
-    "spine spitz standard stehend sternum still stomach strahlengang structure study subclavian "
-    "subdiaphragmatic such suggest sulci sulcus superior supine svc symmetric symmetrical technique "
-    "terminate than that the their them then there therefore these they this thoraces thoracic thorakal "
-    "thorax thoraxaufnahme thoraxbefund thoraxorgane thoraxröntgen thoraxskelett thoraxwand those three "
-    "through thus time tip tissue tissues to today together toward trachea tracheal tube two type um "
-    "unauffällig und under unobscured unremarkable unter unterlappen untersuchung untersuchungen up upon "
-    "upper upright us using vascular vascularity vasculature vcs vein vena ventilated ventricle ventricular "
-    "ventrikel vergleich vertebra vertebral very vessel via view visible visualised visualization visualized "
-    "vom von vor voraufnahme vorhof wall war was we weichteil weichteilmantel weiterhin well were what when "
-    "where which while who wie wirbelsäule wird wire with within woman x xray year yesterday zeichen zeigen "
-    "zeigt zone zu zum zur zwei zwerchfell zwerchfellkontur zwerchfellkuppe zwischen"
+    "normweit not noted now number oberbauch oberlappen observed obtained obvious oder of old on one op or "
+    "organ orthotop osseous ossär other otherwise our outline over overall overlying p.a pa parenchyma "
+    "parenchymal part patient per perihilar place placed pleura pleural portable position positioned post "
+    "posterior postoperative pre preoperative present preserved previous previously prior project projecting "
+    "projection projektion properly pulm pulmonal pulmonary ra radiograph radiographic radiographically "
+    "radiography radiology randwinkel ray re reason recess recht rechts rechtsseitig regarding regelrecht "
+    "region related remain remainder report reveal review rib right rippen rll rml roentgenogram routine rt "
+    "rul rv rö-thorax röntgen röntgenaufnahme röntgenbefund röntgenbild röntgenthorax same satisfactory "
+    "scapula scharf schlank screening second seen seit seitlich several shape sharp sharply she shoulder "
+    "show shown sich side sign silhouette since sind single sinus situ size sized skeletal skeleton skelett "
+    "smooth so soft sonde sonst soweit space specific specifically spinal spine spitz standard stehend "
+    "sternum still stomach strahlengang structure studies study subclavian subdiaphragmatic such suggest "
+    "sulci sulcus superior supine svc symmetric symmetrical technique terminate than that the their them "
+    "then there therefore these they this thoraces thoracic thorakal thorax thoraxaufnahme thoraxbefund "
+    "thoraxorgane thoraxröntgen thoraxskelett thoraxwand those three through thus time tip tissue tissues to "
+    "today together toward trachea tracheal tube two type um unauffällig und under unobscured unremarkable "
+    "unter unterlappen untersuchung untersuchungen up upon upper upright us using vascular vascularity "
+    "vasculature vcs vein vena ventilated ventricle ventricular ventrikel vergleich vertebra vertebral very "
+    "vessel via view visible visualised visualization visualized vom von vor voraufnahme voraufnahmen "
+    "vorbefund voruntersuchung vorhof wall war was we weichteil weichteilmantel weiterhin well were what "
+    "when where which while who wie wirbelsäule wird wire with within woman x xray year yesterday zeichen "
+    "zeigen zeigt zone zu zum zur zwei zwerchfell zwerchfellkontur zwerchfellkuppe zwischen"
 )
 # Words of sentences that name a finding, and describe it.
 _DESCRIBING: Final = (
@@ -81,13 +81,48 @@ _ILL: Final = (
     r"verletzung(?:en)?|komplikation(?:en)?|fremdkörper\w*|entzünd\w*|malign\w*|blutung(?:en)?|\w*infekt\w*)"
 )
 _SAID: Final = (
-    r"(?:clear|normal|unremarkable|nothing acute|negative|within normal limits|frei|unauffällig(?:e[rsnm]?)?|"
-    r"regelrecht(?:e[rsnm]?)?|normale[rsnm]?|normalbefund|kein(?:e[rn]?)? (?:akut|krankhaft|"
-    r"pathologisch)\w*(?: \w+)? befunde?)"
+    r"(?:clear|normal|unremarkable|nothing acute|no (?:acute )?findings?|negative|within normal limits|frei|"
+    r"unauffällig(?:e[rsnm]?)?|regelrecht(?:e[rsnm]?)?|normale[rsnm]?|normalbefund|kein(?:e[rn]?)? (?:akut|"
+    r"krankhaft|pathologisch)\w*(?: \w+)? befunde?)"
 )
-_NEGATED: Final = (
-    rf"(?:\b(?:not|never|nor|nicht|kein\w*|less|kaum|longer)|n['’]t)\W+(?:\w+\W+){{0,2}}{_SAID}\b|\bto "
-    rf"{_SAID}\b"
+_VOR: Final = r"vor(?:aufnahme|untersuchung|befund|bild|tag|jahr|monat)\w*"
+# "Normal apart from the left lung", "has yet to clear", "is it normal".
+RESTRICTED: Final = re.compile(
+    r"\b(?:except\w*|besides|n/a|(?:apart|aside) from|other than|sav(?:e|ing)|all but|but (?:for|(?:the )?(?:"
+    r"left|right))|bar(?:ring)?|bis auf|abgesehen|ausnahme|au(?:ß|ss)er|(?:yet|failed) to)\b|"
+    r"\A(?:is|are|ist|sind) (?:it|this|the|das|der|die)\b",
+    re.IGNORECASE,
+)
+# Denials of what is no part of an image, and of two at once.
+LACKING: Final = re.compile(
+    rf"nothing acute|(?:neither|weder)\b.*\b(?:nor|noch)\b|\?\s*[-–]|\w+ (?:(?!{_SAID})[\w-]+ ){{0,2}}(?:"
+    rf"findings?|previous|prior|earlier|old|comparison|befunde?|{_VOR}|vergleich\w*)\b",
+    re.IGNORECASE,
+)
+_AS_BEFORE: Final = re.compile(
+    r"\A[,;]\s*(?:unchanged|stable|unverändert)(?=\W*\Z| (?:since|from|seit|gegenüber|compared|zu\w?)\b)|"
+    rf"\b(?:unchanged|unverändert\w*) (?={_SAID})",
+    re.IGNORECASE,
+)
+# Sentences of an earlier image alone.
+EARLIER: Final = re.compile(
+    r"\A(?!.*\b(?:compar(?:ed|ing)|(?:in|by) comparison|comparison (?:to|with|\w+ made)|\w*vergl\w+|"
+    r"gegenüber|(?:un)?changed?|\w*änder\w+|stable|resol\w+|clear(?:ed|ing|ance)|longer|mehr|now|today|"
+    r"current\w*|again|remains?|still|since|seit|not re\w+|gone|removed|disappear\w+|removal|(?:no|"
+    r"without|keine?r?s?|ohne) (?:prior|previous|earlier|old|früher\w*|vor\w+)|aktuell|heute|jetzt|nun|"
+    r"weiter\w*|erneut|wie|as (?:on|in|before)|\w*gebildet|aufgelöst|entfernt)\b)(?:(?:19|20)\d\d\b|"
+    r".*\b(?:prior|previous(?:ly)?|comparison|earlier|then|that time|letzte[rsnm]?|former(?:ly)?|"
+    r"yesterday|last|ago|old (?:film|stud|exam)\w*|outside|früher\w*|ehemals|gestern|damals|zuvor|vorher|"
+    rf"{_VOR}|vor \w+ (?:tag|woche|monat|jahr)\w*|"
+    r"(?:in|on|im|am) (?:\w+ )?(?:\d+[./-]){0,2}(?:19|20)\d\d)\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+# What is normal of the image, not of what it shows.
+_OF_ITSELF: Final = re.compile(
+    r"\b(?:\w*quali\w+|strahlengang|positioning|(?:patient|\A)\W*position|technique|\w*technik|lagerung|"
+    r"exposure|\w*belichtung|penetration|inspiration\w*|rotation|field of view|"
+    r"\Anormal\w* (?:view|proje[ck]tion)(?! ))\b",
+    re.IGNORECASE,
 )
 _WORD: Final = re.compile(r"(?<![^\W\d_])(?!air\s+spaces?\b)[^\W\d_]{2,}(?:['’-][^\W\d_]+)*")
 # Names and numbers that were taken out of a text.
@@ -102,35 +137,27 @@ def ill() -> re.Pattern[str]:
 
 
 @cache
-def _tables() -> tuple[frozenset[str], frozenset[str], re.Pattern[str], re.Pattern[str]]:
+def _tables() -> tuple[frozenset[str], frozenset[str], re.Pattern[str]]:
     return (
         frozenset(_PLAIN.split()),
         frozenset(f"{_PLAIN} {_DESCRIBING}".split()),
         re.compile(rf"(?<!\w){_SAID}(?!\w)", re.IGNORECASE),
-        re.compile(_NEGATED, re.IGNORECASE),
     )
 
 
 def says_normal(sentence: str) -> bool:
-    """Tell whether a sentence calls something normal, and nothing not normal."""
-    return _tables()[2].search(sentence) is not None and not any(not_normal(sentence))
-
-
-def not_normal(sentence: str) -> Iterator[str]:
-    """Give what a sentence says is not normal."""
-    yield from (found.group() for found in _tables()[3].finditer(sentence))
+    """Tell whether a sentence calls something normal that is not the image itself."""
+    return _tables()[2].search(sentence) is not None and _OF_ITSELF.search(sentence) is None
 
 
 def unknown_words(sentence: str, *, describes: bool) -> Iterator[str]:
-    """Give the words of a sentence that are not known, without those of cues and findings.
+    """Give the words of a sentence that are not known, with other signs in the place of cues and findings.
 
-    Args:
-        sentence: The sentence, with other signs in the place of cues and findings.
-        describes: Whether it names a finding that words such as "small" may describe.
+    `describes` tells whether it names a finding that words such as "small" may describe.
     """
-    plain, describing, _, _ = _tables()
+    plain, describing, _ = _tables()
     known = describing if describes else plain
-    for found in _WORD.finditer(sentence):
+    for found in _WORD.finditer(_AS_BEFORE.sub(" ", sentence)):
         for word in re.split(r"['’-]", found.group().lower()) if found.group().lower() not in known else ():
             if (
                 len(word) > 1

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from training.clinical.findings.cues import OF_EARLIER_IMAGE
+from training.clinical.findings.findings import OF_EARLIER_IMAGE
 from training.clinical.findings.headings import (
     BRIEF,
     CONTEXT,

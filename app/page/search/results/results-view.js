@@ -23,9 +23,8 @@ export class ResultsView {
   #hadFocus = false;
 
   /**
-   * @param {{picture: (element: HTMLImageElement, link: string) => void, compare: (hit: Hit) => void, open: (hit: Hit) => void, save: (hit: Hit) => void, details: (hit: Hit) => void, mark: (hit: Hit, side: import('../query/query.js').Side) => void,
-   *   leave: () => void, more: () => void, clearFilter: () => void, byLikeness: () => void, others: (field: string, value: any) => void,
-   *   text: (text: string) => void, pick: () => void}} actions
+   * @param {ConstructorParameters<typeof HitGrid>[0] & {more: () => void, clearFilter: () => void, byLikeness: () => void,
+   *   text: (text: string) => void, pick: () => void}} actions those of the grid, and of what stands around it
    * @param {import('../judgements/judgements.js').Judgements} judgements
    */
   constructor(actions, judgements) {
@@ -135,7 +134,7 @@ export class ResultsView {
     fill(this.above, h('p', { class: 'strip kept', role: 'status' }, icon('bookmark'), say('case.saved', { id, name })));
   }
 
-  /** The hits stay, and what was said of one is not kept. @param {ProblemError} problem */
+  /** The hits stay, and a change of one is not kept. @param {ProblemError} problem */
   showNotKept(problem) {
     fill(this.above, notKeptNotice(problem));
   }

@@ -171,7 +171,7 @@ export const de = {
   'notice.noWords': 'Kein gefundenes Bild hat eines dieser Wörter in seinen Texten oder seinem Befund. Die Reihenfolge folgt allein der Ähnlichkeit.',
   'notice.unknownWords': { one: 'Kein Text enthält hier das Wort {words}.', other: 'Kein Text enthält hier die Wörter {words}.' },
   'notice.quoted': '„{word}“',
-  'notice.notKept': 'Ihre Bewertung wurde nicht gespeichert. {detail}',
+  'notice.notKept': 'Ihre Änderung wurde nicht gespeichert. {detail}',
   'notice.doubt': 'Vielleicht enthält die Sammlung nichts davon: Kein Test mit zurückgehaltenen Bildern zeigt, dass Treffer mit solchen Werten besser sind als Zufall.',
   'notice.keyNeeded': 'Zum Suchen wird hier ein Schlüssel benötigt. Sie erhalten ihn von der Verwaltung dieses Dienstes.',
 

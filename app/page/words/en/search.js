@@ -165,7 +165,7 @@ export const en = {
   'notice.noWords': 'No image found has any of these words in its texts or report. The order is by likeness alone.',
   'notice.unknownWords': { one: 'No text here has the word {words}.', other: 'No text here has the words {words}.' },
   'notice.quoted': '\u201c{word}\u201d',
-  'notice.notKept': 'Your judgement was not kept. {detail}',
+  'notice.notKept': 'Your change was not kept. {detail}',
   'notice.doubt': 'The collection may have nothing of this: no test on held-out images shows that hits with such scores are better than chance.',
   'notice.keyNeeded': 'Searching here needs a key, which whoever runs the service gives out.',
 

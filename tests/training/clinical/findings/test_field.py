@@ -28,7 +28,7 @@ def _sentences() -> tuple[Sentence, ...]:
     kind = part = ""
     found = []
     for line in Path(__file__).with_name("field.txt").read_text(encoding="utf-8").splitlines():
-        text, bar, answer = line.partition(" |")
+        text, bar, answer = line.rpartition(" |")
         if line.startswith("## "):
             kind, _, part = line[3:].rpartition(", ")
         elif bar and not line.startswith("#"):
@@ -53,6 +53,7 @@ PARTS: Final = (
     "eighth",
     "ninth",
     "tenth",
+    "eleventh",
 )
 
 
