@@ -116,12 +116,7 @@ def _refuse_full(session: Session, url: str) -> None:
 def bring_backup_keys(
     path: Path, keys: Mapping[str, bytes], passphrase: str | None, folder: Path, own: Collection[str] = ()
 ) -> None:
-    """Write the secrets that a backup needs and a home lacks into its folder; see `bring_keys`.
-
-    Raises:
-        BackupError: The home lacks secrets, and nothing was written; or as `bring_keys` raises it.
-        OSError: The file cannot be read, or a secret not be written.
-    """
+    """Write the secrets that a backup needs and a home lacks, or raise BackupError; see `bring_keys`."""
     lacking: list[str] = []
     other = ", or set RECOQUEST_BACKUP_PASSPHRASE if the backup has one"
     with _opened(path) as tar:

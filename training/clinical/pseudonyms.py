@@ -22,12 +22,7 @@ def keyed_hash(key: bytes, kind: str, value: str) -> str:
 
 
 def shift_days(key: bytes, patient: str) -> int:
-    """Return the number of days, from 1 to 365, by which all dates of a patient are moved back.
-
-    Args:
-        key: Secret of the home folder.
-        patient: The patient's id as it is written; outer spaces do not count.
-    """
+    """Return the number of days, from 1 to 365, by which all dates of a patient are moved back."""
     return int.from_bytes(_digest(key, "shift", patient)) % _LONGEST_SHIFT + 1
 
 

@@ -117,13 +117,7 @@ def _joined(runs: Numbers) -> Numbers:
 
 
 def _components(count: int, one: Numbers, other: Numbers) -> Numbers:
-    """Number the components of a graph from 0.
-
-    Args:
-        count: Number of nodes.
-        one: First node of each edge.
-        other: Second node of each edge.
-    """
+    """Number the components of a graph from 0."""
     parent = np.arange(count)
     while True:
         lowest = np.minimum(parent[one], parent[other])

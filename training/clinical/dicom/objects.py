@@ -58,10 +58,6 @@ class Kind:
 def read_object(content: bytes, max_bytes: int) -> Dataset:
     """Read the attributes of an object that metadata and its kind follow from, without its pixels.
 
-    Args:
-        content: The whole file.
-        max_bytes: Limit of what a deflated data set becomes.
-
     Raises:
         ImageTooLargeError: It has more elements than an image, or inflates to more bytes than the limit.
         ImageError: It is no DICOM file, or is damaged.

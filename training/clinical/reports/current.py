@@ -39,11 +39,7 @@ NO_REPORT: Final = CurrentReport(None, (), (), None)
 
 
 def current_report(received: Sequence[StudyReport]) -> CurrentReport | None:
-    """Return the report that counts; None where only addenda or nothing has been received.
-
-    Args:
-        received: Reports of one study in the order in which they came.
-    """
+    """Return the report that counts, of those of a study in the order in which they came; None of addenda."""
     in_order = sorted(received, key=lambda report: report.issued or "")
     valid: list[StudyReport] = []
     withdrawn = False

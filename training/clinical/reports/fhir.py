@@ -11,13 +11,13 @@ from training.clinical.findings.headings import kind_of
 from training.clinical.reports.markup import plain_text, text_of_html
 from training.clinical.reports.study_report import (
     LONGEST,
+    UNREAD,
     NoReportError,
     ReportError,
     SourceReport,
     named_value,
     parse_status,
     parse_time,
-    without_unread,
 )
 
 # Entries of a Bundle, and parts of a resource.
@@ -137,7 +137,7 @@ def _text(report: Resource, known: Mapping[str, Resource]) -> str:
         plain += f"\n\nIMPRESSION:\n{conclusion}"
     if not plain.strip() and forms:
         raise ReportError("its forms are documents such as PDF; text/plain, text/html and RTF are read")
-    if observed and not without_unread(plain).strip():
+    if observed and not UNREAD.sub("", plain).strip():
         raise NoReportError(
             "measurements or results of programs: Observations of numbers alone, or without a value"
         )
@@ -219,7 +219,6 @@ def _concept(concept: Any) -> str:
 
 
 def _objects(value: Any) -> list[Any]:
-    """Return the objects of a list, or of one that stands alone."""
     listed = value if isinstance(value, list) else [value]
     return [one for one in listed[:_MOST_ENTRIES] if isinstance(one, dict)]
 
@@ -273,7 +272,6 @@ def _references(report: Resource) -> Iterator[Resource]:
 
 
 def _names(report: Resource, people: Sequence[Resource]) -> Iterator[str]:
-    """Give the names and numbers of people that a report refers to."""
     for reference in _references(report):
         for name in ("display", "reference"):
             if isinstance(reference.get(name), str):

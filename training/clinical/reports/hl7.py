@@ -274,15 +274,14 @@ def _text(message: Message, results: Sequence[Sequence[str]]) -> str:
     # Braces of an RTF document that are open: its backslashes are its own where they are not escaped.
     open_braces = 0
     for one in results:
-        is_number = field(one, 2) in _NUMBER_TYPES
-        if not (is_number or field(one, 2) in _TEXT_TYPES):
-            continue
-        if field(one, 11).strip().upper()[:1] in _WITHDRAWN:
+        name = next(iter(message.components(field(one, 3))[1:]), "")
+        is_number = field(one, 2) in _NUMBER_TYPES and has_forms(name)
+        if (
+            not (is_number or field(one, 2) in _TEXT_TYPES)
+            or field(one, 11).strip().upper()[:1] in _WITHDRAWN
+        ):
             continue
         if message.first(field(one, 3)) in _STUDY_CODES:
-            continue
-        name = next(iter(message.components(field(one, 3))[1:]), "")
-        if is_number and not has_forms(name):
             continue
         own, value = _section(message, field(one, 3)), field(one, 5)
         if own and own != section:
@@ -325,7 +324,6 @@ def _patients(message: Message) -> tuple[str, ...]:
 
 
 def _names(message: Message) -> tuple[str, ...]:
-    """Return the names and numbers of people in a message."""
     places = {
         "PID": (2, 3, 4, 5, 6, 7, 9, 11, 13, 14, 18, 19, 20),
         "PD1": (4,),

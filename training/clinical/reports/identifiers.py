@@ -91,19 +91,16 @@ _NOUN: Final = re.compile(
     r"[ck]ar[cz]inom\w*|lappen|itis|pathie|tuberk\w*|tumor\w*|husten|fieber|kontrolle|verlauf|zustand|operation|medizin|chirurgie)",
     re.IGNORECASE,
 )
-# Words with a capital that are no names behind a role, "Patient" or a bracket.
+# Words with a capital that are no names behind a role, "Patient" or a bracket, besides those of sentences.
 _NO_NAMES: Final = (
-    "radiologist radiology physician practitioner surgeon nurse assistant associate specialist resident "
-    "fellow consultant attending technologist on call in is was were has had with without at to of for from "
-    "and or no not the a an as by who will also now then notified informed aware reports presents denies "
-    "admitted transferred imaged name number id age sex history status care information position positioned "
-    "positioning rotation rotated motion movement supine prone upright erect semi-erect semi-upright tilted "
-    "kyphotic lordotic obese body habitus intubated extubated known breathing outside local community our "
-    "another referring previous nursing day general lateral frontal oblique portable anterior posterior left "
-    "right upper lower apical basal old new acute chronic normal clear lung lungs chest heart view views "
-    "present absent yes mild moderate severe small large single dr drs prof mr mrs ms md nr dob mrn "
-    "unknown condition bed course unit contrast guidance port bypass cava subclavia pulmonalis carotis coli "
-    "aureus atmung innere sturz trauma auswurf verdreht rotiert intubiert"
+    "radiologist physician practitioner surgeon nurse assistant associate specialist resident fellow "
+    "consultant attending technologist on call in is was has had without at to of for and or no not the a "
+    "an as by who will now notified informed aware denies admitted transferred name id age sex history "
+    "status care positioning rotation rotated motion movement prone erect semi-erect semi-upright tilted "
+    "lordotic obese habitus intubated extubated breathing outside local community our another referring "
+    "nursing day general oblique old new absent yes dr drs prof mr mrs ms md nr dob mrn unknown bed unit "
+    "contrast guidance port bypass subclavia pulmonalis carotis coli aureus atmung innere sturz trauma "
+    "auswurf verdreht rotiert intubiert"
 )
 # Known words that are names as often; shorter ones, such as "li", are read as names.
 _ALSO_NAMES: Final = "frank frisch sharp good cage gross groß scharf spitz"
@@ -159,12 +156,7 @@ _ORDINARY: Final = (
 
 
 def without_identifiers(text: str, known: Iterable[str] = ()) -> str:
-    """Return a text in which `MARK` stands for names, numbers, days and whoever was told of findings.
-
-    Args:
-        text: Text of a clinical section.
-        known: Names and numbers of people, in any form.
-    """
+    """Return a text in which `MARK` stands for names, numbers, days and whoever was told of findings."""
     for pattern in _known_patterns(known):
         text = pattern.sub(MARK, text)
     text = _NUMBER_LIKE.sub(_phone, text)
@@ -215,7 +207,6 @@ def _phone(found: re.Match[str]) -> str:
 
 
 def _without_names(found: re.Match[str]) -> str:
-    """Return what was found with `MARK` for the names in it."""
     start, end = found.span("names")
     first = last = None
     for word in _NAME_WORD.finditer(found.string, start, end):

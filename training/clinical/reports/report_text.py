@@ -121,7 +121,6 @@ def _last(text: str, place: SectionPlace) -> str:
 
 
 def _behind_first(text: str, place: SectionPlace) -> str:
-    """The paragraphs behind the one that belongs to a heading such as DATE."""
     paragraphs = _PARAGRAPHS.split(_lines(text, place)) if place.kind == "identifying" else []
     return without_titles("\n\n".join(paragraphs[1:]))
 

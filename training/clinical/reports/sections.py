@@ -129,11 +129,7 @@ def clinical_sections(text: str, known: Collection[str] = ()) -> tuple[Section, 
 
     Text before the first heading is kept where it describes an image and identifies nobody. Where no section
     describes the image, so is other text under no heading. Of a text without any clinical heading, lines that
-    look like names and signatures are left out.
-
-    Args:
-        text: The whole text.
-        known: Names and numbers of people from elsewhere, which are taken out as well.
+    look like names and signatures are left out. So are `known` names and numbers of people.
     """
     blocks = list(_blocks(_plain(text)))
     names = [*known, *(block.text for block in blocks if block.kind == "identifying")]
@@ -354,7 +350,6 @@ def _described_paragraphs(blocks: Sequence[Section]) -> Iterator[str]:
 
 
 def _described_lines(text: str) -> str:
-    """Return the lines of a text without headings that may describe an image."""
     lines = [line.strip() for line in text.strip().splitlines()]
     return "\n".join(line for line in lines if not (_RULE.fullmatch(line) or _may_be_name(line))).strip()
 
@@ -374,7 +369,6 @@ def _trimmed(section: Section) -> Section:
 
 
 def _may_be_name(line: str) -> bool:
-    """Tell whether a line has capitalised words alone, none of which is one of reports."""
     words = line.split()
     if not _FEWEST_NAME_WORDS <= len(words) <= _MOST_NAME_WORDS:
         return False

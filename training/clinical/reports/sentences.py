@@ -133,7 +133,6 @@ def _goes_on(line: str, start: int) -> bool:
 
 
 def _ends(line: str, stop: int) -> bool:
-    """Tell whether a sentence ends at a full stop between two letters."""
     before = line[max(0, stop - _LONGEST_WORD) : stop].rpartition(" ")[2]
     after = line[stop : stop + _LONGEST_WORD].partition(" ")[0]
     is_name = _IN_NAME.search(before + after) or _NAME_ENDING.match(line, stop + 1)

@@ -163,7 +163,6 @@ def _leave_out_results(dataset: Dataset) -> None:
 
 
 def _kinds(item: Dataset) -> Iterator[str]:
-    """Give the types of the values in a content tree."""
     for child in _items(item, "ContentSequence"):
         if not _is_context(child):
             yield _text(child, "ValueType")
@@ -268,7 +267,6 @@ def _items(dataset: Dataset, keyword: str) -> list[Dataset]:
 
 
 def _names(dataset: Dataset, depth: int) -> Iterator[str]:
-    """Give names of people and their numbers, wherever they stand."""
     for element in dataset:
         if element.VR == "SQ":
             if depth < _DEEPEST:

@@ -22,7 +22,8 @@ _LONGEST_UID: Final = 64
 _FEWEST_LETTERS: Final = 2
 _OTHER_PATIENT: Final = "patient:"
 _NUMBER: Final = re.compile(r"[<>≤≥=~]{0,2}\s*[+-]?\d[\d.,/ –-]*(?:%|[^\W\d]+[^\W\d.,;]*)?\.?")
-_UNREAD: Final = re.compile(r"[^\n]*: unknown \(value [^\n]*\)\.")
+# A named value that cannot be read.
+UNREAD: Final = re.compile(r"[^\n]*: unknown \(value [^\n]*\)\.")
 _MOST_WORDS: Final = 6
 # What HL7, FHIR and tables call a state of a report.
 _STATUSES: Final[dict[Status, tuple[str, ...]]] = {
@@ -153,10 +154,6 @@ class StudyReport:
 def deidentified(report: SourceReport, key: bytes) -> StudyReport:
     """Return a report without names, ids, dates and everything outside of its clinical sections.
 
-    Args:
-        report: The report as its source has it.
-        key: Secret of the home folder, for keyed hashes.
-
     Raises:
         ReportError: It names no study, is too long, or nothing clinical is left of it.
     """
@@ -179,7 +176,7 @@ def deidentified(report: SourceReport, key: bytes) -> StudyReport:
     sections: Sequence[Section] = ()
     if report.status != "withdrawn":
         sections = clinical_sections(text, (*report.names, *patients, *accessions, *studies))
-        told = (without_unread(section.text) for section in sections)
+        told = (UNREAD.sub("", section.text) for section in sections)
         if sum(sign.isalpha() for text in told for sign in text) < _FEWEST_LETTERS:
             raise ReportError("no clinical section was found in it", FIELD_MISSING)
     identity = report.identity.strip()
@@ -196,33 +193,22 @@ def deidentified(report: SourceReport, key: bytes) -> StudyReport:
 def named_value(name: str, value: str, *, is_number: bool = False) -> str:
     """Return a coded or measured value as a sentence with its name, such as "Pneumothorax: Absent.".
 
-    A number is no finding, and no value says none: they give `unread_value`. The name is left out where it is
-    that of a section, or the value is running text.
+    A number is no finding, and no value says none: they give a sentence of the form `UNREAD`, which states no
+    finding and is not called normal. The name is left out where it is that of a section, or the value is
+    running text.
     """
     name, value = name.strip().rstrip(":"), value.strip()
     sentence = value if value.endswith((".", "?", "!")) else f"{value}."
     named = f"{name}: {sentence}"
     if kind_of(name) == "identifying" or (not value and kind_of(name) is not None):
         return ""
-    if not value:
-        return unread_value(name or "Unnamed", "missing")
     is_number = is_number or (_NUMBER.fullmatch(value) is not None and not has_forms(value))
-    if is_number and find_findings(named):
-        return unread_value(name, value)
+    if not value or (is_number and find_findings(named)):
+        unread = f"{name or 'Unnamed'}: unknown (value {value or 'missing'})."
+        return "Unnamed: unknown (value unread)." if find_findings(unread) else unread
     if not name or kind_of(name) is not None or (len(value.split()) > _MOST_WORDS and not has_forms(name)):
         return sentence
     return named
-
-
-def unread_value(name: str, value: str) -> str:
-    """Return a sentence that states no finding, and that the rules of findings do not call normal."""
-    named = f"{name}: unknown (value {value})."
-    return "Unnamed: unknown (value unread)." if find_findings(named) else named
-
-
-def without_unread(text: str) -> str:
-    """Return a text without the lines of `unread_value`."""
-    return _UNREAD.sub("", text)
 
 
 def parse_status(word: str) -> Status | None:
