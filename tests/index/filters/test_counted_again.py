@@ -15,6 +15,7 @@ from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
 from tests.index.samples import begin_generation
 from training.common.manifest import Record
+from training.common.record import MetadataValue
 
 FEW = parse_filter({"field": "age", "lt": 50})
 
@@ -128,8 +129,8 @@ def test_shifted_dates_are_marked_among_the_images_that_are_counted(
     kept: Kept, told: list[bool | None], age: int, shifted: bool | None
 ) -> None:
     for number, one in enumerate(told):
-        own = {} if one is None else {"date_shifted": one}
-        metadata = {"date": f"2021-03-0{number + 1}", "sop": f"1.2.{number}", "age": number * 50, **own}
+        metadata: dict[str, MetadataValue] = {"date": f"2021-03-0{number + 1}", "sop": f"1.2.{number}"}
+        metadata |= {"age": number * 50} if one is None else {"age": number * 50, "date_shifted": one}
         kept.put(Record(id=f"i{number}", image="x", split="val", metadata=metadata))
     few = parse_filter({"field": "age", "lt": age})
     for facet in kept.engine.facets("c", few, "date").facets + kept.engine.facets("c", few).facets:
