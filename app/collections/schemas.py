@@ -56,6 +56,9 @@ class FacetField(FilterField):
         description="The smallest number, or the earliest date as 2021-03-12; null without either."
     )
     maximum: float | str | None
+    date_shifted: bool | None = Field(
+        description='Of "date", whether de-identification has shifted some; null where this is not known.'
+    )
 
 
 class CountedFinding(Answer):

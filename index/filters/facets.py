@@ -68,6 +68,7 @@ class Facet:
         distinct: Number of different texts and booleans.
         minimum: The smallest number or the earliest date, in ISO 8601; None without either.
         maximum: The largest number or the latest date.
+        date_shifted: Of "date", whether de-identification has shifted some; None: this is not known.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Facet:
     distinct: int
     minimum: float | str | None
     maximum: float | str | None
+    date_shifted: bool | None = False
 
 
 class FindingCounts(NamedTuple):
@@ -267,7 +269,8 @@ class FacetCounts:
             low, high = self._range(name)
             facet = replace(facet, minimum=low, maximum=high)
         values.sort(key=lambda value: (-value.count, str(value.value)))
-        return replace(facet, values=tuple(values[:MAX_VALUES]))
+        shifted = self._shifted() if name == "date" else False
+        return replace(facet, values=tuple(values[:MAX_VALUES]), date_shifted=shifted)
 
     def _texts(self, name: str, column: Column | None, containing: str) -> TextCounts:
         if column is not None:
@@ -290,6 +293,13 @@ class FacetCounts:
             return facet
         low, high = (date_text(min(begins)), date_text(max(begins))) if begins else (None, None)
         return replace(facet, kinds=("date",), minimum=low, maximum=high)
+
+    def _shifted(self) -> bool | None:
+        told = {value.value: value.count for value in self._booleans("date_shifted")}
+        if told.get(True):
+            return True
+        is_dicom = "sop" in known_fields(self.state.session, self.state.collection_id)
+        return None if is_dicom and sum(told.values()) < self.images() else False
 
     def _begins_of(self, column: Column) -> list[float] | None:
         """Return when the dates among a column's texts begin; None if any of them is no date."""

@@ -107,6 +107,12 @@ def test_two_patients_are_visibly_two(open_room: OpenRoom) -> None:
     expect(room.warning).not_to_be_visible()
 
 
+def test_the_panel_of_filters_marks_dates_that_are_shifted(open_room: OpenRoom) -> None:
+    room = open_room(2)
+    expect(room.search.group("date").locator("legend")).to_have_text("date (shifted)")
+    expect(room.search.group("modality").locator("legend")).not_to_contain_text("shifted")
+
+
 def test_priors_are_in_order_of_time_and_open_beside(open_room: OpenRoom) -> None:
     room = open_room(2)
     expect(room.priors).to_have_count(4)

@@ -13,7 +13,7 @@ const PAGE_SIZE = 24;
  * @typedef {{name: string, count: number, generation: Generation | null}} CollectionSummary
  * @typedef {{value: string | number | boolean, count: number}} FieldValue
  * @typedef {{name: string, kinds: Array<'text' | 'number' | 'boolean' | 'date'>, values: FieldValue[], distinct: number,
- *   minimum: number | string | null, maximum: number | string | null}} Field `values` holds the most frequent of `distinct` values
+ *   minimum: number | string | null, maximum: number | string | null, date_shifted?: boolean | null}} Field `values` holds the most frequent of `distinct` values
  * @typedef {import('./query/finding-controls.js').CountedFinding} CountedFinding
  * @typedef {CollectionSummary & {fields: Field[], regions?: boolean, findings?: CountedFinding[], hidden_fields: string[], examples: Array<{id: string, text: string}>}} Collection
  * @typedef {{image: string, thumbnail: string}} HitLinks

@@ -79,6 +79,14 @@ def test_an_image_finds_studies_by_itself_alone(client: TestClient, films: Index
     assert len(answer["hits"]) == 3
 
 
+def test_counted_dates_say_whether_they_are_shifted(client: TestClient) -> None:
+    path = f"/v1/collections/{FILMS}"
+    (date,) = client.post(f"{path}/facets", json={"field": "date"}).json()["fields"]
+    assert (date["kinds"], date["date_shifted"]) == (["date"], None)
+    for fields in (client.get(f"{path}/facets").json()["fields"], client.get(path).json()["fields"]):
+        assert {field["name"] for field in fields if field["date_shifted"] is not False} == {"date"}
+
+
 def test_hits_are_told_with_all_that_a_viewer_shows(client: TestClient) -> None:
     answer = similar(client, f"{HERE}/{study_uid(1)}/instances/{sop_uid(4)}/similar", limit=100)
     hits = {hit["study"]: hit for hit in answer["hits"]}

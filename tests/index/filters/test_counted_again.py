@@ -113,6 +113,35 @@ def test_counts_follow_writes_removals_and_restores(kept: Kept) -> None:
         assert (age.minimum, age.maximum) == (min(ages), max(ages))
 
 
+@pytest.mark.parametrize(
+    ("told", "age", "shifted"),
+    [
+        ([True, True], 1, True),
+        ([False, True], 99, True),
+        ([False, True], 1, False),
+        ([False, False], 99, False),
+        ([None, False], 99, None),
+        ([None, None], 99, None),
+    ],
+)
+def test_shifted_dates_are_marked_among_the_images_that_are_counted(
+    kept: Kept, told: list[bool | None], age: int, shifted: bool | None
+) -> None:
+    for number, one in enumerate(told):
+        own = {} if one is None else {"date_shifted": one}
+        metadata = {"date": f"2021-03-0{number + 1}", "sop": f"1.2.{number}", "age": number * 50, **own}
+        kept.put(Record(id=f"i{number}", image="x", split="val", metadata=metadata))
+    few = parse_filter({"field": "age", "lt": age})
+    for facet in kept.engine.facets("c", few, "date").facets + kept.engine.facets("c", few).facets:
+        assert facet.date_shifted is (shifted if facet.name == "date" else False), facet
+
+
+def test_dates_of_other_pictures_are_not_marked(kept: Kept) -> None:
+    kept.put(Record(id="a", image="x", split="val", metadata={"date": "2021-03-04"}))
+    (facet,) = kept.engine.facets("c", field="date").facets
+    assert (facet.kinds, facet.date_shifted) == (("date",), False)
+
+
 def test_a_finding_that_an_image_mentions_twice_counts_once_after_a_write(kept: Kept) -> None:
     said = "There is a small effusion."
     kept.put(Record(id="a", image="x", split="val", texts=(said,), report=f"{said} The effusion is new."))

@@ -2,7 +2,7 @@
 
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
-import { fieldTitle } from '../../shared/terms.js';
+import { fieldTitle, marked } from '../../shared/terms.js';
 import { language } from '../../shared/words.js';
 import { say } from '../words.js';
 import { clauseCount, noFilter, withClause, withFinding } from './filter.js';
@@ -102,7 +102,7 @@ export class FilterPanel {
     const change = (next) => this.#set(withClause(this.#filter, field.name, next));
     const find = (containing) => this.actions.find(field.name, containing);
     const control = isRange(field) ? rangeControl(field, clause, (next) => this.#setSoon(field.name, next)) : choiceControl(field, clause, change, find);
-    return h('fieldset', { class: 'filter-group', data: { field: field.name } }, h('legend', {}, fieldTitle(field.name)), ...control);
+    return h('fieldset', { class: 'filter-group', data: { field: field.name } }, h('legend', {}, marked(fieldTitle(field.name), field.date_shifted === null ? { sop: '' } : field)), ...control);
   }
 
   /** @param {Filter} filter */

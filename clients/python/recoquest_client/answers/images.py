@@ -254,6 +254,7 @@ class Field:
     distinct: int | None = None
     minimum: Any = None
     maximum: Any = None
+    date_shifted: bool | None = None
 
 
 @dataclass(frozen=True)
