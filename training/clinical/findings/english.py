@@ -49,7 +49,7 @@ _ENDS: Final = (
     r"unverändert|stabil|weiterhin))|$|(?:and|per|according|laut|lt)\b|(?:on|in|from) (?:the )?(?:\d|right\b|"
     r"left\b)))"
 )
-_VALUE_ENDS: Final = r"(?= ?(?:\.(?!\s?\w)|[,;()\n]|$))"
+_VALUE_ENDS: Final = r"(?= ?(?:\.(?!\s?\w)|[,;()\n]|[–-] |$))"
 _EARLIER: Final = (
     r"(?:prior|previous|earlier|outside|old|last)(?: [\w\-]+){0,2} (?:stud(?:y|ies)|exam(?:ination)?s?|"
     r"radiographs?|films?|x rays?|x-rays?|images?|cts?|scans?)"
@@ -113,7 +113,7 @@ ENGLISH: Final[CueTable] = (
             r"sichtbar|sicher\w*|frisch\w*|abgrenzbar)\b)",
             rf"(?<=\ufffc)[,;] (?:none(?: {_SEEN})?|no|absent|negative|nein|keine?[rs]?){_VALUE_ENDS}",
             rf"(?<=\ufffc)\s(?:none|negative?|no|(?-i:N)|nein|keine?[rs]?|ø){_VALUE_ENDS}",
-            rf"(?<=\ufffc)\s*(?:[:=]\s*)?[-–]{_VALUE_ENDS}",
+            rf"(?<=\ufffc)\s*(?:[:=]\s*)?[-–](?!-){_VALUE_ENDS}",
         ),
     ),
     (

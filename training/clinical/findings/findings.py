@@ -554,7 +554,7 @@ def _of_other_side(masked: str, mention: _Mention, own: Sequence[Cue], cues: Seq
     if any(OPEN_ONE.match(text) for text in later):
         said.add("uncertain")
     # "No pneumothorax on the prior; today there is a small one."
-    said |= {other for text in later if NOW.search(text) and (other := left_out(text))}
+    said |= {other for one in later if NOW.search(one) and not STAYS.search(one) and (other := left_out(one))}
     denied_at = {
         part for part in parts for cue in own if cue.effect == "absent" and part[0] <= cue.start < part[1]
     }

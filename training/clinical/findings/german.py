@@ -10,8 +10,8 @@ _NO: Final = rf"(?:{_NONE}|ohne|nicht)"
 _BE: Final = r"(?:ist|sind|war|waren|bleibt|bleiben|erscheint|erscheinen|wirkt|wirken)"
 _SEEN: Final = (
     r"(?:nachweisbar|nachgewiesen|nachzuweisen|nachweisen|abgrenzbar|abzugrenzen|abgegrenzt|abgrenzen|"
-    r"erkennbar|erkennen|sichtbar|ersichtlich|vorhanden|darstellbar|dargestellt|darstellen|zu sehen|gesehen|"
-    r"sieht man|sehen wir|gefunden|feststellbar|festzustellen|vorliegend|(?<=nicht\s)nachweis)"
+    r"erkennbar|erkennen|sichtbar|ersichtlich|vorhanden|darstellbar|dar\b|dargestellt|darstellen|zu sehen|"
+    r"gesehen|sieht man|sehen wir|gefunden|feststellbar|festzustellen|vorliegend|(?<=nicht\s)nachweis)"
 )
 _SURE: Final = r"(?:sicher|eindeutig|zweifels\w+|definitiv|zuverlässig|verlässlich|gut|(?:aus|hin)reichend)"
 _CHANGED: Final = (

@@ -54,6 +54,7 @@ PARTS: Final = (
     "ninth",
     "tenth",
     "eleventh",
+    "twelfth",
 )
 
 
