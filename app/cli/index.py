@@ -236,7 +236,8 @@ def reindex(
         str | None, typer.Option(help="Instead of a bundle: a registered model, by digest or name.")
     ] = None,
     generation: Annotated[
-        int | None, typer.Option(help="Instead of a bundle: give this generation what it lacks.")
+        int | None,
+        typer.Option(help="Instead of a bundle: embed the images and texts that this generation lacks."),
     ] = None,
     activate: Annotated[
         bool, typer.Option("--activate/--no-activate", help="Search in it as soon as it is complete.")
@@ -273,7 +274,7 @@ def activate(
     home: Home = None,
     device: Device = None,
 ) -> None:
-    """Search in another generation; what it lacks is embedded before."""
+    """Search in another generation; images and texts that it lacks are embedded first."""
     _swap(collection, number, batch_size, home, device)
 
 
