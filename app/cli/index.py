@@ -237,7 +237,7 @@ def reindex(
     ] = None,
     generation: Annotated[
         int | None,
-        typer.Option(help="Instead of a bundle: embed the images and texts that this generation lacks."),
+        typer.Option(help="Instead of a bundle: embed what this generation still lacks."),
     ] = None,
     activate: Annotated[
         bool, typer.Option("--activate/--no-activate", help="Search in it as soon as it is complete.")
