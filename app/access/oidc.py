@@ -28,7 +28,7 @@ from pydantic import TypeAdapter
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from app.access.sessions import SessionSigner, cookie_attributes
+from app.access.sessions import SessionSigner, set_cookie
 from app.edge.addresses import service_url
 from app.edge.principal import Grants, Principal, Role
 from app.edge.problems import Kind, RequestError
@@ -375,8 +375,6 @@ _ERROR: Final = re.compile(r"[a-z_]{1,64}")
 # Errors of a provider that pass.
 TEMPORARY: Final = frozenset({"server_error", "temporarily_unavailable"})
 
-_log = structlog.stdlib.get_logger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class SignInAttempt:
@@ -422,11 +420,12 @@ class SignInAttempts:
     def give_cookie(self, request: HTTPConnection, response: Response, attempt: SignInAttempt) -> None:
         """Let the browser keep a sign-in; one that it has begun before is forgotten."""
         sealed = self.signer.seal_content(_PURPOSE, _ATTEMPT, attempt)
-        response.set_cookie(COOKIE, sealed, max_age=LIFETIME_S, **self._attributes(request))
+        # The answer comes from the provider's site: a cookie with Strict would not come along.
+        set_cookie(request, response, COOKIE, sealed, LIFETIME_S, "lax")
 
     def take_cookie(self, request: HTTPConnection, response: Response) -> None:
         """Let the browser forget its sign-in, so that no answer is taken twice."""
-        response.delete_cookie(COOKIE, **self._attributes(request))
+        set_cookie(request, response, COOKIE, "", 0, "lax")
 
     def find(self, request: HTTPConnection, state: str) -> SignInAttempt | None:
         """Return the sign-in of a browser; None where none was begun with this state, or it has ended."""
@@ -434,10 +433,6 @@ class SignInAttempts:
         if attempt is None or not hmac.compare_digest(attempt.state.encode(), state.encode()):
             return None
         return attempt if self.clock() < attempt.expires else None
-
-    def _attributes(self, request: HTTPConnection) -> dict[str, Any]:
-        # The answer comes from the provider's site: a cookie with Strict would not come along.
-        return {**cookie_attributes(request), "samesite": "lax"}
 
 
 class CodeRefusedError(Exception):
