@@ -107,12 +107,7 @@ async def get_job(job: Annotated[Job, Depends(known_job)]) -> JobEntry:
 )
 async def cancel_job(job: _Number, services: InjectedServices) -> JobEntry:
     """End a job before its time; its worker may need some seconds to stop it. What it has written stays."""
-
-    def cancel() -> Job:
-        with services.engine.home.catalogue.write() as session:
-            return catalogue.cancel_job(session, job)
-
-    return JobEntry.of(await services.threads.write(cancel))
+    return JobEntry.of(await services.write(catalogue.cancel_job, job))
 
 
 @router.get(

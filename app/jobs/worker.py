@@ -1,5 +1,6 @@
 """A worker: takes jobs one after another, watches their processes, and gives those that are due."""
 
+import math
 import os
 import random
 import secrets
@@ -10,10 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from queue import SimpleQueue
 from threading import Event, Thread
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import structlog
 import yaml
@@ -194,26 +197,25 @@ class Attempt:
             return
         try:
             self._folder.begin(self._job)
-            lock = self._locked()
-            if isinstance(lock, int):
-                self._end(*self._watched(self._started(lock)))
+            while (lock := self._folder.lock()) is None:
+                time.sleep(_TICK_SECONDS)
+                if (order := self._order()) != "go on":
+                    self._give_up(order)
+                    return
+            code, order = self._watched(self._started(lock))
+            if code == 0 and order != "let go":
+                self._succeed()
+            elif order == "go on":
+                self._fail(self._reason(code))
             else:
-                self._give_up(lock)
+                self._give_up(order)
         except OSError as error:
             self._fail(f"{error.filename or self._folder.path}: {error.strerror or error}.")
-
-    def _locked(self) -> int | Order:
-        """Wait for the folder's lock; instead of it, why waiting has ended."""
-        while (lock := self._folder.lock()) is None:
-            time.sleep(_TICK_SECONDS)
-            order = self._order()
-            if order != "go on":
-                return order
-        return lock
 
     def _started(self, lock: int) -> "subprocess.Popen[bytes]":
         """Start the job's process, and leave the lock to it alone."""
         job, child = self._job, (sys.executable, "-m", "app.cli.process", "job")
+        environment = self._settings.environment_of_a_job(os.environ)
         try:
             with self._folder.log.open("ab") as log:
                 log.write(f"{ATTEMPT}{job.attempts} by {job.worker}\n".encode())
@@ -225,42 +227,32 @@ class Attempt:
                     stdout=log,
                     stderr=log,
                     cwd=job.folder,
-                    env=self._environment(),
+                    env={**environment, PROGRESS_VARIABLE: str(self._folder.progress)},
                     start_new_session=True,
                 )
         finally:
             os.close(lock)
 
-    def _environment(self) -> dict[str, str]:
-        settings = self._settings.environment_of_a_job(os.environ)
-        return {**settings, PROGRESS_VARIABLE: str(self._folder.progress)}
-
     def _watched(self, process: "subprocess.Popen[bytes]") -> tuple[int, Order]:
         """Wait until the process ends; return its exit code, and what it was ended for."""
-        try:
-            return self._watch(process)
-        except BaseException:
-            # Unwatched, the process would keep the lock, and the next worker would wait for it.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise
-
-    def _watch(self, process: "subprocess.Popen[bytes]") -> tuple[int, Order]:
         ordered: Order = "go on"
-        patience = 0.0
-        while True:
-            try:
-                return process.wait(_TICK_SECONDS), ordered
-            except subprocess.TimeoutExpired:
+        patience = math.inf
+        try:
+            while ordered != "let go" and time.monotonic() <= patience:
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(_TICK_SECONDS), ordered
                 order = self._order()
-            if ordered == "go on" and order != "go on":
-                patience = time.monotonic() + self._settings.job_stop_s
-                process.terminate()
-            if order != "go on" and ordered != "cancel":
-                ordered = order
-            if ordered == "let go" or (ordered != "go on" and time.monotonic() > patience):
+                if ordered == "go on" and order != "go on":
+                    patience = time.monotonic() + self._settings.job_stop_s
+                    process.terminate()
+                if order != "go on" and ordered != "cancel":
+                    ordered = order
+        finally:
+            # Unwatched, the process would keep the lock, and the next worker would wait for it.
+            if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)
-                return process.wait(), ordered
+                process.wait()
+        return process.wait(), ordered
 
     def _order(self) -> Order:
         """Beat when it is time to, and return what is to become of the job."""
@@ -281,38 +273,32 @@ class Attempt:
             return "cancel"
         return "stop" if self._stop.is_set() else "go on"
 
-    def _end(self, code: int, order: Order) -> None:
-        """Write down how the process ended."""
-        if code == 0 and order != "let go":
-            self._finalise(self._done)
-        elif order == "go on":
-            self._fail(self._reason(code))
-        else:
-            self._give_up(order)
-
     def _give_up(self, order: Order) -> None:
         """Leave the job undone, for the reason given."""
         if order == "cancel":
-            self._finalise(lambda session: end_job(session, self._job.id, self._worker, "cancelled"))
+            self._leave(partial(end_job, state="cancelled"))
         elif order == "stop":
-            self._finalise(lambda session: release_job(session, self._job.id, self._worker))
+            self._leave(release_job)
         else:
             _log.warning("a job was lost to another worker", job=self._job.id)
 
-    def _done(self, session: Session) -> Job | None:
-        beat(session, self._job.id, self._worker, self._folder.read_progress())
+    def _succeed(self) -> None:
         result = read_result(self._job.kind, self._folder.path)
-        return end_job(session, self._job.id, self._worker, "done", result=result)
+        self._leave(partial(end_job, state="done", result=result), self._folder.read_progress())
 
     def _fail(self, error: str) -> None:
-        self._finalise(lambda session: end_job(session, self._job.id, self._worker, "failed", error=error))
+        self._leave(partial(end_job, state="failed", error=error))
 
-    def _finalise(self, change: Callable[[Session], Job | None]) -> None:
-        """Commit the last change of the job, with retries until its lease ends."""
+    def _leave(
+        self, change: Callable[[Session, int, str], Job | None], progress: dict[str, Any] | None = None
+    ) -> None:
+        """Commit the last progress and the last change of the job, with retries until its lease ends."""
         while True:
             try:
                 with self._catalogue.write() as session:
-                    job = change(session)
+                    if progress is not None:
+                        beat(session, self._job.id, self._worker, progress)
+                    job = change(session, self._job.id, self._worker)
                 _log.info("job left", job=self._job.id, state=None if job is None else job.state)
                 return
             except (CatalogueError, DiskFullError) as error:
