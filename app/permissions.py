@@ -47,7 +47,7 @@ class Permission:
         self, request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
     ) -> None:
         """Check a request, unless its route did before it read the body; see `check`."""
-        if "principal" not in request.scope["state"]:
+        if getattr(request.state, "checked", None) is not self:
             await self.check(request)
 
     async def check(self, request: Request) -> None:
@@ -67,6 +67,7 @@ class Permission:
         anywhere = self.somewhere and principal.may_somewhere(self.role)
         if not anywhere and not await self._suits(principal, request, collection):
             raise self._refusal(principal, None if self.everywhere else asked)
+        request.state.checked = self
 
     async def recheck(self, request: Request) -> RequestError | None:
         """Look at the caller of a long answer anew; return why the answer must end, None: it need not.

@@ -34,11 +34,6 @@ class ReadinessReport:
     checks: dict[str, str]
 
     @property
-    def ready(self) -> bool:
-        """Whether no check failed."""
-        return not self.failures
-
-    @property
     def degraded(self) -> bool:
         """Whether some collections cannot be searched."""
         return DEGRADED in self.checks.values()
@@ -50,7 +45,12 @@ class ReadinessReport:
 
 
 class Readiness:
-    """Checks whether searches are answered now, one check at a time; a report is reused for a moment."""
+    """Checks whether searches are answered now, one check at a time; a report is reused for a moment.
+
+    Attributes:
+        views_tried: Set when the views of the generations in use at the start are loaded, or failed to be:
+            one that failed keeps nobody from searching other collections.
+    """
 
     def __init__(
         self, settings: Settings, engine: SearchEngine, encoders: Encoders, threads: Threads
@@ -61,16 +61,9 @@ class Readiness:
         self._timeout_s = settings.readiness_timeout_s
         self._cache_s = settings.readiness_cache_s
         self._lock = asyncio.Lock()
-        self._views_tried = asyncio.Event()
+        self.views_tried = asyncio.Event()
         self._report: ReadinessReport | None = None
         self._checked_at = float("-inf")
-
-    def views_were_tried(self) -> None:
-        """Take note that the views of the generations in use at the start are loaded, or failed to be.
-
-        One that failed keeps nobody from searching other collections.
-        """
-        self._views_tried.set()
 
     async def report(self) -> ReadinessReport:
         """Run the checks, or give the last answer when it is fresh."""
@@ -104,7 +97,7 @@ class Readiness:
     async def _check_views(self) -> str:
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._views_tried.wait()
+                await self.views_tried.wait()
         except TimeoutError:
             return "are being loaded"
         return "ok"

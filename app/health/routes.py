@@ -42,8 +42,8 @@ async def get_readiness(services: InjectedServices) -> Ready:
     `degraded`, and searches of the collections of the first get 503.
     """
     report = await services.readiness.report()
-    if not report.ready:
-        failed = [FieldError(field=name, message=result) for name, result in report.failures.items()]
+    failed = [FieldError(field=name, message=result) for name, result in report.failures.items()]
+    if failed:
         raise RequestError(NOT_READY, describe_errors(failed), errors=failed)
     return Ready(status="degraded" if report.degraded else "ready", checks=report.checks)
 
