@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from string import Formatter
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from cronsim import CronSim, CronSimError
@@ -35,20 +35,12 @@ if TYPE_CHECKING:
 PREFIX: Final = "RECOQUEST_"
 ENV_FILE_VARIABLE: Final = PREFIX + "ENV_FILE"
 _TEST_PREFIX: Final = PREFIX + "TEST_"
-# Settings that may be in files of their own, as Docker and Kubernetes give secrets to containers: variables
-# with this end name the files.
+# Secrets may be in files of their own, as Docker and Kubernetes give them to containers: variables with this
+# end name the files.
 _END: Final = "_FILE"
-_SECRETS: Final = [
-    PREFIX + name
-    for name in (
-        *("ADMIN_KEY", "DATABASE_URL", "AUDIT_KEY", "BACKUP_PASSPHRASE", "OIDC_CLIENT_SECRET"),
-        *("PACS_PASSWORD", "PACS_TOKEN"),
-    )
-]
 _MAX_SECRET_BYTES: Final = 1 << 16
 # Settings of older versions: files that have them are read as before.
 GONE: Final = frozenset({PREFIX + "QUEUE_URL"})
-_NOT_FIELDS: Final = GONE | {name + _END for name in _SECRETS}
 _OF_CALLERS: Final = frozenset(
     {"admin_key", "oidc_issuer", "oidc_audience", "oidc_client_id", "oidc_client_secret", "oidc_groups_claim"}
     | {"oidc_roles", "public_url", "backup_passphrase"}
@@ -57,9 +49,12 @@ MIB: Final = 2**20
 
 _CRON_FIELDS: Final = ("minute", "hour", "day", "month", "weekday")
 # A name or an address, without a port; with a first dot, or `*.`, all names below it.
-_HOST: Final = re.compile(r"(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
+_HOST: Final = re.compile(r"\*|(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
 # As browsers send it: lower case, no path. A wildcard would let every page of the web call the service.
 _ORIGIN: Final = re.compile(r"https?://[a-z0-9._\[\]:-]+")
+_AN_ORIGIN: Final = "an origin such as https://viewer.example.org"
+# Sources of a content security policy, wildcards among them; none may end its directive.
+_ANCESTOR: Final = re.compile(r"[^;,'\" \r\n]*")
 _PUBLIC_URL: Final = re.compile(rf"{_ORIGIN.pattern}(/[a-z0-9._~/-]*)?")
 # UIDs in the address of a viewer.
 _PLACES: Final = frozenset({"study", "series", "sop"})
@@ -115,26 +110,16 @@ def _checked_public_url(url: str) -> str:
     return found
 
 
-def _checked_hosts(names: tuple[str, ...]) -> tuple[str, ...]:
-    for name in names:
-        if name != "*" and not _HOST.fullmatch(name):
-            raise ValueError(f"{name!r} is not a name without a port, such as images.example.org")
-    return names
+def _each(form: re.Pattern[str], described: str) -> AfterValidator:
+    """What checks that each of several values has a form."""
 
+    def check(values: tuple[str, ...]) -> tuple[str, ...]:
+        for value in values:
+            if not form.fullmatch(value):
+                raise ValueError(f"{value!r} is not {described}")
+        return values
 
-def _checked_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
-    for origin in origins:
-        if not _ORIGIN.fullmatch(origin):
-            raise ValueError(f"{origin!r} is not an origin such as https://viewer.example.org")
-    return origins
-
-
-def _checked_ancestors(origins: tuple[str, ...]) -> tuple[str, ...]:
-    """Return sources of a content security policy, wildcards among them; none may end its directive."""
-    for origin in origins:
-        if any(character in origin for character in ";,'\" \r\n"):
-            raise ValueError(f"{origin!r} is not an origin such as https://viewer.example.org")
-    return origins
+    return AfterValidator(check)
 
 
 def _checked_template(template: str) -> str:
@@ -356,12 +341,12 @@ class Settings(BaseSettings):
     keep_waiting_reports_days: int = Field(default=90, ge=0)
     """Days after which reports whose studies have no image are forgotten; 0: never."""
 
-    allowed_hosts: Annotated[Names, AfterValidator(_checked_hosts)] = ()
+    allowed_hosts: Annotated[Names, _each(_HOST, "a name without a port, such as images.example.org")] = ()
     """Names under which the service answers beside localhost, separated by commas, such as
     images.example.org; .example.org: all below it, *: every name."""
-    cors_origins: Annotated[Names, AfterValidator(_checked_origins)] = ()
+    cors_origins: Annotated[Names, _each(_ORIGIN, _AN_ORIGIN)] = ()
     """Origins of other pages that may call the service, separated by commas."""
-    frame_ancestors: Annotated[Names, AfterValidator(_checked_ancestors)] = ()
+    frame_ancestors: Annotated[Names, _each(_ANCESTOR, _AN_ORIGIN)] = ()
     """Origins that may show the service's page in a frame, separated by commas."""
     hidden_fields: Names = ()
     """Fields that the page does not show, separated by commas; programs still get them."""
@@ -372,7 +357,8 @@ class Settings(BaseSettings):
     @classmethod
     def _read_lines(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Leave out lines of a settings file that have no effect any more, or name the file of a secret."""
-        return {name: value for name, value in values.items() if name.upper() not in _NOT_FIELDS}
+        without_effect = GONE | {name + _END for name in _secrets()}
+        return {name: value for name, value in values.items() if name.upper() not in without_effect}
 
     @classmethod
     def settings_customise_sources(
@@ -470,12 +456,9 @@ class Settings(BaseSettings):
 
 
 def load_settings(env_file: Path | None = None, **values: Any) -> Settings:
-    """Read settings: arguments win over the environment, the environment over the file.
+    """Read settings: arguments but None win over the environment, the environment over the file.
 
-    Args:
-        env_file: Lines of NAME=value; a name that is not a setting is refused. None: the file that
-            RECOQUEST_ENV_FILE names, if it is set.
-        values: Settings given by the caller; those that are None are left to the other sources.
+    The file, which RECOQUEST_ENV_FILE names by default, has lines of NAME=value, settings alone.
 
     Raises:
         SettingsError: The file is missing, or a setting is unknown or not valid.
@@ -507,13 +490,22 @@ def _explained(error: ValidationError) -> str:
     return f"The settings cannot be used: {'; '.join(parts)}."
 
 
+def _secrets() -> list[str]:
+    """Variables of secrets; the address of the database may hold a password."""
+    return [
+        PREFIX + name.upper()
+        for name, field in Settings.model_fields.items()
+        if SecretStr in get_args(field.annotation) or name == "database_url"
+    ]
+
+
 def _secrets_of_files(lines: Mapping[str, str | None]) -> dict[str, Any]:
     """Read the files that the environment or the settings file, whose lines these are, names for secrets."""
     given: dict[str, str] = {}
     for source in (lines, os.environ):
         given |= {name.upper(): value for name, value in source.items() if value}
     return {
-        name.removeprefix(PREFIX).lower(): _secret(name, given) for name in _SECRETS if name + _END in given
+        name.removeprefix(PREFIX).lower(): _secret(name, given) for name in _secrets() if name + _END in given
     }
 
 
@@ -566,6 +558,6 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
 def _known_variables() -> set[str]:
     return {
         ENV_FILE_VARIABLE,
-        *(name + _END for name in _SECRETS),
+        *(name + _END for name in _secrets()),
         *(PREFIX + name.upper() for name in Settings.model_fields),
     }
