@@ -219,20 +219,13 @@ class SecurityHeaders:
         self, app: ASGIApp, frame_ancestors: Sequence[str] = (), allowed: Sequence[str] = ()
     ) -> None:
         self.app = app
-        ancestors = " ".join(frame_ancestors) or "'none'"
         self._allowed = frozenset(allowed)
-        # Encoded once, since every answer has them.
-        self._headers = {
-            (policy, cache): (
-                (b"content-security-policy", f"{policy}; {_ALL}; frame-ancestors {ancestors}".encode()),
-                (b"cross-origin-resource-policy", b"same-origin"),
-                (b"referrer-policy", b"no-referrer"),
-                (b"x-content-type-options", b"nosniff"),
-                (b"cache-control", cache),
-            )
+        # Encoded once, since every answer has one.
+        ancestors = " ".join(frame_ancestors) or "'none'"
+        self._docs, self._page = (
+            f"{policy}; {_ALL}; frame-ancestors {ancestors}".encode()
             for policy in (_DOCS_POLICY, _PAGE_POLICY)
-            for cache in (_ASK, _NEVER)
-        }
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -243,8 +236,15 @@ class SecurityHeaders:
                 if self._embeds(scope):
                     given.append((b"cross-origin-resource-policy", b"cross-origin"))
                 names = {name.lower() for name, _ in given}
-                added = (header for header in self._of(path_of(scope)) if header[0] not in names)
-                message["headers"] = [*given, *added]
+                path = path_of(scope)
+                added = (
+                    (b"content-security-policy", self._docs if path.startswith("/docs") else self._page),
+                    (b"cross-origin-resource-policy", b"same-origin"),
+                    (b"referrer-policy", b"no-referrer"),
+                    (b"x-content-type-options", b"nosniff"),
+                    (b"cache-control", _ASK if path.startswith(_ASSETS) else _NEVER),
+                )
+                message["headers"] = [*given, *(header for header in added if header[0] not in names)]
             await send(message)
 
         await self.app(scope, receive, send_with_headers)
@@ -260,7 +260,3 @@ class SecurityHeaders:
         headers = Headers(scope=scope)
         origin = headers.get("origin") or "/".join(headers.get("referer", "").split("/", 3)[:3])
         return origin in self._allowed
-
-    def _of(self, path: str) -> tuple[tuple[bytes, bytes], ...]:
-        policy = _DOCS_POLICY if path.startswith("/docs") else _PAGE_POLICY
-        return self._headers[policy, _ASK if path.startswith(_ASSETS) else _NEVER]

@@ -50,6 +50,8 @@ _PAUSE_S: Final = 30.0
 
 SigningKey = RSAKey | ECKey | OKPKey
 Fetch = Callable[[str], Any]
+# What a provider tells of itself (OpenID Connect Discovery 1.0).
+Discovery = Mapping[str, Any]
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -62,22 +64,17 @@ class UnknownSigningKeyError(Exception):
     """The provider has no key of this identifier and algorithm."""
 
 
-@dataclass(frozen=True, slots=True)
-class Discovery:
-    """What a provider tells of itself (OpenID Connect Discovery 1.0)."""
+def _address(discovery: Discovery, name: str) -> str | None:
+    """A safe address, which may have a query of its own; None where a provider tells of none."""
+    found = discovery.get(name)
+    fits = isinstance(found, str) and "#" not in found and is_safe_url(found.partition("?")[0])
+    return found if fits else None
 
-    document: Mapping[str, Any]
 
-    def address(self, name: str) -> str | None:
-        """A safe address, which may have a query of its own; None where it tells of none."""
-        found = self.document.get(name)
-        fits = isinstance(found, str) and "#" not in found and is_safe_url(found.partition("?")[0])
-        return found if fits else None
-
-    def texts(self, name: str) -> frozenset[str]:
-        """A list of texts; empty where it tells of none."""
-        found = self.document.get(name)
-        return frozenset(one for one in (found if isinstance(found, list) else ()) if isinstance(one, str))
+def _texts(discovery: Discovery, name: str) -> list[str]:
+    """The texts of a list; none where a provider tells of none, which is an empty list as well."""
+    found = discovery.get(name)
+    return [one for one in (found if isinstance(found, list) else ()) if isinstance(one, str)]
 
 
 class Provider:
@@ -154,13 +151,12 @@ class Provider:
                 self._fetched_at = now
 
     def _read_documents(self) -> tuple[Discovery, list[SigningKey]]:
-        found = self._fetch(self.issuer.rstrip("/") + _DISCOVERY)
-        if not isinstance(found, dict) or found.get("issuer") != self.issuer:
+        discovery = self._fetch(self.issuer.rstrip("/") + _DISCOVERY)
+        if not isinstance(discovery, dict) or discovery.get("issuer") != self.issuer:
             raise ProviderError(
                 f"The provider's own name is not {self.issuer!r}: mend RECOQUEST_OIDC_ISSUER."
             )
-        discovery = Discovery(found)
-        address = discovery.address("jwks_uri")
+        address = _address(discovery, "jwks_uri")
         if address is None:
             raise ProviderError("The provider names no address of its keys that begins with https.")
         documents = self._fetch(address)
@@ -465,10 +461,10 @@ class CodeFlow:
             ProviderError: The provider does not answer, or has no such address.
         """
         discovery = await self._provider.discovery()
-        page, scopes = discovery.address("authorization_endpoint"), discovery.texts("scopes_supported")
+        page, scopes = _address(discovery, "authorization_endpoint"), _texts(discovery, "scopes_supported")
         if page is None:
             raise ProviderError(f"{self.issuer} has no page to sign in at.")
-        known = [scope for scope in _SCOPES if scope in scopes | {"openid"}]
+        known = [scope for scope in _SCOPES if scope in (*scopes, "openid")]
         challenge = base64.urlsafe_b64encode(sha256(attempt.verifier.encode()).digest()).rstrip(b"=")
         parameters = {
             "response_type": "code",
@@ -505,21 +501,21 @@ class CodeFlow:
     async def sign_out_url(self) -> str | None:
         """Return the address where the provider ends its own session; None where it tells of none now."""
         try:
-            page = (await self._provider.discovery()).address("end_session_endpoint")
+            page = _address(await self._provider.discovery(), "end_session_endpoint")
         except ProviderError:
             _log.warning("the sign-out of the identity provider is not known")
             return None
         return None if page is None else _with_query(page, {"client_id": self._client_id})
 
     def _ask_for_token(self, discovery: Discovery, form: dict[str, str]) -> str:
-        url, headers = discovery.address("token_endpoint"), {}
+        url, headers = _address(discovery, "token_endpoint"), {}
         if url is None:
             raise ProviderError(f"{self.issuer} has no address that gives tokens.")
         if self._settings.oidc_client_secret is not None:
             secret = self._settings.oidc_client_secret.get_secret_value()
             # The first is the default of OpenID Connect Discovery.
-            ways = discovery.texts("token_endpoint_auth_methods_supported") or {"client_secret_basic"}
-            if "client_secret_basic" in ways:
+            ways = _texts(discovery, "token_endpoint_auth_methods_supported")
+            if not ways or "client_secret_basic" in ways:
                 # RFC 6749, section 2.3.1: both parts are encoded as in a form.
                 pair = f"{quote_plus(self._client_id)}:{quote_plus(secret)}"
                 headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"
