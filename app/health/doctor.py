@@ -27,10 +27,10 @@ from app.health.readiness import active_generations
 from app.settings import GONE, PREFIX, Settings, unknown_variables
 from index.audit.dead_letters import count_dead_letters, dead_letters_of
 from index.catalogue import Catalogue
-from index.catalogue.collections import called_now, find_generation
+from index.catalogue.collections import called_now, find_active
 from index.catalogue.connections import is_disk_full
 from index.catalogue.jobs import Job, get_job, list_jobs
-from index.catalogue.tables import CollectionRow, ImageRow
+from index.catalogue.tables import ImageRow
 from index.engine import SearchEngine
 from index.erasure import pending_erasures
 from index.errors import CatalogueError, CatalogueSchemaError, DamagedCatalogueError, HomeError, StoreError
@@ -251,7 +251,7 @@ def examine_indexed(settings: Settings) -> Iterator[Finding]:
         yield Finding("catalogue", "wrong", f"the home folder {home} cannot be used: {error.strerror}.")
         return
     try:
-        yield from _catalogue(engine.home)
+        yield _catalogue(engine.home.catalogue)
         try:
             bind_home(engine.home, settings)
         except HomeError as error:
@@ -287,35 +287,30 @@ def _unusable(settings: Settings, error: RecoquestError) -> Finding:
     return Finding("catalogue", "wrong", f"{reason}: {advice}.")
 
 
-def _catalogue(home: Home) -> Iterator[Finding]:
-    url = home.catalogue.url
-    with home.catalogue.read() as session:
-        if session.get_bind().dialect.name == "sqlite":
-            said = session.execute(text("PRAGMA quick_check(1)")).scalar_one()
-            if said != "ok":
-                yield Finding("catalogue", "wrong", f"{url} is damaged ({said}): restore a backup.")
-                return
-            yield Finding("catalogue", "ok", url)
-        else:
-            yield judge_postgresql(url, session.execute(text("SHOW server_version")).scalar_one())
+def _catalogue(catalogue: Catalogue) -> Finding:
+    with catalogue.read() as session:
+        if session.get_bind().dialect.name != "sqlite":
+            said = session.execute(text("SHOW server_version")).scalar_one()
+            return judge_postgresql(catalogue.url, said)
+        said = session.execute(text("PRAGMA quick_check(1)")).scalar_one()
+    if said != "ok":
+        return Finding("catalogue", "wrong", f"{catalogue.url} is damaged ({said}): restore a backup.")
+    return Finding("catalogue", "ok", catalogue.url)
 
 
 def _collection(engine: SearchEngine, name: str) -> Finding:
     subject = f"collection {name}"
     with engine.home.catalogue.read() as session:
-        key = session.execute(select(CollectionRow.id).where(CollectionRow.name == name)).scalar_one_or_none()
-        generation = None if key is None else find_generation(session, key, "active")
-        if generation is None:
+        active = find_active(session, name)
+        if active is None:
             return Finding(subject, "doubtful", "cannot be searched yet: run `recoquest index` for it again.")
+        generation, _ = active
         missing = count_missing_images(session, generation)
-    info = engine.collection(name)
+    count = engine.collection(name).count
     if missing:
-        return Finding(
-            subject,
-            "doubtful",
-            f"{missing:,} of {info.count:,} images have no vector: run `recoquest reindex` for it again.",
-        )
-    return Finding(subject, "ok", f"{info.count:,} images by {generation.model}")
+        found = f"{missing:,} of {count:,} images have no vector: run `recoquest reindex` for it again."
+        return Finding(subject, "doubtful", found)
+    return Finding(subject, "ok", f"{count:,} images by {generation.model}")
 
 
 def _images(home: Home) -> Finding:
