@@ -1,4 +1,4 @@
-"""Schemas of generations, models and retrainings, and cards of models; `recoquest models --json` prints the same."""
+"""Schemas of generations, models and retrainings, which `recoquest models --json` prints, too."""
 
 import re
 from pathlib import Path

@@ -202,8 +202,8 @@ def examine_home(settings: Settings) -> Finding:
         return Finding("home", "doubtful", f"{home} does not exist: `recoquest index` makes it.")
     probe = home / f".doctor-{os.getpid()}"
     try:
-        with atomic_file(probe) as file:
-            file.write(b"written by recoquest doctor")
+        with atomic_file(probe) as written:
+            written.write(b"written by recoquest doctor")
     except OSError as error:
         if not is_disk_full(error):
             raise
