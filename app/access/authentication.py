@@ -15,7 +15,7 @@ from typing import Final, Literal
 import structlog
 from starlette.requests import Request
 
-from app.access.oidc import CHALLENGE, EXPIRED, CodeFlow, Provider, TokenVerifier
+from app.access.oidc import CHALLENGE, EXPIRED, CodeFlow, Provider, verify_token
 from app.access.sessions import COOKIE, Session, SessionSigner, ended_link, link_of, wrong_link
 from app.concurrency import Threads
 from app.edge.principal import EVERY_COLLECTION, NOBODY, Principal, Role, clients_of
@@ -157,21 +157,16 @@ class Authenticator:
         count: Callable[[Refusal], None],
     ) -> None:
         self.signer = signer
-        self._open_reading = settings.open_reading
-        self._open_feedback = settings.open_feedback
+        self._settings = settings
         key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
         self._guesses = BruteForceLimiter(count)
         self._keys = _Keys(catalogue, threads, None if key is None else _admin_key(key))
         self._catalogue = catalogue
         self._threads = threads
-        self._tokens: TokenVerifier | None = None
+        self._provider = None if settings.oidc_issuer is None else Provider(settings.oidc_issuer)
         self.code_flow: CodeFlow | None = None
-        if settings.oidc_issuer is not None:
-            provider = Provider(settings.oidc_issuer)
-            if settings.oidc_audience is not None:
-                self._tokens = TokenVerifier(settings, provider, settings.oidc_audience)
-            if settings.oidc_client_id is not None:
-                self.code_flow = CodeFlow(settings, provider, settings.oidc_client_id)
+        if self._provider is not None and settings.oidc_client_id is not None:
+            self.code_flow = CodeFlow(settings, self._provider, settings.oidc_client_id)
         # A text in the form of a token may then be a guess of the key.
         self._admin_looks_like_token = _TOKEN.fullmatch(key or "") is not None
 
@@ -278,10 +273,11 @@ class Authenticator:
         admin = self._keys.admin
         if admin is not None and hmac.compare_digest(_digest(sent, "latin-1"), admin.digest):
             return Principal("key", admin.id, admin.name, admin.grants)
-        if self._tokens is None or not _TOKEN.fullmatch(sent):
+        provider, audience = self._provider, self._settings.oidc_audience
+        if provider is None or audience is None or not _TOKEN.fullmatch(sent):
             return await self._check_key(sent, clients_of(request))
         try:
-            return await self._tokens.verify(sent)
+            return await verify_token(sent, provider, self._settings, audience)
         except RequestError as error:
             # An expired token had a right signature: it was no guess of a key. Without its provider nobody
             # knows whether a token is right.
@@ -324,9 +320,9 @@ class Authenticator:
     def _opened(self, principal: Principal) -> Principal:
         """Add the roles that the settings give to everybody."""
         widened = dict(principal.grants)
-        if self._open_reading:
+        if self._settings.open_reading:
             widened[EVERY_COLLECTION] = widened.get(EVERY_COLLECTION, frozenset()) | {"reader"}
-        if self._open_feedback:
+        if self._settings.open_feedback:
             readers = replace(principal, grants=widened)
             for collection, roles in widened.items():
                 if readers.may("reader", collection):

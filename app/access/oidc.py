@@ -30,7 +30,7 @@ from starlette.responses import Response
 
 from app.access.sessions import SessionSigner, set_cookie
 from app.edge.addresses import service_url
-from app.edge.principal import Grants, Principal, Role
+from app.edge.principal import Principal, Role
 from app.edge.problems import Kind, RequestError
 from app.settings import Settings, is_safe_url
 from index.errors import shortened
@@ -261,80 +261,71 @@ _NO_PROVIDER: Final = Kind(
 )
 
 
-class TokenVerifier:
-    """Turns tokens into principals."""
+async def verify_token(
+    token: str, provider: Provider, settings: Settings, audience: str, nonce: str | None = None
+) -> Principal:
+    """Return the caller that a token of a provider for an audience names.
 
-    def __init__(self, settings: Settings, provider: Provider, audience: str) -> None:
-        self._provider = provider
-        self._groups_claim = settings.oidc_groups_claim
-        self._roles = settings.oidc_roles
-        self._registry = JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
-        self._registry.max_header_length = _MAX_HEADER_LENGTH
-        self._audience = audience
+    With a `nonce`, the token is the ID token of a sign-in that began with it (OpenID Connect Core 1.0,
+    section 3.1.3.7); otherwise an access token.
 
-    async def verify(self, token: str, nonce: str | None = None) -> Principal:
-        """Return the caller that a token names.
+    Raises:
+        RequestError: The token is not valid or has expired (401), or the provider's keys are not known
+            and it does not answer (503).
+    """
+    try:
+        claims = await _checked_claims(token, provider, audience, nonce)
+    except ProviderError as error:
+        raise RequestError(
+            _NO_PROVIDER, "The identity provider does not answer: try again later, or send an API key."
+        ) from error
+    except ExpiredTokenError as error:
+        raise RequestError(EXPIRED, "The token has expired: get a new one.") from error
+    except (UnknownSigningKeyError, JoseError, ValueError) as error:
+        # The claim's name helps; its value, or the library's words, might quote the token.
+        at_fault = getattr(error, "claim", None)
+        reason = f"its claim {at_fault!r}" if at_fault else "its form or signature"
+        raise RequestError(
+            _WRONG, f"The token is not one for this service: {reason} does not fit."
+        ) from error
+    grants: dict[str, frozenset[Role]] = {}
+    for group in _groups_of(claims, settings.oidc_groups_claim):
+        for collection, roles in settings.oidc_roles.get(group, {}).items():
+            grants[collection] = grants.get(collection, frozenset()) | roles
+    subject = f"{provider.issuer}#{claims['sub']}"
+    return Principal("token", subject, _name_of(claims), grants, float(claims["exp"]))
 
-        With a `nonce`, the token is the ID token of a sign-in that began with it (OpenID Connect Core 1.0,
-        section 3.1.3.7); otherwise an access token.
 
-        Raises:
-            RequestError: The token is not valid or has expired (401), or the provider's keys are not known
-                and it does not answer (503).
-        """
-        try:
-            claims = await self._claims_of(token, nonce)
-        except ProviderError as error:
-            raise RequestError(
-                _NO_PROVIDER, "The identity provider does not answer: try again later, or send an API key."
-            ) from error
-        except ExpiredTokenError as error:
-            raise RequestError(EXPIRED, "The token has expired: get a new one.") from error
-        except (UnknownSigningKeyError, JoseError, ValueError) as error:
-            # The claim's name helps; its value, or the library's words, might quote the token.
-            at_fault = getattr(error, "claim", None)
-            reason = f"its claim {at_fault!r}" if at_fault else "its form or signature"
-            raise RequestError(
-                _WRONG, f"The token is not one for this service: {reason} does not fit."
-            ) from error
-        subject, issuer = str(claims["sub"]), self._provider.issuer
-        name, grants = _name_of(claims), self._grants_of(claims)
-        return Principal("token", f"{issuer}#{subject}", name, grants, float(claims["exp"]))
-
-    async def _claims_of(self, token: str, nonce: str | None) -> Mapping[str, Any]:
-        """Check everything of a token; return its claims."""
-        if len(token) > _MAX_LENGTH:
-            raise ValueError("The token is too long.")
-        header = jws.extract_compact(token.encode("ascii"), registry=self._registry).headers()
-        algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
-        types: Sequence[str] = _TYPES
-        further: dict[str, Any] = {}
-        if nonce is not None:
-            types = _ID_TYPES
-            further = {"nonce": {"essential": True, "value": nonce}, "azp": {"value": self._audience}}
-        if algorithm not in ALGORITHMS or str(kind).lower() not in types:
-            raise ValueError("The token has another type or algorithm.")
-        key = await self._provider.signing_key(algorithm, kid if isinstance(kid, str) else None)
-        claims = jwt.decode(token, key, algorithms=[algorithm], registry=self._registry).claims
-        wanted = jwt.JWTClaimsRegistry(
-            leeway=_LEEWAY_S,
-            iss={"essential": True, "value": self._provider.issuer},
-            aud={"essential": True, "value": self._audience},
-            sub={"essential": True},
-            exp={"essential": True},
-            **further,
-        )
-        wanted.validate(claims)
-        if not isinstance(claims["sub"], str) or not claims["sub"]:
-            raise ValueError("The token has no subject.")
-        return claims
-
-    def _grants_of(self, claims: Mapping[str, Any]) -> Grants:
-        grants: dict[str, frozenset[Role]] = {}
-        for group in _groups_of(claims, self._groups_claim):
-            for collection, roles in self._roles.get(group, {}).items():
-                grants[collection] = grants.get(collection, frozenset()) | roles
-        return grants
+async def _checked_claims(
+    token: str, provider: Provider, audience: str, nonce: str | None
+) -> Mapping[str, Any]:
+    if len(token) > _MAX_LENGTH:
+        raise ValueError("The token is too long.")
+    registry = JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
+    registry.max_header_length = _MAX_HEADER_LENGTH
+    header = jws.extract_compact(token.encode("ascii"), registry=registry).headers()
+    algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
+    types: Sequence[str] = _TYPES
+    further: dict[str, Any] = {}
+    if nonce is not None:
+        types = _ID_TYPES
+        further = {"nonce": {"essential": True, "value": nonce}, "azp": {"value": audience}}
+    if algorithm not in ALGORITHMS or str(kind).lower() not in types:
+        raise ValueError("The token has another type or algorithm.")
+    key = await provider.signing_key(algorithm, kid if isinstance(kid, str) else None)
+    claims = jwt.decode(token, key, algorithms=[algorithm], registry=registry).claims
+    wanted = jwt.JWTClaimsRegistry(
+        leeway=_LEEWAY_S,
+        iss={"essential": True, "value": provider.issuer},
+        aud={"essential": True, "value": audience},
+        sub={"essential": True},
+        exp={"essential": True},
+        **further,
+    )
+    wanted.validate(claims)
+    if not isinstance(claims["sub"], str) or not claims["sub"]:
+        raise ValueError("The token has no subject.")
+    return claims
 
 
 def _groups_of(claims: Mapping[str, Any], name: str) -> list[str]:
@@ -447,7 +438,6 @@ class CodeFlow:
         self._provider = provider
         self._client_id = client_id
         self._settings = settings
-        self._verifier = TokenVerifier(settings, provider, client_id)
         self._slots = asyncio.Semaphore(_AT_A_TIME)
 
     def redirect_uri(self, request: HTTPConnection) -> str:
@@ -496,7 +486,7 @@ class CodeFlow:
         }
         async with self._slots:
             token = await asyncio.to_thread(self._ask_for_token, discovery, form)
-        return await self._verifier.verify(token, attempt.nonce)
+        return await verify_token(token, self._provider, self._settings, self._client_id, attempt.nonce)
 
     async def sign_out_url(self) -> str | None:
         """Return the address where the provider ends its own session; None where it tells of none now."""

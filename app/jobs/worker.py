@@ -75,7 +75,8 @@ class Worker:
         self._catalogue = open_catalogue(settings.catalogue_url)
         self._heartbeat = Heartbeat(settings)
         self._stop = Event()
-        self._seen: dict[int, tuple[Job, float]] = {}
+        # Since when jobs have stood at these beats, by this machine's clock.
+        self._since: dict[tuple[int, str | None, int], float] = {}
 
     def work(self, at_once: int = 1) -> None:
         """Do jobs, so many at once, until SIGTERM or SIGINT; what was begun is queued again.
@@ -161,15 +162,11 @@ class Worker:
         give_sync(self._settings, self._catalogue)
 
     def _silent(self, running: list[Job]) -> list[Job]:
-        """The jobs whose beats have stood still, by this machine's clock, for as long as a worker may."""
-        now = time.monotonic()
-        before = self._seen
-        self._seen = {}
-        for job in running:
-            seen = before.get(job.id)
-            same = seen is not None and (seen[0].worker, seen[0].beats) == (job.worker, job.beats)
-            self._seen[job.id] = (job, seen[1] if seen is not None and same else now)
-        return [job for job, since in self._seen.values() if now - since > self._settings.job_lease_s]
+        """The jobs whose beats have stood still for as long as a worker may."""
+        now, states = time.monotonic(), {(job.id, job.worker, job.beats): job for job in running}
+        self._since = {state: self._since.get(state, now) for state in states}
+        lease_s = self._settings.job_lease_s
+        return [states[state] for state, since in self._since.items() if now - since > lease_s]
 
 
 class Attempt:
