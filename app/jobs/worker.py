@@ -357,21 +357,15 @@ def _is_due(session: Session, settings: Settings, collection: str, minute: datet
     is_later = since < minute.isoformat(timespec="microseconds")
     if settings.retrain_at is not None and is_later and _fits(settings.retrain_at, minute):
         return True
-    if settings.retrain_feedback is None:
+    active = find_active(session, collection)
+    if settings.retrain_feedback is None or active is None:
         return False
-    if not _learns_from_feedback(session, collection):
+    query = select(ModelRow.recipe).where(ModelRow.digest == active[0].digest)
+    recipe = yaml.safe_load(session.execute(query).scalar_one()) or {}
+    # Judged texts are learned from by a recipe that takes texts one by one.
+    if (recipe.get("data") or {}).get("text_unit", "sentence") != "sentence":
         return False
     return count_usable(session, collection, since=since).usable >= settings.retrain_feedback
-
-
-def _learns_from_feedback(session: Session, collection: str) -> bool:
-    """Whether the recipe of the model that is searched with takes texts one by one, as judged ones are."""
-    found = find_active(session, collection)
-    if found is None:
-        return False
-    query = select(ModelRow.recipe).where(ModelRow.digest == found[0].digest)
-    recipe = yaml.safe_load(session.execute(query).scalar_one()) or {}
-    return bool((recipe.get("data") or {}).get("text_unit", "sentence") == "sentence")
 
 
 def _fits(crontab: str, minute: datetime) -> bool:
