@@ -184,7 +184,10 @@ ResultForm = Literal["capture", "report", "selection"]
 
 
 class Settings(BaseSettings):
-    """Every setting of the service; each is read from the variable `RECOQUEST_<NAME>`."""
+    """Every setting of the service; each is read from the variable `RECOQUEST_<NAME>`.
+
+    docs/configuration.md has their texts, with links.
+    """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
@@ -199,7 +202,7 @@ class Settings(BaseSettings):
 
     radiology: bool = True
     """Whether DICOM files, reports and an image archive are taken; False: photographs alone, and none of the
-    code for the others is loaded."""
+    code for the others is loaded. Films that were indexed before stay, and are shown."""
     pacs_url: Annotated[str, AfterValidator(checked_archive_url)] | None = None
     """Address of an image archive's DICOMweb, such as https://pacs/dicom-web."""
     pacs_user: str | None = Field(default=None, min_length=1)
@@ -271,7 +274,7 @@ class Settings(BaseSettings):
     audit: bool = True
     """Whether an audit trail is kept."""
     audit_queries: QueryForm = "text"
-    """Form of queries in the audit trail: text, a keyed hash, or none."""
+    """Form of queries in the audit trail: text, a keyed hash (`hash`), or none."""
     audit_key: SecretStr | None = Field(default=None, min_length=16)
     """Key of its hashes; None: one in the home folder."""
     backup_passphrase: SecretStr | None = Field(default=None, min_length=12)
