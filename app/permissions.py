@@ -63,7 +63,11 @@ class Permission:
         collection = asked
         # A caller who has the role nowhere is refused without a look at the catalogue.
         if asked is not None and principal.may_somewhere(self.role):
-            collection = await _behind_alias(request, asked)
+            collection = await services_of(request).collection_behind(asked) or asked
+            if collection != asked:
+                # Rights and work go by a collection's own name.
+                request.state.alias = asked
+                request.scope["path_params"] = {**request.path_params, _COLLECTION: collection}
         anywhere = self.somewhere and principal.may_somewhere(self.role)
         if not anywhere and not await self._suits(principal, request, collection):
             raise self._refusal(principal, None if self.everywhere else asked)
@@ -115,16 +119,6 @@ class Permission:
             f"{needed}, which {shortened(principal.name)!r} does not have: ask the service's "
             "administrator for it.",
         )
-
-
-async def _behind_alias(request: Request, asked: str) -> str:
-    """Put a collection's own name in place of an alias in the path: rights and work go by one name."""
-    behind = await services_of(request).collection_behind(asked)
-    if behind is None:
-        return asked
-    request.state.alias = asked
-    request.scope["path_params"] = {**request.path_params, _COLLECTION: behind}
-    return behind
 
 
 def may(role: Role, *, somewhere: bool = False, everywhere: bool = False, of_job: bool = False) -> Any:
