@@ -314,6 +314,7 @@ def searched_with(home: Home, collection: str) -> tuple[Generation, BundleInfo]:
     """The active generation of a collection, and the bundle of its model.
 
     Raises:
+        UnknownCollectionError: No collection has this name.
         NoActiveGenerationError: The collection has no active generation yet.
         BundleError: The bundle is missing or damaged.
     """

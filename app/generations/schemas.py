@@ -1,4 +1,4 @@
-"""Schemas of generations, models and retrainings, which `recoquest models --json` prints, too."""
+"""Schemas of generations, models and retrainings; `recoquest models --json` prints the same."""
 
 import re
 from pathlib import Path

@@ -127,7 +127,7 @@ def activation_arguments(collection: str, generation: int) -> list[str]:
 def role_of_job(catalogue: Catalogue, number: str) -> tuple[Role, str] | None:
     """Return the role in a collection that may follow and cancel a job; None: none in one collection may.
 
-    It may those that `study_sync` and `activation_arguments` describe; others may name folders of the server.
+    Jobs by `study_sync` and `activation_arguments` have one; others may name folders of the server.
     """
     if not (number.isascii() and number.isdecimal() and len(number) <= _MAX_DIGITS):
         return None

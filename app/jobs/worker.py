@@ -212,8 +212,8 @@ class Attempt:
     def _started(self, lock: int) -> "subprocess.Popen[bytes]":
         """Start the job's process, and leave the lock to it alone."""
         job, child = self._job, (sys.executable, "-m", "app.cli.process", "job")
-        environment = self._settings.environment_of_a_job(os.environ)
         try:
+            environment = self._settings.environment_of_a_job(os.environ)
             with self._folder.log.open("ab") as log:
                 log.write(f"{ATTEMPT}{job.attempts} by {job.worker}\n".encode())
                 log.flush()
