@@ -2,7 +2,7 @@
 
 import codecs
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 
 from app.edge.problems import INVALID, TOO_LARGE, UNSUPPORTED, FieldError, Kind, RequestError
 from app.edge.schemas import parse_json
+from app.search.query import ImageFile, Search
 from app.search.schemas import MAX_EXAMPLES, CountQuery, FacetQuery, SearchQuery
 from app.services import InjectedServices
 from app.settings import Settings
@@ -40,32 +41,26 @@ _UNREADABLE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SentSearch:
-    """A search as it was sent, the image files not yet looked at."""
-
-    query: SearchQuery
-    images: tuple[bytes, ...] = ()
-    unlike_images: tuple[bytes, ...] = ()
-
-
-async def read_search(request: Request, services: InjectedServices) -> SentSearch:
+async def read_search(request: Request, services: InjectedServices) -> Search:
     """Read a search from JSON, or from a form of JSON and image files, within the service's limits.
 
     Raises:
         RequestError: The body is neither JSON nor a form, or a text is too long.
         RequestValidationError: A field is unknown or not valid.
         QueryError: The fields make no search together.
+        FilterError: The filter is none.
     """
     content_type, settings = request.headers.get("content-type", "").lower(), services.settings
     if content_type.startswith(_MULTIPART):
         sent = await _read_form(request, settings)
     elif content_type.split(";")[0].strip() == _JSON:
-        sent = SentSearch(parsed(SearchQuery.model_validate_json, await request.body(), "body"))
+        sent = Search(parsed(SearchQuery.model_validate_json, await request.body(), "body"))
     else:
         raise RequestError(UNSUPPORTED, f"Send the search as {_JSON}, or with image files as {_MULTIPART}.")
     sent.query.check(images=len(sent.images), unlike_images=len(sent.unlike_images))
     check_lengths(sent.query, settings)
+    # A wrong filter is refused before the collection is looked up.
+    _ = sent.request
     return sent
 
 
@@ -182,7 +177,7 @@ _SEARCH = FormShape(
 )
 
 
-async def _read_form(request: Request, settings: Settings) -> SentSearch:
+async def _read_form(request: Request, settings: Settings) -> Search:
     files: dict[str, list[bytes]] = {"image": [], "unlike_image": []}
     queries: list[bytes] = []
     async with opened_form(request, settings, _SEARCH) as form:
@@ -202,7 +197,13 @@ async def _read_form(request: Request, settings: Settings) -> SentSearch:
     if not queries and not any(files.values()):
         raise invalid("query", "The form holds nothing: send the search in its field `query`, or an image.")
     query = parsed(SearchQuery.model_validate_json, queries[0], "query") if queries else SearchQuery()
-    return SentSearch(query, tuple(files["image"]), tuple(files["unlike_image"]))
+    return Search(query, _named("image", files["image"]), _named("unlike_image", files["unlike_image"]))
+
+
+def _named(field: str, files: Sequence[bytes]) -> list[ImageFile]:
+    if len(files) == 1:
+        return [ImageFile("", files[0])]
+    return [ImageFile(f"File {number} of `{field}`", content) for number, content in enumerate(files, 1)]
 
 
 def parsed(read: Callable[[str | bytes], _Model], content: str | bytes, whole: str, *place: str) -> _Model:

@@ -24,7 +24,8 @@ from app.edge.problems import NOT_ACCEPTABLE, Problem, RequestError, answer_reco
 from app.edge.request_context import milliseconds_since_arrival
 from app.edge.schemas import images_path
 from app.permissions import GuardedRoute, may
-from app.search.read_search import SentSearch, check_lengths, read_count, read_filter, read_search
+from app.search.query import Found, MadePart, Search
+from app.search.read_search import check_lengths, read_count, read_filter, read_search
 from app.search.schemas import (
     SEARCH_BODY,
     BatchQuery,
@@ -40,27 +41,14 @@ from app.search.schemas import (
     SimilarityMap,
     TookMs,
     listed_from,
-    page_from,
 )
-from app.search.search import (
-    Found,
-    MadePart,
-    PartMaker,
-    QuerySources,
-    find_batch,
-    make_batch,
-    note_queries,
-    sources_of,
-    stored_regions,
-    with_details,
-)
+from app.search.search import PartMaker, find_batch, make_batch, note_queries, stored_regions
 from app.services import InjectedServices, Services
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, QueryError
 from index.files.renditions import scaled_size
 from index.search.request import SearchRequest
-from index.search.results import ActiveGeneration, HitDetails, HitPart, SearchPage, read_details
-from training.common.errors import RecoquestError
+from index.search.results import ActiveGeneration, HitDetails, SearchPage, read_details
 
 router = APIRouter(
     prefix="/v1/collections/{collection}",
@@ -102,7 +90,7 @@ _MOST_OPAQUE: Final = 190
 @operation("search", work="search")
 async def search_images(
     collection: str,
-    sent: Annotated[SentSearch, Depends(read_search)],
+    sent: Annotated[Search, Depends(read_search)],
     request: Request,
     services: InjectedServices,
 ) -> SearchResponse:
@@ -111,24 +99,14 @@ async def search_images(
     Send JSON; to send image files, a form with the same JSON in the field `query`. A file that is sent is not
     kept. An image of the collection that is an example is left out of the hits.
     """
-    query, engine = sent.query, services.engine
-    sources = sources_of(sent)
     # Taken before anything is encoded, so that query and collection are of one model.
-    active = await services.threads.read(_active, engine, collection, sources, query.parts)
+    active = await services.threads.read(_active, services.engine, collection, sent)
     started = time.perf_counter()
     made: list[MadePart] = []
     if active is not None:
-        made = await unless_disconnected(request, PartMaker(services, active).make_all(sources))
+        made = await unless_disconnected(request, PartMaker(services, active).make_all(sent.sources))
     encoded = time.perf_counter()
-
-    def find() -> Found:
-        if active is None:
-            page = engine.browse(collection, sources.request)
-        else:
-            page = sources.find(engine, active, [one.part for one in made])
-        return with_details(engine, collection, active, page, query)
-
-    page, details = await services.threads.read(find)
+    found = await services.threads.read(sent.find, services.engine, collection, active, made)
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
     await note_queries(
@@ -136,34 +114,25 @@ async def search_images(
         services,
         active,
         [sent],
-        [hit.id for hit in page.hits],
-        target=query.target,
-        limit=query.limit,
-        later_page=isinstance(query.cursor, str),
+        [hit.id for hit in found.page.hits],
+        target=sent.query.target,
+        limit=sent.query.limit,
+        later_page=isinstance(sent.query.cursor, str),
     )
-    return page_from(
-        page,
-        active or collection,
-        query,
-        took_ms=TookMs(
-            encode=1000 * (encoded - started),
-            search=1000 * seconds,
-            total=milliseconds_since_arrival(request.scope),
-        ),
-        truncations=[one.truncation for one in made if one.truncation is not None],
-        prefix=request.scope.get("root_path", ""),
-        details=details,
+    took = TookMs(
+        encode=1000 * (encoded - started),
+        search=1000 * seconds,
+        total=milliseconds_since_arrival(request.scope),
     )
+    return found.answer(took, request.scope.get("root_path", ""))
 
 
-def _active(
-    engine: SearchEngine, collection: str, sources: QuerySources, parts: Sequence[HitPart]
-) -> ActiveGeneration | None:
+def _active(engine: SearchEngine, collection: str, sent: Search) -> ActiveGeneration | None:
     """Return the active generation; None where there is none and a list needs none."""
     try:
         return engine.active(collection)
     except NoActiveGenerationError:
-        if sources.all or "vector" in parts:
+        if sent.sources or "vector" in sent.query.parts:
             raise
         return None
 
@@ -183,7 +152,7 @@ def _active(
 async def map_similarity(
     collection: str,
     image_id: str,
-    sent: Annotated[SentSearch, Depends(read_search)],
+    sent: Annotated[Search, Depends(read_search)],
     request: Request,
     services: InjectedServices,
 ) -> SimilarityMap | Response:
@@ -197,14 +166,12 @@ async def map_similarity(
     wanted = preferred(accept, ["application/json", _OVERLAY_MEDIA_TYPE])
     if wanted is None:
         raise RequestError(NOT_ACCEPTABLE, f"Accept application/json or {_OVERLAY_MEDIA_TYPE}.")
-    sources = sources_of(sent)
-    if not sources.all:
+    if not sent.sources:
         raise QueryError("There is nothing to compare the image with: give a text, an image or an example.")
     active = await services.threads.read(services.engine.active, collection)
     image, grid = await unless_disconnected(request, stored_regions(services, active, image_id))
-    made = await unless_disconnected(request, PartMaker(services, active).make_all(sources))
-    parts = [one.part for one in made]
-    entry = await services.threads.read(sources.entry, services.engine, active, parts)
+    made = await unless_disconnected(request, PartMaker(services, active).make_all(sent.sources))
+    entry = await services.threads.read(sent.entry, services.engine, active, made)
     await note_queries(request, services, active, [sent], [image.id])
     found = SimilarityMap.of(image, active, grid, entry.vector)
     if wanted == _OVERLAY_MEDIA_TYPE:
@@ -262,53 +229,39 @@ async def search_batch(
     Each is answered as if it had been sent alone, in the same order: by a page, or by the problem that it
     would have had, such as an example that is not there. A request that is not of this form is refused whole.
     """
-    queries, engine = query.searches, services.engine
-    for place, asked in enumerate(queries):
-        check_lengths(asked, services.settings, f"searches.{place}.")
-    count_as(request.scope, len(queries))
+    searches, engine = [Search(asked) for asked in query.searches], services.engine
+    count, prefix = len(searches), request.scope.get("root_path", "")
+    for place, asked in enumerate(searches):
+        check_lengths(asked.query, services.settings, f"searches.{place}.")
+    count_as(request.scope, count)
     active = await services.threads.read(engine.active, collection)
     started = time.perf_counter()
-    made = await unless_disconnected(request, make_batch(services, active, queries))
+    made = await unless_disconnected(request, make_batch(services, active, searches))
     encoded = time.perf_counter()
-    found = await services.threads.read(find_batch, engine, active, queries, made)
+    found = await services.threads.read(find_batch, engine, active, searches, made)
     searched = time.perf_counter()
-    answered = [
-        (SentSearch(asked), one[0])
-        for asked, one in zip(queries, found, strict=True)
-        if not isinstance(one, RecoquestError)
-    ]
+    answered = [one for one in found if isinstance(one, Found)]
     await note_queries(
         request,
         services,
         active,
-        [asked for asked, _ in answered],
-        [hit.id for _, page in answered for hit in page.hits],
+        [one.search for one in answered],
+        [hit.id for one in answered for hit in one.page.hits],
         searches=len(answered),
     )
     encode, search = 1000 * (encoded - started), 1000 * (searched - encoded)
-    for _ in queries:
-        services.metrics.searched((searched - encoded) / len(queries))
+    for _ in searches:
+        services.metrics.searched((searched - encoded) / count)
     # Every search gets an equal share of the time of all.
-    count = len(queries)
     share = TookMs(encode=encode / count, search=search / count, total=(encode + search) / count)
     results = []
-    for asked, parts, one in zip(queries, made, found, strict=True):
-        if isinstance(one, RecoquestError):
-            answer = await answer_recoquest_error(request, one)
-            problem = Problem.model_validate_json(bytes(answer.body))
-            results.append(BatchResult.model_construct(page=None, problem=problem))
+    for one in found:
+        if isinstance(one, Found):
+            results.append(BatchResult.model_construct(page=one.answer(share, prefix), problem=None))
             continue
-        assert not isinstance(parts, RecoquestError)
-        page = page_from(
-            one[0],
-            active,
-            asked,
-            took_ms=share,
-            truncations=[part.truncation for part in parts[1] if part.truncation is not None],
-            prefix=request.scope.get("root_path", ""),
-            details=one[1],
-        )
-        results.append(BatchResult.model_construct(page=page, problem=None))
+        answer = await answer_recoquest_error(request, one)
+        problem = Problem.model_validate_json(bytes(answer.body))
+        results.append(BatchResult.model_construct(page=None, problem=problem))
     took = TookMs(encode=encode, search=search, total=milliseconds_since_arrival(request.scope))
     status = HTTPStatus.MULTI_STATUS if any(one.problem for one in results) else HTTPStatus.OK
     content = BatchResponse.model_construct(results=results, took_ms=took).model_dump_json()
