@@ -81,13 +81,10 @@ def find_page(
 ) -> SearchResponse:
     """Search, with the words of a text looked up, and note what is shown in the audit trail."""
     with opened(**options) as installation:
-        engine = installation.engine
-        query, active = _with_words(query, words, engine, collection), engine.active(collection)
+        query = _with_words(query, words, installation.engine, collection)
+        active = installation.engine.active(collection)
         search = _read_search(query, files, installation)
-        maker = _PartMaker(installation, active, search.sources)
-        found = search.find(engine, collection, active, [maker.make(source) for source in search.sources])
-        page = found.answer(_took(maker.encode_ms, found.page.search_ms))
-        _record(installation, [found])
+        (page,) = _Searcher(installation, active, search.sources).pages([search])
     return page
 
 
@@ -100,9 +97,10 @@ def map_image(
         if not search.sources:
             raise typer.BadParameter("give a text, an image or an example with it.", param_hint="--map")
         active = installation.engine.active(collection)
-        maker = _PartMaker(installation, active)
-        image, grid = maker.regions_of(image_id)
-        entry = search.entry(installation.engine, active, [maker.make(source) for source in search.sources])
+        searcher = _Searcher(installation, active)
+        image, grid = searcher.regions_of(image_id)
+        (made,) = searcher.make([search])
+        entry = search.entry(installation.engine, active, made)
         installation.record(
             "view",
             "search --map",
@@ -138,60 +136,15 @@ def print_pages(
         active = engine.active(collection)
         if not likeness_alone:
             queries = [_with_words(query, query.text or "", engine, collection) for query in queries]
-        encoder = load_query_encoder(active.bundle, query_device(installation.settings), only="text")
-        with progress_bar(f"Searching {collection}", len(queries)) as bar:
-            for start in range(0, len(queries), _AT_ONCE):
-                searches = [Search(query) for query in queries[start : start + _AT_ONCE]]
-                found, took = _find_texts(engine, active, encoder, searches)
-                _record(installation, found)
-                for one in found:
-                    page = one.answer(took).model_dump(mode="json")
-                    typer.echo(json.dumps({"text": one.search.query.text, **page}, ensure_ascii=False))
-                bar.advance(len(searches))
-
-
-def _find_texts(
-    engine: SearchEngine,
-    active: ActiveGeneration,
-    encoder: "Encoder | OnnxEncoder",
-    searches: Sequence[Search],
-) -> tuple[list[Found], TookMs]:
-    """Find the pages of searches by one text each, and each one's equal share of the time of all."""
-    started = perf_counter()
-    texts = [search.query.text or "" for search in searches]
-    embedded = encoder.embed_texts(texts)
-    encoded = perf_counter()
-    made = [
-        [MadePart(Part(vector, "text", text), Truncation.of("text", cut))]
-        for vector, text, cut in zip(embedded.vectors, texts, embedded.truncations, strict=True)
-    ]
-    found = []
-    for one in find_batch(engine, active, searches, made):
-        if not isinstance(one, Found):
-            raise one
-        found.append(one)
-    count = len(searches)
-    return found, _took(1000 * (encoded - started) / count, 1000 * (perf_counter() - encoded) / count)
-
-
-def _record(installation: Installation, found: Sequence[Found]) -> None:
-    """Write searches, with the hits of their pages, to the audit trail, if there is one."""
-    if not installation.settings.audit:
-        return
-    with installation.catalogue.write() as session:
-        for search, collection, active, page, _, _ in found:
-            installation.record(
-                "search",
-                "search",
-                session=session,
-                collection=collection,
-                objects=dict.fromkeys(hit.id for hit in page.hits),
-                query=search.audited(),
-                model=None if active is None else active.digest,
-                generation=None if active is None else active.generation,
-                target=search.query.target,
-                limit=search.query.limit,
-            )
+        searches = [Search(query) for query in queries]
+        searcher = _Searcher(installation, active, searches[0].sources)
+        with progress_bar(f"Searching {collection}", len(searches)) as bar:
+            for start in range(0, len(searches), _AT_ONCE):
+                some = searches[start : start + _AT_ONCE]
+                for search, page in zip(some, searcher.pages(some), strict=True):
+                    shown = {"text": search.query.text, **page.model_dump(mode="json")}
+                    typer.echo(json.dumps(shown, ensure_ascii=False))
+                bar.advance(len(some))
 
 
 def _with_words(query: SearchQuery, text: str, engine: SearchEngine, collection: str) -> SearchQuery:
@@ -228,8 +181,8 @@ def _file_named(name: str) -> Iterator[None]:
         raise ImageError(f"{name}: {error}") from None
 
 
-class _PartMaker:
-    """Makes the vectors of a query's parts; of an encoder's towers, only those that the sources need."""
+class _Searcher:
+    """Answers searches by an encoder of its own, of which it loads only the towers that the sources need."""
 
     def __init__(
         self, installation: Installation, active: ActiveGeneration, sources: Sequence[Source] = ()
@@ -239,16 +192,66 @@ class _PartMaker:
         self._modality: Modality | None = None if texts == images else "text" if texts else "image"
         self._installation = installation
         self._active = active
-        self.encode_ms = 0.0
+        self._encode_ms = 0.0
 
-    def make(self, source: Source) -> MadePart:
-        """Encode a text or an image file, or look up the vector of an example."""
-        if source.text is not None:
-            encoder = self._encoder
-            with self._encoding():
-                embedded = encoder.embed_texts([source.text])
-            cut = Truncation.of(source.field, embedded.truncations[0])
-            return MadePart(Part(embedded.vectors[0], "text", source.text), cut)
+    def pages(self, searches: Sequence[Search]) -> list[SearchResponse]:
+        """Search, and write to the audit trail what is shown; each has an equal share of the time of all."""
+        self._encode_ms = 0.0
+        made = self.make(searches)
+        started = perf_counter()
+        answers = find_batch(self._installation.engine, self._active, searches, made)
+        encode, search = (ms / len(searches) for ms in (self._encode_ms, 1000 * (perf_counter() - started)))
+        found = []
+        for one in answers:
+            if not isinstance(one, Found):
+                raise one
+            found.append(one)
+        self._record(found)
+        took = TookMs(encode=encode, search=search, total=encode + search)
+        return [one.answer(took) for one in found]
+
+    def _record(self, found: Sequence[Found]) -> None:
+        installation, active = self._installation, self._active
+        if not installation.settings.audit:
+            return
+        with installation.catalogue.write() as session:
+            for one in found:
+                installation.record(
+                    "search",
+                    "search",
+                    session=session,
+                    collection=active.collection,
+                    objects=dict.fromkeys(hit.id for hit in one.page.hits),
+                    query=one.search.audited(),
+                    model=active.digest,
+                    generation=active.generation,
+                    target=one.search.query.target,
+                    limit=one.search.query.limit,
+                )
+
+    def make(self, searches: Sequence[Search]) -> list[list[MadePart]]:
+        """Make the parts of searches, of all texts in one pass through the encoder."""
+        made = self._of_texts(
+            [source for search in searches for source in search.sources if source.text is not None]
+        )
+        return [
+            [self._of_image(source) if source.text is None else next(made) for source in search.sources]
+            for search in searches
+        ]
+
+    def _of_texts(self, sources: Sequence[Source]) -> Iterator[MadePart]:
+        if not sources:
+            return
+        encoder, texts = self._encoder, [source.text or "" for source in sources]
+        with self._encoding():
+            embedded = encoder.embed_texts(texts)
+        for source, text, vector, cut in zip(
+            sources, texts, embedded.vectors, embedded.truncations, strict=True
+        ):
+            yield MadePart(Part(vector, "text", text), Truncation.of(source.field, cut))
+
+    def _of_image(self, source: Source) -> MadePart:
+        """Encode an image file, or look up the vector of an example."""
         if source.file is not None:
             encoder, limits = self._encoder, self._installation.settings.image_limits
             with _file_named(source.file.name):
@@ -291,11 +294,7 @@ class _PartMaker:
     def _encoding(self) -> Iterator[None]:
         started = perf_counter()
         yield
-        self.encode_ms += 1000 * (perf_counter() - started)
-
-
-def _took(encode_ms: float, search_ms: float) -> TookMs:
-    return TookMs(encode=encode_ms, search=search_ms, total=encode_ms + search_ms)
+        self._encode_ms += 1000 * (perf_counter() - started)
 
 
 def print_page(page: SearchResponse, query: SearchQuery) -> None:

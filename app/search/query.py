@@ -5,15 +5,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain, islice, repeat
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
-from pydantic import MISSING
+from pydantic import MISSING, BaseModel
 
 from app.audit.trail import filter_parts
 from app.edge.schemas import images_path
 from app.generations.schemas import cosine_kind
 from app.search.schemas import (
     Example,
+    ImageList,
     QueryBox,
     QueryEcho,
     SearchQuery,
@@ -23,6 +24,7 @@ from app.search.schemas import (
     Truncation,
     hits_from,
     ids_of,
+    listed_from,
 )
 from index.engine import SearchEngine
 from index.filters.grammar import parse_filter
@@ -76,6 +78,12 @@ class Search:
     query: SearchQuery
     images: Sequence[ImageFile] = ()
     unlike_images: Sequence[ImageFile] = ()
+
+    @classmethod
+    def of(cls, wanted: BaseModel, **values: Any) -> Self:
+        """Return what is to be listed or counted as a search without a query; `values` replace its fields."""
+        given = {name: value for name, value in wanted if name in SearchQuery.model_fields}
+        return cls(SearchQuery.model_construct(None, **given | values))
 
     @cached_property
     def request(self) -> SearchRequest:
@@ -178,6 +186,7 @@ class Search:
         # In a thread: with thousands of hits before, or blades, it takes milliseconds.
         _ = page.z_scores, self.query.asks_for_cursor and page.next_cursor
         details = read_details(engine.home.catalogue, active, collection, page.hits, self.query.parts)
+        details = details or [HitDetails()] * len(page.hits)
         cuts = [one.truncation for one in made if one.truncation is not None]
         return Found(self, collection, active, page, details, cuts)
 
@@ -249,4 +258,18 @@ class Found(NamedTuple):
                 exact=page.exact,
             ),
             took_ms=took_ms,
+        )
+
+    def listed(self, prefix: str) -> ImageList:
+        """Make the answer to a list of images; `prefix` is where a proxy has put the service."""
+        page, path = self.page, images_path(self.collection, prefix)
+        # Without words, every key is counted.
+        assert page.count is not None
+        return ImageList.model_construct(
+            images=[
+                listed_from(hit.image, path, self.search.query.parts, known)
+                for hit, known in zip(page.hits, self.details, strict=True)
+            ],
+            count=page.count,
+            next_cursor=page.next_cursor,
         )

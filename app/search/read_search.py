@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -18,12 +18,11 @@ from starlette.exceptions import HTTPException
 from app.edge.problems import INVALID, TOO_LARGE, UNSUPPORTED, FieldError, Kind, RequestError
 from app.edge.schemas import parse_json
 from app.search.query import ImageFile, Search
-from app.search.schemas import MAX_EXAMPLES, CountQuery, FacetQuery, SearchQuery
+from app.search.schemas import MAX_EXAMPLES, SearchQuery
 from app.services import InjectedServices
 from app.settings import Settings
 from index.errors import shortened
 from index.filters.grammar import Filter, parse_filter
-from index.search.request import SearchRequest
 
 _Model = TypeVar("_Model")
 
@@ -34,11 +33,6 @@ _UNREADABLE_FORM: Final = Kind("bad-request", "The form cannot be read", HTTPSta
 _MAX_BOUNDARY: Final = 70
 # Any bytes have texts in these, and none of them half of a character.
 _CHARSETS: Final = frozenset({"utf-8", "ascii", "iso8859-1"})
-# By what the framework says.
-_UNREADABLE = {
-    "The Content-Disposition header": "A part of the form has no name: give each the name of its field.",
-    "Invalid multipart data": f"The body is not the {_MULTIPART} that its content type says: send it again.",
-}
 
 
 async def read_search(request: Request, services: InjectedServices) -> Search:
@@ -74,19 +68,6 @@ def check_lengths(query: SearchQuery, settings: Settings, place: str = "") -> No
     check_length(f"{place}filter", json.dumps(query.filter), settings.max_filter_length)
 
 
-def read_count(query: CountQuery | FacetQuery, settings: Settings) -> SearchRequest:
-    """Check the lengths of what is to be counted, and return what the engine is asked for.
-
-    Raises:
-        RequestError: A text is too long.
-        FilterError: The filter is none.
-    """
-    check_length("keywords", query.keywords or "", settings.max_text_length)
-    check_length("filter", json.dumps(query.filter), settings.max_filter_length)
-    condition = None if query.filter is None else parse_filter(query.filter)
-    return SearchRequest(filter=condition, words=query.keywords, words_state=query.keywords_state)
-
-
 def read_filter(text: str | None, settings: Settings) -> Filter | None:
     """Read the filter of an address.
 
@@ -94,14 +75,23 @@ def read_filter(text: str | None, settings: Settings) -> Filter | None:
         RequestError: It is too long, or is not JSON.
         FilterError: It is no filter.
     """
+    condition = read_condition(text, settings)
+    return None if condition is None else parse_filter(condition)
+
+
+def read_condition(text: str | None, settings: Settings) -> Any:
+    """Read the JSON of the filter of an address, which may be none.
+
+    Raises:
+        RequestError: It is too long, or is not JSON.
+    """
     if text is None:
         return None
     check_length("filter", text, settings.max_filter_length)
     try:
-        parsed = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
         raise invalid("filter", "The filter is not JSON: write it as in a search, and quote it.") from None
-    return parse_filter(parsed)
 
 
 def check_length(field: str, text: str, limit: int) -> None:
@@ -153,19 +143,23 @@ async def opened_form(request: Request, settings: Settings, shape: FormShape) ->
 
 def _form_error(error: HTTPException, shape: FormShape, settings: Settings) -> HTTPException | RequestError:
     """Say in our words what the framework, by its words alone, refuses a form for."""
-    if error.detail.startswith("Too many files"):
-        return invalid(shape.files, shape.too_many_files)
-    if error.detail.startswith("Too many fields"):
-        return invalid(
+    too_long = f"A text of the form has over {settings.max_json_bytes:,} bytes; send a shorter one."
+    problems = {
+        "Too many files": invalid(shape.files, shape.too_many_files),
+        "Too many fields": invalid(
             shape.text, f"The form has too many texts: send `{shape.text}` once, and images as files."
-        )
-    if error.detail.startswith("Part exceeded"):
-        message = f"A text of the form has over {settings.max_json_bytes:,} bytes; send a shorter one."
-        return RequestError(TOO_LARGE, message, errors=[FieldError(field=shape.text, message=message)])
-    for words, message in _UNREADABLE.items():
-        if error.detail.startswith(words):
-            return RequestError(_UNREADABLE_FORM, message)
-    return error
+        ),
+        "Part exceeded": RequestError(
+            TOO_LARGE, too_long, errors=[FieldError(field=shape.text, message=too_long)]
+        ),
+        "The Content-Disposition header": RequestError(
+            _UNREADABLE_FORM, "A part of the form has no name: give each the name of its field."
+        ),
+        "Invalid multipart data": RequestError(
+            _UNREADABLE_FORM, f"The body is not the {_MULTIPART} that its content type says: send it again."
+        ),
+    }
+    return next((one for words, one in problems.items() if error.detail.startswith(words)), error)
 
 
 _SEARCH = FormShape(

@@ -1,12 +1,8 @@
 """Search a collection, list its images, and count what they hold."""
 
 import io
-import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from http import HTTPStatus
-from itertools import repeat
 from typing import Annotated, Final
 
 import numpy as np
@@ -14,7 +10,6 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from PIL import Image
 
 from app.audit.requests import Noted, note
-from app.audit.trail import filter_parts
 from app.collections.schemas import CountedFields
 from app.concurrency import unless_disconnected
 from app.edge.admission import count_as
@@ -22,10 +17,9 @@ from app.edge.headers import preferred
 from app.edge.operations import operation
 from app.edge.problems import NOT_ACCEPTABLE, Problem, RequestError, answer_recoquest_error, problem_responses
 from app.edge.request_context import milliseconds_since_arrival
-from app.edge.schemas import images_path
 from app.permissions import GuardedRoute, may
 from app.search.query import Found, MadePart, Search
-from app.search.read_search import check_lengths, read_count, read_filter, read_search
+from app.search.read_search import check_lengths, read_condition, read_search
 from app.search.schemas import (
     SEARCH_BODY,
     BatchQuery,
@@ -40,15 +34,13 @@ from app.search.schemas import (
     SearchResponse,
     SimilarityMap,
     TookMs,
-    listed_from,
 )
 from app.search.search import PartMaker, find_batch, make_batch, note_queries, stored_regions
 from app.services import InjectedServices, Services
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, QueryError
 from index.files.renditions import scaled_size
-from index.search.request import SearchRequest
-from index.search.results import ActiveGeneration, HitDetails, SearchPage, read_details
+from index.search.results import ActiveGeneration
 
 router = APIRouter(
     prefix="/v1/collections/{collection}",
@@ -183,32 +175,15 @@ async def map_similarity(
 def _draw_overlay(found: SimilarityMap) -> bytes:
     """Draw a map as a PNG of the shape of its picture, to lay over it: more opaque where more fits."""
     size = scaled_size(found.picture_width, found.picture_height, _OVERLAY_SIDE)
-    area = found.area
-    values = np.array(found.values, np.float32)
-    span = max(float(found.largest - found.smallest), float(np.finfo(np.float32).tiny))
-    levels = Image.fromarray(((values - found.smallest) / span).astype(np.float32))
-    left, right = max(0.0, area.x), min(1.0, area.x + area.width)
-    top, bottom = max(0.0, area.y), min(1.0, area.y + area.height)
-    place = [
-        round(edge * side) for edge, side in zip((left, top, right, bottom), (*size, *size), strict=True)
-    ]
+    values, area = np.array(found.values, np.float32), found.area
+    span = max(found.largest - found.smallest, float(np.finfo(np.float32).tiny))
+    levels = Image.fromarray((values - found.smallest) / span * _MOST_OPAQUE)
     across, down = found.width / area.width, found.height / area.height
-    shown = levels.resize(
-        (max(1, place[2] - place[0]), max(1, place[3] - place[1])),
-        Image.Resampling.BILINEAR,
-        box=(
-            max(0.0, (left - area.x) * across),
-            max(0.0, (top - area.y) * down),
-            min(float(found.width), (right - area.x) * across),
-            min(float(found.height), (bottom - area.y) * down),
-        ),
-    )
-    opacity = Image.new("L", size)
-    opacity.paste(
-        Image.fromarray((np.asarray(shown) * _MOST_OPAQUE).round().astype(np.uint8)), (place[0], place[1])
-    )
+    # The picture in squares of the grid; what lies beside the grid is not seen.
+    picture = (-area.x * across, -area.y * down, (1 - area.x) * across, (1 - area.y) * down)
+    opacity = levels.transform(size, Image.Transform.EXTENT, picture, Image.Resampling.BILINEAR)
     overlay = Image.new("RGBA", size, _COLOUR)
-    overlay.putalpha(opacity)
+    overlay.putalpha(Image.fromarray(np.asarray(opacity).round().astype(np.uint8)))
     content = io.BytesIO()
     overlay.save(content, "PNG")
     return content.getvalue()
@@ -281,36 +256,28 @@ async def list_images(
     A page begins behind the last image of the page before: none comes twice and none is passed over, whatever
     is written meanwhile.
     """
-    asked = wanted.request(read_filter(wanted.filter, services.settings))
+    condition = read_condition(wanted.filter, services.settings)
+    cursor = True if wanted.cursor is None else wanted.cursor
+    search = Search.of(wanted, filter=condition, cursor=cursor)
     engine = services.engine
 
-    def read() -> tuple[SearchPage, list[HitDetails]]:
+    def find() -> Found:
         # Without an active generation there are no vectors, which is an error where they are asked for.
         active = engine.active(collection) if "vector" in wanted.parts else None
-        page = engine.browse(collection, asked)
-        return page, read_details(engine.home.catalogue, active, collection, page.hits, wanted.parts)
+        return search.find(engine, collection, active, [])
 
-    page, details = await services.threads.read(read)
-    note(request, Noted(objects=[hit.id for hit in page.hits], query=_query(wanted.filter)))
-    path = images_path(collection, request.scope.get("root_path", ""))
-    # Without words, every key is counted.
-    assert page.count is not None
-    return ImageList.model_construct(
-        images=[
-            listed_from(hit.image, path, wanted.parts, known)
-            for hit, known in zip(page.hits, details or repeat(None), strict=False)
-        ],
-        count=page.count,
-        next_cursor=page.next_cursor,
-    )
+    found = await services.threads.read(find)
+    await note_queries(request, services, None, [search], [hit.id for hit in found.page.hits])
+    return found.listed(request.scope.get("root_path", ""))
 
 
 @browse_router.post("/count", summary="Count", responses=_BROWSE_PROBLEMS)
 @operation("browse", work="read")
 async def count_images(collection: str, query: CountQuery, services: InjectedServices) -> Count:
     """How many images, texts or groups pass a filter and have keywords, exactly, however many there are."""
-    asked = replace(read_count(query, services.settings), target=query.target, group_by=query.group_by)
-    return Count(count=await services.threads.read(services.engine.count, collection, asked))
+    search = Search.of(query)
+    check_lengths(search.query, services.settings)
+    return Count(count=await services.threads.read(services.engine.count, collection, search.request))
 
 
 @browse_router.get("/facets", summary="Counts of values", responses=_BROWSE_PROBLEMS)
@@ -326,9 +293,9 @@ async def count_values(
     Of a field with millions of texts, the most frequent ones of the collection are counted alone.
     Logs of proxies keep addresses: where a value may name a person, `POST` the same instead.
     """
-    condition = read_filter(wanted.filter, services.settings)
-    query = _query(wanted.filter)
-    return await _count_values(collection, SearchRequest(filter=condition), wanted, query, request, services)
+    condition = read_condition(wanted.filter, services.settings)
+    search = Search.of(wanted, filter=condition)
+    return await _count_values(collection, search, wanted, request, services)
 
 
 @browse_router.post("/facets", summary="Counts of values, by a body", responses=_BROWSE_PROBLEMS)
@@ -337,26 +304,22 @@ async def count_facets(
     collection: str, query: FacetQuery, request: Request, services: InjectedServices
 ) -> CountedFields:
     """The same as GET, and of keywords, in the body, which no log of a proxy keeps."""
-    asked = read_count(query, services.settings)
-    parts = filter_parts(query.filter) | ({"keywords": [query.keywords]} if query.keywords else {})
-    return await _count_values(collection, asked, query, parts, request, services)
+    search = Search.of(query)
+    check_lengths(search.query, services.settings)
+    return await _count_values(collection, search, query, request, services)
 
 
 async def _count_values(
     collection: str,
-    asked: SearchRequest,
+    search: Search,
     wanted: FieldsWanted | FacetQuery,
-    query: Mapping[str, Sequence[str]],
     request: Request,
     services: Services,
 ) -> CountedFields:
+    asked = search.request
     words = None if asked.words is None and asked.words_state is None else asked
     found = await services.threads.read(
         services.engine.facets, collection, asked.filter, wanted.field, wanted.containing, words
     )
-    note(request, Noted(query=query, details={"field": wanted.field}))
+    note(request, Noted(query=search.audited(), details={"field": wanted.field}))
     return CountedFields.of(found)
-
-
-def _query(condition: str | None) -> dict[str, list[str]]:
-    return filter_parts(None if condition is None else json.loads(condition))

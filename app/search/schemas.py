@@ -38,7 +38,6 @@ from index.filters.grammar import (
     FieldName,
     Filter,
 )
-from index.search.request import SearchRequest
 from index.search.results import (
     ActiveGeneration,
     FoundImage,
@@ -253,9 +252,7 @@ def hits_from(
     """Describe the hits of a page; `images` is the path of the collection's images."""
     score_kind: CosineKind | Literal["fused"] | None = "fused" if page.fused else kind
     hits: list[SearchHit] = []
-    for hit, z_score, known in zip(
-        page.hits, page.z_scores or repeat(None), details or repeat(None), strict=False
-    ):
+    for hit, known, z_score in zip(page.hits, details, page.z_scores or repeat(None), strict=False):
         image, is_scored = hit.image, not math.isnan(hit.score)
         text, matched = image.text, hit.matched
         hits.append(
@@ -285,13 +282,13 @@ def listed_from(
     details: HitDetails | None = None,
 ) -> ListedImage:
     """Describe an image of a list; `images` is the path of the collection's images."""
-    return {"id": image.id, "group": image.group, **_shown(image, images, parts, details)}
+    return {"id": image.id, "group": image.group, **_shown(image, images, parts, details or HitDetails())}
 
 
-def _shown(image: FoundImage, images: str, parts: Sequence[HitPart], details: HitDetails | None) -> _Shown:
+def _shown(image: FoundImage, images: str, parts: Sequence[HitPart], details: HitDetails) -> _Shown:
     path = f"{images}/{quote(image.id, safe='')}"
     shown = HitParts()
-    report, vector = details or HitDetails()
+    report, vector = details
     if "texts" in parts:
         shown["texts"] = list(image.texts)
     if "labels" in parts:
@@ -578,10 +575,6 @@ class ImagesWanted(Filtered):
         max_length=len(HIT_PARTS),
         description="What is told of each image: texts, findings, labels, metadata, report, vector.",
     )
-
-    def request(self, condition: Filter | None) -> SearchRequest:
-        """Return what the engine is asked for, with the filter as it was read."""
-        return SearchRequest(k=self.limit, filter=condition, cursor=self.cursor)
 
 
 class FieldsWanted(Filtered):
