@@ -76,22 +76,20 @@ def read_filter(text: str | None, settings: Settings) -> Filter | None:
         FilterError: It is no filter.
     """
     condition = read_condition(text, settings)
-    return None if condition is None else parse_filter(condition)
+    return None if text is None else parse_filter(condition)
 
 
 def read_condition(text: str | None, settings: Settings) -> Any:
-    """Read the JSON of the filter of an address, which may be none.
-
-    Raises:
-        RequestError: It is too long, or is not JSON.
-    """
+    """Read the filter of an address as JSON; raises what `read_filter` does."""
     if text is None:
         return None
     check_length("filter", text, settings.max_filter_length)
     try:
-        return json.loads(text)
+        condition = json.loads(text)
     except (ValueError, RecursionError):
         raise invalid("filter", "The filter is not JSON: write it as in a search, and quote it.") from None
+    parse_filter(condition)
+    return condition
 
 
 def check_length(field: str, text: str, limit: int) -> None:
