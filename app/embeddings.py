@@ -270,12 +270,10 @@ def _find_space(engine: SearchEngine, model: str, collection: str, principal: Pr
         raise invalid(
             "model", f"Several models have the name {shortened(model)!r}: give a digest, {digests}."
         )
-    for info, names in found:
-        for name in names:
-            active = engine.active(name)
-            # Another one may have been activated meanwhile.
-            if active.digest == info.digest:
-                return active
+    for active in (engine.active(name) for _, names in found for name in names):
+        # Another one may have been activated meanwhile.
+        if active.digest == found[0][0].digest:
+            return active
     collections = sorted(name for _, names in usable for name in names)
     models = dict.fromkeys(info.name for info, _ in usable)
     known = (

@@ -1,7 +1,7 @@
 """A search with its image files: what its vector is made of, what the engine is asked for, and the answer."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain, islice, repeat
@@ -112,17 +112,12 @@ class Search:
     def groups(self) -> tuple[list[Source], list[Source], list[Source]]:
         """Sources of what is asked for, of liked and of disliked examples."""
         query = self.query
-        text = [] if query.text is None else [Source("text", text=query.text)]
-        return (
-            [*text, *_pictures(self.images, query.image_boxes, "image_boxes")],
-            [*_examples("like", query.like)],
-            [
-                *_examples("unlike", query.unlike),
-                *_pictures(self.unlike_images, query.unlike_image_boxes, "unlike_image_boxes"),
-            ],
-        )
+        asked = [] if query.text is None else [Source("text", text=query.text)]
+        asked += _pictures("image_boxes", self.images, query.image_boxes)
+        unlike = _pictures("unlike_image_boxes", self.unlike_images, query.unlike_image_boxes)
+        return asked, _examples("like", query.like), _examples("unlike", query.unlike) + unlike
 
-    @property
+    @cached_property
     def sources(self) -> list[Source]:
         """All sources, in the order in which `entry` takes their vectors."""
         return [*chain.from_iterable(self.groups)]
@@ -207,16 +202,18 @@ class Search:
         return {name: texts for name, texts in given.items() if texts} | filter_parts(query.filter)
 
 
-def _pictures(files: Sequence[ImageFile], boxes: Sequence[QueryBox | None], field: str) -> Iterator[Source]:
-    for file, box in zip(files, chain(boxes, repeat(None)), strict=False):
-        yield Source(field, file=file, box=None if box is None else box.box)
+def _pictures(field: str, files: Sequence[ImageFile], boxes: Sequence[QueryBox | None]) -> list[Source]:
+    pairs = zip(files, chain(boxes, repeat(None)), strict=False)
+    return [Source(field, file=file, box=None if box is None else box.box) for file, box in pairs]
 
 
-def _examples(name: str, examples: Sequence[Example]) -> Iterator[Source]:
+def _examples(field: str, examples: Sequence[Example]) -> list[Source]:
+    sources = []
     for place, example in enumerate(examples):
         kind = "box" if example.id is not None else "text" if example.text is not None else "vector"
         box = None if example.box is None else example.box.box
-        yield Source(f"{name}.{place}.{kind}", example.text, None, example.id, example.vector, box)
+        sources.append(Source(f"{field}.{place}.{kind}", example.text, None, example.id, example.vector, box))
+    return sources
 
 
 class Found(NamedTuple):

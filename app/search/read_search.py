@@ -105,15 +105,7 @@ def invalid(field: str, message: str) -> RequestError:
 
 @dataclass(frozen=True, slots=True)
 class FormShape:
-    """Limits of a form.
-
-    Attributes:
-        text: The field of its JSON text.
-        max_texts: Maximum number of text fields.
-        files: Field that an error names if there are too many files.
-        max_files: Maximum number of files.
-        too_many_files: Message for more files.
-    """
+    """Limits of a form: the field of its JSON text, and the field that errors of its files name."""
 
     text: str
     max_texts: int

@@ -63,16 +63,16 @@ class PartMaker:
             return MadePart(await services.threads.read(stored_part, services.engine, active, source))
 
     async def _of_file(self, file: ImageFile, source: Source) -> Part:
-        loaded = await self._services.encoders.of(self._active)
+        services = self._services
+        loaded = await services.encoders.of(self._active)
         try:
             if source.box is not None:
-                grid = await _embed_regions(self._services, loaded, file.content)
+                grid = await _embed_regions(services, loaded, file.content)
                 return region_part(grid, source.box, source.field)
-            decoded = await self._services.images.decode_query(file.content, loaded.encoder.image_config)
+            decoded = await services.images.decode_query(file.content, loaded.encoder.image_config)
         except ImageError as error:
             raise type(error)(f"{file.name}: {error}" if file.name else str(error)) from error
-        encoded = await loaded.queue.encode_image(decoded.pixels)
-        return Part(encoded.vector, "image")
+        return Part((await loaded.queue.encode_image(decoded.pixels)).vector, "image")
 
 
 async def side_by_side(works: Sequence[Coroutine[Any, Any, _Result]]) -> list[_Result]:
