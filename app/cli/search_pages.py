@@ -1,7 +1,7 @@
 """Pages that `recoquest search` prints: queries, their vectors, searches, tables."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +15,8 @@ from app.cli.options import Installation, opened, print_table, query_device, rea
 from app.edge.console import console
 from app.edge.problems import sentence
 from app.search.query import Found, ImageFile, MadePart, Search, Source
-from app.search.schemas import SearchQuery, SearchResponse, SimilarityMap, TookMs, Truncation
-from app.search.search import find_batch, region_part, stored_part
+from app.search.schemas import SearchHit, SearchQuery, SearchResponse, SimilarityMap, TookMs, Truncation
+from app.search.search import file_named, find_batch, region_part, stored_part
 from index.catalogue.words import MAX_WORDS, parse_words
 from index.engine import SearchEngine
 from index.errors import QueryError, StoreError
@@ -166,19 +166,11 @@ def _read_search(query: SearchQuery, files: Files, installation: Installation) -
 
 def _read_image(path: Path, limits: ImageLimits) -> ImageFile:
     """Read an image file, and refuse it before an encoder is loaded, which takes seconds."""
-    with _file_named(str(path)):
+    with file_named(str(path)):
         content = read_content(path, limits)
         # A JPEG may be decoded at any size; only the encoder knows which.
         read_header(content, limits, min_side=1)
     return ImageFile(str(path), content)
-
-
-@contextmanager
-def _file_named(name: str) -> Iterator[None]:
-    try:
-        yield
-    except ImageError as error:
-        raise ImageError(f"{name}: {error}") from None
 
 
 class _Searcher:
@@ -254,7 +246,7 @@ class _Searcher:
         """Encode an image file, or look up the vector of an example."""
         if source.file is not None:
             encoder, limits = self._encoder, self._installation.settings.image_limits
-            with _file_named(source.file.name):
+            with file_named(source.file.name):
                 decoded = decode_whole(source.file.content, limits, encoder.min_image_side)
             if source.box is not None:
                 return MadePart(region_part(self._grid(decoded), source.box, source.field))
@@ -315,28 +307,29 @@ def print_page(page: SearchResponse, query: SearchQuery) -> None:
             err=True,
         )
     first = page.hits[0]
-    ranked, fused = first["cosine"] is not None, first["score_kind"] == "fused"
-    grouped = first["group_size"] is not None
-    kinds = [str(first["cosine_kind"]).replace("_", " ").capitalize(), "Z-score"] if ranked else []
-    rows = []
-    for hit in page.hits:
-        text, deviations = hit["text"] or hit["matched"], hit["z_score"]
-        z_score = "" if deviations is None else f"{deviations:+.1f}"
-        rows.append(
-            (
-                str(hit["rank"]),
-                hit["id"],
-                *([] if hit["cosine"] is None else [f"{hit['cosine']:.4f}", z_score]),
-                *([" and ".join(hit["found_by"])] if fused else []),
-                *([str(hit["group_size"])] if grouped else []),
-                next(iter(hit["texts"]), "") if text is None else text["text"],
-            )
-        )
-    extra = [*kinds, *(["Found by"] if fused else []), *(["In group"] if grouped else [])]
-    print_table("Rank", "Id", *extra, "Text", rows=rows)
+    columns: dict[str, Callable[[SearchHit], str]] = {
+        "Rank": lambda hit: str(hit["rank"]),
+        "Id": lambda hit: hit["id"],
+    }
+    if first["cosine"] is not None:
+        kind = str(first["cosine_kind"]).replace("_", " ").capitalize()
+        columns[kind] = lambda hit: f"{hit['cosine']:.4f}"
+        columns["Z-score"] = lambda hit: "" if hit["z_score"] is None else f"{hit['z_score']:+.1f}"
+    if first["score_kind"] == "fused":
+        columns["Found by"] = lambda hit: " and ".join(hit["found_by"])
+    if first["group_size"] is not None:
+        columns["In group"] = lambda hit: str(hit["group_size"])
+    columns["Text"] = _text_of
+    rows = [tuple(shown(hit) for shown in columns.values()) for hit in page.hits]
+    print_table(*columns, rows=rows)
     if page.count is not None:
         last_rank = page.hits[-1]["rank"]
         typer.echo(f"{first['rank']:,} to {last_rank:,} of {page.count:,}", err=True)
+
+
+def _text_of(hit: SearchHit) -> str:
+    text = hit["text"] or hit["matched"]
+    return next(iter(hit["texts"]), "") if text is None else text["text"]
 
 
 def _why_nothing(query: SearchQuery, page: SearchResponse) -> str:

@@ -30,7 +30,6 @@ from index.engine import SearchEngine
 from index.filters.grammar import parse_filter
 from index.search.request import BatchEntry, Part, Parts, SearchRequest, stated_findings
 from index.search.results import ActiveGeneration, HitDetails, SearchPage, read_details
-from training.models.inputs.regions import Box
 
 # Fields of a search that the engine takes as they are.
 _PASSED_ON: Final = [
@@ -60,7 +59,7 @@ class Source(NamedTuple):
     file: ImageFile | None = None
     image_id: str | None = None
     vector: Sequence[float] | None = None
-    box: Box | None = None
+    box: QueryBox | None = None
 
 
 class MadePart(NamedTuple):
@@ -204,15 +203,15 @@ class Search:
 
 def _pictures(field: str, files: Sequence[ImageFile], boxes: Sequence[QueryBox | None]) -> list[Source]:
     pairs = zip(files, chain(boxes, repeat(None)), strict=False)
-    return [Source(field, file=file, box=None if box is None else box.box) for file, box in pairs]
+    return [Source(field, file=file, box=box) for file, box in pairs]
 
 
 def _examples(field: str, examples: Sequence[Example]) -> list[Source]:
     sources = []
     for place, example in enumerate(examples):
         kind = "box" if example.id is not None else "text" if example.text is not None else "vector"
-        box = None if example.box is None else example.box.box
-        sources.append(Source(f"{field}.{place}.{kind}", example.text, None, example.id, example.vector, box))
+        given = example.text, None, example.id, example.vector, example.box
+        sources.append(Source(f"{field}.{place}.{kind}", *given))
     return sources
 
 

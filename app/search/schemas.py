@@ -47,7 +47,7 @@ from index.search.results import (
     StoredImage,
 )
 from training.clinical.findings import State
-from training.models.inputs.regions import Box, RegionGrid
+from training.models.inputs.regions import RegionGrid
 
 LIMITS = (
     f"Up to {MAX_CONDITIONS} conditions with {MAX_VALUES:,} values, {MAX_DEPTH // 2} levels deep. Other "
@@ -88,11 +88,6 @@ class QueryBox(Request):
         if self.x + self.width > 1 + _ROUNDING or self.y + self.height > 1 + _ROUNDING:
             raise ValueError("The box reaches beyond the picture: x + width and y + height are at most 1.")
         return self
-
-    @property
-    def box(self) -> Box:
-        """The box as the encoder takes it."""
-        return Box(self.x, self.y, self.width, self.height)
 
 
 class StatedFindings(TypedDict):
@@ -510,12 +505,16 @@ class BatchQuery(Request):
     )
 
 
+_Passing = Annotated[
+    FilterForm | None,
+    Field(description="A filter, as in a search.", examples=[{"field": "view", "eq": "PA"}]),
+]
+
+
 class CountQuery(Request):
     """A count: of all in a collection, or of all that pass a filter and have keywords."""
 
-    filter: FilterForm | None = Field(
-        default=None, description="A filter, as in a search.", examples=[{"field": "view", "eq": "PA"}]
-    )
+    filter: _Passing = None
     keywords: Text | None = Field(
         default=None,
         description="Count what has any of these words, with their plurals and compounds, as a search finds "
@@ -532,9 +531,7 @@ class CountQuery(Request):
 class FacetQuery(Request):
     """Values to count: of all fields or of one, among the images that pass a filter."""
 
-    filter: FilterForm | None = Field(
-        default=None, description="A filter, as in a search.", examples=[{"field": "view", "eq": "PA"}]
-    )
+    filter: _Passing = None
     field: FieldName | None = Field(
         default=None, description="Only this field, which may be id or group.", examples=[None]
     )

@@ -16,7 +16,7 @@ from app.edge.problems import kind_of
 from app.encoding.pool import LoadedEncoder
 from app.search.query import Found, ImageFile, MadePart, Search, Source
 from app.search.read_search import invalid
-from app.search.schemas import Truncation
+from app.search.schemas import QueryBox, Truncation
 from app.services import Services
 from index.audit.event import Detail
 from index.engine import SearchEngine
@@ -65,14 +65,21 @@ class PartMaker:
     async def _of_file(self, file: ImageFile, source: Source) -> Part:
         services = self._services
         loaded = await services.encoders.of(self._active)
-        try:
+        with file_named(file.name):
             if source.box is not None:
                 grid = await _embed_regions(services, loaded, file.content)
                 return region_part(grid, source.box, source.field)
             decoded = await services.images.decode_query(file.content, loaded.encoder.image_config)
-        except ImageError as error:
-            raise type(error)(f"{file.name}: {error}" if file.name else str(error)) from error
         return Part((await loaded.queue.encode_image(decoded.pixels)).vector, "image")
+
+
+@contextmanager
+def file_named(name: str) -> Iterator[None]:
+    """Name an image file in what is said of it; the only one of a request has no name."""
+    try:
+        yield
+    except ImageError as error:
+        raise type(error)(f"{name}: {error}" if name else str(error)) from error
 
 
 async def side_by_side(works: Sequence[Coroutine[Any, Any, _Result]]) -> list[_Result]:
@@ -158,13 +165,13 @@ async def _embed_regions(services: Services, loaded: LoadedEncoder, source: byte
     return grid_of(regions, decoded.picture, config.square)
 
 
-def region_part(grid: RegionGrid, box: Box, field: str) -> Part:
+def region_part(grid: RegionGrid, box: QueryBox, field: str) -> Part:
     """Return the vector of a part of a picture.
 
     Raises:
         QueryError: The encoder sees nothing of the part.
     """
-    vector = grid.pool(box)
+    vector = grid.pool(Box(box.x, box.y, box.width, box.height))
     if vector is None:
         seen = grid.area
         raise QueryError(
