@@ -11,17 +11,14 @@ import structlog
 
 from app.concurrency import timed
 from app.encoding.processes import EncoderProcesses, ForkServer, ServedEncoder
-from app.encoding.queue import EncodingQueue, QueueLimits, QueueObserver
-from app.encoding.threads import ComputeThreads, cores, passes_of, use_torch_threads, warm_up
+from app.encoding.queue import EncodingQueue, QueueClosedError, QueueLimits, QueueObserver
+from app.encoding.threads import ComputeThreads, ThreadedEncoder, use_torch_threads, warm_up
 from index.files.bundles import check_digest
 from index.search.results import ActiveGeneration
 from training.common.errors import BundleError, RecoquestError
 from training.models.onnx.loading import computes_on_cpu, load_query_encoder
 
 LoadEncoder = Callable[[Path], ServedEncoder]
-_MEASURED_TEXT = "two people walk along the beach with a dog in the evening"
-# Larger loads are encoded side by side, in lanes.
-_MEASURED_SIZE = 2
 
 _FIRST_REST_S = 1.0
 _MAX_REST_S = 60.0
@@ -50,10 +47,10 @@ class EncoderLoader:
         device: str,
         threads: int | None,
         limit_s: float,
-        replaced: Callable[[], object] | None = None,
+        replaced: Callable[[], object] = lambda: None,
     ) -> None:
         self._device = device
-        self._threads = ComputeThreads(threads)
+        self._threads = ComputeThreads.of(threads)
         self._limit_s = limit_s
         self._replaced = replaced
         self._server = ForkServer() if self._threads.lanes > 1 and computes_on_cpu(device) else None
@@ -64,20 +61,9 @@ class EncoderLoader:
         Raises:
             BundleError: The bundle cannot be used.
         """
-        threads = self._threads
         if self._server is not None:
-            return EncoderProcesses(
-                self._server,
-                bundle,
-                threads.lanes,
-                self._limit_s,
-                self._replaced,
-                threads=threads.side_by_side,
-            )
-        encoder = load_query_encoder(bundle, self._device, threads=threads.side_by_side)
-        if not encoder.fixed_threads:
-            use_torch_threads(1)
-        return encoder
+            return EncoderProcesses(self._server, bundle, self._threads, self._limit_s, self._replaced)
+        return load_query_encoder(bundle, self._device, threads=self._threads.side_by_side)
 
     def close(self) -> None:
         """End the fork server, and with it all processes."""
@@ -131,8 +117,7 @@ class Encoders:
         load: Opens a bundle.
         limits: Limits of each queue.
         observer: Receives the queues' figures.
-        threads: Threads of a forward pass on the CPU; None: the fastest number, measured for each encoder.
-        give_up: Called when an encoder hangs for good: the process has to end.
+        give_up: Called when an encoder in a thread of this process hangs for good: the process has to end.
     """
 
     def __init__(
@@ -141,14 +126,14 @@ class Encoders:
         limits: QueueLimits,
         observer: QueueObserver | None = None,
         *,
-        threads: int | None = None,
-        give_up: Callable[[], object] | None = None,
+        give_up: Callable[[], object] = lambda: None,
     ) -> None:
         self._load = load
         self._limits = limits
         self._observer = observer
-        self._threads = threads
+        self._replaced = (lambda: None) if observer is None else observer.restarted
         self._give_up = give_up
+        self._closed = False
         self._loading: dict[str, asyncio.Task[LoadedEncoder]] = {}
         self._failures: dict[str, _Failure] = {}
         self._last_active: dict[str, float] = {}
@@ -201,6 +186,7 @@ class Encoders:
 
     async def close(self) -> None:
         """Stop every queue and wait for the batches in work."""
+        self._closed = True
         loaded = list(self.loaded().values())
         rests = [failure.rest for failure in self._failures.values() if failure.rest is not None]
         for task in (*self._loading.values(), *rests):
@@ -226,8 +212,7 @@ class Encoders:
         started = time.monotonic()
         before = await asyncio.to_thread(_state_of, bundle)
         try:
-            encoder = await asyncio.to_thread(self._load_checked, digest, bundle)
-            loaded = await self._warmed(encoder)
+            loaded = await asyncio.to_thread(self._load_ready, digest, bundle)
         except Exception as error:
             self._failed(digest, bundle, before, error)
             raise
@@ -235,44 +220,26 @@ class Encoders:
         _log.info("encoder loaded", digest=digest, seconds=round(time.monotonic() - started, 3))
         return loaded
 
-    def _load_checked(self, digest: str, bundle: Path) -> ServedEncoder:
-        """Load an encoder, which must have this digest."""
+    def _load_ready(self, digest: str, bundle: Path) -> LoadedEncoder:
+        """Load an encoder, which must have this digest, and put it behind a queue after its first pass."""
         encoder = self._load(bundle)
         try:
             if encoder.info is not None:
                 check_digest(encoder.info, digest)
+            if self._closed:
+                raise QueueClosedError("The service is shutting down; try again.")
+            if isinstance(encoder, EncoderProcesses):
+                queue = EncodingQueue(encoder, self._limits, self._observer, lanes=encoder.lanes)
+            else:
+                set_up = None if encoder.fixed_threads else partial(use_torch_threads, 1)
+                threaded = ThreadedEncoder(encoder, self._limits, self._replaced, self._give_up, set_up)
+                threaded.call(partial(warm_up, encoder))
+                queue = EncodingQueue(threaded, self._limits, self._observer)
         except BaseException:
             if isinstance(encoder, EncoderProcesses):
                 encoder.close()
             raise
-        return encoder
-
-    async def _warmed(self, encoder: ServedEncoder) -> LoadedEncoder:
-        """Put an encoder behind a queue, whose thread makes a first pass and measures thread counts."""
-        threads = self._threads_of(encoder)
-        queue = EncodingQueue(
-            encoder,
-            self._limits,
-            self._observer,
-            lanes=threads.lanes,
-            prepare=partial(_warm_up_and_measure, encoder, threads),
-            enter=threads.enter,
-            give_up=self._give_up,
-        )
-        loaded = LoadedEncoder(encoder, queue)
-        try:
-            await asyncio.wrap_future(queue.prepared)
-        except BaseException:
-            self._close_loaded(loaded)
-            raise
-        return loaded
-
-    def _threads_of(self, encoder: ServedEncoder) -> ComputeThreads:
-        if encoder.fixed_threads:
-            return ComputeThreads(self._threads or cores(), lambda _: None)
-        if isinstance(encoder, EncoderProcesses):
-            return ComputeThreads(self._threads, encoder.use_threads)
-        return ComputeThreads(self._threads if encoder.on_cpu else 1)
+        return LoadedEncoder(encoder, queue)
 
     def _failed(self, digest: str, bundle: Path, state: object, error: Exception) -> None:
         failure = self._failures.setdefault(digest, _Failure())
@@ -311,13 +278,6 @@ class Encoders:
         closing = asyncio.create_task(asyncio.to_thread(loaded.close))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
-
-
-def _warm_up_and_measure(encoder: ServedEncoder, threads: ComputeThreads) -> None:
-    """Make the first pass, and measure how many threads are quickest for passes that run alone."""
-    threads.enter()
-    warm_up(encoder)
-    threads.measure(passes_of(encoder, size=_MEASURED_SIZE, text=_MEASURED_TEXT))
 
 
 def _has_loaded(task: asyncio.Task[LoadedEncoder]) -> bool:

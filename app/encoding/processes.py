@@ -18,9 +18,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -29,6 +29,7 @@ import structlog
 from numpy.typing import NDArray
 
 from app.encoding.queue import EncoderLostError
+from app.encoding.threads import ComputeThreads
 from training.common.errors import MissingModalityError
 from training.common.stopped import kill_stopped
 from training.models.bundle import read_bundle
@@ -62,7 +63,6 @@ class ForkServer:
         self._starter = ThreadPoolExecutor(1, "fork-server")
         self._process: subprocess.Popen[bytes] | None = None
         self._orders: socket.socket | None = None
-        self._closed = False
         # Tried again when a process is needed.
         with suppress(OSError):
             self._start()
@@ -88,7 +88,7 @@ class ForkServer:
             try:
                 self._start()
                 return self._forked(with_torch)
-            except OSError as error:
+            except (OSError, RuntimeError) as error:
                 raise EncoderLostError(_NO_PROCESS) from error
 
     def kill(self) -> None:
@@ -98,49 +98,38 @@ class ForkServer:
             process.kill()
 
     def close(self) -> None:
-        """End the server, and with it every process that it has forked."""
-        self._closed = True
+        """End the server, and with it every process that it has forked; it starts no more."""
+        self._starter.shutdown(wait=False)
         self.kill()
         with self._guard:
             self._end()
-        self._starter.shutdown(wait=False)
 
     def _start(self) -> None:
-        if self._closed:
-            raise EncoderLostError("The encoder is closed.")
         own, theirs = socket.socketpair()
         own.settimeout(_START_S)
-        try:
-            with theirs:
-                self._process = self._starter.submit(_started, theirs.fileno()).result()
-        except OSError:
-            own.close()
-            raise
-        except RuntimeError as error:
-            # The server was closed meanwhile.
-            own.close()
-            raise EncoderLostError(_NO_PROCESS) from error
+        with theirs, ExitStack() as opened:
+            opened.callback(own.close)
+            # After the end it takes no more work: a RuntimeError.
+            self._process = self._starter.submit(_started, theirs.fileno()).result()
+            opened.pop_all()
         self._orders = own
 
     def _forked(self, with_torch: bool) -> tuple[int, int, Connection]:
         if self._orders is None:
             raise OSError("no fork server runs")
-        own, theirs = socket.socketpair()
-        try:
-            with theirs:
-                socket.send_fds(
-                    self._orders, [WITH_TORCH if with_torch else WITHOUT_TORCH], [theirs.fileno()]
-                )
+        own, theirs = Pipe()
+        with theirs, ExitStack() as opened:
+            opened.callback(own.close)
+            order = WITH_TORCH if with_torch else WITHOUT_TORCH
+            socket.send_fds(self._orders, [order], [theirs.fileno()])
             answer, handles, _, _ = socket.recv_fds(self._orders, 32, 1)
             if not answer:
                 raise OSError("the fork server has ended")
             if not handles:
                 # The others that it has forked go on.
                 raise EncoderLostError(_NO_PROCESS)
-        except (OSError, EncoderLostError):
-            own.close()
-            raise
-        return int(answer), handles[0], Connection(own.detach())
+            opened.pop_all()
+        return int(answer), handles[0], own
 
     def _end(self) -> None:
         if self._orders is not None:
@@ -285,27 +274,22 @@ class EncoderProcesses(ImageInput):
     Args:
         server: Forks the processes.
         bundle: Holds the encoder.
-        count: Number of concurrent passes.
+        threads: Number of concurrent passes, and threads of each.
         limit_s: Longest that a pass may take.
         replaced: Called when a process was lost.
-        threads: Threads of a pass by ONNX Runtime.
 
     Raises:
         BundleError: The bundle cannot be used.
         EncoderLostError: A process does not start.
     """
 
-    on_cpu: Final = True
-
     def __init__(
         self,
         server: ForkServer,
         bundle: Path,
-        count: int,
+        threads: ComputeThreads,
         limit_s: float,
-        replaced: Callable[[], object] | None = None,
-        *,
-        threads: int = 1,
+        replaced: Callable[[], object] = lambda: None,
     ) -> None:
         self.info = read_bundle(bundle)
         config = self.info.config
@@ -314,19 +298,19 @@ class EncoderProcesses(ImageInput):
         graphs = read_graphs(self.info, bundle / FOLDER)
         self.fixed_threads = graphs is not None
         self.regions = config.regions if graphs is None else graphs.regions
+        self.lanes = threads.lanes
+        self._threads = threads
         self._server = server
-        self._start_with = Load(bundle, threads, by_onnx=self.fixed_threads)
-        self._count = count
+        self._start_with = Load(bundle, threads.side_by_side, by_onnx=self.fixed_threads)
         self._replaced = replaced
         self._limit_s = limit_s
-        self._of_thread = threading.local()
         self._changed = threading.Condition()
         self._closed = False
         self._idle: deque[EncodingProcess] = deque()
         self._all: set[EncodingProcess] = set()
         self._watch_ended = kill_stopped(self._running)
         try:
-            for _ in range(count):
+            for _ in range(self.lanes):
                 self._start()
             for process in list(self._all):
                 process.wait_until_ready()
@@ -339,22 +323,18 @@ class EncoderProcesses(ImageInput):
         """The processes by their number in the system."""
         return [process.pid for process in self._all]
 
-    def use_threads(self, count: int) -> None:
-        """Have the calling thread's passes computed by torch on so many threads."""
-        self._of_thread.count = count
-
     def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         """Vectors (B, D) of prepared images (B, 3, S, S).
 
         Raises:
             EncoderLostError: The process has ended, or the pass took too long.
         """
-        vectors: NDArray[np.float32] = self._ask(Order(images, self._threads))
+        vectors: NDArray[np.float32] = self._ask(images)
         return vectors
 
     def embed_regions(self, images: Pixels) -> NDArray[np.float32]:
         """Embeddings (B, K, D) of the regions of prepared images; raises as `embed_images` does."""
-        regions: NDArray[np.float32] = self._ask(Order(images, self._threads, regions=True))
+        regions: NDArray[np.float32] = self._ask(images, regions=True)
         return regions
 
     def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
@@ -366,7 +346,7 @@ class EncoderProcesses(ImageInput):
         """
         if "text" not in self.modalities:
             raise MissingModalityError("text")
-        embeddings: TextEmbeddings = self._ask(Order(list(texts), self._threads))
+        embeddings: TextEmbeddings = self._ask(list(texts))
         return embeddings
 
     def close(self) -> None:
@@ -383,20 +363,18 @@ class EncoderProcesses(ImageInput):
         for process in idle:
             process.end()
 
-    @property
-    def _threads(self) -> int:
-        return getattr(self._of_thread, "count", 1)
-
     def _running(self) -> dict[int, Callable[[], object]]:
         with self._changed:
             running: dict[int, Callable[[], object]] = {process.pid: process.kill for process in self._all}
         # Without it no process can be replaced.
         return running if self._server.pid is None else {**running, self._server.pid: self._server.kill}
 
-    def _ask(self, order: Order) -> Any:
+    def _ask(self, batch: list[str] | Pixels, *, regions: bool = False) -> Any:
         process = self._take()
+        is_alone = len(self._idle) == len(self._all) - 1
+        threads = self._threads.alone if is_alone else self._threads.side_by_side
         try:
-            answer = process.ask(order, self._limit_s)
+            answer = process.ask(Order(batch, threads, regions), self._limit_s)
         except Exception as error:
             self._replace(process, str(error))
             raise
@@ -411,7 +389,7 @@ class EncoderProcesses(ImageInput):
     def _take(self) -> EncodingProcess:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._idle or len(self._all) < self._count)
+                self._changed.wait_for(lambda: self._closed or self._idle or len(self._all) < self.lanes)
                 if self._closed:
                     raise EncoderLostError("The encoder is closed.")
                 process = self._idle.pop() if self._idle else None
@@ -429,8 +407,7 @@ class EncoderProcesses(ImageInput):
             if self._closed:
                 return
         _log.error("an encoder's process is replaced", reason=reason)
-        if self._replaced is not None:
-            self._replaced()
+        self._replaced()
         # Now, since a start takes seconds; where there is no room for it, when the next batch needs it.
         with suppress(EncoderLostError):
             self._start()
@@ -438,7 +415,7 @@ class EncoderProcesses(ImageInput):
     def _start(self) -> None:
         process = EncodingProcess(self._server, self._start_with)
         with self._changed:
-            if not self._closed and len(self._all) < self._count:
+            if not self._closed and len(self._all) < self.lanes:
                 self._all.add(process)
                 # Behind those that are ready.
                 self._idle.appendleft(process)
