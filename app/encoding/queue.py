@@ -4,7 +4,6 @@ import asyncio
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -157,7 +156,7 @@ class Encoded:
     pass_s: float = 0.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Job:
     """A query with its deadline (monotonic seconds) and the future of its vector."""
 
@@ -171,6 +170,11 @@ class Job:
     def length(self) -> int:
         """Characters of a text; 0 of an image, which all cost the same."""
         return len(self.payload) if isinstance(self.payload, str) else 0
+
+    def fits(self, other: "Job") -> bool:
+        """Whether a batch may hold both: of one kind, and either uploads or searches and probes."""
+        is_upload = self.priority is Priority.UPLOAD
+        return self.kind == other.kind and is_upload == (other.priority is Priority.UPLOAD)
 
 
 def fail(jobs: Sequence[Job], error: RecoquestError, cause: BaseException | None = None) -> None:
@@ -186,21 +190,20 @@ def fail(jobs: Sequence[Job], error: RecoquestError, cause: BaseException | None
 
 
 class PriorityQueue:
-    """Queries in order of arrival for each priority; its owner's lock guards it.
+    """Queries that wait, in order of arrival; its owner's lock guards it.
 
     Where more wait than a batch holds, the oldest takes with it those of about its length: a pass costs as
-    much for each text as for the longest.
-
-    Each priority has places of its own, so that uploads cannot fill those of searches.
+    much for each text as for the longest. Each priority has places of its own, so that uploads cannot fill
+    those of searches.
     """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._lines: dict[Priority, deque[Job]] = {priority: deque() for priority in Priority}
+        self._jobs: list[Job] = []
         self._passes_before_uploads = 0
 
     def __len__(self) -> int:
-        return sum(len(line) for line in self._lines.values())
+        return len(self._jobs)
 
     def add(self, job: Job, now: float) -> None:
         """Put a query at the end of its line.
@@ -208,83 +211,58 @@ class PriorityQueue:
         Raises:
             QueueFullError: All places of its priority are taken.
         """
-        if len(self._lines[job.priority]) >= self._capacity:
+        if self._is_full(job.priority):
             self.drop_stale(now)
-        if len(self._lines[job.priority]) >= self._capacity:
+        if self._is_full(job.priority):
             waiting = "uploads" if job.priority is Priority.UPLOAD else "searches"
             raise QueueFullError(f"Too many {waiting} are waiting; try again in a moment.")
-        self._lines[job.priority].append(job)
+        self._jobs.append(job)
 
     def head(self) -> Job | None:
         """The query that the next batch begins with; None if none waits."""
-        line = next((self._lines[priority] for priority in self._turn() if self._lines[priority]), None)
-        return None if line is None else line[0]
+        searches_had_their_turn = self._passes_before_uploads >= _SEARCH_PASSES_IN_A_ROW
+
+        def turn(job: Job) -> float:
+            return 0.5 if searches_had_their_turn and job.priority is Priority.UPLOAD else job.priority
+
+        return min(self._jobs, key=turn, default=None)
 
     def count(self, head: Job) -> int:
         """Number of queries that fit a batch with `head`."""
-        return sum(job.kind == head.kind for line in self._lines_with(head) for job in line)
+        return sum(job.fits(head) for job in self._jobs)
 
     def take(self, limit: int) -> list[Job]:
         """Take the next batch: queries of one kind, at most `limit`, either of uploads or of searches."""
         head = self.head()
         if head is None:
             return []
-        if head.priority is Priority.UPLOAD:
-            if self._lines[Priority.SEARCH]:
-                limit = max(1, limit // _UPLOAD_SHARE)
+        if head.priority is not Priority.UPLOAD:
+            self._passes_before_uploads += any(job.priority is Priority.UPLOAD for job in self._jobs)
+        else:
             self._passes_before_uploads = 0
-        elif self._lines[Priority.UPLOAD]:
-            self._passes_before_uploads += 1
-        batch: list[Job] = []
-        for line in self._lines_with(head):
-            _move(line, batch, head, limit)
-        return batch
+            if any(job.priority is Priority.SEARCH for job in self._jobs):
+                limit = max(1, limit // _UPLOAD_SHARE)
+        fitting = sorted((job for job in self._jobs if job.fits(head)), key=lambda job: job.priority)
+        if len(fitting) > limit:
+            # The oldest goes in any case, and the latest have to wait: none stays behind for long.
+            fitting = fitting[: _CHOICE * limit]
+            fitting.sort(key=lambda job: abs(job.length - head.length))
+        taken = fitting[:limit]
+        self._jobs = [job for job in self._jobs if job not in taken]
+        return [job for job in taken if job.future.set_running_or_notify_cancel()]
 
     def drop_stale(self, now: float) -> None:
         """Forget queries whose caller has gone or whose deadline has passed."""
-        for line in self._lines.values():
-            if any(job.future.cancelled() or job.deadline <= now for job in line):
-                fail([job for job in line if job.deadline <= now], EncodingTimeoutError(TOO_SLOW))
-                kept = [job for job in line if not job.future.done()]
-                line.clear()
-                line.extend(kept)
+        fail([job for job in self._jobs if job.deadline <= now], EncodingTimeoutError(TOO_SLOW))
+        self._jobs = [job for job in self._jobs if not job.future.done()]
 
     def clear(self) -> list[Job]:
         """Take all queries out."""
-        jobs = [job for line in self._lines.values() for job in line]
-        for line in self._lines.values():
-            line.clear()
+        jobs, self._jobs = self._jobs, []
         return jobs
 
-    def _turn(self) -> tuple[Priority, ...]:
-        if self._passes_before_uploads >= _SEARCH_PASSES_IN_A_ROW:
-            return Priority.PROBE, Priority.UPLOAD, Priority.SEARCH
-        return tuple(Priority)
-
-    def _lines_with(self, head: Job) -> list[deque[Job]]:
-        if head.priority is Priority.UPLOAD:
-            return [self._lines[Priority.UPLOAD]]
-        return [self._lines[Priority.PROBE], self._lines[Priority.SEARCH]]
-
-
-def _move(line: deque[Job], batch: list[Job], head: Job, limit: int) -> None:
-    """Move queries of a kind from a line to a batch until the batch is full: oldest first, or most alike."""
-    fitting = [job for job in line if job.kind == head.kind]
-    if line and line[0] is head and len(fitting) > limit:
-        # The oldest goes in any case, and the latest have to wait: none stays behind for long.
-        fitting = fitting[: _CHOICE * limit]
-        fitting.sort(key=lambda job: abs(job.length - head.length))
-    moved: set[int] = set()
-    for job in fitting:
-        if len(batch) == limit:
-            break
-        moved.add(id(job))
-        if job.future.set_running_or_notify_cancel():
-            batch.append(job)
-    if moved:
-        kept = [job for job in line if id(job) not in moved]
-        line.clear()
-        line.extend(kept)
+    def _is_full(self, priority: Priority) -> bool:
+        return sum(job.priority is priority for job in self._jobs) >= self._capacity
 
 
 class Batches:
