@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -192,8 +193,8 @@ class EncodingProcess:
         """
         # A later process with the same id does not share the pidfd.
         self.pid, self._handle, self._connection = server.fork(with_torch=not load.by_onnx)
-        self._guard = threading.Lock()
-        self._ended = False
+        # Closed no earlier: its number may be another's by the time that a thread kills the process.
+        weakref.finalize(self, os.close, self._handle)
         self._is_ready = False
         # The end of a process is told by `wait_until_ready`.
         with suppress(OSError):
@@ -202,8 +203,7 @@ class EncodingProcess:
     @property
     def is_alive(self) -> bool:
         """Whether it can take an order."""
-        with self._guard:
-            return not self._ended and not self._has_ended(0)
+        return not self._has_ended(0)
 
     def wait_until_ready(self) -> None:
         """Wait until it has made its first pass.
@@ -236,21 +236,14 @@ class EncodingProcess:
 
     def kill(self) -> None:
         """Kill it; whoever waits for its answer is told, and ends it."""
-        with self._guard, suppress(ProcessLookupError):
-            if not self._ended:
-                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
     def end(self) -> None:
         """Kill it, wait for its end, and let go of it."""
         self.kill()
-        with self._guard:
-            if self._ended:
-                return
-            self._has_ended(None)
-            self._ended = True
-            os.close(self._handle)
-        with suppress(OSError):
-            self._connection.close()
+        self._has_ended(None)
+        self._connection.close()
 
     def _has_ended(self, wait_ms: int | None) -> bool:
         watched = select.poll()

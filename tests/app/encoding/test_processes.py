@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 
 from app.application import create_app
 from app.encoding.pool import EncoderLoader
-from app.encoding.processes import EncoderProcesses, EncodingProcess, ForkServer, Load
+from app.encoding.processes import EncoderProcesses, EncodingProcess, ForkServer, Load, Order
 from app.encoding.queue import EncoderLostError, EncodingQueue
 from app.encoding.threads import ComputeThreads
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
@@ -329,3 +329,20 @@ def test_the_service_searches_by_processes_and_ends_them(make_indexed: Callable[
         answer = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "a red square"})
         assert answer.status_code == 200
     assert not any(is_there(pid) for pid in pids)
+
+
+def test_a_pass_of_torch_alone_takes_more_threads(
+    server: ForkServer, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, threads = EncodingProcess.ask, list[int]()
+
+    def noted(self: EncodingProcess, order: Order, limit_s: float) -> object:
+        threads.append(order.threads)
+        if len(threads) == 1:
+            processes.embed_texts(["beside"])
+        return ask(self, order, limit_s)
+
+    monkeypatch.setattr(EncodingProcess, "ask", noted)
+    with closing(EncoderProcesses(server, bundle, ComputeThreads(2, 1, 3), PATIENCE)) as processes:
+        processes.embed_texts(["alone"])
+    assert threads == [3, 1]
