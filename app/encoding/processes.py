@@ -220,11 +220,9 @@ class EncodingProcess:
         self._is_ready = True
 
     def ask(self, order: Order, limit_s: float) -> TextEmbeddings | NDArray[np.float32] | Exception:
-        """Give an order, and return the vectors or the encoder's own error; one that raises is to be ended.
+        """Give an order, and return the vectors or the encoder's own error.
 
-        Raises:
-            BundleError: The bundle cannot be used.
-            EncoderLostError: The process has ended, or takes too long.
+        A process that raises, as by `wait_until_ready`, is to be ended.
         """
         self.wait_until_ready()
         try:
@@ -289,12 +287,11 @@ class EncoderProcesses(ImageInput):
         self.image_config = self.info.preprocessing.image
         self.modalities: Collection[str] = config.modalities
         graphs = read_graphs(self.info, bundle / FOLDER)
-        self.fixed_threads = graphs is not None
         self.regions = config.regions if graphs is None else graphs.regions
         self.lanes = threads.lanes
         self._threads = threads
         self._server = server
-        self._start_with = Load(bundle, threads.side_by_side, by_onnx=self.fixed_threads)
+        self._start_with = Load(bundle, threads.side_by_side, by_onnx=graphs is not None)
         self._replaced = replaced
         self._limit_s = limit_s
         self._changed = threading.Condition()

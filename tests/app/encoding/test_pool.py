@@ -29,7 +29,6 @@ class FakeEncoder:
 
     info = None
     modalities = ("image",)
-    on_cpu = True
     fixed_threads = False
     regions = False
 
