@@ -292,7 +292,7 @@ def test_processes_end_with_the_one_that_has_started_them(bundle: Path, stopped:
 
 def test_one_lane_and_other_devices_need_no_process(bundle: Path) -> None:
     encoder = EncoderLoader("cpu", 1, 1.0)(bundle)
-    assert isinstance(encoder, OnnxEncoder if encoder.fixed_threads else Encoder)
+    assert isinstance(encoder, OnnxEncoder if (bundle / FOLDER).exists() else Encoder)
 
 
 @pytest.mark.slow
