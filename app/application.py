@@ -101,7 +101,7 @@ def create_app(
     settings: Settings | None = None,
     *,
     load: LoadEncoder | None = None,
-    give_up: Callable[[], object] | None = None,
+    give_up: Callable[[], object] = lambda: None,
     tracer_provider: TracerProvider | None = None,
 ) -> RecoquestService:
     """Build the application; nothing is opened before it starts.
@@ -109,7 +109,7 @@ def create_app(
     Args:
         settings: Settings; None: those of the environment.
         load: Opens a bundle; None loads it onto the device of the settings.
-        give_up: Ends the process, once an encoder hangs for good; None: nothing does.
+        give_up: Ends the process, once an encoder in one of its threads hangs for good.
         tracer_provider: Takes the traces of requests; None: the collector of the settings does, if any.
 
     Raises:
@@ -187,7 +187,7 @@ async def _run(
     settings: Settings,
     metrics: Metrics,
     load: LoadEncoder | None,
-    give_up: Callable[[], object] | None,
+    give_up: Callable[[], object],
 ) -> AsyncIterator[None]:
     _log.debug("settings", **settings.printable())
     # Closed also if the start fails, so that no process is left.
@@ -204,7 +204,7 @@ async def _run(
             opened.callback(load.close)
         if application.state.archive is not None:
             opened.callback(application.state.archive.close)
-        encoders = Encoders(load, limits, metrics, threads=settings.threads, give_up=give_up)
+        encoders = Encoders(load, limits, metrics, give_up=give_up)
         threads = Threads()
         metrics.decodes_waiting.set_function(lambda: decoders.pool.waiting)
         patience = service_patience(settings)

@@ -20,7 +20,8 @@ from index.catalogue import Catalogue
 from index.catalogue.jobs import JOB_STATES
 from index.catalogue.tables import BackupRow, JobRow
 from index.vectors.ann import OperatingPoint
-from training.imaging.processes.pool import DecodeOutcome, RestartReason
+from training.imaging.processes.errors import LossReason
+from training.imaging.processes.pool import DecodeOutcome
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -170,7 +171,7 @@ class Metrics:
         """A decoding process has ended a task, or was lost with it."""
         self._decodes.labels(outcome).inc()
 
-    def decoder_restarted(self, reason: RestartReason) -> None:
+    def decoder_restarted(self, reason: LossReason) -> None:
         """A decoding process was lost and is replaced."""
         self._decoder_restarts.labels(reason).inc()
 
