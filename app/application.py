@@ -31,7 +31,7 @@ from app.concurrency import Threads
 from app.decoding.images import ImageDecoders
 from app.edge.admission import Admission, Stages
 from app.edge.metrics import Metrics
-from app.edge.middleware import BodyLimit, Methods, Ranges
+from app.edge.middleware import Methods, Ranges
 from app.edge.problems import install_problems
 from app.edge.protocol import ConnectionLimits, Connections
 from app.edge.request_context import REQUEST_ID_HEADER, RequestContext, open_provider
@@ -275,12 +275,6 @@ def _add_middleware(
     application.add_middleware(Methods)
     application.add_middleware(Ranges)
     application.add_middleware(Admission, stages=application.stages)
-    application.add_middleware(
-        BodyLimit,
-        max_form_bytes=settings.max_body_bytes,
-        max_other_bytes=settings.max_json_bytes,
-        files_in_json=(embeddings.PATH,),
-    )
     if settings.cors_origins:
         application.add_middleware(
             CORSMiddleware,

@@ -75,7 +75,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     application.openapi()
     config = uvicorn.Config(
         application,
-        http=bounded(application.connections),
+        http=bounded(application.connections, application.stages.shed),
         ws="none",
         log_config=None,
         access_log=False,

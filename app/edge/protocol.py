@@ -16,13 +16,13 @@ from typing import Any, Final, Literal, cast
 
 import httptools
 import structlog
-from starlette.responses import Response
+from starlette.types import Scope
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from app.edge.problems import Kind, problem_response
+from app.edge.problems import Kind, problem_response, raw_answer
 
 # More than the largest body that any setting allows is seldom sent; it is read only to be thrown away.
 MAX_DISCARDED: Final = 32 << 20
@@ -255,8 +255,10 @@ class BoundedProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         connections: Connections,
+        shed: "Shed | None",
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self._shed = shed
         self._limits = connections.limits
         self._all = connections
         # The request that is answered; `cycle` is the one that arrives.
@@ -392,12 +394,11 @@ class BoundedProtocol(HttpToolsProtocol):
         no_path = not self.url.startswith(b"/")
         if no_path or version not in _VERSIONS or hosts > 1 or (not hosts and version != "1.0"):
             raise httptools.HttpParserError
-        super().on_headers_complete()
-        self._in_head, self._head_since = False, None
+        self._in_head, self._head_since, self._body_since = False, None, self._last_byte
         self._outside = self._fields = 0
         # The parser has checked that it is a number.
         self._declared = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
-        self._body_since = self._last_byte
+        super().on_headers_complete()
 
     def on_chunk_header(self) -> None:
         """A chunk begins."""
@@ -425,7 +426,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._answering = cycle
-        super()._start_asgi_task(cycle, app)
+        shed = self._shed and self._shed(cast(Scope, cycle.scope), not cycle.keep_alive)
+        if not shed:
+            super()._start_asgi_task(cycle, app)
+            return
+        cycle.response_started = cycle.response_complete = True
+        self.transport.write(shed)
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
 
     def on_response_complete(self) -> None:
         """Count idle time from the end of the answer; requests that came behind it wait for their turn."""
@@ -585,14 +594,14 @@ def _too_large(message: str) -> OverBoundError:
     return OverBoundError(_LARGE_HEAD, f"{message} Send fewer.")
 
 
-def raw_answer(answer: Response) -> bytes:
-    """The bytes of a whole HTTP/1.1 answer, for what is answered before there is a request."""
-    head = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()]
-    head += [name + b": " + value for name, value in answer.raw_headers]
-    return b"\r\n".join([*head, b"", bytes(answer.body)])
+Shed = Callable[[Scope, bool], bytes | None]
 
 
-def bounded(connections: Connections) -> type[asyncio.Protocol]:
-    """The protocol of one server's connections, as uvicorn takes it."""
+def bounded(connections: Connections, shed: "Shed | None" = None) -> type[asyncio.Protocol]:
+    """The protocol of one server's connections, as uvicorn takes it.
+
+    `shed` returns the answer to a request that is refused before any work, by its scope and whether the
+    connection ends with it.
+    """
     # Uvicorn only calls it.
-    return cast(type[asyncio.Protocol], partial(BoundedProtocol, connections=connections))
+    return cast(type[asyncio.Protocol], partial(BoundedProtocol, connections=connections, shed=shed))

@@ -10,8 +10,10 @@ from fastapi.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
 from app.application import create_app
-from app.edge.middleware import BodyLimit, BodyTooLargeError, Methods
+from app.edge.admission import Admission, BodyTooLargeError, Stages
+from app.edge.middleware import Methods
 from app.engine import open_engine
+from app.settings import Settings
 from index.catalogue.jobs import add_job
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
@@ -49,8 +51,9 @@ def ask(reader: Reader, chunks: list[bytes], *headers: tuple[bytes, bytes]) -> l
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "path": "/", "headers": list(headers), "state": {}}
-    asyncio.run(BodyLimit(reader, max_form_bytes=100, max_other_bytes=10)(scope, receive, send))
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": list(headers), "state": {}}
+    small = Settings().model_copy(update={"max_body_bytes": 100, "max_json_bytes": 10})
+    asyncio.run(Admission(reader, Stages(small, lambda _: None))(scope, receive, send))
     return sent
 
 
