@@ -285,7 +285,7 @@ def test_a_large_file_is_not_read_for_its_headers() -> None:
     async def nothing() -> Message:
         return {"type": "http.disconnect"}
 
-    asyncio.run(Methods(large)({"type": "http", "method": "HEAD"}, nothing, collect))
+    asyncio.run(Methods(large)({"type": "http", "method": "HEAD", "headers": []}, nothing, collect))
     assert len(made) == 1
     assert [message.get("body") for message in sent] == [None, b""]
 
@@ -301,7 +301,7 @@ def test_a_mistake_before_the_headers_is_not_hidden() -> None:
         raise AssertionError(message)
 
     with pytest.raises(OSError, match="the disk is gone"):
-        asyncio.run(Methods(broken)({"type": "http", "method": "HEAD"}, nothing, drop))
+        asyncio.run(Methods(broken)({"type": "http", "method": "HEAD", "headers": []}, nothing, drop))
 
 
 def test_head_is_for_whom_get_is_for(client: TestClient) -> None:
