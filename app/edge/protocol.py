@@ -182,31 +182,62 @@ class Connections:
             self._sweep_later()
 
 
+# More is sent without a copy.
+_MAX_BUFFERED: Final = 64 << 10
+
+
 class LingeringTransport:
-    """The transport of a connection, whose `close` first asks whether it may."""
+    """The transport of a connection, whose `close` first asks whether it may.
+
+    Small writes are joined until the event loop gets to its next callback: a system call for each would cost
+    more than the bytes.
+    """
 
     def __init__(self, transport: asyncio.Transport, may_close: Callable[[], bool]) -> None:
         self._transport = transport
         self._may_close = may_close
+        self._held = bytearray()
         self._ended = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
-    def close(self) -> None:
-        """Close when all is written."""
-        if self._may_close():
-            self._transport.close()
-
-    def end(self) -> None:
-        """Say that nothing more is sent."""
-        self._ended = True
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the system has not taken."""
+        return len(self._held) + self._transport.get_write_buffer_size()
 
     def is_closing(self) -> bool:
         """Whether nothing more may be sent."""
         return self._ended or self._transport.is_closing()
+
+    def close(self) -> None:
+        """Close when all is written."""
+        if self._may_close():
+            self._flush()
+            self._transport.close()
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, small ones together with those that follow at once; none after the end."""
+        if self._ended:
+            return
+        if len(self._held) + len(data) > _MAX_BUFFERED:
+            self._flush()
+            self._transport.write(data)
+            return
+        if data and not self._held:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._held += data
+
+    def write_eof(self) -> None:
+        """Say that nothing more is sent."""
+        self._flush()
+        self._ended = True
+        self._transport.write_eof()
+
+    def _flush(self) -> None:
+        if self._held and not self._transport.is_closing():
+            held, self._held = self._held, bytearray()
+            self._transport.write(held)
 
 
 _SLOW: Final = Kind("request-timeout", "The request came too slowly", HTTPStatus.REQUEST_TIMEOUT)
@@ -290,8 +321,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a place, or refuse the connection."""
-        self._gentle = LingeringTransport(transport, self._close_gently)
-        super().connection_made(cast(asyncio.Transport, self._gentle))
+        super().connection_made(cast(asyncio.Transport, LingeringTransport(transport, self._close_gently)))
         now = self.loop.time()
         self._head_since = self._last_byte = now
         if self._all.enter(self, now):
@@ -587,7 +617,8 @@ class BoundedProtocol(HttpToolsProtocol):
             (self.transport.abort if large else self.transport.close)()
             return
         self.flow.resume_reading()
-        self._gentle.end()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
 
 
 def _too_large(message: str) -> OverBoundError:
