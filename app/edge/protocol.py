@@ -297,7 +297,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._rest = b""
         self._last_words: tuple[Kind, str] | None = None
         # Of the request that arrives.
-        self._in_head = False
+        self._in_head = self._telling = self._chunked = False
         self._head_since: float | None = None
         self._body_since: float | None = None
         self._outside = self._fields = 0
@@ -376,7 +376,15 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._body_since is not None and self._outside > _MAX_BETWEEN_CHUNKS:
                 raise _too_large(f"The trailers of the request have over {_MAX_BETWEEN_CHUNKS:,} bytes.")
         except httptools.HttpParserUpgrade as upgrade:
-            # No other protocol is spoken here: the next request follows.
+            # No other protocol is spoken here. The parser takes a body that follows for the next request,
+            # unless it is told.
+            if self._body_since is not None:
+                self._telling = True
+                length = (
+                    b"transfer-encoding: chunked" if self._chunked else b"content-length: %d" % self._declared
+                )
+                self.parser.feed_data(b"POST / HTTP/1.1\r\n" + length + b"\r\n\r\n")
+                self._telling = False
             self._parse_piece(piece[upgrade.args[0] :])
         except (OverBoundError, httptools.HttpParserError) as error:
             self._all.count("malformed")
@@ -392,6 +400,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
+        if self._telling:
+            return
         super().on_message_begin()
         self._in_head = True
         if self._head_since is None:
@@ -401,6 +411,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """A part of the URL."""
+        if self._telling:
+            return
         super().on_url(url)
         if len(self.url) > self._limits.head.target:
             detail = f"The URL has over {self._limits.head.target:,} bytes; send a shorter one, and a search"
@@ -408,6 +420,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header field, or a trailer, which nobody asks for."""
+        if self._telling:
+            return
         self._fields += 1
         if self._fields > self._limits.head.fields:
             kind = "header fields" if self._in_head else "trailers"
@@ -417,6 +431,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is whole: the work begins, or waits for its turn."""
+        if self._telling:
+            return
         limits, names = self._limits.head, [name for name, _ in self.headers]
         if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > limits.size:
             raise _too_large(f"The head of the request has over {limits.size:,} bytes.")
@@ -428,6 +444,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._outside = self._fields = 0
         # The parser has checked that it is a number.
         self._declared = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
+        self._chunked = b"transfer-encoding" in names
         super().on_headers_complete()
 
     def on_chunk_header(self) -> None:
@@ -450,6 +467,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is whole."""
+        if self.parser.should_upgrade() and (self._chunked or self._declared):
+            return
         self._body_since = None
         self._outside = self._declared = self._body_bytes = 0
         super().on_message_complete()
