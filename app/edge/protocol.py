@@ -314,11 +314,6 @@ class BoundedProtocol(HttpToolsProtocol):
     def _at_work(self) -> bool:
         return self._answering is not None and not self._answering.response_complete
 
-    @property
-    def _body_size(self) -> int:
-        """Bytes of the body: as many as its head has declared, or as have come."""
-        return max(self._declared, self._body_bytes)
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a place, or refuse the connection."""
         super().connection_made(cast(asyncio.Transport, LingeringTransport(transport, self._close_gently)))
@@ -547,10 +542,9 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self._body_since is not None and not self.flow.read_paused:
             if now - self._last_byte > limits.stall_s:
                 self._time_out("body-timeout", f"Nothing of the body came for {limits.stall_s:g} s.")
-            elif (
-                now - self._body_since
-                > limits.body_s + max(self._declared, self._body_bytes) / limits.body_rate
-            ):
+                return
+            size = max(self._declared, self._body_bytes)
+            if now - self._body_since > limits.body_s + size / limits.body_rate:
                 detail = f"The body came at less than {limits.body_rate / 1024:g} KiB/s."
                 self._time_out("body-timeout", detail)
 
@@ -578,6 +572,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _time_out(self, reason: Reason, detail: str) -> None:
         begun = self._body_since is not None or self._in_head
+        if self._last_words is not None:
+            return
         if not begun and self._has_unread():
             # The service is late, not the caller.
             return
@@ -600,7 +596,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         broken = self.cycle if self._body_since is not None else None
         if self._at_work and broken is not self._answering:
-            if broken is not None:
+            if broken is not None and self._last_words is None:
                 self.pipeline.popleft()
             self._last_words = kind, detail
             return
