@@ -19,7 +19,7 @@ from app.edge.problems import UNSUPPORTED, RequestError, problem_responses
 from app.images.schemas import MAX_UPLOADS
 from app.images.uploads import SentImage, write_sent
 from app.permissions import GuardedRoute, may
-from app.radiology.archive import MultipartError, Part, PartReader, boundary_of
+from app.radiology.archive import MultipartError, Part, boundary_of, read_parts
 from app.search.read_search import invalid
 from app.services import InjectedServices, Services
 from index.audit.event import Detail
@@ -32,7 +32,6 @@ from training.common.errors import ImageError
 router = APIRouter(prefix="/v1/collections", tags=["writes"], route_class=GuardedRoute)
 MEDIA_TYPE: Final = "application/dicom"
 JSON: Final = "application/dicom+json"
-_PIECE: Final = 1 << 16
 # Deadline of a file in deadlines of a search, as for an upload.
 _DEADLINES: Final = 6
 # Bytes of films that are written together; a film may have more.
@@ -96,7 +95,7 @@ _RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 _log = structlog.stdlib.get_logger(__name__)
 
 
-async def read_parts(request: Request, services: InjectedServices) -> list[Part]:
+async def sent_files(request: Request, services: InjectedServices) -> list[Part]:
     """Take the files of a request out of its body.
 
     Raises:
@@ -113,27 +112,16 @@ async def read_parts(request: Request, services: InjectedServices) -> list[Part]
             UNSUPPORTED, f'{error} Send multipart/related; type="{MEDIA_TYPE}", or one file as {MEDIA_TYPE}.'
         ) from None
     body = await request.body()
-    parts = await services.threads.read(_parts, body, boundary, services.settings.max_image_bytes)
+    most = services.settings.max_image_bytes
+    try:
+        parts = await services.threads.read(read_parts, body, boundary, most, MAX_UPLOADS)
+    except MultipartError as error:
+        raise invalid("body", str(error)) from None
     if any(part.media_type not in (MEDIA_TYPE, "") for part in parts):
         raise RequestError(UNSUPPORTED, f"A part is not {MEDIA_TYPE}: send whole DICOM files.")
     if not 0 < len(parts) <= MAX_UPLOADS:
         raise invalid("body", f"There are {len(parts):,} files; send 1 to {MAX_UPLOADS} in a request.")
     return parts
-
-
-def _parts(body: bytes, boundary: bytes, max_bytes: int) -> list[Part]:
-    try:
-        reader = PartReader(boundary, max_bytes)
-        found = []
-        for start in range(0, len(body), _PIECE):
-            found += reader.feed(body[start : start + _PIECE])
-            if len(found) > MAX_UPLOADS:
-                break
-        else:
-            reader.close()
-    except MultipartError as error:
-        raise invalid("body", str(error)) from None
-    return found
 
 
 @router.post(
@@ -147,7 +135,7 @@ def _parts(body: bytes, boundary: bytes, max_bytes: int) -> list[Part]:
 @operation("create")
 async def store_instances_of_studies(
     collection: str,
-    sent: Annotated[list[Part], Depends(read_parts)],
+    sent: Annotated[list[Part], Depends(sent_files)],
     request: Request,
     services: InjectedServices,
 ) -> Response:
@@ -171,7 +159,7 @@ async def store_instances_of_studies(
 async def store_instances_of_study(
     collection: str,
     study: Annotated[str, Path(description="Study Instance UID; instances of another study fail.")],
-    sent: Annotated[list[Part], Depends(read_parts)],
+    sent: Annotated[list[Part], Depends(sent_files)],
     request: Request,
     services: InjectedServices,
 ) -> Response:
