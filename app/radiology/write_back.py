@@ -29,7 +29,6 @@ from app.radiology.capture import CAPTURE_MODALITY, LARGE, SMALL, make_capture
 from app.radiology.result_objects import (
     MAX_CASES,
     REPORT_MODALITY,
-    SourceFilm,
     Uids,
     encode,
     make_report,
@@ -56,8 +55,9 @@ NOTES_OFF: Final = (
     "No note is written: RECOQUEST_PACS_WRITE_BACK of the service names the forms that may be written to the "
     "archive, such as capture,report."
 )
+StoredForm = Literal["capture", "report"]
 # Modalities of the forms that are stored, by which the UIDs of their objects are named.
-_STORED: Final[Mapping[ResultForm, str]] = {"capture": CAPTURE_MODALITY, "report": REPORT_MODALITY}
+_STORED: Final[Mapping[StoredForm, str]] = {"capture": CAPTURE_MODALITY, "report": REPORT_MODALITY}
 _SOP_UID: Final = "00080018"
 
 
@@ -95,7 +95,7 @@ class NewResults(Body):
 class WrittenObject(Answer):
     """An object that was sent to the archive."""
 
-    form: Literal["capture", "report"]
+    form: StoredForm
     status: Literal["stored", "refused"]
     reason: str | None = Field(description="Why the archive refused it, in words; null where it is stored.")
     sop_class: str
@@ -127,6 +127,11 @@ class ChosenCases:
     query: StudyImage
     series: str
     hits: Sequence[SimilarHit]
+
+    def shown(self) -> list[tuple[str, Rendition]]:
+        """The images of a capture by their ids, each as a picture of twice the size that it has there."""
+        sides = [(self.query.id, LARGE), *((hit.id, SMALL) for hit in self.hits)]
+        return [(name, Rendition("image/png", 2 * side)) for name, side in sides]
 
 
 def _compare_cases(
@@ -261,18 +266,18 @@ async def _write_objects(
     uids: Uids,
     at: datetime,
 ) -> list[WrittenObject]:
-    pictures = await _pictures(services, cases) if "capture" in forms else []
+    pictures: list[bytes] = []
+    for name, rendition in cases.shown() if "capture" in forms else ():
+        image = await services.threads.read(services.engine.image, cases.active.collection, name)
+        pictures.append(await make(services, image, rendition))
     settings = services.settings
     assert settings.pacs_url is not None
     # A person waits for the answer: what fails is told, and not tried again.
     archive = Archive(settings.pacs_url, Access.of(settings), pauses=())
     try:
-        source = await services.threads.archive(
-            read_source, archive, film.study, cases.series, str(film.sop), film.frame
-        )
+        made = await services.threads.archive(_make_objects, archive, film, cases, forms, pictures, uids, at)
     except ArchiveError as error:
         raise _problem(error, "Nothing was sent to it.") from None
-    made = await services.threads.archive(_make_objects, cases, forms, source, pictures, uids, at)
     files = {str(one.SOPInstanceUID): encode(one) for one in made.values()}
     try:
         refused = await services.threads.archive(store_instances, archive, film.study, files)
@@ -283,54 +288,46 @@ async def _write_objects(
             error,
             "Look into the study before trying again: with the same Idempotency-Key, objects are there once.",
         ) from None
-    return [_described(form, one, refused) for form, one in made.items()]
-
-
-async def _pictures(services: Services, cases: ChosenCases) -> list[Image.Image]:
-    pictures: list[Image.Image] = []
-    for place, name in enumerate([cases.query.id, *(hit.id for hit in cases.hits)]):
-        image = await services.threads.read(services.engine.image, cases.active.collection, name)
-        rendition = Rendition("image/png", 2 * (SMALL if place else LARGE))
-        pictures.append(Image.open(io.BytesIO(await make(services, image, rendition))))
-    return pictures
+    return [
+        WrittenObject(
+            form=form,
+            status="refused" if str(one.SOPInstanceUID) in refused else "stored",
+            reason=refused.get(str(one.SOPInstanceUID)),
+            sop_class=str(one.SOPClassUID),
+            study=str(one.StudyInstanceUID),
+            series=str(one.SeriesInstanceUID),
+            sop=str(one.SOPInstanceUID),
+        )
+        for form, one in made.items()
+    ]
 
 
 def _make_objects(
+    archive: Archive,
+    film: Wanted,
     cases: ChosenCases,
     forms: Collection[ResultForm],
-    source: SourceFilm,
-    pictures: Sequence[Image.Image],
+    pictures: Sequence[bytes],
     uids: Uids,
     at: datetime,
-) -> Mapping[ResultForm, Dataset]:
-    """Make the objects of a film's cases that are stored in its study.
+) -> Mapping[StoredForm, Dataset]:
+    """Make the objects that are stored in the study of a film, by what the archive has of it.
 
-    `forms`: forms; those that are not stored make no object.
     `pictures`: pictures of the film and of each case; none without a capture.
+
+    Raises:
+        ArchiveError: The archive does not have the film, or does not answer.
     """
+    source = read_source(archive, film.study, cases.series, str(film.sop), film.frame)
     hits, model = cases.hits, cases.active.model
-    made: dict[ResultForm, Dataset] = {}
+    made: dict[StoredForm, Dataset] = {}
     if "capture" in forms:
-        query, *others = pictures
+        query, *others = (Image.open(io.BytesIO(picture)) for picture in pictures)
         shown = list(zip(hits, others, strict=True))
         made["capture"] = make_capture(source, (cases.query, query), shown, model, uids, at)
     if "report" in forms:
         made["report"] = make_report(source, hits, model, uids, at)
     return made
-
-
-def _described(form: ResultForm, made: Dataset, refused: Mapping[str, str]) -> WrittenObject:
-    assert form != "selection"
-    reason = refused.get(str(made.SOPInstanceUID))
-    return WrittenObject(
-        form=form,
-        status="stored" if reason is None else "refused",
-        reason=reason,
-        sop_class=str(made.SOPClassUID),
-        study=str(made.StudyInstanceUID),
-        series=str(made.SeriesInstanceUID),
-        sop=str(made.SOPInstanceUID),
-    )
 
 
 def _problem(error: ArchiveError, outcome: str) -> RequestError:
@@ -402,13 +399,16 @@ def write_note(
         )
     cases, images = found
     uids = Uids("\n".join(("note", study, cases.active.digest, *sorted(images))))
-    missing = [form for form in forms if not _is_there(archive, study, uids, _STORED[form])]
+    missing = [form for form in _STORED if form in forms and not _is_there(archive, study, uids, form)]
     if not missing:
         return "The study has its note already."
     known = cases.query.metadata
-    source = read_source(archive, study, cases.series, str(known[SOP]), whole_number_of(known, FRAME))
-    pictures = _note_pictures(engine, cases) if "capture" in missing else []
-    made = _make_objects(cases, missing, source, pictures, uids, datetime.now(UTC).astimezone())
+    film = Wanted(study, str(known[SOP]), whole_number_of(known, FRAME))
+    pictures = [
+        make_rendition(engine.image_path(cases.active.collection, name), rendition)
+        for name, rendition in (cases.shown() if "capture" in missing else ())
+    ]
+    made = _make_objects(archive, film, cases, missing, pictures, uids, datetime.now(UTC).astimezone())
     files = {str(one.SOPInstanceUID): encode(one) for one in made.values()}
     record(cases, list(files))
     refused = store_instances(archive, study, files)
@@ -417,9 +417,9 @@ def write_note(
     return f"Note written: {len(cases.hits):,} of the most similar studies of other patients."
 
 
-def _is_there(archive: Archive, study: str, uids: Uids, modality: str) -> bool:
+def _is_there(archive: Archive, study: str, uids: Uids, form: StoredForm) -> bool:
     """Tell whether the archive has an object of the note."""
-    series, sop = uids.of(f"{modality} series"), uids.of(modality)
+    series, sop = uids.of(f"{_STORED[form]} series"), uids.of(_STORED[form])
     try:
         answer = archive.get_json(f"studies/{study}/series/{series}/instances/{sop}/metadata")
     except ArchiveError as error:
@@ -427,13 +427,3 @@ def _is_there(archive: Archive, study: str, uids: Uids, modality: str) -> bool:
             return False
         raise
     return any(text(item, _SOP_UID) == sop for item in items(answer.value))
-
-
-def _note_pictures(engine: SearchEngine, cases: ChosenCases) -> list[Image.Image]:
-    pictures: list[Image.Image] = []
-    for place, name in enumerate([cases.query.id, *(hit.id for hit in cases.hits)]):
-        path = engine.image_path(cases.active.collection, name)
-        side = SMALL if place else LARGE
-        content = make_rendition(path, Rendition("image/png", 2 * side))
-        pictures.append(Image.open(io.BytesIO(content)))
-    return pictures
