@@ -3,11 +3,12 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
 from typing import Final
 
 from app.radiology.archive import ArchiveError, OutsideHoursError
 from app.radiology.listing import ListedStudy, OrthancFeed, Selection, StudyList
-from app.radiology.transfer import FilmWriter, Piece, Run, SyncPlan, SyncReport, examine
+from app.radiology.transfer import Piece, Run, SyncPlan, SyncReport, examine
 from index.catalogue.collections import require_collection
 from index.catalogue.studies import (
     Followed,
@@ -61,11 +62,10 @@ class Sync:
         self._plan = plan
         self._engine = plan.reports.engine
         self._catalogue = self._engine.home.catalogue
-        self._writer = FilmWriter(plan.reports, plan.reader.limits)
+        # A collection that cannot be searched takes no films.
+        self._engine.active(plan.reports.collection)
         self._hash = plan.hash
         self._studies = StudyList(plan.archive, plan.selection)
-        self._feed: OrthancFeed | None = None
-        self._asked_for_feed = False
         with self._catalogue.read() as session:
             collection_id = require_collection(session, plan.reports.collection).id
         self._followed = Followed(collection_id, self._hash("archive", plan.archive.url))
@@ -87,15 +87,16 @@ class Sync:
             if named:
                 self._pass_over(named, report)
             else:
-                if not self._asked_for_feed:
-                    self._feed = OrthancFeed.of(self._plan.archive)
-                    self._asked_for_feed = True
                 self._pass(report)
         except OutsideHoursError:
             report.waiting = True
         if report.has_changed:
             self._engine.save_snapshot(self._plan.reports.collection)
         return report
+
+    @cached_property
+    def _feed(self) -> OrthancFeed | None:
+        return OrthancFeed.of(self._plan.archive)
 
     def _pass(self, report: SyncReport) -> None:
         with self._catalogue.read() as session:
@@ -175,7 +176,7 @@ class Sync:
                 _count_known(row, report)
             else:
                 todo.append((study, row, touched.get(study.uid, ())))
-        run = Run(self._plan, self._writer, self._followed, report)
+        run = Run(self._plan, self._followed, report)
         with progress_bar(f"Syncing {self._plan.reports.collection}", len(todo), shown=bool(todo)) as bar:
             run.write_all(self._pieces(todo, report), bar)
 
@@ -223,7 +224,7 @@ class Sync:
         with self._catalogue.read() as session:
             found = study_uids(session, self._followed.collection_id)
             uids = {self._hash("study", uid): uid for uid in found}
-        run = Run(self._plan, self._writer, self._followed, report)
+        run = Run(self._plan, self._followed, report)
         for name, row in missing.items():
             uid = uids.get(name)
             if uid is not None:

@@ -7,35 +7,30 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Lock
 from typing import BinaryIO, Final, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from app.audit.trail import ImageChanges
 from app.decoding.films import FilmReader, Reading
-from app.generations.build import load_bulk_encoder
 from app.radiology.archive import Archive, ArchiveError, OutsideHoursError
 from app.radiology.listing import ListedInstance, ListedStudy, Selection, list_instances
 from app.radiology.reports import ReportIntake, Taken
-from index.catalogue.collections import get_generation
 from index.catalogue.studies import Followed, KnownStudy, Outcome, images_of_study, note_study
 from index.errors import StaleWriteError
-from index.search.results import ActiveGeneration
 from index.writes.images import Outcome as WriteOutcome
 from index.writes.intake import Compared, Prepared, compare, prefetch
 from index.writes.live import Upload, known_now, put_images, remove_images
-from index.writes.vectors import Embedder, ImageEncoder
+from index.writes.vectors import ImageEncoder
 from training.clinical.pseudonyms import keyed_hash
 from training.clinical.reports.structured import SOP_CLASSES, parse_structured
 from training.clinical.reports.study_report import NoReportError, ReportError, StudyReport, deidentified
 from training.common.errors import DataError, ImageError, RecoquestError
 from training.common.progress import ProgressBar
-from training.imaging.images import ImageLimits, decode_whole
+from training.imaging.images import decode_whole
 from training.imaging.processes.errors import DecodingError
 
 _SHOWN: Final = 8
@@ -150,16 +145,13 @@ class QuarantineList:
             DataError: They cannot be written.
         """
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        rows = [(now, *film) for film in films]
-        if not rows:
+        lines = _lines((now, *film) for film in films)
+        if not lines:
             return
-        lines = _lines(rows)
-        try:
+        with _naming(self.path):
             if self.file.write(lines) < len(lines):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(self.file.fileno())
-        except OSError as error:
-            raise _unusable(self.path, error.strerror) from error
 
 
 @contextmanager
@@ -172,39 +164,29 @@ def quarantine_list(path: Path | None) -> Iterator[QuarantineList | None]:
     if path is None:
         yield None
         return
-    try:
-        descriptor = _opened(path)
-    except OSError as error:
-        raise _unusable(path, error.strerror) from error
-    with os.fdopen(descriptor, "ab+", buffering=0) as file:
-        try:
-            _begin(path, file)
-        except OSError as error:
-            raise _unusable(path, error.strerror) from error
+    with ExitStack() as opened:
+        with _naming(path):
+            # A pipe that nobody reads would never open.
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+            file = opened.enter_context(os.fdopen(os.open(path, flags, 0o600), "ab+", buffering=0))
+            _begin(file)
         yield QuarantineList(path, file)
 
 
-def _begin(path: Path, file: BinaryIO) -> None:
+def _begin(file: BinaryIO) -> None:
     """Write the header of a new file; end a line that was cut."""
     header = _lines([COLUMNS])
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        raise OSError(errno.EINVAL, "it is no file")
     if file.seek(0, os.SEEK_END) == 0:
         file.write(header)
         return
     file.seek(0)
     if file.read(len(header)) != header:
-        raise _unusable(path, "it is not such a list")
+        raise OSError(errno.EINVAL, "it is not such a list")
     file.seek(-1, os.SEEK_END)
     if file.read(1) != b"\n":
         file.write(b"\n")
-
-
-def _opened(path: Path) -> int:
-    # A pipe that nobody reads would never open.
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no file")
-    return descriptor
 
 
 def _lines(rows: Iterable[tuple[str, ...]]) -> bytes:
@@ -213,10 +195,16 @@ def _lines(rows: Iterable[tuple[str, ...]]) -> bytes:
     return table.getvalue().encode()
 
 
-def _unusable(path: Path, reason: str | None) -> DataError:
-    return DataError(
-        f"The list of quarantined films {path} cannot be written ({reason}): give --quarantined another file."
-    )
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Say which file cannot be used, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"The list of quarantined films {path} cannot be written ({error.strerror}): give --quarantined "
+            "another file."
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,155 +298,45 @@ def _is_wanted(plan: SyncPlan, instance: ListedInstance) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadyInstance:
-    """An instance whose films can be written.
+class _Fetched:
+    """An instance that came.
 
     Attributes:
-        films: Films to write; unchanged ones are left out.
+        films: Films to write, with their files; unchanged ones are left out.
         generation: Number of the generation that they were prepared for; None: none.
         report: The structured report that it is, without what identifies people; None: it is none.
     """
 
     outcome: Outcome
-    films: tuple[Compared, ...] = ()
     reason: str = ""
+    films: tuple[tuple[Prepared, bytes], ...] = ()
     generation: int | None = None
     report: StudyReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
-    """The model that a collection is searched with."""
-
-    active: ActiveGeneration
-    encoder: ImageEncoder
-    embedder: Embedder
-
-
-class FilmWriter:
-    """Writes films to a collection by the model that it is searched with.
-
-    Raises:
-        NoActiveGenerationError: The collection has no model.
-        UnknownCollectionError: There is no such collection.
-    """
-
-    def __init__(self, reports: ReportIntake, limits: ImageLimits) -> None:
-        self._engine = reports.engine
-        self._collection = reports.collection
-        self._device = reports.settings.device
-        self._limits = limits
-        self._lock = Lock()
-        # A pass that finds nothing new loads no encoder.
-        self._loaded: _Loaded | None = None
-        self._engine.active(self._collection)
-
-    def renew(self) -> None:
-        """Load the active model of the collection anew for the next films."""
-        with self._lock:
-            self._loaded = None
-
-    def _model(self) -> _Loaded:
-        with self._lock:
-            if self._loaded is None:
-                active = self._engine.active(self._collection)
-                with self._engine.home.catalogue.read() as session:
-                    generation, _ = get_generation(session, active.generation)
-                encoder = load_bulk_encoder(self._engine.home, active.bundle, self._device)
-                self._loaded = _Loaded(active, encoder, Embedder(generation, encoder))
-            return self._loaded
-
-    def prepare(self, reading: Reading) -> ReadyInstance:
-        """Decode what is new of an instance; threads may do so at once.
-
-        Raises:
-            StaleWriteError: The collection is searched with another model by now.
-        """
-        if reading.outcome != "taken":
-            return ReadyInstance(reading.outcome, reason=reading.reason)
-        ids = [film.record.id for film in reading.films]
-        model = self._model()
-        ready = []
-        try:
-            known = known_now(self._engine.home, model.active, ids)
-            for film in reading.films:
-                # The file is de-identified: stored as it is.
-                compared = compare(known, film.record, film.content, keep_metadata=True)
-                if compared.is_new:
-                    compared = self._decoded(compared, model.encoder)
-                if compared.prepared is not None:
-                    ready.append(compared)
-        except ImageError as error:
-            return ReadyInstance("refused", reason=str(error))
-        return ReadyInstance("taken", tuple(ready), generation=model.active.generation)
-
-    def write(
-        self,
-        instances: Sequence[ReadyInstance],
-        also: Callable[[Session, Mapping[str, WriteOutcome]], None],
-    ) -> None:
-        """Embed and commit the films of instances, and do something else in the same transaction.
-
-        Raises:
-            StaleWriteError: The collection is searched with another model by now, or somebody else wrote the
-                same image; nothing is written.
-            RecoquestError: The write failed; nothing is written.
-        """
-        model = self._model()
-        films = [film for instance in instances for film in instance.films]
-        if any(instance.generation != model.active.generation for instance in instances if instance.films):
-            raise StaleWriteError("The collection is searched with another model by now: try again.")
-        prepared: list[tuple[Prepared, bytes]] = []
-        for film in {film.prepared.record.id: film for film in films if film.prepared is not None}.values():
-            assert film.prepared is not None
-            prepared.append((film.prepared, film.content))
-        pixels = [item.pixels for item, _ in prepared if item.pixels is not None]
-        vectors = iter(model.embedder.images(pixels))
-        uploads = [Upload(item.write(vectors, {}), content) for item, content in prepared]
-        put_images(self._engine.home, model.active, uploads, also)
-
-    def _decoded(self, compared: Compared, encoder: ImageEncoder) -> Compared:
-        decoded = decode_whole(compared.content, self._limits, encoder.min_image_side)
-        pixels = encoder.prepare_image(decoded.pixels)
-        prepared = compared.with_picture(
-            decoded.header.media_type, decoded.width, decoded.height, pixels, decoded.flags
-        )
-        return replace(compared, prepared=prepared)
-
-
-@dataclass(frozen=True, slots=True)
-class _Fetched:
+class _Result:
     """A piece with the instances that came, by UID; an error where they did not come or could not be read."""
 
     piece: Piece
-    instances: Mapping[str, ReadyInstance] = field(default_factory=dict)
+    instances: Mapping[str, _Fetched] = field(default_factory=dict)
     error: RecoquestError | OutsideHoursError | None = None
-
-    def quarantined(self) -> Iterator[QuarantinedFilm]:
-        study, series = self.piece.study.uid, {one.sop: one.series for one in self.piece.wanted}
-        for sop, ready in self.instances.items():
-            if ready.outcome == "quarantined":
-                yield QuarantinedFilm(study, series[sop], sop, ready.reason)
 
 
 class Run:
-    """Brings over the pieces of a pass.
+    """Brings over the pieces of a pass by the model that the collection is searched with.
 
     Every batch is one transaction with what is known of its studies.
     """
 
-    def __init__(self, plan: SyncPlan, writer: FilmWriter, followed: Followed, report: SyncReport) -> None:
+    def __init__(self, plan: SyncPlan, followed: Followed, report: SyncReport) -> None:
         self._plan = plan
         self._home = plan.reports.engine.home
-        self._writer = writer
         self._followed = followed
         self._report = report
         self._hash = plan.hash
         self._failed_in_a_row = 0
-        reports = plan.reports
-        self._changes = ImageChanges(
-            reports.settings, self._home.catalogue, reports.collection, reports.command
-        )
+        self._changes = plan.reports.changes
 
     def write_all(self, pieces: Iterable[Piece], bar: ProgressBar) -> None:
         """Fetch and write pieces; those whose write was overtaken by another are fetched again at the end.
@@ -477,7 +355,6 @@ class Run:
                 except StaleWriteError:
                     if attempt == _ATTEMPTS - 1:
                         raise
-                    self._writer.renew()
                     overtaken += [item.piece for item in fetched if item.error is None]
                     continue
                 remark = f"{self._report.refused:,} refused" if self._report.refused else ""
@@ -491,12 +368,9 @@ class Run:
         with self._home.catalogue.read() as session:
             images = images_of_study(session, self._followed.collection_id, study)
         ids = [name for sop, names in images.items() if self._hash("sop", sop) in gone for name in names]
-        removed = (
-            remove_images(self._home, self._plan.reports.collection, ids, self._changes.removed)
-            if ids
-            else []
-        )
-        self._report.removed += len(removed)
+        if ids:
+            removed = remove_images(self._home, self._plan.reports.collection, ids, self._changes.removed)
+            self._report.removed += len(removed)
 
     def remove_reports(self, known: Mapping[str, str], gone: Collection[str]) -> None:
         """Remove structured reports.
@@ -508,20 +382,16 @@ class Run:
             self._plan.reports.remove(digests)
             self._report.reports_removed += len(digests)
 
-    def _fetch(self, piece: Piece) -> _Fetched:
+    def _fetch(self, piece: Piece) -> _Result:
         if piece.error is not None:
-            return _Fetched(piece, error=piece.error)
-        instances = {}
+            return _Result(piece, error=piece.error)
         try:
-            for instance in piece.wanted:
-                ready = self._fetch_one(piece.study, instance)
-                if ready is not None:
-                    instances[instance.sop] = ready
+            found = {instance.sop: self._fetch_one(piece.study, instance) for instance in piece.wanted}
         except (ArchiveError, DecodingError, OutsideHoursError) as error:
-            return _Fetched(piece, error=error)
-        return _Fetched(piece, instances)
+            return _Result(piece, error=error)
+        return _Result(piece, {sop: fetched for sop, fetched in found.items() if fetched is not None})
 
-    def _fetch_one(self, study: ListedStudy, instance: ListedInstance) -> ReadyInstance | None:
+    def _fetch_one(self, study: ListedStudy, instance: ListedInstance) -> _Fetched | None:
         """Fetch and prepare an instance; None: the archive lists it and does not give it."""
         most = self._plan.reader.limits.max_bytes
         path = f"studies/{study.uid}/series/{instance.series}/instances/{instance.sop}"
@@ -532,34 +402,61 @@ class Run:
                 return None
             raise
         if content is None:
-            return ReadyInstance("refused", reason=f"The file has over {most / 1e6:,.0f} MB.")
+            return _Fetched("refused", f"The file has over {most / 1e6:,.0f} MB.")
         if instance.sop_class in SOP_CLASSES:
             return self._read_report(study, content)
         reading = self._plan.reader.read(content)
         if any(film.record.metadata.get("sop") != instance.sop for film in reading.films):
-            return ReadyInstance("refused", reason="The archive gives another instance than it lists.")
+            return _Fetched("refused", reason="The archive gives another instance than it lists.")
         if any(not self._plan.selection.takes(film.record.metadata) for film in reading.films):
-            return ReadyInstance("left out", reason="The filters leave it out.")
+            return _Fetched("left out", reason="The filters leave it out.")
         for _ in range(_ATTEMPTS - 1):
-            try:
-                return self._writer.prepare(reading)
-            except StaleWriteError:
-                self._writer.renew()
-        return self._writer.prepare(reading)
+            with suppress(StaleWriteError):
+                return self._prepare(reading)
+        return self._prepare(reading)
 
-    def _read_report(self, study: ListedStudy, content: bytes) -> ReadyInstance:
+    def _prepare(self, reading: Reading) -> _Fetched:
+        """Decode what is new of an instance.
+
+        Raises:
+            StaleWriteError: The collection is searched with another model by now.
+        """
+        if reading.outcome != "taken":
+            return _Fetched(reading.outcome, reading.reason)
+        model = self._plan.reports.model()
+        ready = []
+        try:
+            known = known_now(self._home, model.active, [film.record.id for film in reading.films])
+            for film in reading.films:
+                # The file is de-identified: stored as it is.
+                compared = compare(known, film.record, film.content, keep_metadata=True)
+                prepared = self._decoded(compared, model.encoder) if compared.is_new else compared.prepared
+                if prepared is not None:
+                    ready.append((prepared, compared.content))
+        except ImageError as error:
+            return _Fetched("refused", str(error))
+        return _Fetched("taken", "", tuple(ready), model.active.generation)
+
+    def _decoded(self, compared: Compared, encoder: ImageEncoder) -> Prepared:
+        decoded = decode_whole(compared.content, self._plan.reader.limits, encoder.min_image_side)
+        pixels = encoder.prepare_image(decoded.pixels)
+        return compared.with_picture(
+            decoded.header.media_type, decoded.width, decoded.height, pixels, decoded.flags
+        )
+
+    def _read_report(self, study: ListedStudy, content: bytes) -> _Fetched:
         try:
             source = parse_structured(content)
             report = deidentified(source, self._plan.reader.rules.key)
         except NoReportError as error:
-            return ReadyInstance("left out", reason=f"Not a radiologist's report: {error}.")
+            return _Fetched("left out", reason=f"Not a radiologist's report: {error}.")
         except ReportError as error:
-            return ReadyInstance("refused", reason=f"A structured report: {error}.")
+            return _Fetched("refused", reason=f"A structured report: {error}.")
         if source.studies[:1] != (study.uid,):
-            return ReadyInstance("refused", reason="The archive gives another instance than it lists.")
-        return ReadyInstance("taken", report=report)
+            return _Fetched("refused", reason="The archive gives another instance than it lists.")
+        return _Fetched("taken", report=report)
 
-    def _failed(self, fetched: _Fetched) -> bool:
+    def _failed(self, fetched: _Result) -> bool:
         """Count a piece that did not come."""
         if fetched.error is None:
             self._failed_in_a_row = 0
@@ -576,13 +473,17 @@ class Run:
             self._report.count("refused", str(fetched.error))
         return True
 
-    def _write(self, batch: Sequence[_Fetched]) -> None:
+    def _write(self, batch: Sequence[_Result]) -> None:
         if not batch:
             return
         if self._plan.quarantined is not None:
             # First, as an instance whose outcome is noted is not fetched again.
-            self._plan.quarantined.append(film for item in batch for film in item.quarantined())
-        instances = [ready for item in batch for ready in item.instances.values()]
+            self._plan.quarantined.append(
+                QuarantinedFilm(item.piece.study.uid, wanted.series, wanted.sop, fetched.reason)
+                for item in batch
+                for wanted in item.piece.wanted
+                if (fetched := item.instances.get(wanted.sop)) and fetched.outcome == "quarantined"
+            )
         for item in batch:
             if item.piece.gone:
                 self.remove(item.piece.study.uid, item.piece.gone)
@@ -599,11 +500,7 @@ class Run:
                 hashed = {self._hash("sop", sop): outcome for sop, outcome in noted.items()}
                 self._note(session, item.piece, hashed, {})
 
-        if any(instance.films for instance in instances):
-            self._writer.write(instances, also)
-        else:
-            with self._home.catalogue.write() as session:
-                also(session, {})
+        self._put([fetched for item in batch for fetched in item.instances.values() if fetched.films], also)
         self._take_reports(batch)
         for item in batch:
             for outcome in item.piece.outcomes.values():
@@ -615,7 +512,32 @@ class Run:
                 # An instance was deleted meanwhile or is there twice; the next comparison asks again.
                 self._report.count("refused", "The archive lists it and does not give it.")
 
-    def _take_reports(self, batch: Sequence[_Fetched]) -> None:
+    def _put(
+        self,
+        instances: Sequence[_Fetched],
+        also: Callable[[Session, Mapping[str, WriteOutcome]], None],
+    ) -> None:
+        """Embed and commit the films of instances, and do something else in the same transaction.
+
+        Raises:
+            StaleWriteError: The collection is searched with another model by now, or somebody else wrote the
+                same image; nothing is written.
+        """
+        if not instances:
+            # A pass that finds nothing new loads no encoder.
+            with self._home.catalogue.write() as session:
+                also(session, {})
+            return
+        model = self._plan.reports.model()
+        if any(instance.generation != model.active.generation for instance in instances):
+            raise StaleWriteError("The collection is searched with another model by now: try again.")
+        films = {item.record.id: (item, content) for one in instances for item, content in one.films}
+        pixels = [item.pixels for item, _ in films.values() if item.pixels is not None]
+        vectors = iter(model.embedder.images(pixels))
+        uploads = [Upload(item.write(vectors, {}), content) for item, content in films.values()]
+        put_images(self._home, model.active, uploads, also)
+
+    def _take_reports(self, batch: Sequence[_Result]) -> None:
         """Bring structured reports, and those of earlier passes, to the images of their studies.
 
         Their outcomes are noted at the end: where this is stopped, the next pass fetches them again.
