@@ -8,13 +8,13 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from http import HTTPStatus
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from ssl import SSLError, create_default_context
 from threading import Lock
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import httpx2
 from python_multipart.multipart import parse_options_header
@@ -276,17 +276,19 @@ class Access:
             settings.pacs_ca,
         )
 
-    def options(self) -> dict[str, Any]:
-        """Return the arguments of an HTTP client that follows nothing and keeps nothing.
+    def options(self, url: str) -> dict[str, Any]:
+        """Return the arguments of an HTTP client of an archive that follows nothing and keeps nothing.
 
         Raises:
             OSError: The file with the certificates cannot be used.
         """
         auth = None if self.user is None else httpx2.BasicAuth(self.user, self.password)
+        is_tls = not url.lower().startswith("http:")
         return {
             "auth": auth if self.token is None else None,
             "headers": {} if self.token is None else {"Authorization": f"Bearer {self.token}"},
-            "verify": True if self.ca is None else create_default_context(cafile=self.ca),
+            # Reading the certificates of the system takes time.
+            "verify": is_tls if self.ca is None else create_default_context(cafile=self.ca),
             "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=())),
             # Neither .netrc nor a proxy of the environment gets to know of patients.
             "trust_env": False,
@@ -340,20 +342,7 @@ class Archive:
         Raises:
             ArchiveError: The archive does not answer in JSON.
         """
-
-        def read(answer: httpx2.Response) -> JsonAnswer:
-            body = b"".join(_chunks(answer, _MOST_JSON_BYTES))
-            # 299: there are more results (PS3.18, section 8.3.4.4).
-            partial = answer.headers.get("Warning", "").startswith("299")
-            try:
-                return JsonAnswer(json.loads(body) if body.strip() else None, partial)
-            except (ValueError, RecursionError):
-                raise ArchiveError(
-                    "The archive answers in something else than JSON: is the address that of its DICOMweb?",
-                    answer.status_code,
-                ) from None
-
-        return self._get(path, params or {}, _JSON, read)
+        return self._ask("GET", path, _JSON, _read_json, params=params or {})
 
     def get_file(self, path: str, max_bytes: int) -> bytes | None:
         """Get the DICOM file of an instance by WADO-RS; None: it is too large.
@@ -361,25 +350,7 @@ class Archive:
         Raises:
             ArchiveError: The archive does not give it whole.
         """
-
-        def read(answer: httpx2.Response) -> bytes | None:
-            kind = answer.headers.get("Content-Type", "")
-            # Some archives send the file alone, against the standard.
-            is_bare = kind.lower().startswith("application/dicom")
-            boundary = b"" if is_bare else boundary_of(kind)
-            body, most = bytearray(), max_bytes if is_bare else max_bytes + _MOST_FRAMING
-            for chunk in _chunks(answer):
-                body += chunk
-                if len(body) > most:
-                    return None
-            if is_bare:
-                return bytes(body)
-            parts = read_parts(body, boundary, max_bytes, most=1)
-            if len(parts) != 1:
-                raise ArchiveError("The archive gives several files for one instance.", answer.status_code)
-            return parts[0].content
-
-        return self._get(path, {}, _DICOM, read)
+        return self._ask("GET", path, _DICOM, partial(_read_file, max_bytes=max_bytes))
 
     def post(self, path: str, body: bytes, content_type: str, answers: Collection[int]) -> tuple[int, bytes]:
         """Send a body, once, and return the status and the body of the answer.
@@ -391,58 +362,79 @@ class Archive:
         def read(answer: httpx2.Response) -> tuple[int, bytes]:
             return answer.status_code, b"".join(_chunks(answer, _MOST_JSON_BYTES))
 
-        headers = {"Accept": _JSON, "Content-Type": content_type}
-        return self._once("POST", path, headers, read, data=body, answers=answers)
+        return self._ask("POST", path, _JSON, read, answers, content=body, kind=content_type)
 
-    def _get(
+    def _ask(
         self,
+        method: Literal["GET", "POST"],
         path: str,
-        params: Mapping[str, Sequence[str]],
         accept: str,
         read: Callable[[httpx2.Response], _Answer],
-    ) -> _Answer:
-        """Get an answer, and again after a pause where it failed in a way that may pass."""
-        for pause in (*self._pauses, None):
-            try:
-                return self._once("GET", path, {"Accept": accept}, read, params=params)
-            except ArchiveError as error:
-                if pause is None or not error.passing:
-                    raise
-                wait = max(pause * random.uniform(0.8, 1.2), error.retry_after)
-            time.sleep(wait)
-        raise AssertionError
-
-    def _once(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        read: Callable[[httpx2.Response], _Answer],
-        *,
-        params: Mapping[str, Sequence[str]] | None = None,
-        data: bytes | None = None,
         answers: Collection[int] = (),
+        *,
+        kind: str | None = None,
+        **sent: Any,
     ) -> _Answer:
-        """Send a request once; statuses of `answers` are read whatever they say."""
-        self._pace.wait()
-        base = self.url
-        if path.startswith("../"):
-            base, path = base.rpartition("/")[0], path.removeprefix("../")
-        begun = False
-        try:
-            with self._client.stream(
-                method, f"{base}/{path}", params=params, content=data, headers=headers
-            ) as answer:
-                begun = True
-                if answer.status_code not in answers:
-                    _check(answer)
-                return read(answer)
-        except (httpx2.HTTPError, httpx2.InvalidURL, MultipartError, OSError) as error:
-            raise _error(error, begun) from None
+        """Send a request, a GET again after a pause where it failed in a way that may pass.
+
+        `answers`: statuses that are read whatever they say.
+        """
+        base, path = (self.url.rpartition("/")[0], path[3:]) if path.startswith("../") else (self.url, path)
+        headers = {"Accept": accept} if kind is None else {"Accept": accept, "Content-Type": kind}
+        for pause in (*(self._pauses if method == "GET" else ()), None):
+            self._pace.wait()
+            begun = False
+            try:
+                with self._client.stream(method, f"{base}/{path}", headers=headers, **sent) as answer:
+                    begun = True
+                    if answer.status_code not in answers:
+                        _check(answer)
+                    return read(answer)
+            except ArchiveError as error:
+                failure = error
+            except (httpx2.HTTPError, httpx2.InvalidURL, MultipartError, OSError) as error:
+                failure = _error(error, begun)
+            if pause is None or not failure.passing:
+                raise failure from None
+            time.sleep(max(pause * random.uniform(0.8, 1.2), failure.retry_after))
+        raise AssertionError
 
     @cached_property
     def _client(self) -> httpx2.Client:
-        return httpx2.Client(timeout=httpx2.Timeout(_READ_S, connect=_CONNECT_S), **self._access.options())
+        return httpx2.Client(
+            timeout=httpx2.Timeout(_READ_S, connect=_CONNECT_S), **self._access.options(self.url)
+        )
+
+
+def _read_json(answer: httpx2.Response) -> JsonAnswer:
+    body = b"".join(_chunks(answer, _MOST_JSON_BYTES))
+    # 299: there are more results (PS3.18, section 8.3.4.4).
+    is_partial = answer.headers.get("Warning", "").startswith("299")
+    try:
+        return JsonAnswer(json.loads(body) if body.strip() else None, is_partial)
+    except (ValueError, RecursionError):
+        raise ArchiveError(
+            "The archive answers in something else than JSON: is the address that of its DICOMweb?",
+            answer.status_code,
+        ) from None
+
+
+def _read_file(answer: httpx2.Response, max_bytes: int) -> bytes | None:
+    kind = answer.headers.get("Content-Type", "")
+    # Some archives send the file alone, against the standard.
+    is_bare = kind.lower().startswith("application/dicom")
+    boundary = b"" if is_bare else boundary_of(kind)
+    body, most = bytearray(), max_bytes if is_bare else max_bytes + _MOST_FRAMING
+    for chunk in _chunks(answer):
+        body += chunk
+        if len(body) > most:
+            return None
+    if is_bare:
+        return bytes(body)
+    parts = read_parts(body, boundary, max_bytes, most=1)
+    if len(parts) != 1:
+        raise ArchiveError("The archive gives several files for one instance.", answer.status_code)
+    return parts[0].content
 
 
 def _check(answer: httpx2.Response) -> None:
@@ -456,17 +448,12 @@ def _check(answer: httpx2.Response) -> None:
     if status == 404:
         raise ArchiveError("The archive has nothing at this address (status 404).", status)
     if status >= 400:
+        after = answer.headers.get("Retry-After", "")
+        # Dates count for nothing.
+        wait = min(float(after), _LONGEST_RETRY_AFTER) if after.isdecimal() else 0.0
         raise ArchiveError(
-            f"The archive fails with status {status}.",
-            status,
-            passing=status in _AGAIN,
-            retry_after=_seconds(answer.headers.get("Retry-After")),
+            f"The archive fails with status {status}.", status, passing=status in _AGAIN, retry_after=wait
         )
-
-
-def _seconds(text: str | None) -> float:
-    """Return the seconds of a Retry-After header; dates count for nothing."""
-    return min(float(text), _LONGEST_RETRY_AFTER) if text is not None and text.isdecimal() else 0.0
 
 
 def _error(error: Exception, begun: bool) -> ArchiveError:

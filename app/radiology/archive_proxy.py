@@ -120,29 +120,20 @@ def parse_path(path: str) -> ArchivePath | None:
     return ArchivePath(path, uids[-1] if uids else None, query is not None)
 
 
-class AddressRewriter:
-    """Rewrites JSON piece by piece.
+async def rewritten(pieces: AsyncIterator[bytes], root: str) -> AsyncIterator[bytes]:
+    """Rewrite the archive's addresses in JSON piece by piece.
 
-    Args:
-        root: Address of the service that stands for the archive's root, with a slash at its end.
+    `root`: address of the service that stands for the archive's root, with a slash at its end.
     """
-
-    def __init__(self, root: str) -> None:
-        self._replacement = b'"' + root.encode()
-        self._rest = b""
-
-    def feed(self, piece: bytes) -> bytes:
-        """Take a piece; return what can be sent. The beginning of a string is kept for the next piece."""
-        content = self._rest + piece
+    replacement, rest = b'"' + root.encode(), b""
+    async for piece in pieces:
+        content = rest + piece
+        # The beginning of a string waits for the next piece.
         quote = content.rfind(b'"', max(0, len(content) - _HELD))
         end = len(content) if quote < 0 else quote
-        self._rest = content[end:]
-        return _ADDRESS.sub(lambda _: self._replacement, content[:end])
-
-    def close(self) -> bytes:
-        """Return the rest."""
-        rest, self._rest = self._rest, b""
-        return _ADDRESS.sub(lambda _: self._replacement, rest)
+        rest = content[end:]
+        yield _ADDRESS.sub(lambda _: replacement, content[:end])
+    yield _ADDRESS.sub(lambda _: replacement, rest)
 
 
 class ArchiveReader:
@@ -162,7 +153,7 @@ class ArchiveReader:
     def _client(self) -> httpx2.AsyncClient:
         timeout = httpx2.Timeout(_READ_S, connect=_CONNECT_S)
         limits = httpx2.Limits(max_connections=_CONCURRENT)
-        client = httpx2.AsyncClient(timeout=timeout, limits=limits, **self._access.options())
+        client = httpx2.AsyncClient(timeout=timeout, limits=limits, **self._access.options(self._root))
         client.headers.update({"User-Agent": "recoquest", "Accept-Encoding": "identity"})
         del client.headers["Connection"]
         return client
@@ -176,22 +167,20 @@ class ArchiveReader:
         if self._open >= _CONCURRENT:
             raise RequestError(_BUSY, "Ask again in a moment.")
         self._open += 1
+        answer = None
         try:
             answer = await self._ask(path, query, accept)
-        except BaseException:
-            self._open -= 1
-            raise
-        try:
             _check(answer.status_code, answer.headers.get("Content-Type"))
-        except RequestError:
+        except BaseException:
             await self.release(answer)
             raise
         return answer
 
-    async def release(self, answer: httpx2.Response) -> None:
+    async def release(self, answer: httpx2.Response | None) -> None:
         """Free the place and the connection of an answer; what is not read yet is thrown away."""
         self._open -= 1
-        await answer.aclose()
+        if answer is not None:
+            await answer.aclose()
 
     async def close(self) -> None:
         """Take no more requests."""
@@ -303,7 +292,7 @@ class _PassedOn(StreamingResponse):
         # 204 has no body.
         content_type = answer.headers.get("Content-Type", "") if answer.status_code == HTTPStatus.OK else ""
         if content_type.partition(";")[0].strip().lower() in JSON_TYPES:
-            body = _rewritten(body, root)
+            body = rewritten(body, root)
         elif content_type and "Content-Length" in answer.headers:
             headers["Content-Length"] = answer.headers["Content-Length"]
         super().__init__(body, answer.status_code, headers, media_type=content_type or None)
@@ -346,10 +335,3 @@ async def _pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:
     except httpx2.HTTPError as error:
         _log.warning("the archive ended its answer too soon", error=type(error).__name__)
         raise ClientDisconnect from None
-
-
-async def _rewritten(body: AsyncIterator[bytes], root: str) -> AsyncIterator[bytes]:
-    rewriter = AddressRewriter(root)
-    async for piece in body:
-        yield rewriter.feed(piece)
-    yield rewriter.close()

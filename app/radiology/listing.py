@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from functools import cache
 from typing import Any, Final
 
 from pydicom import Dataset
@@ -411,7 +412,7 @@ class OrthancFeed:
     def since(self, change: int) -> Changes:
         """Return what has changed after a change."""
         arrived, last = 0, change
-        touched: dict[tuple[str, str], None] = {}
+        touched: dict[str, None] = {}
         for _ in range(_MOST_CHANGES):
             page = self._archive.get_json("../changes", {"since": [str(last)], "limit": [str(_PAGE)]}).value
             listed = page.get("Changes") if isinstance(page, dict) else None
@@ -421,7 +422,7 @@ class OrthancFeed:
                 kind, level = str(event.get("ChangeType")), _LEVELS.get(str(event.get("ResourceType")))
                 if level is not None and kind in _CHANGED:
                     arrived += kind == "NewInstance"
-                    touched[level, str(event.get("ID"))] = None
+                    touched[f"{level}/{event.get('ID')}"] = None
             last = max(last, _number(page, "Last"))
             if page.get("Done") is True or not listed:
                 break
@@ -438,22 +439,18 @@ class OrthancFeed:
                 return
             yield from filter(None, (_uid(study, "StudyInstanceUID") for study in listed))
 
-    def _studies(self, touched: Mapping[tuple[str, str], None]) -> dict[str, frozenset[str]]:
+    def _studies(self, touched: Collection[str]) -> dict[str, frozenset[str]]:
         """Return the studies of what changed, asking once for each instance, series and study."""
-        arrived: dict[str, set[str]] = {name: set() for level, name in touched if level == "series"}
-        for level, name in touched:
-            if level == "instances":
-                found = self._found(f"instances/{name}")
-                arrived.setdefault(str(found.get("ParentSeries", "")), set()).add(
-                    _uid(found, "SOPInstanceUID")
-                )
-        studies: dict[str, set[str]] = {name: set() for level, name in touched if level == "studies"}
-        for name, sops in arrived.items():
-            if name:
-                parent = str(self._found(f"series/{name}").get("ParentStudy", ""))
-                studies.setdefault(parent, set()).update(sops)
-        uids = {_uid(self._found(f"studies/{name}"), "StudyInstanceUID"): name for name in studies if name}
-        return {uid: frozenset(studies[name] - {""}) for uid, name in uids.items() if uid}
+        find = cache(self._found)
+        studies: dict[str, set[str]] = {}
+        for path in touched:
+            found = find(path)
+            sop = _uid(found, "SOPInstanceUID")
+            for parent, level in (("ParentSeries", "series"), ("ParentStudy", "studies")):
+                if parent in found:
+                    found = find(f"{level}/{found[parent]}")
+            studies.setdefault(_uid(found, "StudyInstanceUID"), set()).add(sop)
+        return {uid: frozenset(sops - {""}) for uid, sops in studies.items() if uid}
 
     def _found(self, path: str) -> dict[str, Any]:
         """Return a resource; empty: it was deleted meanwhile."""

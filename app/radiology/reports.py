@@ -339,15 +339,22 @@ class Listener:
         # Messages are written one at a time: the newest version of a report is the one that came last.
         self._writer = ThreadPoolExecutor(1, "reports")
 
-    async def serve(self, taken: socket.socket, stopping: asyncio.Event) -> None:
-        """Serve until told to stop; messages that are being written are finished and acknowledged."""
-        loop = asyncio.get_running_loop()
+    def run(self, taken: socket.socket, on_stop: Callable[[Callable[[], None]], None]) -> None:
+        """Serve until told to stop; messages that are being written are finished and acknowledged.
+
+        `on_stop`: is given what stops it, to be called in the thread of this function's loop.
+        """
+        asyncio.run(self._serve(taken, on_stop))
+
+    async def _serve(self, taken: socket.socket, on_stop: Callable[[Callable[[], None]], None]) -> None:
+        loop, stopping = asyncio.get_running_loop(), asyncio.Event()
 
         def begin() -> asyncio.StreamReaderProtocol:
             sender = _Sender(self._limits.message_bytes)
             sender.heard = loop.time()
             return asyncio.StreamReaderProtocol(sender, self._accept)
 
+        on_stop(stopping.set)
         server = await loop.create_server(begin, sock=taken)
         try:
             await stopping.wait()
@@ -479,22 +486,6 @@ class Listener:
         counts = {"matched": taken.matched, "waiting": taken.waiting, "without_text": len(taken.without_text)}
         _log.info("message taken", **counts, images=len(taken.changed))
         return "AA", "", ""
-
-
-def run_listener(
-    listener: Listener, taken: socket.socket, on_stop: Callable[[Callable[[], None]], None]
-) -> None:
-    """Run a listener until it is told to stop.
-
-    `on_stop`: is given what stops it, to be called in the thread of this function's loop.
-    """
-
-    async def main() -> None:
-        stopping = asyncio.Event()
-        on_stop(stopping.set)
-        await listener.serve(taken, stopping)
-
-    asyncio.run(main())
 
 
 def acknowledgement(code: Code, message: bytes, reason: str = "", condition: str = DATA_TYPE_ERROR) -> bytes:

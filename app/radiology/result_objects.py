@@ -3,8 +3,8 @@
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final
 from uuid import UUID
@@ -18,7 +18,8 @@ from pydicom.uid import UID, EnhancedSRStorage, ExplicitVRLittleEndian
 
 from app.radiology.archive import Archive, ArchiveError, items, text
 from app.radiology.studies import SimilarHit
-from index.studies import Wanted
+from index.search.results import ActiveGeneration
+from index.studies import StudyImage, Wanted
 from training.clinical.dicom.elements import UNREADABLE, silence_pydicom
 from training.clinical.dicom.films import IMPLEMENTATION
 from training.clinical.dicom.objects import MANUFACTURER
@@ -80,17 +81,18 @@ def dataset(**values: Any) -> Dataset:
     return made
 
 
-def read_source(archive: Archive, study: str, series: str, sop: str, frame: int | None) -> SourceFilm:
+def read_source(archive: Archive, film: Wanted, series: str) -> SourceFilm:
     """Read the film from the archive by WADO-RS.
 
     Raises:
         ArchiveError: The archive does not have it, or does not answer.
     """
+    study, sop = film.study, str(film.sop)
     answer = archive.get_json(f"studies/{study}/series/{series}/instances/{sop}/metadata")
     found = next((item for item in items(answer.value) if text(item, _SOP) == sop), None)
     if found is None or text(found, _STUDY) != study or not text(found, _SOP_CLASS):
         raise ArchiveError("The archive gives other metadata than that of the film.", 200)
-    return SourceFilm(study, series, sop, text(found, _SOP_CLASS), frame, _identity(found))
+    return SourceFilm(study, series, sop, text(found, _SOP_CLASS), film.frame, _identity(found))
 
 
 def _identity(metadata: Mapping[str, Any]) -> Dataset:
@@ -116,28 +118,41 @@ def _identity(metadata: Mapping[str, Any]) -> Dataset:
     return found
 
 
-class Uids:
-    """Unique identifiers that are the same for the same request, so that it can be sent again."""
+@dataclass(frozen=True, slots=True)
+class ChosenCases:
+    """An image and similar cases, as they are written into its study.
 
-    def __init__(self, seed: str) -> None:
-        self._seed = seed
+    Attributes:
+        film: The image by its study, instance and frame.
+        hits: The cases, the most similar first; each has the UIDs of study, series and instance.
+        seed: Objects of the same seed have the same UIDs, so that a request can be sent again.
+        at: Time of the objects.
+    """
 
-    def of(self, name: str) -> str:
-        """Return the UID of a part of the request."""
-        digest = hashlib.sha256(f"{self._seed}\n{name}".encode()).digest()
+    active: ActiveGeneration
+    query: StudyImage
+    film: Wanted
+    series: str
+    hits: Sequence[SimilarHit]
+    seed: str
+    at: datetime = field(default_factory=lambda: datetime.now(UTC).astimezone())
+
+    def uid(self, name: str) -> str:
+        """Return the UID of a part of the objects."""
+        digest = hashlib.sha256(f"{self.seed}\n{name}".encode()).digest()
         return f"2.25.{UUID(bytes=digest[:16], version=4).int}"
 
 
-def begin_object(source: SourceFilm, sop_class: str, modality: str, uids: Uids, at: datetime) -> Dataset:
+def begin_object(source: SourceFilm, cases: ChosenCases, sop_class: str, modality: str) -> Dataset:
     """Return an object in a series of its own, in the study of a film.
 
     `modality`: its modality, which also names it.
     """
-    day, time = at.strftime("%Y%m%d"), at.strftime("%H%M%S")
+    day, time = cases.at.strftime("%Y%m%d"), cases.at.strftime("%H%M%S")
     made = dataset(
         StudyInstanceUID=source.study,
-        SeriesInstanceUID=uids.of(f"{modality} series"),
-        SOPInstanceUID=uids.of(modality),
+        SeriesInstanceUID=cases.uid(f"{modality} series"),
+        SOPInstanceUID=cases.uid(modality),
         SOPClassUID=sop_class,
         Modality=modality,
         SeriesDescription="Similar cases, not for diagnosis",
@@ -162,11 +177,9 @@ def encode(made: Dataset) -> bytes:
     return file.getvalue()
 
 
-def make_report(
-    source: SourceFilm, hits: Sequence[SimilarHit], model: str, uids: Uids, at: datetime
-) -> Dataset:
+def make_report(source: SourceFilm, cases: ChosenCases) -> Dataset:
     """Return a measurement report: a group for each case, with the cosine as its measurement."""
-    made = begin_object(source, EnhancedSRStorage, REPORT_MODALITY, uids, at)
+    made = begin_object(source, cases, EnhancedSRStorage, REPORT_MODALITY)
     made.CompletionFlag, made.VerificationFlag = "COMPLETE", "UNVERIFIED"
     made.ReferencedPerformedProcedureStepSequence = []
     made.PerformedProcedureCodeSequence = []
@@ -177,7 +190,7 @@ def make_report(
     study = dataset(StudyInstanceUID=source.study, ReferencedSeriesSequence=[series])
     made.CurrentRequestedProcedureEvidenceSequence = [study]
     film = _container(codes.DCM.ImageLibraryGroup, _CONTAINS, [_image(_CONTAINS, None, source)])
-    cases = [_case(number, hit, source, model, uids) for number, hit in enumerate(hits, 1)]
+    groups = [_case(number, hit, source, cases) for number, hit in enumerate(cases.hits, 1)]
     content = [
         _coded(_MODIFIES, codes.DCM.LanguageOfContentItemAndDescendants, Code("en", "RFC5646", "English")),
         _coded(_CONTEXT, codes.DCM.ObserverType, codes.DCM.Device),
@@ -186,24 +199,24 @@ def make_report(
         _text(_CONTEXT, codes.DCM.DeviceObserverManufacturer, "recoquest"),
         _coded(_MODIFIES, codes.DCM.ProcedureReported, codes.SCT.ImagingProcedure),
         _container(codes.DCM.ImageLibrary, _CONTAINS, [film]),
-        _container(codes.DCM.ImagingMeasurements, _CONTAINS, cases),
+        _container(codes.DCM.ImagingMeasurements, _CONTAINS, groups),
         _text(_CONTAINS, codes.DCM.Comment, NOTICE),
     ]
     made.update(_container(codes.DCM.ImagingMeasurementReport, None, content, template="1500"))
     return made
 
 
-def _case(number: int, hit: SimilarHit, source: SourceFilm, model: str, uids: Uids) -> Dataset:
+def _case(number: int, hit: SimilarHit, source: SourceFilm, cases: ChosenCases) -> Dataset:
     value = dataset(NumericValue=f"{hit.score:.6f}", MeasurementUnitsCodeSequence=[_code(_NO_UNITS)])
     measured = [
-        _text(_MODIFIES, codes.DCM.AlgorithmName, model),
+        _text(_MODIFIES, codes.DCM.AlgorithmName, cases.active.model),
         _text(_MODIFIES, codes.DCM.AlgorithmVersion, f"recoquest {version('recoquest')}"),
         _image("INFERRED FROM", codes.DCM.SourceOfMeasurement, source),
     ]
     told = [WHOSE[hit.same_patient], hit.modality, hit.view, hit.laterality, hit.age_band, hit.sex]
     content = [
         _text(_CONTEXT, codes.DCM.TrackingIdentifier, f"Similar case {number}"),
-        _uid(_CONTEXT, codes.DCM.TrackingUniqueIdentifier, uids.of(f"case {number}")),
+        _uid(_CONTEXT, codes.DCM.TrackingUniqueIdentifier, cases.uid(f"case {number}")),
         _item(_CONTAINS, "NUM", _SIMILARITY, MeasuredValueSequence=[value], ContentSequence=measured),
         _uid(_CONTAINS, codes.DCM.StudyInstanceUID, str(hit.study)),
         _uid(_CONTAINS, codes.DCM.SeriesInstanceUID, str(hit.series)),
@@ -254,26 +267,25 @@ def _image(relationship: str, name: Code | None, source: SourceFilm) -> Dataset:
     return _item(relationship, "IMAGE", name, ReferencedSOPSequence=[source.reference()])
 
 
-def make_selections(
-    film: Wanted, series: str, hits: Sequence[SimilarHit], model: str, uids: Uids, at: datetime
-) -> dict[str, Any]:
+def make_selections(cases: ChosenCases) -> dict[str, Any]:
     """Return a Bundle: a selection of the film that was searched with, and one of each similar case.
 
     No selection has a subject: the caller's server knows the patients by the studies.
     """
-    issued = at.isoformat(timespec="seconds")
-    named = [("The film that was searched with", film.study, series, str(film.sop), film.frame)]
-    for number, hit in enumerate(hits, 1):
+    issued, film = cases.at.isoformat(timespec="seconds"), cases.film
+    named = [("The film that was searched with", film.study, cases.series, str(film.sop), film.frame)]
+    for number, hit in enumerate(cases.hits, 1):
         text = f"Similar case {number}, cosine {hit.score:.6f}; not for diagnosis"
         named.append((text, str(hit.study), str(hit.series), str(hit.sop), hit.frame))
+    actor = {"display": f"recoquest {version('recoquest')}, model {cases.active.model}"}
     entries = [
         {
-            "fullUrl": _urn(uids, f"selection {number}"),
+            "fullUrl": _urn(cases, f"selection {number}"),
             "resource": {
                 "resourceType": "ImagingSelection",
                 "status": "available",
                 "issued": issued,
-                "performer": [{"actor": {"display": f"recoquest {version('recoquest')}, model {model}"}}],
+                "performer": [{"actor": actor}],
                 "code": {
                     "coding": [{"system": _DICOM, "code": "113000", "display": "Of Interest"}],
                     "text": text,
@@ -285,21 +297,21 @@ def make_selections(
                     }
                 ],
                 "studyUid": study,
-                "seriesUid": series_uid,
+                "seriesUid": series,
                 "instance": [{"uid": sop} if frame is None else {"uid": sop, "subset": [str(frame)]}],
             },
         }
-        for number, (text, study, series_uid, sop, frame) in enumerate(named)
+        for number, (text, study, series, sop, frame) in enumerate(named)
     ]
     return {
         "resourceType": "Bundle",
-        "identifier": {"system": "urn:ietf:rfc:3986", "value": _urn(uids, "bundle")},
+        "identifier": {"system": "urn:ietf:rfc:3986", "value": _urn(cases, "bundle")},
         "type": "collection",
         "timestamp": issued,
         "entry": entries,
     }
 
 
-def _urn(uids: Uids, name: str) -> str:
-    number = int(uids.of(name).rpartition(".")[2])
+def _urn(cases: ChosenCases, name: str) -> str:
+    number = int(cases.uid(name).rpartition(".")[2])
     return f"urn:uuid:{UUID(int=number)}"

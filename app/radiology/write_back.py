@@ -3,8 +3,6 @@
 import io
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
 
@@ -29,13 +27,13 @@ from app.radiology.capture import CAPTURE_MODALITY, LARGE, SMALL, make_capture
 from app.radiology.result_objects import (
     MAX_CASES,
     REPORT_MODALITY,
-    Uids,
+    ChosenCases,
     encode,
     make_report,
     make_selections,
     read_source,
 )
-from app.radiology.studies import SimilarHit, StudyUid, describe_study
+from app.radiology.studies import StudyUid, describe_study
 from app.search.read_search import invalid
 from app.services import InjectedServices, Services
 from app.settings import ResultForm, Settings
@@ -43,8 +41,7 @@ from index.engine import SearchEngine
 from index.errors import shortened
 from index.files.renditions import Rendition, make_rendition
 from index.filters.grammar import AnyOf
-from index.search.results import ActiveGeneration
-from index.studies import FRAME, SOP, SimilarRequest, StudyImage, Wanted, find_similar
+from index.studies import FRAME, SOP, SimilarRequest, Wanted, find_similar
 
 _Uid = Annotated[str, Field(max_length=64, pattern=r"^[0-9]+(\.[0-9]+)*$")]
 _ImageId = Annotated[str, Field(max_length=255)]
@@ -115,27 +112,14 @@ class WrittenResults(Answer):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenCases:
-    """An image and similar cases.
-
-    Attributes:
-        hits: The cases, the most similar first; each has the UIDs of study, series and instance.
-    """
-
-    active: ActiveGeneration
-    query: StudyImage
-    series: str
-    hits: Sequence[SimilarHit]
-
-    def shown(self) -> list[tuple[str, Rendition]]:
-        """The images of a capture by their ids, each as a picture of twice the size that it has there."""
-        sides = [(self.query.id, LARGE), *((hit.id, SMALL) for hit in self.hits)]
-        return [(name, Rendition("image/png", 2 * side)) for name, side in sides]
+def _shown(cases: ChosenCases) -> list[tuple[str, Rendition]]:
+    """The images of a capture by their ids, each as a picture of twice the size that it has there."""
+    sides = [(cases.query.id, LARGE), *((hit.id, SMALL) for hit in cases.hits)]
+    return [(name, Rendition("image/png", 2 * side)) for name, side in sides]
 
 
 def _compare_cases(
-    engine: SearchEngine, collection: str, wanted: Wanted, chosen: Sequence[str]
+    engine: SearchEngine, collection: str, wanted: Wanted, chosen: Sequence[str], seed: str
 ) -> ChosenCases:
     """Compare an image with cases by their ids, as a search for similar studies does."""
     active = engine.active(collection)
@@ -160,16 +144,13 @@ def _compare_cases(
     series = text_of(query.metadata, "series")
     if series is None or text_of(query.metadata, SOP) is None:
         raise invalid("sop", "The image has no UID of its series: take it from the archive.")
-    return ChosenCases(active, query, series, hits)
+    return ChosenCases(active, query, wanted, series, hits, seed)
 
 
-def _most_similar_cases(
-    engine: SearchEngine, collection: str, study: str
-) -> tuple[ChosenCases, Sequence[str]] | None:
+def _most_similar_cases(engine: SearchEngine, collection: str, study: str) -> ChosenCases | None:
     """Compare the image of a study that is most like one of another patient with such images.
 
-    Cases of patients that are not known are left out. Also returns the ids of all images of the study; None
-    where there is no such case.
+    Cases of patients that are not known are left out; None where there is no other.
     """
     active = engine.active(collection)
     whole = find_similar(engine, active, Wanted(study), SimilarRequest(1))
@@ -185,7 +166,8 @@ def _most_similar_cases(
     hits = [hit for hit in hits if hit.same_patient is False and None not in (hit.study, hit.series, hit.sop)]
     if not hits:
         return None
-    return ChosenCases(active, query, series, hits), [image.id for image in whole.images]
+    seed = "\n".join(("note", study, active.digest, *sorted(image.id for image in whole.images)))
+    return ChosenCases(active, query, wanted, series, hits, seed)
 
 
 @router.post(
@@ -219,25 +201,26 @@ async def write_results(
     if principal.kind == "anonymous":
         raise RequestError(KEY_NEEDED, "The archive is written to with a key or a session only.")
     forms = _allowed_forms(services, new.forms)
-    wanted = Wanted(study, new.sop, new.frame)
-    cases = await services.threads.read(_compare_cases, services.engine, collection, wanted, new.hits)
     attempt = attempt_of(request)
     # A request that is sent again with its key stores the same objects, which are there once.
     seed = uuid.uuid4().hex if attempt is None else "\n".join((attempt.sent.caller, attempt.sent.key))
-    uids, at = Uids(f"{study}\n{seed}"), datetime.now(UTC).astimezone()
+    wanted = Wanted(study, new.sop, new.frame)
+    cases = await services.threads.read(
+        _compare_cases, services.engine, collection, wanted, new.hits, f"{study}\n{seed}"
+    )
     objects: list[WrittenObject] = []
     if set(forms) - {"selection"}:
-        objects = await _write_objects(request, services, wanted, cases, forms, uids, at)
+        objects = await _write_objects(request, services, cases, forms)
     stored = [one for one in objects if one.status == "stored"]
     _note(request, cases, forms, objects)
     if objects and not stored:
         reasons = "; ".join(f"{one.form}: {one.reason}" for one in objects)
         raise RequestError(_NOT_STORED, f"The archive refuses the objects ({reasons}). Nothing was stored.")
-    selection = None
-    if "selection" in forms:
-        selection = make_selections(wanted, cases.series, cases.hits, cases.active.model, uids, at)
     return WrittenResults(
-        collection=cases.active.collection, study=study, objects=objects, selection=selection
+        collection=cases.active.collection,
+        study=study,
+        objects=objects,
+        selection=make_selections(cases) if "selection" in forms else None,
     )
 
 
@@ -258,16 +241,10 @@ def _allowed_forms(services: Services, asked: Sequence[ResultForm] | None) -> Se
 
 
 async def _write_objects(
-    request: Request,
-    services: Services,
-    film: Wanted,
-    cases: ChosenCases,
-    forms: Sequence[ResultForm],
-    uids: Uids,
-    at: datetime,
+    request: Request, services: Services, cases: ChosenCases, forms: Sequence[ResultForm]
 ) -> list[WrittenObject]:
     pictures: list[bytes] = []
-    for name, rendition in cases.shown() if "capture" in forms else ():
+    for name, rendition in _shown(cases) if "capture" in forms else ():
         image = await services.threads.read(services.engine.image, cases.active.collection, name)
         pictures.append(await make(services, image, rendition))
     settings = services.settings
@@ -275,12 +252,12 @@ async def _write_objects(
     # A person waits for the answer: what fails is told, and not tried again.
     archive = Archive(settings.pacs_url, Access.of(settings), pauses=())
     try:
-        made = await services.threads.archive(_make_objects, archive, film, cases, forms, pictures, uids, at)
+        made = await services.threads.archive(_make_objects, archive, cases, forms, pictures)
     except ArchiveError as error:
         raise _problem(error, "Nothing was sent to it.") from None
     files = {str(one.SOPInstanceUID): encode(one) for one in made.values()}
     try:
-        refused = await services.threads.archive(store_instances, archive, film.study, files)
+        refused = await services.threads.archive(store_instances, archive, cases.film.study, files)
     except ArchiveError as error:
         # The archive may have stored them nevertheless.
         _note(request, cases, forms, [], attempted=list(files))
@@ -303,30 +280,19 @@ async def _write_objects(
 
 
 def _make_objects(
-    archive: Archive,
-    film: Wanted,
-    cases: ChosenCases,
-    forms: Collection[ResultForm],
-    pictures: Sequence[bytes],
-    uids: Uids,
-    at: datetime,
+    archive: Archive, cases: ChosenCases, forms: Collection[ResultForm], pictures: Sequence[bytes]
 ) -> Mapping[StoredForm, Dataset]:
     """Make the objects that are stored in the study of a film, by what the archive has of it.
 
     `pictures`: pictures of the film and of each case; none without a capture.
-
-    Raises:
-        ArchiveError: The archive does not have the film, or does not answer.
     """
-    source = read_source(archive, film.study, cases.series, str(film.sop), film.frame)
-    hits, model = cases.hits, cases.active.model
+    source = read_source(archive, cases.film, cases.series)
     made: dict[StoredForm, Dataset] = {}
     if "capture" in forms:
-        query, *others = (Image.open(io.BytesIO(picture)) for picture in pictures)
-        shown = list(zip(hits, others, strict=True))
-        made["capture"] = make_capture(source, (cases.query, query), shown, model, uids, at)
+        opened = [Image.open(io.BytesIO(picture)) for picture in pictures]
+        made["capture"] = make_capture(source, cases, opened)
     if "report" in forms:
-        made["report"] = make_report(source, hits, model, uids, at)
+        made["report"] = make_report(source, cases)
     return made
 
 
@@ -392,23 +358,19 @@ def write_note(
         UnknownCollectionError: No collection has this name.
         NoActiveGenerationError: The collection cannot be searched yet.
     """
-    found = _most_similar_cases(engine, collection, study)
-    if found is None:
+    cases = _most_similar_cases(engine, collection, study)
+    if cases is None:
         return (
             "No note: the study has no film that can be compared, or no other patient is known to have one."
         )
-    cases, images = found
-    uids = Uids("\n".join(("note", study, cases.active.digest, *sorted(images))))
-    missing = [form for form in _STORED if form in forms and not _is_there(archive, study, uids, form)]
+    missing = [form for form in _STORED if form in forms and not _is_there(archive, cases, form)]
     if not missing:
         return "The study has its note already."
-    known = cases.query.metadata
-    film = Wanted(study, str(known[SOP]), whole_number_of(known, FRAME))
     pictures = [
         make_rendition(engine.image_path(cases.active.collection, name), rendition)
-        for name, rendition in (cases.shown() if "capture" in missing else ())
+        for name, rendition in (_shown(cases) if "capture" in missing else ())
     ]
-    made = _make_objects(archive, film, cases, missing, pictures, uids, datetime.now(UTC).astimezone())
+    made = _make_objects(archive, cases, missing, pictures)
     files = {str(one.SOPInstanceUID): encode(one) for one in made.values()}
     record(cases, list(files))
     refused = store_instances(archive, study, files)
@@ -417,11 +379,11 @@ def write_note(
     return f"Note written: {len(cases.hits):,} of the most similar studies of other patients."
 
 
-def _is_there(archive: Archive, study: str, uids: Uids, form: StoredForm) -> bool:
+def _is_there(archive: Archive, cases: ChosenCases, form: StoredForm) -> bool:
     """Tell whether the archive has an object of the note."""
-    series, sop = uids.of(f"{_STORED[form]} series"), uids.of(_STORED[form])
+    series, sop = cases.uid(f"{_STORED[form]} series"), cases.uid(_STORED[form])
     try:
-        answer = archive.get_json(f"studies/{study}/series/{series}/instances/{sop}/metadata")
+        answer = archive.get_json(f"studies/{cases.film.study}/series/{series}/instances/{sop}/metadata")
     except ArchiveError as error:
         if error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
             return False
