@@ -173,17 +173,12 @@ def _day(text: str | None, option: str) -> date | None:
 
 def _begin(installation: Installation, collection: str, bundle: Path) -> None:
     from app.collections.names import refuse_gained_roles
-    from index.files.bundles import installed_bundle, register_bundle
-    from index.generations.models import create_collection
-    from training.models.bundle import read_bundle
+    from index.generations.models import create_collection, register_model
 
     home = installation.engine.home
     with installation.catalogue.read() as session:
         refuse_gained_roles(installation.settings, session, collection)
-    with installed_bundle(read_bundle(bundle), home.bundles_folder) as info:
-        with installation.catalogue.write() as session:
-            register_bundle(session, info)
-        create_collection(home, collection, model=info.digest)
+    create_collection(home, collection, model=register_model(home, bundle).digest)
 
 
 def _follow(syncing: "Sync", intake: "ReportIntake", every: float | None) -> None:

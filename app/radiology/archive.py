@@ -175,8 +175,7 @@ class Hours:
         """Return the seconds until they begin; 0: they have."""
         if self.include(at.hour):
             return 0.0
-        begin = at.replace(hour=self.first, minute=0, second=0, microsecond=0)
-        begin = begin if begin > at else begin + timedelta(days=1)
+        begin = at.replace(minute=0, second=0, microsecond=0) + timedelta(hours=(self.first - at.hour) % 24)
         return (begin - at).total_seconds()
 
 

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from pydicom import Dataset
 from pydicom.uid import SecondaryCaptureImageStorage
 
-from app.radiology.result_objects import MAX_CASES, NOTICE, WHOSE, ChosenCases, SourceFilm, begin_object
+from app.radiology.result_objects import MAX_CASES, NOTICE, WHOSE, SourceFilm, begin_object
 from app.radiology.studies import SimilarHit
 
 CAPTURE_MODALITY: Final = "OT"
@@ -137,11 +137,12 @@ def _draw_film(
         draw.text((left, top + _LINE + side + 14 + number * _LINE), line, ink, letters.regular)
 
 
-def make_capture(source: SourceFilm, cases: ChosenCases, pictures: Sequence[Image.Image]) -> Dataset:
+def make_capture(source: SourceFilm, pictures: Sequence[Image.Image]) -> Dataset:
     """Draw similar cases beside a film, on a page that names nobody.
 
     `pictures`: the film, and each case.
     """
+    cases = source.cases
     known = [cases.query.metadata.get(name) for name in ("modality", "view", "laterality", "body_part")]
     first, *others = pictures
     sheet = draw_sheet(
@@ -151,7 +152,7 @@ def make_capture(source: SourceFilm, cases: ChosenCases, pictures: Sequence[Imag
         SheetFilm(first, "This film", [_joined(known)]),
         [_film(place, *case) for place, case in enumerate(zip(cases.hits, others, strict=True), 1)],
     )
-    made = begin_object(source, cases, SecondaryCaptureImageStorage, CAPTURE_MODALITY)
+    made = begin_object(source, SecondaryCaptureImageStorage, CAPTURE_MODALITY)
     made.ConversionType = "WSD"
     made.ImageType = ["DERIVED", "SECONDARY"]
     made.BurnedInAnnotation = "YES"

@@ -3,7 +3,7 @@
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final
@@ -52,70 +52,12 @@ _MODIFIES: Final = "HAS CONCEPT MOD"
 _DICOM: Final = "http://dicom.nema.org/resources/ontology/DCM"
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFilm:
-    """A film of the archive, to whose study results are written.
-
-    Attributes:
-        frame: Number of the frame that was searched with, from 1; None: the film has one.
-    """
-
-    study: str
-    series: str
-    sop: str
-    sop_class: str
-    frame: int | None
-    identity: Dataset
-
-    def reference(self) -> Dataset:
-        """Return the item that names the film in another object."""
-        frame = {} if self.frame is None else {"ReferencedFrameNumber": self.frame}
-        return dataset(ReferencedSOPClassUID=self.sop_class, ReferencedSOPInstanceUID=self.sop, **frame)
-
-
 def dataset(**values: Any) -> Dataset:
     """Return a data set with attributes, by their keywords."""
     made = Dataset()
     for keyword, value in values.items():
         setattr(made, keyword, value)
     return made
-
-
-def read_source(archive: Archive, film: Wanted, series: str) -> SourceFilm:
-    """Read the film from the archive by WADO-RS.
-
-    Raises:
-        ArchiveError: The archive does not have it, or does not answer.
-    """
-    study, sop = film.study, str(film.sop)
-    answer = archive.get_json(f"studies/{study}/series/{series}/instances/{sop}/metadata")
-    found = next((item for item in items(answer.value) if text(item, _SOP) == sop), None)
-    if found is None or text(found, _STUDY) != study or not text(found, _SOP_CLASS):
-        raise ArchiveError("The archive gives other metadata than that of the film.", 200)
-    return SourceFilm(study, series, sop, text(found, _SOP_CLASS), film.frame, _identity(found))
-
-
-def _identity(metadata: Mapping[str, Any]) -> Dataset:
-    silence_pydicom()
-    tags = {f"{tag_for_keyword(keyword):08X}": keyword for keyword in (*_REQUIRED, *_OPTIONAL)}
-    try:
-        found = Dataset.from_json(
-            {
-                tag: {**metadata[tag], "vr": dictionary_VR(keyword)}
-                for tag, keyword in tags.items()
-                if tag in metadata
-            }
-        )
-        # JSON is UTF-8. Values are converted where they are written.
-        found.SpecificCharacterSet = "ISO_IR 192"
-        found.save_as(io.BytesIO(), implicit_vr=False, little_endian=True)
-    except UNREADABLE:
-        # An object without the patient's id would be another patient's.
-        raise ArchiveError("The archive gives the patient's attributes in no DICOM JSON.", 200) from None
-    for keyword in _REQUIRED:
-        if keyword not in found:
-            setattr(found, keyword, "")
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +85,69 @@ class ChosenCases:
         return f"2.25.{UUID(bytes=digest[:16], version=4).int}"
 
 
-def begin_object(source: SourceFilm, cases: ChosenCases, sop_class: str, modality: str) -> Dataset:
+@dataclass(frozen=True, slots=True)
+class SourceFilm:
+    """A film of the archive, to whose study results are written."""
+
+    cases: ChosenCases
+    sop_class: str
+    identity: Dataset
+
+    def reference(self, *, whole: bool = False) -> Dataset:
+        """Return the item that names the film in another object, all frames or the one that is compared."""
+        film = self.cases.film
+        item = dataset(ReferencedSOPClassUID=self.sop_class, ReferencedSOPInstanceUID=film.sop)
+        if film.frame is not None and not whole:
+            item.ReferencedFrameNumber = film.frame
+        return item
+
+
+def read_source(archive: Archive, cases: ChosenCases) -> SourceFilm:
+    """Read the film from the archive by WADO-RS.
+
+    Raises:
+        ArchiveError: The archive does not have it, or does not answer.
+    """
+    film = cases.film
+    answer = archive.get_json(f"studies/{film.study}/series/{cases.series}/instances/{film.sop}/metadata")
+    found = next((item for item in items(answer.value) if text(item, _SOP) == film.sop), None)
+    if found is None or text(found, _STUDY) != film.study or not text(found, _SOP_CLASS):
+        raise ArchiveError("The archive gives other metadata than that of the film.", 200)
+    return SourceFilm(cases, text(found, _SOP_CLASS), _identity(found))
+
+
+def _identity(metadata: Mapping[str, Any]) -> Dataset:
+    silence_pydicom()
+    tags = {f"{tag_for_keyword(keyword):08X}": keyword for keyword in (*_REQUIRED, *_OPTIONAL)}
+    try:
+        found = Dataset.from_json(
+            {
+                tag: {**metadata[tag], "vr": dictionary_VR(keyword)}
+                for tag, keyword in tags.items()
+                if tag in metadata
+            }
+        )
+        # JSON is UTF-8. Values are converted where they are written.
+        found.SpecificCharacterSet = "ISO_IR 192"
+        found.save_as(io.BytesIO(), implicit_vr=False, little_endian=True)
+    except UNREADABLE:
+        # An object without the patient's id would be another patient's.
+        raise ArchiveError("The archive gives the patient's attributes in no DICOM JSON.", 200) from None
+    for keyword in _REQUIRED:
+        if keyword not in found:
+            setattr(found, keyword, "")
+    return found
+
+
+def begin_object(source: SourceFilm, sop_class: str, modality: str) -> Dataset:
     """Return an object in a series of its own, in the study of a film.
 
     `modality`: its modality, which also names it.
     """
+    cases = source.cases
     day, time = cases.at.strftime("%Y%m%d"), cases.at.strftime("%H%M%S")
     made = dataset(
-        StudyInstanceUID=source.study,
+        StudyInstanceUID=cases.film.study,
         SeriesInstanceUID=cases.uid(f"{modality} series"),
         SOPInstanceUID=cases.uid(modality),
         SOPClassUID=sop_class,
@@ -177,20 +174,19 @@ def encode(made: Dataset) -> bytes:
     return file.getvalue()
 
 
-def make_report(source: SourceFilm, cases: ChosenCases) -> Dataset:
+def make_report(source: SourceFilm) -> Dataset:
     """Return a measurement report: a group for each case, with the cosine as its measurement."""
-    made = begin_object(source, cases, EnhancedSRStorage, REPORT_MODALITY)
+    cases = source.cases
+    made = begin_object(source, EnhancedSRStorage, REPORT_MODALITY)
     made.CompletionFlag, made.VerificationFlag = "COMPLETE", "UNVERIFIED"
     made.ReferencedPerformedProcedureStepSequence = []
     made.PerformedProcedureCodeSequence = []
-    # Evidence names whole instances.
-    series = dataset(
-        SeriesInstanceUID=source.series, ReferencedSOPSequence=[replace(source, frame=None).reference()]
-    )
-    study = dataset(StudyInstanceUID=source.study, ReferencedSeriesSequence=[series])
+    references = [source.reference(whole=True)]
+    series = dataset(SeriesInstanceUID=cases.series, ReferencedSOPSequence=references)
+    study = dataset(StudyInstanceUID=cases.film.study, ReferencedSeriesSequence=[series])
     made.CurrentRequestedProcedureEvidenceSequence = [study]
     film = _container(codes.DCM.ImageLibraryGroup, _CONTAINS, [_image(_CONTAINS, None, source)])
-    groups = [_case(number, hit, source, cases) for number, hit in enumerate(cases.hits, 1)]
+    groups = [_case(number, hit, source) for number, hit in enumerate(cases.hits, 1)]
     content = [
         _coded(_MODIFIES, codes.DCM.LanguageOfContentItemAndDescendants, Code("en", "RFC5646", "English")),
         _coded(_CONTEXT, codes.DCM.ObserverType, codes.DCM.Device),
@@ -206,7 +202,8 @@ def make_report(source: SourceFilm, cases: ChosenCases) -> Dataset:
     return made
 
 
-def _case(number: int, hit: SimilarHit, source: SourceFilm, cases: ChosenCases) -> Dataset:
+def _case(number: int, hit: SimilarHit, source: SourceFilm) -> Dataset:
+    cases = source.cases
     value = dataset(NumericValue=f"{hit.score:.6f}", MeasurementUnitsCodeSequence=[_code(_NO_UNITS)])
     measured = [
         _text(_MODIFIES, codes.DCM.AlgorithmName, cases.active.model),

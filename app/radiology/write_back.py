@@ -286,13 +286,12 @@ def _make_objects(
 
     `pictures`: pictures of the film and of each case; none without a capture.
     """
-    source = read_source(archive, cases.film, cases.series)
+    source = read_source(archive, cases)
     made: dict[StoredForm, Dataset] = {}
     if "capture" in forms:
-        opened = [Image.open(io.BytesIO(picture)) for picture in pictures]
-        made["capture"] = make_capture(source, cases, opened)
+        made["capture"] = make_capture(source, [Image.open(io.BytesIO(picture)) for picture in pictures])
     if "report" in forms:
-        made["report"] = make_report(source, cases)
+        made["report"] = make_report(source)
     return made
 
 
