@@ -67,20 +67,6 @@ _ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _News:
-    """News from the feed of an archive.
-
-    Attributes:
-        touched: UIDs of studies that changed, with those of the instances that came in.
-        position: Place in the feed that is reached with it; None: there is no feed.
-    """
-
-    touched: Mapping[str, Collection[str]] = field(default_factory=dict)
-    is_all: bool = False
-    position: Position | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Fetched:
     """An instance that came.
 
@@ -193,22 +179,22 @@ class Sync:
         report = self._report
         with self._catalogue.read() as session:
             known = read_studies(session, self._followed)
-            position = read_position(session, self._followed)
-        news = _News() if self._feed is None else self._news(self._feed, position)
+            before = read_position(session, self._followed)
+        touched, is_all, position = self._news(before)
         # Without a feed, or after deletions, which no feed has, everything is compared.
-        studies = self._named(news.touched) if news.is_all else self._all()
+        studies = self._named(touched) if is_all else self._all()
         hashed = {self._hash("study", uid) for uid in studies}
-        report.studies = len(known.keys() | hashed) if news.is_all else len(studies)
-        self._bring_over(studies, known, news.touched)
+        report.studies = len(known.keys() | hashed) if is_all else len(studies)
+        self._bring_over(studies, known, touched)
         missing = {name: row for name, row in known.items() if name not in hashed}
-        if news.is_all:
+        if is_all:
             for row in missing.values():
                 self._count_known(row)
         else:
             self._remove_missing(missing, lists_none=not studies)
-        if news.position is not None and not report.waiting and not report.failures:
+        if position is not None and not report.waiting and not report.failures:
             with self._catalogue.write() as session:
-                write_position(session, self._followed, news.position)
+                write_position(session, self._followed, position)
 
     def _pass_over(self, uids: Collection[str]) -> None:
         """Bring over some studies alone; the place in the feed of changes stays."""
@@ -223,19 +209,20 @@ class Sync:
         self._report.absent = len(absent) - len(gone)
         self._remove_missing(gone, lists_none=False)
 
-    def _news(self, feed: OrthancFeed, position: Position | None) -> _News:
+    def _news(self, before: Position | None) -> tuple[Mapping[str, Collection[str]], bool, Position | None]:
+        """Return the studies that changed, as `Changes`, whether that is all, and the place in the feed."""
+        feed, selection = self._feed, self.selection.dated_digest
+        if feed is None:
+            return {}, False, None
         # The position is read first: instances that come in from here on are news to the next pass.
-        last, before = feed.last(), feed.count("CountInstances")
-        selection = self.selection.dated_digest
-        if position is None or last < position.change or position.selection != selection:
-            return _News(position=Position(last, before, selection))
-        changes = feed.since(position.change)
-        expected = position.instances + changes.arrived
+        last, count = feed.last(), feed.count("CountInstances")
+        if before is None or last < before.change or before.selection != selection:
+            return {}, False, Position(last, count, selection)
+        changes = feed.since(before.change)
+        expected = before.instances + changes.arrived
         # With deletions, the archive has fewer instances than came in.
-        is_all = before <= expected <= feed.count("CountInstances")
-        return _News(
-            changes.studies, is_all, Position(changes.last, expected if is_all else before, selection)
-        )
+        is_all = count <= expected <= feed.count("CountInstances")
+        return changes.studies, is_all, Position(changes.last, expected if is_all else count, selection)
 
     def _all(self) -> dict[str, ListedStudy]:
         """Return the studies that the archive lists, by UID; the report gets doubts whether these are all."""

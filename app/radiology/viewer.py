@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from http.client import HTTPException
-from io import BufferedRandom
 from pathlib import Path, PurePosixPath
 from string import Formatter
 from typing import BinaryIO, Final
@@ -127,7 +126,13 @@ def install_viewer(home: Path, package: Path | None) -> Path:
     with tempfile.TemporaryFile(dir=folder.parent) as file:
         for chunk in _chunks(package):
             file.write(chunk)
-        _check(file)
+        file.seek(0)
+        if hashlib.file_digest(file, "sha512").hexdigest() != _SHA512:
+            raise ViewerPackageError(
+                f"This is not the package @ohif/app {VERSION} as it was published: its SHA-512 is another. "
+                f"Download {PACKAGE} again."
+            )
+        file.seek(0)
         with atomic_folder(folder) as part:
             _unpack(file, part)
     return folder
@@ -149,16 +154,6 @@ def _chunks(package: Path | None) -> Iterator[bytes]:
             f"{PACKAGE} cannot be downloaded ({error}). Where this machine has no network, bring the file "
             "here and give it with --package."
         ) from None
-
-
-def _check(file: BufferedRandom) -> None:
-    file.seek(0)
-    if hashlib.file_digest(file, "sha512").hexdigest() != _SHA512:
-        raise ViewerPackageError(
-            f"This is not the package @ohif/app {VERSION} as it was published: its SHA-512 is another. "
-            f"Download {PACKAGE} again."
-        )
-    file.seek(0)
 
 
 def _unpack(file: BinaryIO, folder: Path) -> None:
