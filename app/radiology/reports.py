@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import lru_cache, partial
 from threading import Lock
-from typing import Final, Literal
+from typing import Final, Literal, SupportsIndex
 
 import structlog
 from sqlalchemy.orm import Session
@@ -312,7 +312,7 @@ class _Sender(asyncio.StreamReader):
     heard = 0.0
     has_sent = in_message = is_answered = False
 
-    def feed_data(self, data: bytes) -> None:
+    def feed_data(self, data: Iterable[SupportsIndex]) -> None:
         """Take what the connection has sent."""
         self.heard = asyncio.get_running_loop().time()
         super().feed_data(data)
