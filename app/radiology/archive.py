@@ -42,7 +42,6 @@ _PAUSES: Final = (1.0, 3.0, 9.0)
 _LONGEST_RETRY_AFTER: Final = 60.0
 _AGAIN: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
 _MOST_JSON_BYTES: Final = 256 << 20
-_CHUNK: Final = 1 << 18
 _JSON: Final = "application/dicom+json, application/json"
 # In the stored transfer syntax; without this parameter, some archives convert every file.
 _DICOM: Final = 'multipart/related; type="application/dicom"; transfer-syntax=*'
@@ -480,7 +479,7 @@ def _is_about_tls(error: BaseException | None) -> bool:
 
 def _chunks(answer: httpx2.Response, most: int = 1 << 62) -> Iterator[bytes]:
     until, size = time.monotonic() + _ANSWER_S, 0
-    for chunk in answer.iter_bytes(_CHUNK):
+    for chunk in answer.iter_bytes():
         size += len(chunk)
         if size > most:
             raise ArchiveError(f"The archive's answer has over {most / 1e6:,.0f} MB.", answer.status_code)

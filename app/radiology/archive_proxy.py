@@ -57,7 +57,6 @@ _CONNECT_S: Final = 5.0
 _READ_S: Final = 30.0
 # Limit for a complete answer.
 _ANSWER_S: Final = 900.0
-_CHUNK: Final = 1 << 16
 # Answers at a time: a browser asks for six.
 _CONCURRENT: Final = 48
 # Media types that viewers ask for. A page or a drawing with scripts would run as one of the service's own.
@@ -328,7 +327,7 @@ async def _pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:
     """
     until = time.monotonic() + _ANSWER_S
     try:
-        async for piece in answer.aiter_raw(_CHUNK):
+        async for piece in answer.aiter_raw():
             if time.monotonic() > until:
                 raise httpx2.ReadTimeout("")
             yield piece
