@@ -1,9 +1,12 @@
 """`recoquest recipes`, `train`, `classify`, `language-model`, `bundle` and `evaluate`: make encoders."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Column, Table
@@ -21,6 +24,7 @@ from app.cli.options import (
     Track,
     chosen_device,
     name_left_out,
+    print_table,
     read_split,
 )
 from app.edge.console import console
@@ -38,8 +42,10 @@ if TYPE_CHECKING:
     from training.evaluation.evaluate import EvaluationReport, LabelRetrieval
     from training.evaluation.factors import FactorReading
     from training.language_models.config import LanguageModelRecipe
-    from training.recipes.library import RecipeFile
+    from training.recipes.library import Library, RecipeFile
+    from training.recipes.schema import NamedRecipe
     from training.shortcuts.config import ShortcutConfig
+    from training.tasks.opening import RunOptions, TaskResult
 
 ResultsFolder = Annotated[
     Path, typer.Option("--out", help="Folder of the run; results go to OUT/results.json.")
@@ -67,29 +73,28 @@ def recipes(
     from training.recipes.library import PAPERS, shipped
     from training.recipes.load import dump_recipe, list_recipes, load_recipe
 
-    if name is not None and name in PAPERS:
-        table = Table("Recipe", "Description", "Settings from")
-        for recipe in list_recipes():
-            if recipe.group == name:
-                table.add_row(recipe.name, recipe.description, recipe.source)
-        console().print(PAPERS[name], table, sep="\n")
-    elif name is not None:
-        libraries = (shipped(), classification.shipped(), language_models.shipped())
-        if runs := {run: None for library in libraries for run in library.runs(name)}:
-            typer.echo("\n".join(runs))
-        elif classification.shipped().has(name):
-            resolved = classification.load_classification_recipe(name, overrides or [])
-            typer.echo(dump_recipe(resolved), nl=False)
-        elif language_models.shipped().has(name):
-            typer.echo(dump_recipe(language_models.load_language_recipe(name, overrides or [])), nl=False)
-        else:
-            typer.echo(dump_recipe(load_recipe(name, overrides or [])), nl=False)
-    else:
+    if name is None:
         for group, title in PAPERS.items():
             hint = f" (one by one: recoquest recipes {group})" if group else ""
             _print_files(title + hint, [file for file in shipped().files if file.group == group])
         _print_files("Of classification, for recoquest classify", classification.shipped().files)
         _print_files("Of language models, for recoquest language-model", language_models.shipped().files)
+        return
+    if name in PAPERS:
+        rows = ((one.name, one.description, one.source) for one in list_recipes() if one.group == name)
+        typer.echo(PAPERS[name])
+        print_table("Recipe", "Description", "Settings from", rows=rows)
+        return
+    libraries: list[tuple[Library, Callable[[str, Sequence[str]], NamedRecipe]]] = [
+        (shipped(), load_recipe),
+        (classification.shipped(), classification.load_classification_recipe),
+        (language_models.shipped(), language_models.load_language_recipe),
+    ]
+    if runs := dict.fromkeys(run for library, _ in libraries for run in library.runs(name)):
+        typer.echo("\n".join(runs))
+        return
+    load = next((load for library, load in libraries if library.has(name)), load_recipe)
+    typer.echo(dump_recipe(load(name, overrides or [])), nl=False)
 
 
 def _print_files(title: str, files: "Sequence[RecipeFile]") -> None:
@@ -121,16 +126,14 @@ def train(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
-    from app.jobs.launch import process_count, train_together, without_copies
+    from app.jobs.launch import trained_together, without_copies
     from training.classification.load import shipped as of_classification
     from training.language_models.config import shipped as of_language_models
     from training.recipes.load import load_recipe
-    from training.tasks.opening import RunOptions
     from training.trainer.run import train as run_training
-    from training.trainer.run_state.processes import one_voice
 
     overrides = [*(overrides or []), *(["train.heads=true"] if heads else [])]
-    with one_voice() as speaks, resumable(out):
+    with _one_of_several(out):
         if of_classification().has(recipe):
             raise RecipeError(f"{recipe} is a recipe of classification: give it to `recoquest classify`.")
         if of_language_models().has(recipe):
@@ -139,20 +142,39 @@ def train(
         if PROGRESS_VARIABLE in os.environ:
             # A worker has started this process.
             resolved = without_copies(resolved, overrides)
-        place = chosen_device(device)
-        count = process_count(processes, resolved, out, resume=resume, device=place)
-        if count > 1:
-            options = RunOptions(out, resume=resume, device=place, trackers=tuple(track or ()))
-            train_together(count, "train", recipe, data, overrides, options)
+        options = _options(out, resume, device, track)
+        if trained_together(processes, resolved, "train", recipe, data, overrides, options):
             return
-        result = run_training(resolved, data, out, resume=resume, device=place, trackers=track or ())
-    if not speaks:
-        return
-    if result.rejections:
-        typer.echo(f"Left out: {result.rejected:,} lines or images that cannot be used.")
-    for name, value in result.metrics.items():
-        typer.echo(f"{name.replace('_', ' ')}: {value:.4g}")
-    typer.echo(f"Encoder: {result.bundle}")
+        result = run_training(
+            resolved, data, out, resume=resume, device=options.device, trackers=options.trackers
+        )
+        if result.rejections:
+            typer.echo(f"Left out: {result.rejected:,} lines or images that cannot be used.")
+        for name, value in result.metrics.items():
+            typer.echo(f"{name.replace('_', ' ')}: {value:.4g}")
+        typer.echo(f"Encoder: {result.bundle}")
+
+
+@contextmanager
+def _one_of_several(out: Path) -> Iterator[None]:
+    """Say how a training that a signal stops goes on; of several processes, let only one print."""
+    from training.trainer.run_state.processes import one_voice
+
+    with one_voice() as speaks, resumable(out), redirect_stdout(sys.stdout if speaks else StringIO()):
+        yield
+
+
+def _options(out: Path, resume: bool, device: str | None, track: Track) -> "RunOptions":
+    from training.tasks.opening import RunOptions
+
+    return RunOptions(out, resume=resume, device=chosen_device(device), trackers=tuple(track or ()))
+
+
+def _tell(result: "TaskResult[Any]", units: str, *tables: Table) -> None:
+    if result.rejected:
+        typer.echo(f"Left out: {result.rejected:,} {units} that cannot be used.")
+    console().print(*tables, sep="\n")
+    typer.echo(f"Checkpoint: {result.checkpoint}")
 
 
 def classify(
@@ -174,41 +196,29 @@ def classify(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
-    from app.jobs.launch import process_count, train_together
+    from app.jobs.launch import trained_together
     from training.classification.images.config import ImageRecipe
     from training.classification.images.run import classify_images
     from training.classification.load import load_classification_recipe
     from training.classification.questions.config import QuestionRecipe
     from training.classification.questions.run import answer_questions
     from training.classification.texts.run import classify_texts
-    from training.tasks.opening import RunOptions
-    from training.trainer.run_state.processes import one_voice
 
-    with one_voice() as speaks, resumable(out):
+    with _one_of_several(out):
         resolved = load_classification_recipe(recipe, overrides or [])
-        options = RunOptions(out, resume=resume, device=chosen_device(device), trackers=tuple(track or ()))
-        count = process_count(processes, resolved, out, resume=resume, device=options.device)
-        if count > 1:
-            train_together(count, "classify", recipe, data, overrides or [], options)
+        options = _options(out, resume, device, track)
+        if trained_together(processes, resolved, "classify", recipe, data, overrides or [], options):
             return
         if isinstance(resolved, ImageRecipe):
             of_images = classify_images(resolved, data, options)
-            rejected, what, checkpoint = of_images.rejected, "lines or images", of_images.checkpoint
-            tables = [_label_table(of_images.test), _image_table(resolved, of_images.test)]
+            scores = of_images.test
+            _tell(of_images, "lines or images", _label_table(scores), _image_table(resolved, scores))
         elif isinstance(resolved, QuestionRecipe):
-            of_questions = answer_questions(resolved, data, options)
-            rejected, what, checkpoint = of_questions.rejected, "questions or images", of_questions.checkpoint
-            tables = [_answer_table(resolved, of_questions.metrics)]
+            answered = answer_questions(resolved, data, options)
+            _tell(answered, "questions or images", _answer_table(resolved, answered.test))
         else:
             of_texts = classify_texts(resolved, data, options)
-            rejected, what, checkpoint = of_texts.rejected, "lines", of_texts.checkpoint
-            tables = [_text_table(resolved, of_texts.metrics)]
-    if not speaks:
-        return
-    if rejected:
-        typer.echo(f"Left out: {rejected:,} {what} that cannot be used.")
-    console().print(*tables, sep="\n")
-    typer.echo(f"Checkpoint: {checkpoint}")
+            _tell(of_texts, "lines", _text_table(resolved, of_texts.test))
 
 
 def _label_table(scores: "Scores") -> Table:
@@ -271,26 +281,17 @@ def language_model(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
-    from app.jobs.launch import process_count, train_together
+    from app.jobs.launch import trained_together
     from training.language_models.config import load_language_recipe
     from training.language_models.run import train_language_model
-    from training.tasks.opening import RunOptions
-    from training.trainer.run_state.processes import one_voice
 
-    with one_voice() as speaks, resumable(out):
+    with _one_of_several(out):
         resolved = load_language_recipe(recipe, overrides or [])
-        options = RunOptions(out, resume=resume, device=chosen_device(device), trackers=tuple(track or ()))
-        count = process_count(processes, resolved, out, resume=resume, device=options.device)
-        if count > 1:
-            train_together(count, "language-model", recipe, data, overrides or [], options)
+        options = _options(out, resume, device, track)
+        if trained_together(processes, resolved, "language-model", recipe, data, overrides or [], options):
             return
         result = train_language_model(resolved, data, options)
-    if not speaks:
-        return
-    if result.rejected:
-        typer.echo(f"Left out: {result.rejected:,} lines that cannot be used.")
-    console().print(_language_table(resolved, result.test))
-    typer.echo(f"Checkpoint: {result.checkpoint}")
+        _tell(result, "lines", _language_table(resolved, result.test))
 
 
 def _language_table(recipe: "LanguageModelRecipe", figures: dict[str, float]) -> Table:

@@ -14,13 +14,7 @@ Item = TypeVar("Item")
 
 
 def whole_groups(groups: Sequence[Hashable], number: int, seed: int) -> list[int]:
-    """Places of random whole groups, at most `number` of them, rising.
-
-    Args:
-        groups: Of each item.
-        number: Of items.
-        seed: Of the draw.
-    """
+    """Places of random whole groups, at most `number` of them, rising."""
     places: dict[Hashable, list[int]] = {}
     for place, group in enumerate(groups):
         places.setdefault(group, []).append(place)

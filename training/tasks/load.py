@@ -11,12 +11,6 @@ from training.recipes.load import apply_overrides
 def task_tree(library: Library, kind: str, name_or_path: str, overrides: Sequence[str]) -> dict[str, Any]:
     """All settings of a recipe of a library, or of a YAML file, with overrides `dotted.key=value`.
 
-    Args:
-        library: Library of the recipes that come with the project.
-        kind: Subject of the recipes, for messages.
-        name_or_path: Name of a recipe, or path of a YAML file.
-        overrides: Overrides, applied one after another.
-
     Raises:
         RecipeError: No such recipe, not YAML, or an override of another form.
     """

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from lightning_fabric import Fabric
 from torch import nn
@@ -21,6 +21,8 @@ from training.trainer.run_state.errors import TrainingError
 from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.processes import Processes, check_divisible, joined
 from training.trainer.run_state.tracking import TrackerName, check_trackers
+
+Reported = TypeVar("Reported")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,23 @@ class RunOptions:
     device: str = "auto"
     show_progress: bool = True
     trackers: tuple[TrackerName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult(Generic[Reported]):
+    """Result of a finished run.
+
+    Attributes:
+        test: Figures of the best checkpoint on the examples that are reported.
+        validation: Metrics of the best checkpoint on the examples that chose it.
+        checkpoint: Path of the best checkpoint.
+        rejected: Number of lines and images left out.
+    """
+
+    test: Reported
+    validation: dict[str, float]
+    checkpoint: Path
+    rejected: int
 
 
 @dataclass(frozen=True)
@@ -68,10 +87,6 @@ class OpenRun:
 
     def handle_batch_norm(self, module: nn.Module, *, smallest: int) -> None:
         """Take the statistics of batch norm that is trained over all GPUs; on CPUs of each process's share.
-
-        Args:
-            module: In training mode.
-            smallest: Fewest items of a share.
 
         Raises:
             RecipeError: Batch norm would see a single item.
@@ -105,10 +120,34 @@ class OpenRun:
         loop.load_best()
         return loop
 
-    def write_results(self, results: Mapping[str, Any]) -> None:
-        """Write `results.json`, once."""
+    def finish(
+        self,
+        loop: TrainingLoop[Drawn],
+        reported: Reported,
+        figures: Mapping[str, Any],
+        counts: Mapping[str, Any],
+        rejected: int,
+    ) -> "TaskResult[Reported]":
+        """Write `results.json`, once.
+
+        Args:
+            loop: Of the training that has ended.
+            reported: Figures of the best checkpoint, for the caller.
+            figures: The same as `results.json` has them, with the task before them.
+            counts: What was counted of the data.
+            rejected: Number of lines and images left out.
+        """
+        results = {
+            "recipe": self.recipe.name,
+            **figures,
+            "validation": loop.metrics,
+            "steps": loop.position.step,
+            **counts,
+            "rejected": rejected,
+        }
         if self.processes.leads:
             self.folder.write_results(results)
+        return TaskResult(reported, loop.metrics, self.folder.best, rejected)
 
     def _loop(self, problem: TaskProblem[Drawn]) -> TrainingLoop[Drawn]:
         tower = [] if problem.module.tower is None else list(problem.module.tower.parameters())

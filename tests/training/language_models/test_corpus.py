@@ -66,7 +66,9 @@ def test_a_vocabulary_has_an_upper_bound_and_sentences_too() -> None:
 
 
 def test_batches_are_padded_and_know_their_sentences() -> None:
-    loader = SentenceLoader(SENTENCES, Vocabulary.learned(SENTENCES, 100), 10, batch_size=2, seed=3)
+    loader = SentenceLoader(
+        SENTENCES, batch_size=2, seed=3, vocabulary=Vocabulary.learned(SENTENCES, 100), max_words=10
+    )
     assert (len(loader), loader.batches_per_epoch) == (3, 2)
     first, last = loader.in_order()
     assert first.lengths.tolist() == [5, 6]

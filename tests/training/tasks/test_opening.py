@@ -29,7 +29,7 @@ class Line(TaskModule):
         return error, {"root": error.detach().sqrt()}
 
 
-class Numbers(ItemLoader[Tensor]):
+class Numbers(ItemLoader[int, Tensor]):
     """The numbers of the items themselves."""
 
     def batch(self, places: Sequence[int]) -> Tensor:
@@ -51,7 +51,7 @@ def fit(out: Path, figure: Callable[[int], float], *, every: int = 1) -> Trainin
     with open_run(recipe, RunOptions(out, device="cpu", show_progress=False)) as run:
         problem = TaskProblem(
             module=Line(),
-            batches=Numbers(20, 8),
+            batches=Numbers(range(20), 8),
             inputs=lambda batch, _: (batch,),
             validate=validate,
             chosen_by="figure",

@@ -24,32 +24,16 @@ from training.models.preprocessing import ImagePreprocessing, TextPreprocessing,
 from training.models.texts.learned_tokenizer import build_tokenizer
 from training.recipes.pretrained_preprocessing import images_as_pretrained
 from training.tasks.held_out import train_and_validation
-from training.tasks.opening import OpenRun, RunOptions, open_run
+from training.tasks.opening import OpenRun, RunOptions, TaskResult, open_run
 from training.tasks.problem import TaskProblem
 from training.tasks.rejected import report
+from training.trainer.run_state.processes import Processes
 
 _ROWS: Mapping[str, float] = MappingProxyType({"BAN": 66.06, "BAN + RECLAIM": 66.36})
 SCORE: Final = "vqa_score"
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionResult:
-    """Result of a finished run.
-
-    Attributes:
-        metrics: Metrics of the best checkpoint on the questions of val2014.
-        validation: Metrics on the held-out training questions that chose it.
-        checkpoint: Path of the best checkpoint.
-        rejected: Number of questions and images left out.
-    """
-
-    metrics: dict[str, float]
-    validation: dict[str, float]
-    checkpoint: Path
-    rejected: int
-
-
-def answer_questions(recipe: QuestionRecipe, data: Path, options: RunOptions) -> QuestionResult:
+def answer_questions(recipe: QuestionRecipe, data: Path, options: RunOptions) -> TaskResult[dict[str, float]]:
     """Train a model that answers questions about images, and score it once (RECLAIM, appendix B.4).
 
     All questions about some training images are held out and choose the checkpoint. The global random
@@ -84,23 +68,10 @@ def answer_questions(recipe: QuestionRecipe, data: Path, options: RunOptions) ->
         loop = run.fit(problem)
         metrics = problem.measured(lambda: learning.measure(reported))
         rejected = report(run.processes, whole.rejections, val.rejections, seen.broken, reported.broken)
-        run.write_results(
-            {
-                "recipe": recipe.name,
-                "task": recipe.task,
-                "metrics": metrics,
-                "validation": loop.metrics,
-                "steps": loop.position.step,
-                "answers": len(answers),
-                "examples": {
-                    "train": len(training.items),
-                    "validation": len(validation.items),
-                    "val2014": len(reported.items),
-                },
-                "rejected": rejected,
-            }
-        )
-    return QuestionResult(metrics, loop.metrics, run.folder.best, rejected)
+        parts = {"train": training, "validation": validation, "val2014": reported}
+        examples = {name: len(part.items) for name, part in parts.items()}
+        counts = {"answers": len(answers), "examples": examples}
+        return run.finish(loop, metrics, {"task": recipe.task, "metrics": metrics}, counts, rejected)
 
 
 def _answers(questions: Iterable[Question], recipe: QuestionRecipe) -> tuple[str, ...]:
@@ -129,7 +100,7 @@ class _Learning:
     def problem(self, training: SeenQuestions, validation: SeenQuestions) -> TaskProblem[QuestionBatch]:
         """The module, batches and objective of a run, and the measurement that chooses its checkpoint."""
         train, fabric, processes = self.recipe.train, self.run.fabric, self.run.processes
-        batches = QuestionLoader(training, self.text, self.answers, train.batch_size, train.seed, processes)
+        batches = self._loader(training, train.seed, processes)
         self.run.handle_batch_norm(self.model, smallest=batches.smallest_share)
         return TaskProblem(
             module=AnswerTask(self.model, self.recipe.reclaim, training.rows),
@@ -145,8 +116,13 @@ class _Learning:
 
     def measure(self, questions: SeenQuestions) -> dict[str, float]:
         """The figures of questions, the model in evaluation mode."""
-        loader = QuestionLoader(questions, self.text, self.answers, self.recipe.train.batch_size)
-        return score(self.model, self.images, self.run.fabric, loader)
+        return score(self.model, self.images, self.run.fabric, self._loader(questions, 0, Processes()))
+
+    def _loader(self, seen: SeenQuestions, seed: int, processes: Processes) -> QuestionLoader:
+        size = self.recipe.train.batch_size
+        return QuestionLoader(
+            seen.items, size, seed, processes, seen=seen, text=self.text, answers=self.answers
+        )
 
 
 def _build(
@@ -163,14 +139,7 @@ def _build(
 def score(
     model: AnswerModel, preprocessing: ImagePreprocessing, fabric: Fabric, loader: QuestionLoader
 ) -> dict[str, float]:
-    """Mean soft score of the answers with the highest logit, from 0 to 1, and its attainable maximum.
-
-    Args:
-        model: Model in evaluation mode.
-        preprocessing: Preprocessing of images.
-        fabric: Device and precision.
-        loader: Batches of the questions.
-    """
+    """Mean soft score of the answers with the highest logit, from 0 to 1, and its attainable maximum."""
     reached, best, questions = 0.0, 0.0, 0
     for batch in loader.in_order():
         pixels, ids, mask, scores, _ = batch.tensors(preprocessing, fabric.device)

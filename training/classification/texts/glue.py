@@ -42,12 +42,6 @@ def read_glue(folder: Path, name: str, task: GlueTask, *, max_rejected: float = 
 
     The tables have no quotes: every tab ends a value, and only a line feed ends a line.
 
-    Args:
-        folder: Folder of the task.
-        name: Name of the file, without `.tsv`.
-        task: Task whose columns the file has.
-        max_rejected: Largest share of broken lines.
-
     Raises:
         DataError: The file cannot be read, has other columns, too many broken lines, or no example.
     """

@@ -17,10 +17,9 @@ from training.classification.texts.text_pairs import PairTokenizer, PairTokens
 from training.models.texts.learned_tokenizer import build_tokenizer
 from training.tasks.held_out import train_and_validation
 from training.tasks.loader import ItemLoader
-from training.tasks.opening import OpenRun, RunOptions, open_run
+from training.tasks.opening import OpenRun, RunOptions, TaskResult, open_run
 from training.tasks.problem import TaskProblem
 from training.tasks.rejected import report
-from training.trainer.run_state.processes import Processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +37,7 @@ class ExampleBatch:
         return tuple(part.to(device, non_blocking=True) for part in parts)
 
 
-@dataclass(frozen=True, slots=True)
-class TextResult:
-    """Result of a finished run.
-
-    Attributes:
-        metrics: Metrics of the best checkpoint on the development sets.
-        validation: Metrics on the held-out training examples that chose it.
-        checkpoint: Path of the best checkpoint.
-        rejected: Number of lines left out.
-    """
-
-    metrics: dict[str, float]
-    validation: dict[str, float]
-    checkpoint: Path
-    rejected: int
-
-
-def classify_texts(recipe: TextRecipe, data: Path, options: RunOptions) -> TextResult:
+def classify_texts(recipe: TextRecipe, data: Path, options: RunOptions) -> TaskResult[dict[str, float]]:
     """Fine-tune a text classifier on a GLUE task and measure it once on the task's development sets.
 
     Held-out training examples choose the checkpoint; those with the same first text stay together. The
@@ -86,18 +68,8 @@ def classify_texts(recipe: TextRecipe, data: Path, options: RunOptions) -> TextR
         metrics = problem.measured(lambda: learning.measure(parts))
         examples = {"train": len(train), "validation": len(chosen)}
         examples |= {name: len(part) for name, part in parts.items()}
-        run.write_results(
-            {
-                "recipe": recipe.name,
-                "task": recipe.task,
-                "metrics": metrics,
-                "validation": loop.metrics,
-                "steps": loop.position.step,
-                "examples": examples,
-                "rejected": rejected,
-            }
-        )
-    return TextResult(metrics, loop.metrics, run.folder.best, rejected)
+        figures = {"task": recipe.task, "metrics": metrics}
+        return run.finish(loop, metrics, figures, {"examples": examples}, rejected)
 
 
 @dataclass(frozen=True)
@@ -113,7 +85,8 @@ class _Learning:
         """The module, batches and objective of a run, and the measurement that chooses its checkpoint."""
         recipe, task = self.recipe, GLUE[self.recipe.task]
         fabric, processes = self.run.fabric, self.run.processes
-        batches = ExampleLoader(train, self.rows, recipe.train.batch_size, recipe.train.seed, processes)
+        size, seed = recipe.train.batch_size, recipe.train.seed
+        batches = ExampleLoader(train, size, seed, processes, tokenizer=self.rows)
         return TaskProblem(
             module=TextTask(
                 self.classifier,
@@ -136,7 +109,8 @@ class _Learning:
         figures: dict[str, float] = {}
         for name, examples in parts.items():
             outputs, labels = [], []
-            for batch in ExampleLoader(examples, self.rows, self.recipe.train.batch_size).in_order():
+            loader = ExampleLoader(examples, self.recipe.train.batch_size, tokenizer=self.rows)
+            for batch in loader.in_order():
                 outputs.append(self._outputs(batch.tokens))
                 labels.append(batch.labels)
             task = GLUE[self.recipe.task]
@@ -176,36 +150,19 @@ def fingerprint(examples: Sequence[Example]) -> str:
     return digest.hexdigest()
 
 
-class ExampleLoader(ItemLoader[ExampleBatch]):
-    """Batches of examples.
+@dataclass(kw_only=True)
+class ExampleLoader(ItemLoader[Example, ExampleBatch]):
+    """Batches of examples, as rows of a tokenizer."""
 
-    Args:
-        examples: Examples to draw from.
-        tokenizer: Tokenizer of rows.
-        batch_size: Rows of a batch.
-        seed: Seed of the order, which differs in every epoch.
-        processes: Whose share of each batch is drawn.
-    """
-
-    def __init__(
-        self,
-        examples: Sequence[Example],
-        tokenizer: PairTokenizer,
-        batch_size: int,
-        seed: int = 0,
-        processes: Processes | None = None,
-    ) -> None:
-        super().__init__(len(examples), batch_size, seed, processes)
-        self._examples = examples
-        self._tokenizer = tokenizer
+    tokenizer: PairTokenizer
 
     def batch(self, places: Sequence[int]) -> ExampleBatch:
         """The rows of the examples at these places."""
-        chosen = [self._examples[place] for place in places]
+        chosen = [self.items[place] for place in places]
         labels = torch.tensor([example.label for example in chosen], dtype=torch.float32)
-        return ExampleBatch(self._tokenizer(chosen), labels, torch.tensor(places))
+        return ExampleBatch(self.tokenizer(chosen), labels, torch.tensor(places))
 
     def length(self, place: int) -> int:
         """Characters of an example."""
-        example = self._examples[place]
+        example = self.items[place]
         return len(example.first) + len(example.second or "")
