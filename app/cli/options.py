@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from index.audit.event import Action
     from index.catalogue import Catalogue
     from index.engine import SearchEngine
-    from training.common.manifest import Manifest, Rejections, Split
+    from training.common.manifest import Manifest, Rejections
 
 UTC_CAPTION: Final = "Times are in UTC"
 
@@ -49,7 +49,9 @@ Track = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Bundle = Annotated[Path | None, typer.Option("--bundle", help="Folder of the trained encoder.")]
 Data = Annotated[Path, typer.Option("--data", help="Folder with manifest.jsonl.")]
-SplitName = Annotated[str | None, typer.Option("--split", help="train, val or test.")]
+SplitName = Annotated[
+    Literal["train", "val", "test"] | None, typer.Option("--split", help="Part of the data.")
+]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images a forward pass.")]
 MaxRejected = Annotated[
     float,
@@ -74,14 +76,6 @@ Strict = Annotated[
     bool,
     typer.Option("--strict", help="End with exit code 1 if something could not be used; the rest is taken."),
 ]
-
-
-class NothingIndexedError(RecoquestError):
-    """The home folder has no catalogue."""
-
-
-class RadiologyOffError(RecoquestError):
-    """A command of radiology, in an installation without it."""
 
 
 class LeftOutError(RecoquestError):
@@ -111,13 +105,13 @@ def radiology_settings(env_file: Path | None = None, **values: Any) -> "Settings
     """The settings of a command of radiology.
 
     Raises:
-        RadiologyOffError: There is none here.
+        RecoquestError: Radiology is off.
     """
     from app.settings import load_settings
 
     settings = load_settings(env_file, **values)
     if not settings.radiology:
-        raise RadiologyOffError("This is off here: the setting RECOQUEST_RADIOLOGY=true turns it on.")
+        raise RecoquestError("This is off here: the setting RECOQUEST_RADIOLOGY=true turns it on.")
     return settings
 
 
@@ -134,14 +128,13 @@ def opened(
         options: Arguments of `load_settings`.
 
     Raises:
-        NothingIndexedError: Nothing was indexed, and none is to be made.
-        RadiologyOffError: The command is one of radiology, and there is none here.
+        RecoquestError: Nothing was indexed and no home is to be made, or radiology is off.
     """
     from app.settings import load_settings
 
     settings = radiology_settings(**options) if radiology else load_settings(**options)
     if not create and settings.database_url is None and not settings.home.is_dir():
-        raise NothingIndexedError(
+        raise RecoquestError(
             f"Nothing is indexed in {settings.home}: run `recoquest index` first, or give another --home."
         )
     from app.engine import open_engine
@@ -164,19 +157,13 @@ def query_device(settings: "Settings") -> str:
     return "cpu" if settings.device == "auto" else settings.device
 
 
-def read_split(data: Path, split: str | None, max_rejected: float) -> "Manifest":
+def read_split(data: Path, split: SplitName, max_rejected: float) -> "Manifest":
     """Read a manifest, or one split of it, and say what had to be left out."""
     from training.common.manifest import read_manifest
 
     manifest = read_manifest(data, max_rejected=max_rejected)
     name_left_out(manifest.rejections)
-    known: tuple[Split, ...] = ("train", "val", "test")
-    if split is None:
-        return manifest
-    for name in known:
-        if name == split:
-            return manifest.split(name)
-    raise typer.BadParameter(f"{split!r} is not train, val or test.", param_hint="--split")
+    return manifest if split is None else manifest.split(split)
 
 
 def name_left_out(rejections: "Rejections") -> None:
