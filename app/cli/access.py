@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from app.cli.options import UTC_CAPTION, AsJson, Home, line_writer, opened, print_table
+from app.cli.options import UTC_CAPTION, AsJson, Home, line_writer, opened, print_table, shown_time
 from index.errors import CollectionNameError, UnknownCollectionError
 from training.common.errors import RecoquestError
 
@@ -80,8 +80,8 @@ def list_all(as_json: AsJson = False, home: Home = None) -> None:
             key.name,
             key.state,
             "; ".join(f"{', '.join(r)} in {c}" for c, r in written_grants(key.grants).items()),
-            _minute(key.created),
-            "never" if key.expires is None else _minute(key.expires),
+            shown_time(key.created),
+            shown_time(key.expires) or "never",
             key.used or "never",
         )
         for key in found
@@ -136,13 +136,9 @@ def _warn_of_name(session: "Session", name: str) -> None:
 
 def _print_key(made: "NewKey") -> None:
     """The key alone goes to standard output, for scripts to take it from there."""
-    until = "" if made.key.expires is None else f", holds until {_minute(made.key.expires)} UTC"
+    until = "" if made.key.expires is None else f", holds until {shown_time(made.key.expires)} UTC"
     typer.echo(f"The key {made.key.id} of {made.key.name!r}{until}. It is shown this once:", err=True)
     typer.echo(made.text)
-
-
-def _minute(stamp: str) -> str:
-    return stamp[:16].replace("T", " ")
 
 
 def _time(text: str) -> datetime:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from training.common.errors import DataError
-from training.common.rejections import Rejections
+from training.common.rejections import Rejections, Usable
 from training.tasks.loader import ItemLoader
 
 PAD: Final = 0
@@ -23,15 +23,7 @@ _SPECIAL: Final = 4
 _UNKNOWN_WORD: Final = "<unk>"
 
 
-@dataclass(frozen=True, slots=True)
-class Corpus:
-    """The sentences of a file in its order, and what was left out."""
-
-    sentences: tuple[str, ...]
-    rejections: Rejections
-
-
-def read_corpus(path: Path, *, max_rejected: float = 1.0) -> Corpus:
+def read_corpus(path: Path, *, max_rejected: float = 1.0) -> Usable[str]:
     """Read a file with one sentence a line, words with blanks between them; empty lines are passed over.
 
     Args:
@@ -55,7 +47,7 @@ def read_corpus(path: Path, *, max_rejected: float = 1.0) -> Corpus:
             rejections.add(number, "it is not UTF-8")
     if not sentences:
         raise DataError(f"{path} has no sentence: it needs one a line.")
-    return Corpus(tuple(sentences), rejections)
+    return Usable(tuple(sentences), rejections)
 
 
 def fingerprint(sentences: Iterable[str]) -> str:

@@ -24,10 +24,9 @@ from training.language_models.corpus import (
 )
 from training.language_models.model import SentenceVae, VaeOutput
 from training.objectives.reclaim import ReclaimTermSettings
+from training.tasks.held_out import kept_share
 from training.tasks.opening import RunOptions, TaskResult, open_run
 from training.tasks.problem import ReclaimTask, TaskProblem
-from training.tasks.rejected import report
-from training.tasks.share import kept_share
 from training.trainer.run_state.processes import Processes
 
 NAMES = ("elbo", "perplexity", "kl", "mutual_information", "active_units")
@@ -81,8 +80,8 @@ def train_language_model(
         corpora = {
             name: read_corpus(data / f"{name}.txt", max_rejected=recipe.data.max_rejected) for name in _SPLITS
         }
-        rejected = report(run.processes, *(corpus.rejections for corpus in corpora.values()))
-        train = kept_share(corpora["train"].sentences, recipe.data)
+        rejected = run.report(*(corpus.rejections for corpus in corpora.values()))
+        train = kept_share(corpora["train"].items, recipe.data)
         vocabulary = Vocabulary.learned(train, recipe.model.vocabulary_size)
         vae = SentenceVae(recipe.model, len(vocabulary))
         loader = partial(
@@ -93,14 +92,14 @@ def train_language_model(
         )
         measured = partial(measure, vae, run.fabric, seed=recipe.train.seed)
         batches = loader(train, seed=recipe.train.seed, processes=run.processes)
-        valid, test = (loader(corpora[name].sentences) for name in _SPLITS[1:])
+        valid, test = (loader(corpora[name].items) for name in _SPLITS[1:])
         problem = TaskProblem(
             module=LanguageModelTask(vae, recipe.model, recipe.reclaim, instances=len(train)),
             batches=batches,
             inputs=partial(_inputs, recipe.kl, batches.batches_per_epoch, run.fabric.device),
             validate=lambda: measured(valid, draws=1),
             chosen_by=ELBO,
-            fingerprint=fingerprint([*train, *corpora["valid"].sentences]),
+            fingerprint=fingerprint([*train, *corpora["valid"].items]),
             fabric=run.fabric,
             processes=run.processes,
             largest=batches.largest,
@@ -109,7 +108,7 @@ def train_language_model(
         figures = problem.measured(
             lambda: measured(test, draws=recipe.test_draws, show_progress=run.show_progress)
         )
-        sizes = {name: len(corpus.sentences) for name, corpus in corpora.items()}
+        sizes = {name: len(corpus.items) for name, corpus in corpora.items()}
         counts = {"vocabulary": len(vocabulary), "examples": {**sizes, "train": len(train)}}
         return run.finish(loop, figures, {"task": recipe.task, "test": figures}, counts, rejected)
 

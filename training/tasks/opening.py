@@ -1,5 +1,6 @@
 """Start of a run of any task: folder, device, processes and loop."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from lightning_fabric import Fabric
 from torch import nn
 
+from training.common.rejections import Rejections
 from training.recipes.load import dump_recipe
 from training.recipes.tasks import TaskRecipe
 from training.tasks.problem import TaskProblem
@@ -22,6 +24,7 @@ from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.processes import Processes, check_divisible, joined
 from training.trainer.run_state.tracking import TrackerName, check_trackers
 
+logger = logging.getLogger(__name__)
 Reported = TypeVar("Reported")
 
 
@@ -119,6 +122,14 @@ class OpenRun:
             )
         loop.load_best()
         return loop
+
+    def report(self, *parts: Rejections) -> int:
+        """Name the records that any process left out, and count them."""
+        whole = [part.joined(self.processes.gathered(part)) for part in parts]
+        for rejections in whole:
+            if rejections.items:
+                logger.warning("%s", rejections.summary())
+        return sum(map(len, whole))
 
     def finish(
         self,

@@ -24,7 +24,7 @@ def test_a_line_is_a_sentence_and_empty_lines_are_passed_over(tmp_path: Path) ->
     path = tmp_path / "train.txt"
     path.write_bytes(b"\xef\xbb\xbf a cat \r\n\n \na\x0bdog\xc2\x85sits\n")
     corpus = read_corpus(path)
-    assert corpus.sentences == ("a cat", "a\x0bdog\x85sits")
+    assert corpus.items == ("a cat", "a\x0bdog\x85sits")
     assert len(corpus.rejections) == 0
 
 

@@ -5,14 +5,13 @@ from pathlib import Path
 from training.classification.images.config import ImageRecipe
 from training.classification.images.model import ImageClassifier, build_start
 from training.classification.images.scores import MEAN_AUC, Scorer, Scores
-from training.classification.images.training_images import LabelledSplits, labelled_splits, opened
+from training.classification.images.training_images import labelled_splits, opened
 from training.common.host import keep_freed_memory
 from training.common.manifest import Rejections, read_manifest
 from training.models.config import ImagePreprocessingConfig
 from training.recipes.pretrained_preprocessing import images_as_pretrained
 from training.tasks.opening import RunOptions, TaskResult, open_run
 from training.tasks.problem import TaskProblem
-from training.tasks.rejected import report
 
 
 def classify_images(recipe: ImageRecipe, data: Path, options: RunOptions) -> TaskResult[Scores]:
@@ -46,7 +45,12 @@ def classify_images(recipe: ImageRecipe, data: Path, options: RunOptions) -> Tas
             )
             loop = run.fit(problem)
         test = problem.measured(lambda: scorer.measure(splits.test, show_progress=run.show_progress))
-        left_out = report(run.processes, manifest.rejections, broken, _unscored(scorer, splits))
+        unscored = Rejections.of(
+            scorer.broken.values(),
+            len(splits.val.records) + len(splits.test.records),
+            f"the validation and test images of {splits.test.folder}",
+        )
+        left_out = run.report(manifest.rejections, broken, unscored)
         parts = {"train": splits.train, "validation": splits.val, "test": splits.test}
         return run.finish(
             loop,
@@ -69,13 +73,3 @@ def _prepared(recipe: ImageRecipe) -> ImageRecipe:
     given = recipe.preprocessing or ImagePreprocessingConfig()
     images = images_as_pretrained(given, recipe.model.pretrained, "preprocessing")
     return recipe.model_copy(update={"preprocessing": images})
-
-
-def _unscored(scorer: Scorer, splits: LabelledSplits) -> Rejections:
-    """The validation and test images that turned out to be broken."""
-    total = len(splits.val.records) + len(splits.test.records)
-    source = f"the validation and test images of {splits.test.folder}"
-    rejections = Rejections(total, max_share=1.0, source=source)
-    for item in scorer.broken.values():
-        rejections.add(item.line, item.reason)
-    return rejections

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -13,7 +13,7 @@ import torch
 from lightning_fabric import Fabric
 
 from training.classification.questions.answers import answer_vocabulary
-from training.classification.questions.batches import QuestionBatch, QuestionLoader, SeenQuestions, opened
+from training.classification.questions.batches import QuestionLoader, opened
 from training.classification.questions.config import QuestionRecipe
 from training.classification.questions.model import AnswerModel, AnswerTask
 from training.classification.questions.vqa import Question, read_questions
@@ -24,10 +24,8 @@ from training.models.preprocessing import ImagePreprocessing, TextPreprocessing,
 from training.models.texts.learned_tokenizer import build_tokenizer
 from training.recipes.pretrained_preprocessing import images_as_pretrained
 from training.tasks.held_out import train_and_validation
-from training.tasks.opening import OpenRun, RunOptions, TaskResult, open_run
+from training.tasks.opening import RunOptions, TaskResult, open_run
 from training.tasks.problem import TaskProblem
-from training.tasks.rejected import report
-from training.trainer.run_state.processes import Processes
 
 _ROWS: Mapping[str, float] = MappingProxyType({"BAN": 66.06, "BAN + RECLAIM": 66.36})
 SCORE: Final = "vqa_score"
@@ -63,11 +61,32 @@ def answer_questions(recipe: QuestionRecipe, data: Path, options: RunOptions) ->
             for questions in ((*train, *chosen), val.items)
         )
         training, validation = (seen.of({question.image for question in part}) for part in (train, chosen))
-        learning = _build(recipe, training, answers, run)
-        problem = learning.problem(training, validation)
+        config, pixels = recipe.model.question, ImagePreprocessing(recipe.preprocessing)
+        tokenizer = build_tokenizer(config.tower(), (question.text for question in training.items))
+        model = AnswerModel(recipe.model, tokenizer, len(answers), load=run.checkpoint is None)
+        loader = partial(
+            QuestionLoader,
+            batch_size=recipe.train.batch_size,
+            text=TextPreprocessing(TextPreprocessingConfig(max_tokens=config.max_tokens), tokenizer),
+            answers={answer: place for place, answer in enumerate(answers)},
+        )
+        measured = partial(score, model, pixels, run.fabric)
+        batches = loader(training.items, seen=training, seed=recipe.train.seed, processes=run.processes)
+        run.handle_batch_norm(model, smallest=batches.smallest_share)
+        problem = TaskProblem(
+            module=AnswerTask(model, recipe.reclaim, training.rows),
+            batches=batches,
+            inputs=lambda batch, _: batch.tensors(pixels, run.fabric.device),
+            validate=lambda: measured(loader(validation.items, seen=validation)),
+            chosen_by=SCORE,
+            fingerprint=fingerprint((*training.items, *validation.items)),
+            fabric=run.fabric,
+            processes=run.processes,
+            largest=batches.largest,
+        )
         loop = run.fit(problem)
-        metrics = problem.measured(lambda: learning.measure(reported))
-        rejected = report(run.processes, whole.rejections, val.rejections, seen.broken, reported.broken)
+        metrics = problem.measured(lambda: measured(loader(reported.items, seen=reported)))
+        rejected = run.report(whole.rejections, val.rejections, seen.broken, reported.broken)
         parts = {"train": training, "validation": validation, "val2014": reported}
         examples = {name: len(part.items) for name, part in parts.items()}
         counts = {"answers": len(answers), "examples": examples}
@@ -84,56 +103,6 @@ def _answers(questions: Iterable[Question], recipe: QuestionRecipe) -> tuple[str
             "data.min_answer_count to less."
         )
     return answers
-
-
-@dataclass(frozen=True)
-class _Learning:
-    """A model with what turns questions into its inputs."""
-
-    recipe: QuestionRecipe
-    run: OpenRun
-    model: AnswerModel
-    images: ImagePreprocessing
-    text: TextPreprocessing
-    answers: Mapping[str, int]
-
-    def problem(self, training: SeenQuestions, validation: SeenQuestions) -> TaskProblem[QuestionBatch]:
-        """The module, batches and objective of a run, and the measurement that chooses its checkpoint."""
-        train, fabric, processes = self.recipe.train, self.run.fabric, self.run.processes
-        batches = self._loader(training, train.seed, processes)
-        self.run.handle_batch_norm(self.model, smallest=batches.smallest_share)
-        return TaskProblem(
-            module=AnswerTask(self.model, self.recipe.reclaim, training.rows),
-            batches=batches,
-            inputs=lambda batch, _: batch.tensors(self.images, fabric.device),
-            validate=lambda: self.measure(validation),
-            chosen_by=SCORE,
-            fingerprint=fingerprint((*training.items, *validation.items)),
-            fabric=fabric,
-            processes=processes,
-            largest=batches.largest,
-        )
-
-    def measure(self, questions: SeenQuestions) -> dict[str, float]:
-        """The figures of questions, the model in evaluation mode."""
-        return score(self.model, self.images, self.run.fabric, self._loader(questions, 0, Processes()))
-
-    def _loader(self, seen: SeenQuestions, seed: int, processes: Processes) -> QuestionLoader:
-        size = self.recipe.train.batch_size
-        return QuestionLoader(
-            seen.items, size, seed, processes, seen=seen, text=self.text, answers=self.answers
-        )
-
-
-def _build(
-    recipe: QuestionRecipe, training: SeenQuestions, answers: tuple[str, ...], run: OpenRun
-) -> _Learning:
-    config = recipe.model.question
-    tokenizer = build_tokenizer(config.tower(), (question.text for question in training.items))
-    text = TextPreprocessing(TextPreprocessingConfig(max_tokens=config.max_tokens), tokenizer)
-    model = AnswerModel(recipe.model, tokenizer, len(answers), load=run.checkpoint is None)
-    places = {answer: place for place, answer in enumerate(answers)}
-    return _Learning(recipe, run, model, ImagePreprocessing(recipe.preprocessing), text, places)
 
 
 def score(

@@ -2,24 +2,25 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor
 
 from training.classification.texts.config import TextRecipe
 from training.classification.texts.glue import Example, read_glue
 from training.classification.texts.model import TextClassifier, TextTask
-from training.classification.texts.tasks import GLUE, measure
+from training.classification.texts.tasks import GLUE, GlueTask, measure
 from training.classification.texts.text_pairs import PairTokenizer, PairTokens
 from training.models.texts.learned_tokenizer import build_tokenizer
 from training.tasks.held_out import train_and_validation
 from training.tasks.loader import ItemLoader
-from training.tasks.opening import OpenRun, RunOptions, TaskResult, open_run
+from training.tasks.opening import RunOptions, TaskResult, open_run
 from training.tasks.problem import TaskProblem
-from training.tasks.rejected import report
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,87 +53,63 @@ def classify_texts(recipe: TextRecipe, data: Path, options: RunOptions) -> TaskR
         RecoquestError: Something that the user can mend; the message says what.
     """
     with open_run(recipe, options) as run:
-        names = ("train", *GLUE[recipe.task].dev)
+        task = GLUE[recipe.task]
         tables = {
-            name: read_glue(data, name, GLUE[recipe.task], max_rejected=recipe.data.max_rejected)
-            for name in names
+            name: read_glue(data, name, task, max_rejected=recipe.data.max_rejected)
+            for name in ("train", *task.dev)
         }
-        rejected = report(run.processes, *(table.rejections for table in tables.values()))
+        rejected = run.report(*(table.rejections for table in tables.values()))
         train, chosen = train_and_validation(
-            tables["train"].examples, lambda example: example.first, recipe.data
+            tables["train"].items, lambda example: example.first, recipe.data
         )
-        parts = {name: tables[name].examples for name in GLUE[recipe.task].dev}
-        learning = _build(recipe, train, run)
-        problem = learning.problem(train, chosen)
+        parts = {name: tables[name].items for name in task.dev}
+        tokenizer = build_tokenizer(recipe.model.tower(), _texts(train))
+        separators = 2 if recipe.model.architecture == "roberta" else 1
+        rows = PairTokenizer(tokenizer, recipe.model.max_tokens, separators=separators)
+        classifier = TextClassifier(recipe.model, tokenizer, task.outputs, load=run.checkpoint is None)
+        loader = partial(ExampleLoader, batch_size=recipe.train.batch_size, tokenizer=rows)
+        measured = partial(_measure, task, classifier, run.fabric, loader)
+        batches = loader(train, seed=recipe.train.seed, processes=run.processes)
+        problem = TaskProblem(
+            module=TextTask(
+                classifier, regression=not task.labels, reclaim=recipe.reclaim, instances=len(train)
+            ),
+            batches=batches,
+            inputs=lambda batch, _: batch.tensors(run.fabric.device),
+            validate=lambda: measured({"validation": chosen}),
+            chosen_by=task.chosen_by,
+            fingerprint=fingerprint((*train, *chosen)),
+            fabric=run.fabric,
+            processes=run.processes,
+            largest=batches.largest,
+        )
         loop = run.fit(problem)
-        metrics = problem.measured(lambda: learning.measure(parts))
+        metrics = problem.measured(lambda: measured(parts))
         examples = {"train": len(train), "validation": len(chosen)}
         examples |= {name: len(part) for name, part in parts.items()}
         figures = {"task": recipe.task, "metrics": metrics}
         return run.finish(loop, metrics, figures, {"examples": examples}, rejected)
 
 
-@dataclass(frozen=True)
-class _Learning:
-    """A classifier with what turns examples into its rows."""
-
-    recipe: TextRecipe
-    run: OpenRun
-    classifier: TextClassifier
-    rows: PairTokenizer
-
-    def problem(self, train: Sequence[Example], chosen: Sequence[Example]) -> TaskProblem[ExampleBatch]:
-        """The module, batches and objective of a run, and the measurement that chooses its checkpoint."""
-        recipe, task = self.recipe, GLUE[self.recipe.task]
-        fabric, processes = self.run.fabric, self.run.processes
-        size, seed = recipe.train.batch_size, recipe.train.seed
-        batches = ExampleLoader(train, size, seed, processes, tokenizer=self.rows)
-        return TaskProblem(
-            module=TextTask(
-                self.classifier,
-                regression=not task.labels,
-                reclaim=recipe.reclaim,
-                instances=len(train),
-            ),
-            batches=batches,
-            inputs=lambda batch, _: batch.tensors(fabric.device),
-            validate=lambda: self.measure({"validation": chosen}),
-            chosen_by=task.chosen_by,
-            fingerprint=fingerprint((*train, *chosen)),
-            fabric=fabric,
-            processes=processes,
-            largest=batches.largest,
-        )
-
-    def measure(self, parts: Mapping[str, Sequence[Example]]) -> dict[str, float]:
-        """The figures of examples, in evaluation mode; those of several parts carry their names."""
-        figures: dict[str, float] = {}
-        for name, examples in parts.items():
-            outputs, labels = [], []
-            loader = ExampleLoader(examples, self.recipe.train.batch_size, tokenizer=self.rows)
-            for batch in loader.in_order():
-                outputs.append(self._outputs(batch.tokens))
-                labels.append(batch.labels)
-            task = GLUE[self.recipe.task]
-            found = measure(task, torch.cat(outputs).double().numpy(), torch.cat(labels).double().numpy())
-            prefix = f"{name}/" if len(parts) > 1 else ""
-            figures |= {prefix + metric: value for metric, value in found.items()}
-        return figures
-
-    def _outputs(self, tokens: PairTokens) -> Tensor:
-        with torch.inference_mode(), self.run.fabric.autocast():
-            outputs: Tensor = self.classifier(tokens.to(self.run.fabric.device)).logits.float().cpu()
-        return outputs
-
-
-def _build(recipe: TextRecipe, train: Sequence[Example], run: OpenRun) -> _Learning:
-    tokenizer = build_tokenizer(recipe.model.tower(), _texts(train))
-    rows = PairTokenizer(
-        tokenizer, recipe.model.max_tokens, separators=2 if recipe.model.architecture == "roberta" else 1
-    )
-    outputs = GLUE[recipe.task].outputs
-    classifier = TextClassifier(recipe.model, tokenizer, outputs, load=run.checkpoint is None)
-    return _Learning(recipe, run, classifier, rows)
+def _measure(
+    task: GlueTask,
+    classifier: TextClassifier,
+    fabric: Fabric,
+    loader: "Callable[[Sequence[Example]], ExampleLoader]",
+    parts: Mapping[str, Sequence[Example]],
+) -> dict[str, float]:
+    """The figures of examples, in evaluation mode; those of several parts carry their names."""
+    figures: dict[str, float] = {}
+    for name, examples in parts.items():
+        outputs, labels = [], []
+        for batch in loader(examples).in_order():
+            with torch.inference_mode(), fabric.autocast():
+                outputs.append(classifier(batch.tokens.to(fabric.device)).logits.float().cpu())
+            labels.append(batch.labels)
+        found = measure(task, torch.cat(outputs).double().numpy(), torch.cat(labels).double().numpy())
+        prefix = f"{name}/" if len(parts) > 1 else ""
+        figures |= {prefix + metric: value for metric, value in found.items()}
+    return figures
 
 
 def _texts(examples: Sequence[Example]) -> Iterator[str]:
