@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from index.keys.api_keys import NewKey
 
 # As in `index.keys.api_keys`, whose import takes half a second.
-Role = Literal["reader", "judge", "curator", "admin", "auditor"]
+_ROLES: Final = "reader, judge, curator, admin, auditor"
+
 Name = Annotated[str, typer.Argument(help="Client or person that has the key.")]
 
 keys = typer.Typer(name="keys", no_args_is_help=True, help="API keys of the service: who may do what.")
@@ -26,7 +27,7 @@ keys = typer.Typer(name="keys", no_args_is_help=True, help="API keys of the serv
 @keys.command()
 def create(
     name: Name,
-    role: Annotated[list[Role], typer.Option(help="What it may do; may be repeated.")],
+    role: Annotated[list[str], typer.Option(help=f"{_ROLES}; may be repeated.")],
     collection: Annotated[
         list[str] | None,
         typer.Option(help="Collection that the roles hold in; may be repeated; else in all."),
@@ -36,9 +37,12 @@ def create(
 ) -> None:
     """Make a key and print it; it is shown this once."""
     from index.catalogue.collections import check_name
-    from index.keys.api_keys import EVERY_COLLECTION, create_key
+    from index.keys.api_keys import EVERY_COLLECTION, create_key, role_of
 
-    roles = frozenset(role)
+    for each in role:
+        if role_of(each) is None:
+            raise typer.BadParameter(f"{each!r} is not one of {_ROLES}.", param_hint="--role")
+    roles = frozenset(filter(None, map(role_of, role)))
     if "auditor" in roles and collection and EVERY_COLLECTION not in collection:
         raise typer.BadParameter(
             "The audit trail belongs to no collection: give an auditor a key without --collection.",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from index.audit.event import Action
     from index.catalogue import Catalogue
     from index.engine import SearchEngine
-    from training.common.manifest import Manifest, Rejections
+    from training.common.manifest import Manifest, Rejections, Split
 
 UTC_CAPTION: Final = "Times are in UTC"
 
@@ -49,9 +49,7 @@ Track = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Bundle = Annotated[Path | None, typer.Option("--bundle", help="Folder of the trained encoder.")]
 Data = Annotated[Path, typer.Option("--data", help="Folder with manifest.jsonl.")]
-SplitName = Annotated[
-    Literal["train", "val", "test"] | None, typer.Option("--split", help="Part of the data.")
-]
+SplitName = Annotated[str | None, typer.Option("--split", help="train, val or test.")]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images a forward pass.")]
 MaxRejected = Annotated[
     float,
@@ -157,13 +155,19 @@ def query_device(settings: "Settings") -> str:
     return "cpu" if settings.device == "auto" else settings.device
 
 
-def read_split(data: Path, split: SplitName, max_rejected: float) -> "Manifest":
+def read_split(data: Path, split: str | None, max_rejected: float) -> "Manifest":
     """Read a manifest, or one split of it, and say what had to be left out."""
     from training.common.manifest import read_manifest
 
     manifest = read_manifest(data, max_rejected=max_rejected)
     name_left_out(manifest.rejections)
-    return manifest if split is None else manifest.split(split)
+    known: tuple[Split, ...] = ("train", "val", "test")
+    if split is None:
+        return manifest
+    for name in known:
+        if name == split:
+            return manifest.split(name)
+    raise typer.BadParameter(f"{split!r} is not train, val or test.", param_hint="--split")
 
 
 def name_left_out(rejections: "Rejections") -> None:
