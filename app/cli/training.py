@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -24,7 +24,6 @@ from app.cli.options import (
     Track,
     chosen_device,
     name_left_out,
-    print_table,
     read_split,
 )
 from app.edge.console import console
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
     from training.evaluation.evaluate import EvaluationReport, LabelRetrieval
     from training.evaluation.factors import FactorReading
     from training.language_models.config import LanguageModelRecipe
-    from training.recipes.library import Library, RecipeFile
-    from training.recipes.schema import NamedRecipe
+    from training.recipes.library import RecipeFile
     from training.shortcuts.config import ShortcutConfig
     from training.tasks.opening import RunOptions, TaskResult
 
@@ -73,28 +71,29 @@ def recipes(
     from training.recipes.library import PAPERS, shipped
     from training.recipes.load import dump_recipe, list_recipes, load_recipe
 
-    if name is None:
+    if name is not None and name in PAPERS:
+        table = Table("Recipe", "Description", "Settings from")
+        for recipe in list_recipes():
+            if recipe.group == name:
+                table.add_row(recipe.name, recipe.description, recipe.source)
+        console().print(PAPERS[name], table, sep="\n")
+    elif name is not None:
+        libraries = (shipped(), classification.shipped(), language_models.shipped())
+        if runs := {run: None for library in libraries for run in library.runs(name)}:
+            typer.echo("\n".join(runs))
+        elif classification.shipped().has(name):
+            resolved = classification.load_classification_recipe(name, overrides or [])
+            typer.echo(dump_recipe(resolved), nl=False)
+        elif language_models.shipped().has(name):
+            typer.echo(dump_recipe(language_models.load_language_recipe(name, overrides or [])), nl=False)
+        else:
+            typer.echo(dump_recipe(load_recipe(name, overrides or [])), nl=False)
+    else:
         for group, title in PAPERS.items():
             hint = f" (one by one: recoquest recipes {group})" if group else ""
             _print_files(title + hint, [file for file in shipped().files if file.group == group])
         _print_files("Of classification, for recoquest classify", classification.shipped().files)
         _print_files("Of language models, for recoquest language-model", language_models.shipped().files)
-        return
-    if name in PAPERS:
-        rows = ((one.name, one.description, one.source) for one in list_recipes() if one.group == name)
-        typer.echo(PAPERS[name])
-        print_table("Recipe", "Description", "Settings from", rows=rows)
-        return
-    libraries: list[tuple[Library, Callable[[str, Sequence[str]], NamedRecipe]]] = [
-        (shipped(), load_recipe),
-        (classification.shipped(), classification.load_classification_recipe),
-        (language_models.shipped(), language_models.load_language_recipe),
-    ]
-    if runs := dict.fromkeys(run for library, _ in libraries for run in library.runs(name)):
-        typer.echo("\n".join(runs))
-        return
-    load = next((load for library, load in libraries if library.has(name)), load_recipe)
-    typer.echo(dump_recipe(load(name, overrides or [])), nl=False)
 
 
 def _print_files(title: str, files: "Sequence[RecipeFile]") -> None:
