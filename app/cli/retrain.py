@@ -46,7 +46,7 @@ def retrain(
 ) -> None:
     """Train the model that a collection is searched with further, and let it take over if it is better."""
     from app.generations.retraining import Promotion, write_kept
-    from app.jobs.launch import trained_together
+    from app.jobs.launch import process_count, train_together
     from app.jobs.queue import refuse_second_retraining
     from index.catalogue.collections import require_collection
     from training.models.bundle import read_bundle
@@ -71,12 +71,13 @@ def retrain(
         data, run = out / "data", RunFolder(out / "run")
         if not run.bundle.exists():
             resume, chosen = run.recover(), settings.device
-            options = RunOptions(run.path, resume=resume, device=chosen, trackers=tuple(trackers))
-            kept, sets = (
-                str(out / "recipe.yaml"),
-                [f"data.cache_images={json.dumps(resolved.data.cache_images)}"],
-            )
-            if not trained_together(settings.train_processes, resolved, "train", kept, data, sets, options):
+            count = process_count(settings.train_processes, resolved, run.path, resume=resume, device=chosen)
+            if count > 1:
+                kept, where = str(out / "recipe.yaml"), json.dumps(resolved.data.cache_images)
+                sets = [f"data.cache_images={where}"]
+                options = RunOptions(run.path, resume=resume, device=chosen, trackers=tuple(trackers))
+                train_together(count, "train", kept, data, sets, options)
+            else:
                 train(resolved, data, run.path, resume=resume, device=chosen, trackers=trackers)
         new = read_bundle(run.bundle)
         outcome = Promotion(

@@ -125,7 +125,7 @@ def train(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
-    from app.jobs.launch import trained_together, without_copies
+    from app.jobs.launch import process_count, train_together, without_copies
     from training.classification.load import shipped as of_classification
     from training.language_models.config import shipped as of_language_models
     from training.recipes.load import load_recipe
@@ -142,7 +142,9 @@ def train(
             # A worker has started this process.
             resolved = without_copies(resolved, overrides)
         options = _options(out, resume, device, track)
-        if trained_together(processes, resolved, "train", recipe, data, overrides, options):
+        count = process_count(processes, resolved, out, resume=resume, device=options.device)
+        if count > 1:
+            train_together(count, "train", recipe, data, overrides, options)
             return
         result = run_training(
             resolved, data, out, resume=resume, device=options.device, trackers=options.trackers
@@ -195,7 +197,7 @@ def classify(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
-    from app.jobs.launch import trained_together
+    from app.jobs.launch import process_count, train_together
     from training.classification.images.config import ImageRecipe
     from training.classification.images.run import classify_images
     from training.classification.load import load_classification_recipe
@@ -206,7 +208,9 @@ def classify(
     with _one_of_several(out):
         resolved = load_classification_recipe(recipe, overrides or [])
         options = _options(out, resume, device, track)
-        if trained_together(processes, resolved, "classify", recipe, data, overrides or [], options):
+        count = process_count(processes, resolved, out, resume=resume, device=options.device)
+        if count > 1:
+            train_together(count, "classify", recipe, data, overrides or [], options)
             return
         if isinstance(resolved, ImageRecipe):
             of_images = classify_images(resolved, data, options)
@@ -280,14 +284,16 @@ def language_model(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
-    from app.jobs.launch import trained_together
+    from app.jobs.launch import process_count, train_together
     from training.language_models.config import load_language_recipe
     from training.language_models.run import train_language_model
 
     with _one_of_several(out):
         resolved = load_language_recipe(recipe, overrides or [])
         options = _options(out, resume, device, track)
-        if trained_together(processes, resolved, "language-model", recipe, data, overrides or [], options):
+        count = process_count(processes, resolved, out, resume=resume, device=options.device)
+        if count > 1:
+            train_together(count, "language-model", recipe, data, overrides or [], options)
             return
         result = train_language_model(resolved, data, options)
         _tell(result, "lines", _language_table(resolved, result.test))

@@ -50,28 +50,17 @@ def process_count(wanted: int, recipe: Recipe | TaskRecipe, out: Path, *, resume
     return max(count for count in range(1, gpus + 1) if recipe.train.batch_size % count == 0)
 
 
-def trained_together(
-    wanted: int,
-    resolved: Recipe | TaskRecipe,
-    command: str,
-    recipe: str,
-    data: Path,
-    overrides: Sequence[str],
-    options: RunOptions,
-) -> bool:
-    """Run a command that trains in several processes if `process_count` says so; return whether it did.
+def train_together(
+    count: int, command: str, recipe: str, data: Path, overrides: Sequence[str], options: RunOptions
+) -> None:
+    """Run a command that trains in several processes, which end with this one.
 
-    They end with this one and print for themselves. Stopped by a signal, this waits until they have written
-    their checkpoint. On a device without a number each takes a GPU of its own.
+    They print for themselves. Stopped by a signal, this waits until they have written their checkpoint.
+    On a device without a number each takes a GPU of its own.
 
     Raises:
         AnotherProcessFailedError: One of them failed, and has said why.
-        RecipeError: The device does not exist.
-        TrainingError: The run's checkpoint is damaged.
     """
-    count = process_count(wanted, resolved, options.out, resume=options.resume, device=options.device)
-    if count == 1:
-        return False
     sets = [part for override in overrides for part in ("--set", override)]
     goes_on = ["--resume"] if options.resume else []
     files = ["--data", str(data), "--out", str(options.out)]
@@ -92,7 +81,6 @@ def trained_together(
         raise
     if code:
         raise AnotherProcessFailedError
-    return True
 
 
 def main(parent: int, count: int, arguments: Sequence[str]) -> None:
