@@ -1,10 +1,7 @@
 """`recoquest recipes`, `train`, `classify`, `language-model`, `bundle` and `evaluate`: make encoders."""
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,7 +40,7 @@ if TYPE_CHECKING:
     from training.language_models.config import LanguageModelRecipe
     from training.recipes.library import RecipeFile
     from training.shortcuts.config import ShortcutConfig
-    from training.tasks.opening import RunOptions, TaskResult
+    from training.tasks.opening import TaskResult
 
 ResultsFolder = Annotated[
     Path, typer.Option("--out", help="Folder of the run; results go to OUT/results.json.")
@@ -129,10 +126,12 @@ def train(
     from training.classification.load import shipped as of_classification
     from training.language_models.config import shipped as of_language_models
     from training.recipes.load import load_recipe
+    from training.tasks.opening import RunOptions
     from training.trainer.run import train as run_training
+    from training.trainer.run_state.processes import one_voice
 
     overrides = [*(overrides or []), *(["train.heads=true"] if heads else [])]
-    with _one_of_several(out):
+    with one_voice() as speaks, resumable(out):
         if of_classification().has(recipe):
             raise RecipeError(f"{recipe} is a recipe of classification: give it to `recoquest classify`.")
         if of_language_models().has(recipe):
@@ -141,41 +140,20 @@ def train(
         if PROGRESS_VARIABLE in os.environ:
             # A worker has started this process.
             resolved = without_copies(resolved, overrides)
-        options = _options(out, resume, device, track)
-        count = process_count(processes, resolved, out, resume=resume, device=options.device)
+        place = chosen_device(device)
+        count = process_count(processes, resolved, out, resume=resume, device=place)
         if count > 1:
+            options = RunOptions(out, resume=resume, device=place, trackers=tuple(track or ()))
             train_together(count, "train", recipe, data, overrides, options)
             return
-        result = run_training(
-            resolved, data, out, resume=resume, device=options.device, trackers=options.trackers
-        )
-        if result.rejections:
-            typer.echo(f"Left out: {result.rejected:,} lines or images that cannot be used.")
-        for name, value in result.metrics.items():
-            typer.echo(f"{name.replace('_', ' ')}: {value:.4g}")
-        typer.echo(f"Encoder: {result.bundle}")
-
-
-@contextmanager
-def _one_of_several(out: Path) -> Iterator[None]:
-    """Say how a training that a signal stops goes on; of several processes, let only one print."""
-    from training.trainer.run_state.processes import one_voice
-
-    with one_voice() as speaks, resumable(out), redirect_stdout(sys.stdout if speaks else StringIO()):
-        yield
-
-
-def _options(out: Path, resume: bool, device: str | None, track: Track) -> "RunOptions":
-    from training.tasks.opening import RunOptions
-
-    return RunOptions(out, resume=resume, device=chosen_device(device), trackers=tuple(track or ()))
-
-
-def _tell(result: "TaskResult[Any]", units: str, *tables: Table) -> None:
-    if result.rejected:
-        typer.echo(f"Left out: {result.rejected:,} {units} that cannot be used.")
-    console().print(*tables, sep="\n")
-    typer.echo(f"Checkpoint: {result.checkpoint}")
+        result = run_training(resolved, data, out, resume=resume, device=place, trackers=track or ())
+    if not speaks:
+        return
+    if result.rejections:
+        typer.echo(f"Left out: {result.rejected:,} lines or images that cannot be used.")
+    for name, value in result.metrics.items():
+        typer.echo(f"{name.replace('_', ' ')}: {value:.4g}")
+    typer.echo(f"Encoder: {result.bundle}")
 
 
 def classify(
@@ -204,24 +182,35 @@ def classify(
     from training.classification.questions.config import QuestionRecipe
     from training.classification.questions.run import answer_questions
     from training.classification.texts.run import classify_texts
+    from training.tasks.opening import RunOptions
+    from training.trainer.run_state.processes import one_voice
 
-    with _one_of_several(out):
+    with one_voice() as speaks, resumable(out):
         resolved = load_classification_recipe(recipe, overrides or [])
-        options = _options(out, resume, device, track)
+        options = RunOptions(out, resume=resume, device=chosen_device(device), trackers=tuple(track or ()))
         count = process_count(processes, resolved, out, resume=resume, device=options.device)
         if count > 1:
             train_together(count, "classify", recipe, data, overrides or [], options)
             return
         if isinstance(resolved, ImageRecipe):
-            of_images = classify_images(resolved, data, options)
-            scores = of_images.test
-            _tell(of_images, "lines or images", _label_table(scores), _image_table(resolved, scores))
+            result: TaskResult[Any] = classify_images(resolved, data, options)
+            tables = [_label_table(result.test), _image_table(resolved, result.test)]
+            units = "lines or images"
         elif isinstance(resolved, QuestionRecipe):
-            answered = answer_questions(resolved, data, options)
-            _tell(answered, "questions or images", _answer_table(resolved, answered.test))
+            result = answer_questions(resolved, data, options)
+            tables, units = [_answer_table(resolved, result.test)], "questions or images"
         else:
-            of_texts = classify_texts(resolved, data, options)
-            _tell(of_texts, "lines", _text_table(resolved, of_texts.test))
+            result = classify_texts(resolved, data, options)
+            tables, units = [_text_table(resolved, result.test)], "lines"
+    if speaks:
+        _tell(result, units, *tables)
+
+
+def _tell(result: "TaskResult[Any]", units: str, *tables: Table) -> None:
+    if result.rejected:
+        typer.echo(f"Left out: {result.rejected:,} {units} that cannot be used.")
+    console().print(*tables, sep="\n")
+    typer.echo(f"Checkpoint: {result.checkpoint}")
 
 
 def _label_table(scores: "Scores") -> Table:
@@ -287,15 +276,18 @@ def language_model(
     from app.jobs.launch import process_count, train_together
     from training.language_models.config import load_language_recipe
     from training.language_models.run import train_language_model
+    from training.tasks.opening import RunOptions
+    from training.trainer.run_state.processes import one_voice
 
-    with _one_of_several(out):
+    with one_voice() as speaks, resumable(out):
         resolved = load_language_recipe(recipe, overrides or [])
-        options = _options(out, resume, device, track)
+        options = RunOptions(out, resume=resume, device=chosen_device(device), trackers=tuple(track or ()))
         count = process_count(processes, resolved, out, resume=resume, device=options.device)
         if count > 1:
             train_together(count, "language-model", recipe, data, overrides or [], options)
             return
         result = train_language_model(resolved, data, options)
+    if speaks:
         _tell(result, "lines", _language_table(resolved, result.test))
 
 
