@@ -14,7 +14,7 @@ from training.common.errors import RecoquestError
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from index.keys.api_keys import NewKey
+    from index.keys.api_keys import NewKey, Role
 
 # As in `index.keys.api_keys`, whose import takes half a second.
 _ROLES: Final = "reader, judge, curator, admin, auditor"
@@ -42,7 +42,7 @@ def create(
     for each in role:
         if role_of(each) is None:
             raise typer.BadParameter(f"{each!r} is not one of {_ROLES}.", param_hint="--role")
-    roles = frozenset(filter(None, map(role_of, role)))
+    roles: frozenset[Role] = frozenset(filter(None, map(role_of, role)))
     if "auditor" in roles and collection and EVERY_COLLECTION not in collection:
         raise typer.BadParameter(
             "The audit trail belongs to no collection: give an auditor a key without --collection.",
