@@ -477,9 +477,9 @@ class SearchEngine:
     def _newest_groups(self, generation: Generation, field: str, target: Target) -> GroupColumn:
         """Return the groups of a collection as the catalogue is now."""
         collection_id = generation.collection_id
-        with self._catalogue.read() as session:
-            sequence = session.execute(_SEQUENCE, {"collection_id": collection_id}).scalar() or 0
-            return self._columns.get(session, collection_id, sequence, field, target)
+        with self._catalogue.reading() as reading:
+            sequence = reading.session.execute(_SEQUENCE, {"collection_id": collection_id}).scalar() or 0
+            return self._columns.get(CollectionState(reading, collection_id, sequence), field, target)
 
     def _allowed(self, state: CollectionState, request: SearchRequest, target: Target) -> Keys | None:
         return None if request.filter is None else self._fields.passing(state, request.filter, target)
@@ -664,8 +664,7 @@ class SearchEngine:
             place = decode_cursor(request.cursor, binding, _NO_QUERY)[1]
         if request.group_by is not None:
             check_group_field(state.session, state.collection_id, request.group_by, of="group_by")
-            column = state.collection_id, state.sequence, request.group_by, request.target
-            groups = Groups(partial(self._columns.get, state.session, *column))
+            groups = Groups(partial(self._columns.get, state, request.group_by, request.target))
 
         def findable(_every: Keys) -> Keys:
             return self._passing(state, request, request.target)

@@ -3,7 +3,7 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -22,7 +22,15 @@ class _Sized(Protocol):
     def nbytes(self) -> int: ...
 
 
+class _Rows(_Sized, Protocol):
+    def __len__(self) -> int: ...
+
+    def changed(self, touched: Keys, written: Self) -> Self:
+        """Return the value without what some keys have, and with what was written."""
+
+
 Value = TypeVar("Value", bound=_Sized)
+Rows = TypeVar("Rows", bound=_Rows)
 
 # Images that were written are looked at one by one; of many, or of a large share, all are read anew.
 _MIN_REFRESH_LIMIT: Final = 1000
@@ -84,7 +92,7 @@ class IncrementalCache(Generic[Value]):
         Args:
             place: Key of the value.
             sequence: The collection's sequence number.
-            read: Reads it anew.
+            read: Reads it anew; what it raises is passed on, and nothing is kept.
             catch_up: Updates a value of an earlier sequence number; None: reading anew is cheaper.
         """
         value, _ = self._at(place, sequence)
@@ -146,14 +154,43 @@ def _cost(place: CacheKey, value: _Sized) -> int:
     return value.nbytes + len(place.name) + _ENTRY_BYTES
 
 
-def touched_since(
-    session: Session, collection_id: int, sequence: int, target: Target, held: int
-) -> Keys | None:
+def kept_up(
+    cache: IncrementalCache[Rows],
+    state: CollectionState,
+    target: Target,
+    name: str,
+    read: Callable[[int | None], Rows],
+    fits: Callable[[Rows], bool] = lambda _: True,
+) -> Rows:
+    """Return a value from a cache, of which only what was written or removed since is read.
+
+    Args:
+        cache: Cache of the value.
+        state: State of the collection that the value is to be of.
+        target: Whether the value is of images or of texts.
+        name: Name of the value.
+        read: Reads the rows that were written after a sequence number; None: all.
+        fits: Tells whether a value with later rows may stay; otherwise all are read anew.
+    """
+
+    def catch_up(then: int, value: Rows) -> Rows | None:
+        touched = _touched_since(state, then, target, len(value))
+        if touched is None or not len(touched):
+            return value if touched is not None else None
+        changed = value.changed(touched, read(then))
+        return changed if fits(changed) else None
+
+    place = CacheKey(state.collection_id, target, name)
+    return cache.get(place, state.sequence, lambda: read(None), catch_up)
+
+
+def _touched_since(state: CollectionState, sequence: int, target: Target, held: int) -> Keys | None:
     """Return the keys of what was written or removed since, rising.
 
     None if that is so much, compared with the number of keys `held`, that all should be read anew, or if
     removals since are forgotten.
     """
+    session, collection_id = state.session, state.collection_id
     trimmed = select(CollectionRow.trimmed).where(CollectionRow.id == collection_id)
     if (session.execute(trimmed).scalar_one_or_none() or 0) > sequence:
         return None

@@ -19,12 +19,12 @@ from index.catalogue.collections import Target
 from index.catalogue.tables import AttributeRow, ImageRow, TextRow
 from index.errors import QueryError
 from index.filters.column_cache import (
-    CacheKey,
+    CollectionState,
     IncrementalCache,
     all_keys,
     contains_sorted,
+    kept_up,
     read_keys,
-    touched_since,
 )
 from index.filters.columns import TEXT_COLUMNS, known_fields
 from index.filters.grammar import unknown_field
@@ -63,6 +63,17 @@ class GroupColumn:
         """Memory of the column and of the groups that were looked at."""
         return 2 * (self.keys.nbytes + self.numbers.nbytes)
 
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self.keys)
+
+    def changed(self, touched: Keys, written: "GroupColumn") -> "GroupColumn":
+        """Return the column without some images, and with others."""
+        kept = ~contains_sorted(touched, self.keys)
+        keys, numbers = self.keys[kept], self.numbers[kept]
+        at = np.searchsorted(keys, written.keys)
+        return GroupColumn(np.insert(keys, at, written.keys), np.insert(numbers, at, written.numbers))
+
     def of(self, keys: Keys) -> tuple[NDArray[np.bool_], Numbers]:
         """Tell which of some keys (K,) are there, and the numbers of these."""
         held = contains_sorted(self.keys, keys)
@@ -97,24 +108,15 @@ class GroupColumns:
     def __init__(self) -> None:
         self._held: IncrementalCache[GroupColumn] = IncrementalCache(_CACHE_BYTES, newer=True)
 
-    def get(
-        self, session: Session, collection_id: int, sequence: int, field: str, target: Target
-    ) -> GroupColumn:
+    def get(self, state: CollectionState, field: str, target: Target) -> GroupColumn:
         """Return a column as it is at a sequence number or later, from memory but for later writes."""
-        query = _values(collection_id, field, target)
+        query = _values(state.collection_id, field, target)
 
-        def catch_up(then: int, column: GroupColumn) -> GroupColumn | None:
-            touched = touched_since(session, collection_id, then, target, len(column.keys))
-            if touched is None or not len(touched):
-                return None if touched is None else column
-            written = _column(session, query.where(ImageRow.sequence > then))
-            kept = ~contains_sorted(touched, column.keys)
-            keys, numbers = column.keys[kept], column.numbers[kept]
-            at = np.searchsorted(keys, written.keys)
-            return GroupColumn(np.insert(keys, at, written.keys), np.insert(numbers, at, written.numbers))
+        def read(since: int | None) -> GroupColumn:
+            written = query if since is None else query.where(ImageRow.sequence > since)
+            return _column(state.session, written)
 
-        place = CacheKey(collection_id, target, field)
-        return self._held.get(place, sequence, lambda: _column(session, query), catch_up)
+        return kept_up(self._held, state, target, field, read)
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget the columns of all other collections."""
