@@ -11,8 +11,9 @@ import numpy as np
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from index.catalogue import ReadThroughCache
+from index.catalogue import Reading, ReadThroughCache
 from index.catalogue.collections import (
+    EMBEDDINGS,
     NOT_DELETED,
     TARGETS,
     Generation,
@@ -27,7 +28,7 @@ from index.catalogue.collections import (
 )
 from index.catalogue.full_text import matching, texts_with, unknown_words
 from index.catalogue.lookup import count_images
-from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ModelRow, TextEmbeddingRow
+from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ModelRow
 from index.errors import SEARCH_ERRORS, GenerationError, QueryError, SearchError
 from index.filters.column_cache import CollectionState, contains_sorted
 from index.filters.columns import known_fields
@@ -37,7 +38,6 @@ from index.filters.passing import FieldColumns, texts_saying
 from index.home import Home
 from index.scoring import (
     Background,
-    Backgrounds,
     Confidence,
     ScoreScale,
     TextEncoder,
@@ -90,6 +90,7 @@ from index.vectors.ann import OperatingPoint
 from index.vectors.codec import decode_vectors
 from index.vectors.gpu import Gpu
 from index.vectors.protocol import NOTHING, After, Keys, Neighbours, Vectors, ViewName
+from index.vectors.view import VectorView
 from index.views.manager import Choice, ViewEntry, Views
 
 # Attempts at a page whose hits are removed meanwhile.
@@ -157,7 +158,6 @@ class SearchEngine:
         self._views = Views(home.snapshots_folder, gpu)
         self._fields = FieldColumns()
         self._columns = GroupColumns()
-        self._backgrounds = Backgrounds()
         self._overviews = Overviews(self._catalogue, self._fields)
         self._images = FoundImages(self._catalogue)
         self._active = ReadThroughCache(self._catalogue, self._read_active)
@@ -183,11 +183,7 @@ class SearchEngine:
             return [_describe(session, key, name) for key, name in session.execute(sql).all()]
 
     def collection(self, name: str) -> CollectionInfo:
-        """Return one collection.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-        """
+        """Return one collection."""
         with self._catalogue.read() as session:
             return _describe(session, require_collection(session, name).id, name)
 
@@ -220,61 +216,35 @@ class SearchEngine:
             ]
 
     def overview(self, collection: str) -> Overview:
-        """Return the values of a collection's fields and a few of its images; kept until it changes.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-        """
+        """Return the values of a collection's fields and a few of its images; kept until it changes."""
         with self._catalogue.reading() as reading:
             row = require_collection(reading.session, collection)
             return self._overviews.current(CollectionState(reading, row.id, row.sequence))
 
     def has_texts(self, collection: str) -> bool:
-        """Return whether any image of a collection has a text, so that words can be looked up there.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-        """
+        """Return whether any image of a collection has a text, so that words can be looked up there."""
         with self._catalogue.read() as session:
             return has_texts(session, require_collection(session, collection).id)
 
     def image(self, collection: str, image_id: str) -> StoredImage:
-        """Return everything that is known of an image.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-            UnknownImageError: The collection has no image of this id.
-        """
+        """Return everything that is known of an image."""
         with self._catalogue.read() as session:
             return read_image(session, collection, image_id)
 
     def image_path(self, collection: str, image_id: str) -> Path:
-        """Return the file of an image, exactly as it came in.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-            UnknownImageError: The collection has no image of this id.
-            StoreError: The file is missing.
-        """
+        """Return the file of an image, exactly as it came in."""
         return self.home.store.path(self.image(collection, image_id).sha256)
 
     def active(self, collection: str) -> ActiveGeneration:
-        """Return the generation that is searched, and the bundle that queries must go through.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-            NoActiveGenerationError: The collection has no active generation yet.
-        """
+        """Return the generation that is searched, and the bundle that queries must go through."""
         generation, active = self._active.get(collection)
-        if self._views.retire(generation.collection_id, generation.id):
-            self._backgrounds.keep(self._views.held())
+        self._views.retire(generation.collection_id, generation.id)
         return active
 
     def vector_of(self, active: ActiveGeneration, image_id: str) -> Vectors:
         """Return the vector (D,) of a stored image.
 
         Raises:
-            UnknownImageError: The collection has no such image.
             GenerationError: The image is not in this generation, or the generation is gone.
         """
         generation, _ = self._generation(active)
@@ -295,21 +265,14 @@ class SearchEngine:
     def compose(self, active: ActiveGeneration, parts: Parts, target: Target = "images") -> Vectors:
         """Make one query vector (D,) of length one; see `index.search.request.compose`.
 
-        Args:
-            active: Generation to search; the parts must come from its bundle.
-            parts: Vectors of the query's texts, images and examples.
-            target: Whether images or texts are searched.
-
         Raises:
             QueryError: The parts cannot be one vector.
-            GenerationError: The generation is gone.
         """
         if parts.single is not None:
             return parts.single.vector
         generation, sequence = self._generation(active)
         with self._catalogue.reading() as reading:
-            view = self._views.current(reading, generation, sequence, target)
-            background = self._backgrounds.of(reading, generation, view, target)
+            _, _, background = self._ready(reading, generation, sequence, target)
         if background is None:
             # An empty view has no mean: all parts weigh the same.
             background = Background(
@@ -332,8 +295,6 @@ class SearchEngine:
             QueryError: The vector or the request cannot be searched for.
             FilterError: The filter does not fit the collection.
             CursorError: The cursor is damaged or of another search.
-            UnknownCollectionError: The collection is gone.
-            GenerationError: The generation is gone.
         """
         started = time.perf_counter()
         query, resolved = self._asked(active, vector, request)
@@ -351,10 +312,6 @@ class SearchEngine:
         """Find what is nearest to each of many queries, faster than one by one; see `search`.
 
         A search that is wrong, by itself or for this collection, gives its error in place of its page.
-
-        Raises:
-            UnknownCollectionError: The collection is gone.
-            GenerationError: The generation is gone.
         """
         searches: dict[int, _Search] = {}
         answers: dict[int, SearchPage | SearchError] = {}
@@ -396,6 +353,14 @@ class SearchEngine:
             raise QueryError("sort goes with a list: leave it out, or what is searched for.", field="sort")
         return unit_query(vector, active.dim), self._resolve(active, request)
 
+    def _ready(
+        self, reading: Reading, generation: Generation, sequence: int, target: Target
+    ) -> tuple[ViewEntry, VectorView, Background | None]:
+        """Return what holds the view of a generation, the view at a sequence number, and its background."""
+        view = self._views.current(reading, generation, sequence, target)
+        held = self._views.entry(generation, target)
+        return held, view, held.background.of(reading, generation, view, target)
+
     def _resolve(self, active: ActiveGeneration, request: SearchRequest) -> _Resolved:
         """Look up the generation, the groups and the images that a request names."""
         version = self._catalogue.version()
@@ -425,9 +390,7 @@ class SearchEngine:
             query, place = decode_cursor(request.cursor, resolved.binding, query)
         # Reads are of the resolved state or of a later one; often there are none.
         with self._catalogue.reading() as reading:
-            view = self._views.current(reading, generation, resolved.sequence, request.target)
-            background = self._backgrounds.of(reading, generation, view, request.target)
-            held = self._views.entry(generation, request.target)
+            held, view, background = self._ready(reading, generation, resolved.sequence, request.target)
             newest, hidden = held.newest, resolved.hidden
             # Rows rewritten since the first page could repeat.
             if place is not None and newest > place.sequence:
@@ -593,7 +556,6 @@ class SearchEngine:
         by their rank, and made again for each page, as orders with likeness are.
 
         Raises:
-            UnknownCollectionError: No collection has this name.
             QueryError: The request cannot be answered without a query.
             FilterError: The filter does not fit the collection.
             CursorError: The cursor is damaged or of another request.
@@ -614,7 +576,6 @@ class SearchEngine:
         """Count the images, texts or groups that pass the filter and have the words.
 
         Raises:
-            UnknownCollectionError: No collection has this name.
             QueryError: There is no word, or no such field to group by.
             FilterError: The filter does not fit the collection.
         """
@@ -638,7 +599,6 @@ class SearchEngine:
         return self._overviews.facets(collection, filter, field, containing, among)
 
     def _listed_keys(self, request: SearchRequest, state: CollectionState) -> Keys:
-        """Return the keys, rising, of all that pass the filter and have the words."""
         request.check()
         return np.sort(self._listed(state, request, None))
 
@@ -693,16 +653,12 @@ class SearchEngine:
             generation: Number of the generation.
             encoder: Encoder of its bundle; one without texts measures nothing.
             grown: Measure only if that was never done, or the collection has grown or shrunk since.
-
-        Raises:
-            GenerationError: The generation is gone.
         """
         if "text" not in encoder.modalities:
             return
         with self._catalogue.reading() as reading:
             found, sequence = get_generation(reading.session, generation)
-            view = self._views.current(reading, found, sequence, "images")
-            background = self._backgrounds.of(reading, found, view)
+            _, view, background = self._ready(reading, found, sequence, "images")
             known = self._confidences.get(generation)
             if background is None or (grown and known is not None and known.fits(len(view))):
                 return
@@ -736,23 +692,13 @@ class SearchEngine:
             self._views.save(session, found, sequence)
 
     def explain_views(self, collection: str) -> list[Choice]:
-        """Return what views a collection could have, and why one was chosen.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-            NoActiveGenerationError: The collection has no active generation yet.
-        """
+        """Return what views a collection could have, and why one was chosen."""
         with self._catalogue.read() as session:
             generation, _ = require_active(session, collection)
             return self._views.explain(session, generation)
 
     def operating_point(self, collection: str) -> OperatingPoint | None:
-        """Return how much of a collection's codes is searched, and the recall that was measured.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-            NoActiveGenerationError: The collection has no active generation yet.
-        """
+        """Return how much of a collection's codes is searched, and the recall that was measured."""
         with self._catalogue.read() as session:
             generation, _ = require_active(session, collection)
         return self._views.stored_operating_point(generation)
@@ -774,11 +720,7 @@ class SearchEngine:
         ]
 
     def set_view(self, collection: str, view: ViewName | None) -> None:
-        """Choose the view of a collection; None leaves it to size and memory again.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-        """
+        """Choose the view of a collection; None leaves it to size and memory again."""
         with self._catalogue.write() as session:
             row = require_collection(session, collection)
             # A new number makes every process look at its view again.
@@ -786,23 +728,14 @@ class SearchEngine:
             row.view = view
 
     def warm(self, generation: int) -> None:
-        """Load and measure what searches of a generation need, or bring it up to date, before one needs it.
-
-        Raises:
-            GenerationError: The generation is gone.
-        """
+        """Load and measure what searches of a generation need, or bring it up to date."""
         with self._catalogue.reading() as reading:
             found, sequence = get_generation(reading.session, generation)
             for target in TARGETS:
-                view = self._views.current(reading, found, sequence, target)
-                self._backgrounds.of(reading, found, view, target)
+                self._ready(reading, found, sequence, target)
 
     def warm_filters(self, generation: int) -> None:
-        """Read the fields of a generation's collection, and count their values, before a request needs them.
-
-        Raises:
-            GenerationError: The generation is gone.
-        """
+        """Read the fields of a generation's collection, and count their values."""
         with self._catalogue.reading() as reading:
             found, sequence = get_generation(reading.session, generation)
             state = CollectionState(reading, found.collection_id, sequence)
@@ -818,7 +751,6 @@ class SearchEngine:
         for held in (self._fields, self._columns, self._overviews):
             held.keep(collections)
         self._views.keep(generations)
-        self._backgrounds.keep(generations)
         for generation in list(self._counts):
             if generation not in generations:
                 self._counts.pop(generation, None)
@@ -905,7 +837,6 @@ def _hits(
 
 
 def _end(search: _Search, found: Ranked, k: int, confident: bool | None) -> PageEnd:
-    """Return where a page of the first `k` of these hits ends."""
     before, seen, began = 0, NOTHING, search.sequence
     if search.place is not None:
         before, seen, began = search.place.after.rank, search.place.seen, search.place.sequence
@@ -917,7 +848,6 @@ def _end(search: _Search, found: Ranked, k: int, confident: bool | None) -> Page
 
 def _written_since(session: Session, generation: Generation, sequence: int, target: Target) -> Keys:
     """Return the keys of all vectors that were written after a sequence number, in no order."""
-    table = EmbeddingRow if target == "images" else TextEmbeddingRow
-    key = EmbeddingRow.image_id if target == "images" else TextEmbeddingRow.text_id
+    table, key = EMBEDDINGS[target]
     query = select(key).where(table.generation_id == generation.id, table.sequence > sequence)
     return np.fromiter(session.execute(query).scalars(), dtype=np.int64)

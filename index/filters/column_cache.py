@@ -1,10 +1,7 @@
 """Caches of what is read of collections, refreshed incrementally after writes."""
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Collection
-from typing import Final, Generic, NamedTuple, Protocol, Self, TypeVar
-from weakref import WeakValueDictionary
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,28 +11,25 @@ from sqlalchemy.orm import Session
 from index.catalogue import Reading
 from index.catalogue.collections import Target
 from index.catalogue.tables import CollectionRow, ImageRow, RemovalRow, TextRow
+from index.vectors.cache import IncrementalCache
 from index.vectors.protocol import Keys
 
 
-class _Sized(Protocol):
+class _Rows(Protocol):
     @property
     def nbytes(self) -> int: ...
 
-
-class _Rows(_Sized, Protocol):
     def __len__(self) -> int: ...
 
     def changed(self, touched: Keys, written: Self) -> Self:
         """Return the value without what some keys have, and with what was written."""
 
 
-Value = TypeVar("Value", bound=_Sized)
 Rows = TypeVar("Rows", bound=_Rows)
 
 # Images that were written are looked at one by one; of many, or of a large share, all are read anew.
 _MIN_REFRESH_LIMIT: Final = 1000
 _REFRESH_SHARE: Final = 1 / 8
-_ENTRY_BYTES: Final = 1024
 # Keys that are no sparser than one in so many are looked up in a mask.
 _DENSE: Final = 8
 
@@ -61,101 +55,8 @@ class CollectionState(NamedTuple):
         return self.reading.session
 
 
-class IncrementalCache(Generic[Value]):
-    """LRU cache of values by collection, refreshed incrementally after writes; threads may share it.
-
-    Args:
-        max_bytes: Memory of all values; the least recently used are evicted, but never the latest.
-        newer: Whether a state later than the requested one is acceptable.
-    """
-
-    def __init__(self, max_bytes: int, *, newer: bool = False) -> None:
-        self._max_bytes = max_bytes
-        self._newer = newer
-        self._lock = threading.Lock()
-        self._held: OrderedDict[CacheKey, tuple[int, Value]] = OrderedDict()
-        # A lock of each key that is being read: one thread reads its value, others wait for it.
-        self._turns: WeakValueDictionary[CacheKey, threading.Lock] = WeakValueDictionary()
-        self._bytes = 0
-
-    def get(
-        self,
-        place: CacheKey,
-        sequence: int,
-        read: Callable[[], Value],
-        catch_up: Callable[[int, Value], Value | None],
-    ) -> Value:
-        """Return a value as it is at a sequence number, the same object as long as nothing of it changes.
-
-        Threads that ask for the same at once read it once.
-
-        Args:
-            place: Key of the value.
-            sequence: The collection's sequence number.
-            read: Reads it anew; what it raises is passed on, and nothing is kept.
-            catch_up: Updates a value of an earlier sequence number; None: reading anew is cheaper.
-        """
-        value, _ = self._at(place, sequence)
-        if value is not None:
-            return value
-        with self._lock:
-            turn = self._turns.setdefault(place, threading.Lock())
-        with turn:
-            value, earlier = self._at(place, sequence)
-            if value is None and earlier is not None:
-                value = catch_up(*earlier)
-            if value is None:
-                value = read()
-            self._keep(place, sequence, value)
-        return value
-
-    def _at(self, place: CacheKey, sequence: int) -> tuple[Value | None, tuple[int, Value] | None]:
-        """Return the value that is held if it will do, and else what is held of an earlier state."""
-        with self._lock:
-            held = self._held.get(place)
-            if held is None:
-                return None, None
-            if held[0] == sequence or (self._newer and held[0] > sequence):
-                self._held.move_to_end(place)
-                return held[1], None
-            return None, held if held[0] < sequence else None
-
-    def _keep(self, place: CacheKey, sequence: int, value: Value) -> None:
-        with self._lock:
-            held = self._held.get(place)
-            if held is not None and held[0] > sequence:
-                return
-            self._forget(place)
-            self._held[place] = (sequence, value)
-            self._bytes += _cost(place, value)
-            while self._bytes > self._max_bytes and len(self._held) > 1:
-                self._forget(next(iter(self._held)))
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that all values hold together."""
-        with self._lock:
-            return self._bytes
-
-    def keep(self, collections: Collection[int]) -> None:
-        """Forget the values of all other collections."""
-        with self._lock:
-            for place in [place for place in self._held if place.collection_id not in collections]:
-                self._forget(place)
-
-    def _forget(self, place: CacheKey) -> None:
-        held = self._held.pop(place, None)
-        if held is not None:
-            self._bytes -= _cost(place, held[1])
-
-
-def _cost(place: CacheKey, value: _Sized) -> int:
-    """Bytes that an entry holds; a name may be longer than what it stands for."""
-    return value.nbytes + len(place.name) + _ENTRY_BYTES
-
-
 def kept_up(
-    cache: IncrementalCache[Rows],
+    cache: IncrementalCache[CacheKey, Rows],
     state: CollectionState,
     target: Target,
     name: str,
@@ -174,7 +75,7 @@ def kept_up(
     """
 
     def catch_up(then: int, value: Rows) -> Rows | None:
-        touched = _touched_since(state, then, target, len(value))
+        touched = touched_since(state, then, target, len(value))
         if touched is None or not len(touched):
             return value if touched is not None else None
         changed = value.changed(touched, read(then))
@@ -184,7 +85,7 @@ def kept_up(
     return cache.get(place, state.sequence, lambda: read(None), catch_up)
 
 
-def _touched_since(state: CollectionState, sequence: int, target: Target, held: int) -> Keys | None:
+def touched_since(state: CollectionState, sequence: int, target: Target, held: int) -> Keys | None:
     """Return the keys of what was written or removed since, rising.
 
     None if that is so much, compared with the number of keys `held`, that all should be read anew, or if

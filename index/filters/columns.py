@@ -157,9 +157,6 @@ class Column:
         images: The key of the image of each value, (V,).
         values: The values (V,), rising; of texts their places among `texts`, or their hashes.
         texts: The texts, rising; None for numbers and hashes.
-
-    Attributes:
-        extent: The lowest and the highest key of an image.
     """
 
     def __init__(self, images: Keys, values: NDArray[Any], texts: Sequence[str] | None = None) -> None:
@@ -169,7 +166,6 @@ class Column:
         self.extent = extent(images)
 
     def __len__(self) -> int:
-        """Return the number of values."""
         return len(self.images)
 
     @classmethod
@@ -232,12 +228,10 @@ def extent(keys: Keys) -> tuple[int, int] | None:
 
 
 def _places(some: Sequence[str], texts: Sequence[str]) -> NDArray[Any]:
-    """Return the place of each of some texts among others that rise."""
     return np.array([bisect_left(texts, text) for text in some], dtype=_place_type(texts))
 
 
 def _place_type(texts: Sequence[str]) -> type[np.uint16] | type[np.int64]:
-    """Return the type of places among texts, up to the one behind the last."""
     return np.uint16 if len(texts) < np.iinfo(np.uint16).max else np.int64
 
 
@@ -247,11 +241,7 @@ class TooManyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Reads the fields that filters name.
-
-    Attributes:
-        since: Only images that were written after this sequence number; None for all of the collection.
-    """
+    """Reads the fields that filters name; with `since`, of images written after that sequence number."""
 
     session: Session
     collection_id: int

@@ -18,11 +18,12 @@ from index.catalogue.collections import require_collection
 from index.catalogue.lookup import storable_text
 from index.catalogue.tables import AttributeRow, ImageRow, TextRow
 from index.errors import QueryError
-from index.filters.column_cache import CacheKey, CollectionState, IncrementalCache, contains_sorted
+from index.filters.column_cache import CacheKey, CollectionState, contains_sorted
 from index.filters.columns import TEXT_COLUMNS, Column, Counts, known_fields, select_values
 from index.filters.dates import date_text, parse_date
 from index.filters.grammar import FINDING_FIELD, FieldKind, Filter, unknown_field
 from index.filters.passing import FieldColumns
+from index.vectors.cache import IncrementalCache
 from index.vectors.protocol import Keys
 from training.clinical.findings import STATES
 from training.common.record import FLAG_FIELDS
@@ -39,12 +40,7 @@ _ROWS_AT_ONCE: Final = 10_000
 
 
 class TextCounts(NamedTuple):
-    """The most frequent texts of a field, and the number of different ones.
-
-    Attributes:
-        texts: Texts and how many images have each, most frequent first, equals in order of text.
-        distinct: Number of different texts.
-    """
+    """The most frequent texts of a field, equals in order of text, and the number of different ones."""
 
     texts: list[tuple[str, int]]
     distinct: int
@@ -133,7 +129,7 @@ class Overviews:
     def __init__(self, catalogue: Catalogue, fields: FieldColumns) -> None:
         self._catalogue = catalogue
         self._fields = fields
-        self._kept: IncrementalCache[Overview] = IncrementalCache(_CACHE_BYTES)
+        self._kept: IncrementalCache[CacheKey, Overview] = IncrementalCache(_CACHE_BYTES)
 
     def current(self, state: CollectionState) -> Overview:
         """Return the overview of a collection, made anew from fields in memory where it was written to."""
@@ -165,7 +161,6 @@ class Overviews:
             among: Looks up the keys, rising, of the images to count, in place of the filter.
 
         Raises:
-            UnknownCollectionError: No collection has this name.
             FilterError: The filter does not fit the collection.
             QueryError: The collection has no such field, or a text is given and no field.
         """
@@ -196,7 +191,7 @@ class Overviews:
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget the overviews of all other collections."""
-        self._kept.keep(collections)
+        self._kept.keep(lambda place: place.collection_id in collections)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +200,6 @@ class FacetCounts:
 
     Of a field of more different texts than fit into memory their hashes are there. Flags and ranges of
     numbers that do not fit are found by the database, of all images.
-
-    Attributes:
-        state: Read of the collection.
-        fields: Fields in memory.
-        passing: Keys of the images that are counted, rising; None for all.
     """
 
     state: CollectionState

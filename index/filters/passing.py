@@ -19,7 +19,6 @@ from index.catalogue.tables import AttributeRow, FindingRow, ImageRow, TextRow
 from index.filters.column_cache import (
     CacheKey,
     CollectionState,
-    IncrementalCache,
     all_keys,
     contains_sorted,
     kept_up,
@@ -50,6 +49,7 @@ from index.filters.grammar import (
     check_filter,
     conditions,
 )
+from index.vectors.cache import IncrementalCache
 from index.vectors.protocol import NOTHING, Keys
 from training.clinical.findings import STATES
 
@@ -64,8 +64,6 @@ _TEXTS_AT_ONCE: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """The fields that filters can name."""
-
     kinds: Mapping[str, frozenset[FieldKind]]
     nbytes: int = 0
 
@@ -100,18 +98,18 @@ class FieldColumns:
     def __init__(self, max_bytes: int = _COLUMN_BYTES) -> None:
         self._max_bytes = max_bytes
         self._max_values = min(_MAX_VALUES, max_bytes // 32)
-        self._fields: IncrementalCache[_Fields] = IncrementalCache(max_bytes)
-        self._columns: IncrementalCache[Column] = IncrementalCache(max_bytes)
-        self._hashed: IncrementalCache[Column] = IncrementalCache(max_bytes)
+        self._fields: IncrementalCache[CacheKey, _Fields] = IncrementalCache(max_bytes)
+        self._columns: IncrementalCache[CacheKey, Column] = IncrementalCache(max_bytes)
+        self._hashed: IncrementalCache[CacheKey, Column] = IncrementalCache(max_bytes)
         # Fields that do not fit: they stay so until the next start.
         self._too_large: set[CacheKey] = set()
-        self._members: IncrementalCache[_Members] = IncrementalCache(max_bytes)
-        self._passing: IncrementalCache[Keys] = IncrementalCache(_KEYS_BYTES)
+        self._members: IncrementalCache[CacheKey, _Members] = IncrementalCache(max_bytes)
+        self._passing: IncrementalCache[CacheKey, Keys] = IncrementalCache(_KEYS_BYTES)
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget all other collections."""
         for held in (self._fields, self._columns, self._hashed, self._members, self._passing):
-            held.keep(collections)
+            held.keep(lambda place: place.collection_id in collections)
         self._too_large = {place for place in self._too_large if place.collection_id in collections}
 
     def warm(self, state: CollectionState) -> None:
@@ -245,7 +243,6 @@ def _passing(
     members: Callable[[Target], _Members],
     target: Target,
 ) -> Keys:
-    """Return the keys of images or of texts that pass a filter, rising."""
     asked: dict[tuple[str, FieldKind], list[list[Interval]]] = {}
     for condition in conditions(filter):
         for kind in kinds(condition):

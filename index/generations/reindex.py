@@ -50,9 +50,7 @@ def generation_for(home: Home, collection: str, encoder: ImageEncoder) -> Genera
     One that was begun before goes on; the state of none changes.
 
     Raises:
-        UnknownCollectionError: No collection has this name.
         BundleError: The encoder comes from no bundle, or the bundle cannot be copied.
-        StoreError: The folder of bundles cannot be made or opened.
     """
     if encoder.info is None:
         raise BundleError("Only an encoder loaded from a bundle can index a collection: save it first.")
@@ -78,20 +76,10 @@ def reindex(
     batch_size: int = 64,
     show_progress: bool = True,
 ) -> int:
-    """Give a generation the vectors that it lacks, write its snapshot, and measure which scores count.
+    """Embed the images that a generation lacks, write its snapshot, measure which scores count; count images.
 
     Each batch is one transaction, so a run that was stopped goes on when it is repeated. Images that are
     written, replaced or removed meanwhile are included or left out: it ends when nothing is missing.
-
-    Args:
-        engine: Home of the collection.
-        generation: Generation that gets the vectors, in any state.
-        encoder: Loaded from the generation's bundle.
-        batch_size: Images a forward pass and a transaction.
-        show_progress: Show a bar on standard error.
-
-    Returns:
-        Number of embedded images.
 
     Raises:
         GenerationError: The generation is gone, the encoder is of another bundle, or files in the store are
@@ -134,23 +122,12 @@ def swap(
     show_progress: bool = True,
     instead_of: str | None = None,
 ) -> int:
-    """Embed what a generation is missing and make it the active one, in one step.
+    """Embed what a generation is missing and make it the active one; return how many images that were.
 
     A generation that was active before lacks the images that were written since: nobody keeps it current,
     which would cost every write a second pass and every service a second encoder, but it never comes back
-    without them either. Services are told before, so that none has to load anything when it happens.
-
-    Args:
-        engine: Home of the collection.
-        generation: Generation to activate.
-        encoder: Loaded from its bundle.
-        preload_s: Seconds that services may take to notice and load the generation.
-        batch_size: Images a forward pass.
-        show_progress: Show a bar on standard error.
-        instead_of: Digest of the only model that it may take the place of; None: of any.
-
-    Returns:
-        How many images had to be embedded.
+    without them either. Services are told `preload_s` seconds before, so that none has to load anything when
+    it happens.
 
     Raises:
         ActiveChangedError: A generation of another model became active meanwhile; it stays.
@@ -179,8 +156,6 @@ def swap(
 
 
 class _Run:
-    """Embeds what is missing, pass by pass."""
-
     def __init__(
         self,
         engine: SearchEngine,

@@ -19,8 +19,8 @@ from index.catalogue.collections import Target
 from index.catalogue.tables import AttributeRow, ImageRow, TextRow
 from index.errors import QueryError
 from index.filters.column_cache import (
+    CacheKey,
     CollectionState,
-    IncrementalCache,
     all_keys,
     contains_sorted,
     kept_up,
@@ -29,6 +29,7 @@ from index.filters.column_cache import (
 from index.filters.columns import TEXT_COLUMNS, known_fields
 from index.filters.grammar import unknown_field
 from index.search.request import SearchRequest
+from index.vectors.cache import IncrementalCache
 from index.vectors.protocol import NOTHING, Keys
 
 # The group of each of some keys; see `GroupColumn`.
@@ -64,7 +65,6 @@ class GroupColumn:
         return 2 * (self.keys.nbytes + self.numbers.nbytes)
 
     def __len__(self) -> int:
-        """Return the number of images."""
         return len(self.keys)
 
     def changed(self, touched: Keys, written: "GroupColumn") -> "GroupColumn":
@@ -106,7 +106,7 @@ class GroupColumns:
     """LRU cache of columns of groups, refreshed after writes."""
 
     def __init__(self) -> None:
-        self._held: IncrementalCache[GroupColumn] = IncrementalCache(_CACHE_BYTES, newer=True)
+        self._held: IncrementalCache[CacheKey, GroupColumn] = IncrementalCache(_CACHE_BYTES, newer=True)
 
     def get(self, state: CollectionState, field: str, target: Target) -> GroupColumn:
         """Return a column as it is at a sequence number or later, from memory but for later writes."""
@@ -120,15 +120,11 @@ class GroupColumns:
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget the columns of all other collections."""
-        self._held.keep(collections)
+        self._held.keep(lambda place: place.collection_id in collections)
 
 
 class Groups:
-    """The groups of what a search finds.
-
-    Args:
-        newest: Returns the column as the catalogue is now.
-    """
+    """The groups of what a search finds; `newest` returns the column as the catalogue is now."""
 
     def __init__(self, newest: Callable[[], GroupColumn]) -> None:
         self._newest = newest
@@ -169,9 +165,6 @@ def check_group_field(session: Session, collection_id: int, field: str, *, of: s
     """Refuse to group by a field that a collection does not have.
 
     `of` is the part of the request that names it.
-
-    Raises:
-        QueryError: The collection has no field of this name.
     """
     known = known_fields(session, collection_id)
     if field not in known:

@@ -55,7 +55,6 @@ class Ranked:
     exact: bool
 
     def __len__(self) -> int:
-        """Return the number of hits."""
         return len(self.keys)
 
     def take(self, places: NDArray[np.int64] | slice) -> "Ranked":
@@ -125,12 +124,9 @@ class Scope(NamedTuple):
 
 
 class Ranking(ABC):
-    """An order of hits.
+    """An order of hits."""
 
-    Attributes:
-        is_remade: Whether the order depends on all hits before a place, and is made again for every page.
-    """
-
+    # Whether the order depends on all hits before a place, and is made again for every page.
     is_remade: ClassVar[bool] = False
 
     @property

@@ -155,13 +155,7 @@ def stated_findings(text: str) -> tuple[HasFinding, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A vector (D,) of length one that a search is made of, and what it is of, where that is known.
-
-    Attributes:
-        vector: Vector (D,) of length one.
-        kind: Kind of the query; None if unknown.
-        text: The text that it is of.
-    """
+    """A vector (D,) of length one that a search is made of, and what it is of, where that is known."""
 
     vector: Vectors
     kind: QueryKind | None

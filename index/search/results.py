@@ -118,17 +118,7 @@ class MatchedText(NamedTuple):
 
 
 class FoundImage(NamedTuple):
-    """Image of a hit, with its metadata.
-
-    Attributes:
-        id: The image's id.
-        text: The found text; None where images are searched.
-        group: The image's group.
-        texts: All texts of the image.
-        findings: What texts and report say of findings: the names in each state.
-        labels: Labels of the image.
-        metadata: Metadata of the image.
-    """
+    """Image of a hit; `text` is the found one, None where images are searched."""
 
     id: str
     text: FoundText | None
@@ -225,15 +215,7 @@ class SearchPage:
 
 
 class StoredFinding(NamedTuple):
-    """A mention of a finding in a text of an image, by its position, or in the report: None.
-
-    Attributes:
-        finding: Name of the finding.
-        state: What the text says of it.
-        position: Position of the text; None for the report.
-        start: Offset of the mention's first character.
-        end: Offset behind its last character.
-    """
+    """A mention of a finding in a text of an image, by its position, or in the report: None."""
 
     finding: str
     state: State
@@ -303,12 +285,7 @@ def revision_of(record_digest: str, sha256: str) -> str:
 
 
 def require_image(session: Session, collection: str, image_id: str) -> ImageRow:
-    """Return the row of an image.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        UnknownImageError: The collection has no such image.
-    """
+    """Return the row of an image."""
     query = (
         select(ImageRow)
         .join(CollectionRow, CollectionRow.id == ImageRow.collection_id)
@@ -324,12 +301,7 @@ def require_image(session: Session, collection: str, image_id: str) -> ImageRow:
 
 
 def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
-    """Return everything that is known of an image.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        UnknownImageError: The collection has no such image.
-    """
+    """Return everything that is known of an image."""
     row = require_image(session, collection, image_id)
     texts = select(TextRow.text).where(TextRow.image_id == row.id).order_by(TextRow.position)
     # Those of the report come first.

@@ -309,7 +309,6 @@ class MemoryStore(VectorStore):
         self.held = memory_of(self.index)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return int(self.index.ntotal)
 
     @property
@@ -424,12 +423,7 @@ class _Part:
 
 
 class MappedStore(VectorStore):
-    """Rows in mapped files: that of the snapshot, one without a name for those since, and the last in memory.
-
-    Args:
-        dim: Length of a vector.
-        folder: Folder of the unnamed file; None: the system's temporary folder.
-    """
+    """Rows in mapped files, that of the snapshot and an unnamed one of later rows; the last are in memory."""
 
     def __init__(self, dim: int, folder: Path | None = None) -> None:
         super().__init__(dim)
@@ -444,7 +438,6 @@ class MappedStore(VectorStore):
         self._parts: tuple[_Part, ...] = (_Part(0, self._latest.held),)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return self._parts[-1].end
 
     @property

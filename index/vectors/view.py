@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from index.vectors.ann import AnnSearch, IvfPq, OperatingPoint, calibrate, sample_size
+from index.vectors.cache import IncrementalCache
 from index.vectors.codec import widened
 from index.vectors.gpu import GpuScan
 from index.vectors.protocol import (
@@ -29,7 +30,7 @@ from index.vectors.protocol import (
     page_offset,
     ranked,
 )
-from index.vectors.rows import FilterMask, FilterMasks, IdMap
+from index.vectors.rows import FilterMask, IdMap, filter_mask
 from index.vectors.store import MappedStore, MemoryStore, VectorStore, use_huge_pages, write_header
 from training.evaluation.similarity import determinants, similarity
 
@@ -52,6 +53,7 @@ _LAGGING_SHARE: Final = 0.01
 # Codes of a collection that has grown by this share since the build are built anew.
 _GROWTH: Final = 0.5
 _SEED: Final = 0
+_MASK_BYTES: Final = 64 * 1024**2
 
 
 class ReadWriteLock:
@@ -109,7 +111,7 @@ class VectorView(ABC):
     def __init__(self, dim: int) -> None:
         self.dim = dim
         self._ids = IdMap()
-        self._masks = FilterMasks()
+        self._masks: IncrementalCache[int, FilterMask] = IncrementalCache(_MASK_BYTES)
         self._lock = ReadWriteLock()
         # Changes when rows move: anything being built then fits no longer.
         self._layout = 0
@@ -117,13 +119,12 @@ class VectorView(ABC):
         self._inconsistent = False
 
     def __len__(self) -> int:
-        """Return the number of vectors."""
         return len(self._ids)
 
     @property
     def memory_bytes(self) -> int:
         """Memory that the view holds, but not on a GPU."""
-        return self._ids.memory_bytes + self._masks.memory_bytes
+        return self._ids.memory_bytes + self._masks.nbytes
 
     @property
     def damaged(self) -> bool:
@@ -149,11 +150,7 @@ class VectorView(ABC):
             return self._ids.rising()
 
     def vectors(self, keys: Keys) -> Vectors:
-        """Return the vectors (N, D), of length one, of keys (N,).
-
-        Raises:
-            KeyError: One is not there.
-        """
+        """Return the vectors (N, D), of length one, of keys (N,)."""
         with self._lock.reading():
             rows = self._ids.find(keys)
             if (rows < 0).any():
@@ -180,7 +177,7 @@ class VectorView(ABC):
             after: Leave out all hits up to this one.
         """
         with self._lock.reading():
-            return self._nearest(query, k, self._masks.get(allowed, self._ids), after)
+            return self._nearest(query, k, self._passing(allowed), after)
 
     def search_many(self, queries: Vectors, k: int, *, allowed: Keys | None = None) -> list[Neighbours]:
         """Find the `k` nearest vectors to each query (Q, D) of length one, as `search` does."""
@@ -228,6 +225,10 @@ class VectorView(ABC):
     @abstractmethod
     def _nearest(self, query: Vectors, k: int, passing: FilterMask, after: After | None) -> Neighbours:
         """Return a page of hits; see `search`."""
+
+    def _passing(self, allowed: Keys | None) -> FilterMask:
+        """Return the rows of keys; those of the latest filters are kept until rows come, go or move."""
+        return self._masks.get(id(allowed), 0, partial(filter_mask, allowed, self._ids))
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -449,7 +450,7 @@ class CosineView(VectorView):
         if not len(queries):
             return []
         with self._lock.reading():
-            passing = self._masks.get(allowed, self._ids)
+            passing = self._passing(allowed)
             if self._ann is None:
                 return scan_each(queries, k, passing, self._ids.keys, self._store, self._gpu)
             each = zip(queries, self._ann.shortlists(queries, k, passing), strict=True)

@@ -68,18 +68,11 @@ def write_snapshot(
 ) -> None:
     """Write a view that holds all embeddings up to a sequence number; it replaces the one there in one step.
 
-    One of the same generation that is complete up to a later number stays.
-
-    Args:
-        folder: Folder of the snapshot.
-        view: View to write.
-        of: Generation of the view.
-        sequence: The number up to which the view is complete.
-        on_copied: Called once the view may be written to: what comes then is not in the snapshot.
+    One of the same generation that is complete up to a later number stays. What is written to the view after
+    `on_copied` is not in the snapshot.
 
     Raises:
         OSError: The disk does not take it; the one there stays.
-        RuntimeError: FAISS says so.
         MovedError: The view's vectors were moved meanwhile; the one there stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
