@@ -27,6 +27,7 @@ from index.catalogue.collections import (
     require_collection,
 )
 from index.catalogue.full_text import matching, texts_with, unknown_words
+from index.catalogue.images import StoredImage, read_image, require_image
 from index.catalogue.lookup import count_images
 from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ModelRow
 from index.errors import SEARCH_ERRORS, GenerationError, QueryError, SearchError
@@ -81,10 +82,7 @@ from index.search.results import (
     MatchedText,
     ModelInfo,
     SearchPage,
-    StoredImage,
     matched_texts,
-    read_image,
-    require_image,
 )
 from index.vectors.ann import OperatingPoint
 from index.vectors.codec import decode_vectors

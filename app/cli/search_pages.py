@@ -26,13 +26,14 @@ from app.search.search import (
     region_part,
     stored_part,
 )
+from index.catalogue.images import StoredImage
 from index.catalogue.words import MAX_WORDS, parse_words
 from index.engine import SearchEngine
 from index.errors import QueryError, StoreError
 from index.files.renditions import STORED_LIMITS
 from index.scoring import MIN_IMAGES, MIN_KINDS
 from index.search.request import BatchEntry, Part
-from index.search.results import ActiveGeneration, SearchPage, StoredImage
+from index.search.results import ActiveGeneration, SearchPage
 from training.common.errors import DataError, ImageError, NoRegionsError
 from training.common.progress import progress_bar
 from training.imaging.images import DecodedImage, ImageLimits, decode_whole, read_content, read_header

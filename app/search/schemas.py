@@ -29,6 +29,7 @@ from typing_extensions import TypedDict
 from app.edge.problems import Problem
 from app.edge.schemas import Answer, Request, Text, image_path, images_path
 from app.generations.schemas import CosineKind, GenerationName, cosine_kind
+from index.catalogue.images import StoredImage
 from index.errors import QueryError
 from index.filters.grammar import (
     MAX_CONDITIONS,
@@ -40,15 +41,7 @@ from index.filters.grammar import (
     parse_filter,
 )
 from index.search.request import SearchRequest, stated_findings
-from index.search.results import (
-    ActiveGeneration,
-    FoundImage,
-    Hit,
-    HitDetails,
-    HitPart,
-    SearchPage,
-    StoredImage,
-)
+from index.search.results import ActiveGeneration, FoundImage, Hit, HitDetails, HitPart, SearchPage
 from training.clinical.findings import State
 from training.models.inputs.regions import Box, RegionGrid
 

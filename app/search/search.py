@@ -28,10 +28,11 @@ from app.services import Services
 from app.settings import Settings
 from index.audit.event import Detail, Event
 from index.catalogue import Catalogue
+from index.catalogue.images import StoredImage
 from index.engine import SearchEngine
 from index.errors import SEARCH_ERRORS, QueryError, StoreError
 from index.search.request import BatchEntry, Part, Parts, SearchRequest, unit_query
-from index.search.results import ActiveGeneration, HitDetails, SearchPage, StoredImage, read_details
+from index.search.results import ActiveGeneration, HitDetails, SearchPage, read_details
 from training.common.errors import ImageError, ImageTooLargeError, NoRegionsError, RecoquestError
 from training.models.inputs.regions import Box, RegionGrid, grid_of
 

@@ -27,7 +27,7 @@ from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName
 from index.vectors.store import lower_priority
 from index.vectors.view import CosineView, MovedError, VectorView, new_view
 from index.views.snapshots import (
-    StoredSnapshot,
+    Manifest,
     read_snapshot,
     remove_snapshot,
     stored_operating_point,
@@ -345,7 +345,7 @@ class Views:
         return held
 
     def _explain(
-        self, session: Session, generation: Generation, count: int, stored: StoredSnapshot | None
+        self, session: Session, generation: Generation, count: int, stored: Manifest | None
     ) -> list[Choice]:
         memory = free_memory()
         # Another process may hold the vectors, and compares the memory that is free beside them.
