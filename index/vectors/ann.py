@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from index.vectors.codec import unit
 from index.vectors.protocol import Mask, Rows, Vectors, cosines, rerank_depth
 from index.vectors.rows import Bits, FilterMask
-from index.vectors.store import Guard, MemoryStore, VectorStore, cores, use_threads
+from index.vectors.store import Guard, MappedStore, VectorStore, cores, use_threads
 
 # The share of energy that the rotated numbers must keep, in steps that FAISS's kernels like.
 _ENERGY: Final = 0.96
@@ -389,7 +389,7 @@ class AnnSearch:
     def shortlists(self, queries: Vectors, rank: int, passing: FilterMask) -> list[Rows | None]:
         """Return the shortlist of each query (Q, D) of a batch; without a filter all cores search at once."""
         is_scanned = not self.point.lists or passing.count <= self.scanned_rows
-        if is_scanned or passing.filtered or not isinstance(self.store, MemoryStore):
+        if is_scanned or passing.filtered or isinstance(self.store, MappedStore):
             return [self.shortlist(query, rank, passing) for query in queries]
         each = zip(queries, *self._search_each(queries, rank, passing, self.store.index), strict=True)
         return [self.shortlist(query, rank, passing) if is_hard else rows for query, rows, is_hard in each]

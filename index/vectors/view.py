@@ -31,7 +31,7 @@ from index.vectors.protocol import (
     ranked,
 )
 from index.vectors.rows import FilterMask, IdMap, filter_mask
-from index.vectors.store import MappedStore, MemoryStore, VectorStore, use_huge_pages, write_header
+from index.vectors.store import MappedStore, VectorStore, use_huge_pages, write_header
 from training.evaluation.similarity import determinants, similarity
 
 # From this share of dead rows on, the others move up.
@@ -395,7 +395,7 @@ class CosineView(VectorView):
 
     def __init__(self, dim: int, spill: Path | None = None) -> None:
         super().__init__(dim)
-        self._store: VectorStore = MemoryStore(dim) if spill is None else MappedStore(dim, spill)
+        self._store: VectorStore = VectorStore(dim) if spill is None else MappedStore(dim, spill)
         self._ann: AnnSearch | None = None
         self._gpu: GpuScan | None = None
         # Held while rows are added to codes, or codes are written; searches and other writes go on.
@@ -493,11 +493,11 @@ class CosineView(VectorView):
             sample = source.rounded(np.sort(chosen))
         store = source
         if self.mapped != (name == "mapped"):
-            store = MappedStore(self.dim, folder) if name == "mapped" else MemoryStore(self.dim)
+            store = MappedStore(self.dim, folder) if name == "mapped" else VectorStore(self.dim)
         codes = IvfPq.train(sample, len(living))
         if not self._copy(source, layout, len(alive), codes.add, store):
             return False
-        if isinstance(store, MemoryStore):
+        if not isinstance(store, MappedStore):
             use_huge_pages(store.held)
         point = calibrate(codes, store, alive, self._lock.reading, stored_queries)
         return self._replace(source, layout, store, AnnSearch(codes, point, store), None)
@@ -510,7 +510,7 @@ class CosineView(VectorView):
         """
         with self._lock.reading():
             source, layout, count = self._store, self._layout, len(self._store)
-        store = source if isinstance(source, MemoryStore) else MemoryStore(self.dim)
+        store = VectorStore(self.dim) if isinstance(source, MappedStore) else source
         copied = self._copy(source, layout, count, gpu.add, store)
         return copied and self._replace(source, layout, store, None, gpu)
 
@@ -571,7 +571,7 @@ class CosineView(VectorView):
             return True
         with self._lock.reading():
             source, layout, count = self._store, self._layout, len(self._store)
-        store = MemoryStore(self.dim) if self.mapped else source
+        store = VectorStore(self.dim) if isinstance(source, MappedStore) else source
         copied = store is source or self._copy(source, layout, count, None, store)
         return copied and self._replace(source, layout, store, None, None)
 
