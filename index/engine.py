@@ -529,7 +529,7 @@ class SearchEngine:
             found.exact,
             (time.perf_counter() - started) * 1000,
             search.fused,
-            ranking.total,
+            ranking.total(place),
             unknown,
         )
 
@@ -580,7 +580,7 @@ class SearchEngine:
         request.check()
         with self._catalogue.reading() as reading:
             row = require_collection(reading.session, collection)
-            total = self._list(CollectionState(reading, row.id, row.sequence), request, None).ranking.total
+            total = self._list(CollectionState(reading, row.id, row.sequence), request, None).ranking.total()
         assert total is not None
         return total
 

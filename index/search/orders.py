@@ -129,9 +129,8 @@ class Ranking(ABC):
     # Whether the order depends on all hits before a place, and is made again for every page.
     is_remade: ClassVar[bool] = False
 
-    @property
-    def total(self) -> int | None:
-        """Number of hits on all pages; None where it is not known."""
+    def total(self, place: PagePosition | None = None) -> int | None:  # noqa: ARG002
+        """Return the number of hits on all pages, as it is at one of them; None where it is not known."""
         return None
 
     @abstractmethod
@@ -235,10 +234,9 @@ class GroupedRanking(RecomputedRanking):
     groups: Groups
     findable: Callable[[Keys], Keys | None]
 
-    @property
-    def total(self) -> int | None:
-        """Number of groups with a hit; see `Ranking`."""
-        total = self.inner.total
+    def total(self, place: PagePosition | None = None) -> int | None:
+        """Return the number of groups with a hit; see `Ranking`."""
+        total = self.inner.total(place)
         return None if total is None else len(self.groups.first_places(self.inner.page(total).keys))
 
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
@@ -303,9 +301,8 @@ class WordList(RecomputedRanking):
     keys: Keys
     most: int | None
 
-    @property
-    def total(self) -> int | None:
-        """Number of keys on all pages; None where more match than are ranked."""
+    def total(self, place: PagePosition | None = None) -> int | None:  # noqa: ARG002
+        """Return the number of keys on all pages; None where more match than are ranked."""
         return None if self.most is not None and len(self.keys) >= self.most else len(self.keys)
 
     def _top(self, count: int) -> Ranked:
@@ -330,9 +327,8 @@ class KeyList(Ranking):
     def _hits(self) -> Keys:
         return self.keys if self.groups is None else self.groups.column.firsts(self.keys)
 
-    @property
-    def total(self) -> int | None:
-        """Number of keys on all pages; see `Ranking`."""
+    def total(self, place: PagePosition | None = None) -> int | None:  # noqa: ARG002
+        """Return the number of keys on all pages; see `Ranking`."""
         return len(self._hits)
 
     def page(self, count: int, place: PagePosition | None = None) -> Ranked:
