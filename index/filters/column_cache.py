@@ -1,6 +1,7 @@
 """Caches of what is read of collections, refreshed incrementally after writes."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -53,6 +54,29 @@ class CollectionState(NamedTuple):
     def session(self) -> Session:
         """Session of the read."""
         return self.reading.session
+
+
+@dataclass(frozen=True, eq=False)
+class Numbered:
+    """Keys of images or texts (N,), rising, and a number (N,) of each, such as its image or its group."""
+
+    keys: Keys
+    numbers: NDArray[np.int64]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it holds."""
+        return self.keys.nbytes + self.numbers.nbytes
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def changed(self, touched: Keys, written: Self) -> Self:
+        """Return the same without some keys, and with others."""
+        kept = ~contains_sorted(touched, self.keys)
+        keys, numbers = self.keys[kept], self.numbers[kept]
+        at = np.searchsorted(keys, written.keys)
+        return type(self)(np.insert(keys, at, written.keys), np.insert(numbers, at, written.numbers))
 
 
 def kept_up(

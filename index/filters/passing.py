@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from sqlalchemy import select
@@ -19,6 +19,7 @@ from index.catalogue.tables import AttributeRow, FindingRow, ImageRow, TextRow
 from index.filters.column_cache import (
     CacheKey,
     CollectionState,
+    Numbered,
     all_keys,
     contains_sorted,
     kept_up,
@@ -68,26 +69,6 @@ class _Fields:
     nbytes: int = 0
 
 
-class _Members(NamedTuple):
-    """Keys of images or texts (N,), rising, and the image (N,) of each."""
-
-    keys: Keys
-    images: Keys
-
-    @property
-    def nbytes(self) -> int:
-        return self.keys.nbytes + self.images.nbytes
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def changed(self, touched: Keys, written: "_Members") -> "_Members":
-        kept = ~np.isin(self.keys, touched)
-        keys, images = self.keys[kept], self.images[kept]
-        at = np.searchsorted(keys, written.keys)
-        return _Members(np.insert(keys, at, written.keys), np.insert(images, at, written.images))
-
-
 class FieldColumns:
     """Keeps the fields that filters named last, and the keys that passed them; threads may share it.
 
@@ -103,7 +84,7 @@ class FieldColumns:
         self._hashed: IncrementalCache[CacheKey, Column] = IncrementalCache(max_bytes)
         # Fields that do not fit: they stay so until the next start.
         self._too_large: set[CacheKey] = set()
-        self._members: IncrementalCache[CacheKey, _Members] = IncrementalCache(max_bytes)
+        self._members: IncrementalCache[CacheKey, Numbered] = IncrementalCache(max_bytes)
         self._passing: IncrementalCache[CacheKey, Keys] = IncrementalCache(_KEYS_BYTES)
 
     def keep(self, collections: Collection[int]) -> None:
@@ -218,8 +199,8 @@ class FieldColumns:
 
         return kept_up(self._columns, state, "images", name, read, fits)
 
-    def _of(self, state: CollectionState, target: Target) -> _Members:
-        def read(since: int | None) -> _Members:
+    def _of(self, state: CollectionState, target: Target) -> Numbered:
+        def read(since: int | None) -> Numbered:
             return _members(state.session, state.collection_id, target, since)
 
         return kept_up(self._members, state, target, "", read)
@@ -240,7 +221,7 @@ def passing_keys(session: Session, collection_id: int, filter: Filter, target: T
 def _passing(
     filter: Filter,
     values: Callable[[str, FieldKind, Sequence[Interval]], Column],
-    members: Callable[[Target], _Members],
+    members: Callable[[Target], Numbered],
     target: Target,
 ) -> Keys:
     asked: dict[tuple[str, FieldKind], list[list[Interval]]] = {}
@@ -281,20 +262,20 @@ def _passing(
     if target == "images":
         return keys
     texts = members("texts")
-    return texts.keys[contains_sorted(keys, texts.images)]
+    return texts.keys[contains_sorted(keys, texts.numbers)]
 
 
-def _members(session: Session, collection_id: int, target: Target, since: int | None = None) -> _Members:
+def _members(session: Session, collection_id: int, target: Target, since: int | None = None) -> Numbered:
     """Return the images or texts of a collection; with a sequence number, those written after it."""
     written = [] if since is None else [ImageRow.sequence > since]
     query = all_keys(collection_id, target).where(*written)
     if target == "images":
         keys = read_keys(session, query)
-        return _Members(keys, keys)
+        return Numbered(keys, keys)
     rows = session.connection().execute(query.add_columns(ImageRow.id)).all()
     found = np.array(rows, dtype=np.int64).reshape(-1, 2)
     found = found[np.argsort(found[:, 0])]
-    return _Members(found[:, 0].copy(), found[:, 1].copy())
+    return Numbered(found[:, 0].copy(), found[:, 1].copy())
 
 
 def _has_dates(session: Session, collection_id: int, field: str) -> bool:

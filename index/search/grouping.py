@@ -21,6 +21,7 @@ from index.errors import QueryError
 from index.filters.column_cache import (
     CacheKey,
     CollectionState,
+    Numbered,
     all_keys,
     contains_sorted,
     kept_up,
@@ -47,32 +48,13 @@ _Rows = Select[*tuple[Any, ...]]
 
 
 @dataclass(frozen=True, eq=False)
-class GroupColumn:
-    """The groups of all images or texts of a collection.
-
-    Attributes:
-        keys: Keys of the images, (N,), rising.
-        numbers: A number for the group of each, (N,), the same for the same group; negative where an
-            image has none.
-    """
-
-    keys: Keys
-    numbers: Numbers
+class GroupColumn(Numbered):
+    """The groups of all images or texts of a collection, by number: negative where one has no group."""
 
     @property
     def nbytes(self) -> int:
         """Memory of the column and of the groups that were looked at."""
-        return 2 * (self.keys.nbytes + self.numbers.nbytes)
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def changed(self, touched: Keys, written: "GroupColumn") -> "GroupColumn":
-        """Return the column without some images, and with others."""
-        kept = ~contains_sorted(touched, self.keys)
-        keys, numbers = self.keys[kept], self.numbers[kept]
-        at = np.searchsorted(keys, written.keys)
-        return GroupColumn(np.insert(keys, at, written.keys), np.insert(numbers, at, written.numbers))
+        return 2 * super().nbytes
 
     def of(self, keys: Keys) -> tuple[NDArray[np.bool_], Numbers]:
         """Tell which of some keys (K,) are there, and the numbers of these."""

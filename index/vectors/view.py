@@ -151,11 +151,10 @@ class VectorView(ABC):
 
     def vectors(self, keys: Keys) -> Vectors:
         """Return the vectors (N, D), of length one, of keys (N,)."""
-        with self._lock.reading():
-            rows = self._ids.find(keys)
-            if (rows < 0).any():
-                raise KeyError(int(keys[rows < 0][0]))
-            return self._get(rows)
+        held, vectors = self.held_vectors(keys)
+        if len(held) < len(keys):
+            raise KeyError(int(np.setdiff1d(keys, held)[0]))
+        return vectors
 
     def held_vectors(self, keys: Keys) -> tuple[Keys, Vectors]:
         """Return the keys (N,) that the view holds, in their order, and their vectors."""
@@ -452,7 +451,7 @@ class CosineView(VectorView):
         with self._lock.reading():
             passing = self._passing(allowed)
             if self._ann is None:
-                return scan_each(queries, k, passing, self._ids.keys, self._store, self._gpu)
+                return self._scan_each(queries, k, passing)
             each = zip(queries, self._ann.shortlists(queries, k, passing), strict=True)
             return [self._ranked(query, k, passing, None, rows) for query, rows in each]
 
@@ -471,7 +470,52 @@ class CosineView(VectorView):
             first = page_offset(keys, scores, after)
             if first + k <= len(keys) and not has_boundary_ties(scores, last):
                 return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
-        return search_exactly(query, k, passing, after, self._ids.keys, self._store, self._gpu)
+        return self._scan(query, k, passing, after)
+
+    def _scan(self, query: Vectors, k: int, passing: FilterMask, after: After | None) -> Neighbours:
+        """Find a page of hits by a scan, on the GPU if it can; see `VectorView.search`."""
+        spare, error = _SPARE, self._store.error
+        while True:
+            wanted = spare + (k if after is None else k + after.rank)
+            if wanted >= passing.count and after is None:
+                likely = passing.rows
+            else:
+                count = min(wanted, passing.count)
+                near = None if self._gpu is None else self._gpu.nearest(query[None], count, passing)[0]
+                if self._gpu is not None and near is not None:
+                    error = self._gpu.error
+                products, likely = near or self._store.nearest(query, count, passing)
+                if after is not None:
+                    # A walk through all pages would rank the rows of all pages before, each time.
+                    likely = likely[products <= np.float32(after.score) + np.float32(2 * error)]
+            found, scores = ranked(query, self._ids.keys, likely, self._store.get)
+            first = page_offset(found, scores, after)
+            if wanted >= passing.count or _is_certain(scores, first + k, error):
+                return Neighbours(found[first : first + k], scores[first : first + k], exact=True)
+            spare *= 4
+
+    def _scan_each(self, queries: Vectors, k: int, passing: FilterMask) -> list[Neighbours]:
+        """Find the `k` nearest vectors to each query (Q, D) by one scan."""
+        count = min(k + _SPARE, passing.count)
+        near: list[Rows | None] = [None] * len(queries)
+        if self._gpu is not None:
+            each = self._gpu.nearest(queries, count, passing)
+            near = [None if found is None else found[1] for found in each]
+        left = [place for place, found in enumerate(near) if found is None]
+        error = self._store.error if self._gpu is None or len(left) == len(near) else self._gpu.error
+        if left:
+            scanned = self._store.nearest_many(queries[left], count, passing.mask)
+            for place, found in zip(left, scanned, strict=True):
+                near[place] = found
+        hits = []
+        for query, likely in zip(queries, near, strict=True):
+            assert likely is not None
+            keys, scores = ranked(query, self._ids.keys, likely, self._store.get)
+            if len(keys) >= passing.count or _is_certain(scores, k, error):
+                hits.append(Neighbours(keys[:k], scores[:k], exact=True))
+            else:
+                hits.append(self._scan(query, k, passing, None))
+        return hits
 
     def build(
         self, name: ViewName = "ivf", folder: Path | None = None, stored_queries: Vectors | None = None
@@ -647,70 +691,6 @@ def new_view(dim: int, blades: int = 1, *, unsigned: bool = False, spill: Path |
     if unsigned:
         return FlatView(dim, unsigned=True)
     return CosineView(dim, spill) if blades == 1 else FlatView(dim, blades)
-
-
-def search_exactly(
-    query: Vectors,
-    k: int,
-    passing: FilterMask,
-    after: After | None,
-    keys: Keys,
-    rows: VectorStore,
-    gpu: GpuScan | None = None,
-) -> Neighbours:
-    """Find a page of hits by a scan, on the GPU if it can; see `VectorView.search`.
-
-    `keys` are those of all rows (N,).
-    """
-    spare, error = _SPARE, rows.error
-    while True:
-        wanted = spare + (k if after is None else k + after.rank)
-        if wanted >= passing.count and after is None:
-            likely = passing.rows
-        else:
-            count = min(wanted, passing.count)
-            near = None if gpu is None else gpu.nearest(query[None], count, passing)[0]
-            if gpu is not None and near is not None:
-                error = gpu.error
-            products, likely = near or rows.nearest(query, count, passing)
-            if after is not None:
-                # A walk through all pages would rank the rows of all pages before, each time.
-                likely = likely[products <= np.float32(after.score) + np.float32(2 * error)]
-        found, scores = ranked(query, keys, likely, rows.get)
-        first = page_offset(found, scores, after)
-        if wanted >= passing.count or _is_certain(scores, first + k, error):
-            return Neighbours(found[first : first + k], scores[first : first + k], exact=True)
-        spare *= 4
-
-
-def scan_each(
-    queries: Vectors,
-    k: int,
-    passing: FilterMask,
-    keys: Keys,
-    rows: VectorStore,
-    gpu: GpuScan | None = None,
-) -> list[Neighbours]:
-    """Find the `k` nearest vectors to each query (Q, D) by one scan; arguments as in `search_exactly`."""
-    count = min(k + _SPARE, passing.count)
-    near: list[Rows | None] = [None] * len(queries)
-    if gpu is not None:
-        near = [None if found is None else found[1] for found in gpu.nearest(queries, count, passing)]
-    left = [place for place, found in enumerate(near) if found is None]
-    error = rows.error if gpu is None or len(left) == len(near) else gpu.error
-    if left:
-        scanned = rows.nearest_many(queries[left], count, passing.mask)
-        for place, found in zip(left, scanned, strict=True):
-            near[place] = found
-    hits = []
-    for query, likely in zip(queries, near, strict=True):
-        assert likely is not None
-        found, scores = ranked(query, keys, likely, rows.get)
-        if len(found) >= passing.count or _is_certain(scores, k, error):
-            hits.append(Neighbours(found[:k], scores[:k], exact=True))
-        else:
-            hits.append(search_exactly(query, k, passing, None, keys, rows, gpu))
-    return hits
 
 
 def _is_certain(scores: Scores, last: int, error: float) -> bool:
