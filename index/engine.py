@@ -617,6 +617,8 @@ class SearchEngine:
 
     def _list(self, state: CollectionState, request: SearchRequest, most: int | None) -> _Search:
         """Begin a request without a query; `most` as in `_listed`."""
+        if request.sort is not None and request.sort not in LIST_ORDERS:
+            raise QueryError(f"sort must be one of {', '.join(LIST_ORDERS)}.", field="sort")
         binding, place, groups = Binding(f"browse {state.collection_id}", request.bound()), None, None
         if request.cursor is not None:
             place = decode_cursor(request.cursor, binding, _NO_QUERY)[1]
