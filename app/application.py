@@ -196,9 +196,7 @@ async def _run(
             # The fork server starts while the catalogue is opened.
             load = EncoderLoader(settings.device, settings.threads, limits.pass_limit_s, metrics.restarted)
             opened.callback(load.close)
-        if application.state.archive is not None:
-            opened.callback(application.state.archive.close)
-        encoders = Encoders(load, limits, metrics, give_up=give_up)
+            encoders = Encoders(load, limits, metrics, give_up=give_up)
         threads = Threads()
         metrics.decodes_waiting.set_function(lambda: decoders.pool.waiting)
         patience = service_patience(settings)
@@ -231,6 +229,8 @@ async def _run(
                 task.cancel()
             await asyncio.to_thread(decoders.close)
             await encoders.close()
+            if application.state.archive is not None:
+                await application.state.archive.close()
             if recorder is not None:
                 await asyncio.to_thread(recorder.close)
             # Work in a thread needs the catalogue; one that is stuck ends with the process.
