@@ -7,6 +7,7 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import lock_collection, now, require_collection
+from index.catalogue.images import require_image
 from index.catalogue.lookup import storable_text
 from index.catalogue.tables import CaseEntryRow, CaseListRow, ImageRow
 from index.errors import (
@@ -18,7 +19,6 @@ from index.errors import (
     shortened,
 )
 from index.feedback import User
-from index.search.results import require_image
 from index.writes.live import UNCONDITIONAL, Condition
 
 MAX_LISTS: Final = 200

@@ -11,8 +11,9 @@ import numpy as np
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from index.catalogue import ReadThroughCache
+from index.catalogue import Reading, ReadThroughCache
 from index.catalogue.collections import (
+    EMBEDDINGS,
     NOT_DELETED,
     TARGETS,
     Generation,
@@ -26,8 +27,9 @@ from index.catalogue.collections import (
     require_collection,
 )
 from index.catalogue.full_text import matching, texts_with, unknown_words
+from index.catalogue.images import StoredImage, read_image, require_image
 from index.catalogue.lookup import count_images
-from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ModelRow, TextEmbeddingRow
+from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ModelRow
 from index.errors import SEARCH_ERRORS, GenerationError, QueryError, SearchError
 from index.filters.column_cache import CollectionState, contains_sorted
 from index.filters.columns import known_fields
@@ -37,7 +39,6 @@ from index.filters.passing import FieldColumns, texts_saying
 from index.home import Home
 from index.scoring import (
     Background,
-    Backgrounds,
     Confidence,
     ScoreScale,
     TextEncoder,
@@ -58,10 +59,10 @@ from index.search.orders import (
     BY_VECTOR,
     BY_WORDS,
     FUSED_PLACES,
+    LIST_ORDERS,
     DiverseRanking,
     FusedRanking,
     GroupedRanking,
-    KeyList,
     Ranked,
     Ranking,
     Scope,
@@ -81,15 +82,13 @@ from index.search.results import (
     MatchedText,
     ModelInfo,
     SearchPage,
-    StoredImage,
     matched_texts,
-    read_image,
-    require_image,
 )
 from index.vectors.ann import OperatingPoint
 from index.vectors.codec import decode_vectors
 from index.vectors.gpu import Gpu
 from index.vectors.protocol import NOTHING, After, Keys, Neighbours, Vectors, ViewName
+from index.vectors.view import VectorView
 from index.views.manager import Choice, ViewEntry, Views
 
 # Attempts at a page whose hits are removed meanwhile.
@@ -120,23 +119,27 @@ class _Resolved(NamedTuple):
 
 
 class _Search(NamedTuple):
-    """A search that has begun; `version` is None where it is not all of one state of the catalogue.
+    """A search or a list that has begun: its order, and what its pages need.
 
-    `newest` is that of the view when it began. `fused` tells whether several lists are fused, and `remade`
-    whether the order is made again for every page.
+    `version` is None where it is not all of one state of the catalogue; `newest` is that of the view `held`
+    when it began. `findable` gives those of all keys that can be found, None for all; `fused` tells whether
+    several lists are fused.
     """
 
-    resolved: _Resolved
-    version: Hashable | None
-    held: ViewEntry
-    newest: int
-    scope: Scope
+    collection_id: int
+    sequence: int
+    binding: Binding
+    query: Vectors
+    place: PagePosition | None
     ranking: Ranking
     groups: Groups | None
-    measure: Callable[[], ScoreScale] | None
-    place: PagePosition | None
-    fused: bool
-    remade: bool
+    findable: Callable[[Keys], Keys | None]
+    scope: Scope | None = None
+    held: ViewEntry | None = None
+    newest: int = 0
+    version: Hashable | None = None
+    measure: Callable[[], ScoreScale] | None = None
+    fused: bool = False
 
 
 class SearchEngine:
@@ -153,7 +156,6 @@ class SearchEngine:
         self._views = Views(home.snapshots_folder, gpu)
         self._fields = FieldColumns()
         self._columns = GroupColumns()
-        self._backgrounds = Backgrounds()
         self._overviews = Overviews(self._catalogue, self._fields)
         self._images = FoundImages(self._catalogue)
         self._active = ReadThroughCache(self._catalogue, self._read_active)
@@ -179,11 +181,7 @@ class SearchEngine:
             return [_describe(session, key, name) for key, name in session.execute(sql).all()]
 
     def collection(self, name: str) -> CollectionInfo:
-        """Return one collection.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-        """
+        """Return one collection."""
         with self._catalogue.read() as session:
             return _describe(session, require_collection(session, name).id, name)
 
@@ -216,61 +214,35 @@ class SearchEngine:
             ]
 
     def overview(self, collection: str) -> Overview:
-        """Return the values of a collection's fields and a few of its images; kept until it changes.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-        """
+        """Return the values of a collection's fields and a few of its images; kept until it changes."""
         with self._catalogue.reading() as reading:
             row = require_collection(reading.session, collection)
             return self._overviews.current(CollectionState(reading, row.id, row.sequence))
 
     def has_texts(self, collection: str) -> bool:
-        """Return whether any image of a collection has a text, so that words can be looked up there.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-        """
+        """Return whether any image of a collection has a text, so that words can be looked up there."""
         with self._catalogue.read() as session:
             return has_texts(session, require_collection(session, collection).id)
 
     def image(self, collection: str, image_id: str) -> StoredImage:
-        """Return everything that is known of an image.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-            UnknownImageError: The collection has no image of this id.
-        """
+        """Return everything that is known of an image."""
         with self._catalogue.read() as session:
             return read_image(session, collection, image_id)
 
     def image_path(self, collection: str, image_id: str) -> Path:
-        """Return the file of an image, exactly as it came in.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-            UnknownImageError: The collection has no image of this id.
-            StoreError: The file is missing.
-        """
+        """Return the file of an image, exactly as it came in."""
         return self.home.store.path(self.image(collection, image_id).sha256)
 
     def active(self, collection: str) -> ActiveGeneration:
-        """Return the generation that is searched, and the bundle that queries must go through.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-            NoActiveGenerationError: The collection has no active generation yet.
-        """
+        """Return the generation that is searched, and the bundle that queries must go through."""
         generation, active = self._active.get(collection)
-        if self._views.retire(generation.collection_id, generation.id):
-            self._backgrounds.keep(self._views.held())
+        self._views.retire(generation.collection_id, generation.id)
         return active
 
     def vector_of(self, active: ActiveGeneration, image_id: str) -> Vectors:
         """Return the vector (D,) of a stored image.
 
         Raises:
-            UnknownImageError: The collection has no such image.
             GenerationError: The image is not in this generation, or the generation is gone.
         """
         generation, _ = self._generation(active)
@@ -291,21 +263,14 @@ class SearchEngine:
     def compose(self, active: ActiveGeneration, parts: Parts, target: Target = "images") -> Vectors:
         """Make one query vector (D,) of length one; see `index.search.request.compose`.
 
-        Args:
-            active: Generation to search; the parts must come from its bundle.
-            parts: Vectors of the query's texts, images and examples.
-            target: Whether images or texts are searched.
-
         Raises:
             QueryError: The parts cannot be one vector.
-            GenerationError: The generation is gone.
         """
         if parts.single is not None:
             return parts.single.vector
         generation, sequence = self._generation(active)
         with self._catalogue.reading() as reading:
-            view = self._views.current(reading, generation, sequence, target)
-            background = self._backgrounds.of(reading, generation, view, target)
+            _, _, background = self._ready(reading, generation, sequence, target)
         if background is None:
             # An empty view has no mean: all parts weigh the same.
             background = Background(
@@ -328,17 +293,14 @@ class SearchEngine:
             QueryError: The vector or the request cannot be searched for.
             FilterError: The filter does not fit the collection.
             CursorError: The cursor is damaged or of another search.
-            UnknownCollectionError: The collection is gone.
-            GenerationError: The generation is gone.
         """
         started = time.perf_counter()
-        request.check()
-        query, resolved = unit_query(vector, active.dim), self._resolve(active, request)
+        query, resolved = self._asked(active, vector, request)
         for _ in range(_TRIES):
             search = self._begin(resolved, query, request, text)
             page = self._page(search, request, started)
             # Rows that another thread has added since the search began might come twice: search again.
-            if search.place is None or search.held.newest == search.newest:
+            if search.place is None or search.held is None or search.held.newest == search.newest:
                 break
         return page
 
@@ -348,18 +310,13 @@ class SearchEngine:
         """Find what is nearest to each of many queries, faster than one by one; see `search`.
 
         A search that is wrong, by itself or for this collection, gives its error in place of its page.
-
-        Raises:
-            UnknownCollectionError: The collection is gone.
-            GenerationError: The generation is gone.
         """
         searches: dict[int, _Search] = {}
         answers: dict[int, SearchPage | SearchError] = {}
         for place, (vector, request, text) in enumerate(entries):
             try:
-                request.check()
-                query = unit_query(vector, active.dim)
-                searches[place] = self._begin(self._resolve(active, request), query, request, text)
+                query, resolved = self._asked(active, vector, request)
+                searches[place] = self._begin(resolved, query, request, text)
             except SEARCH_ERRORS as error:
                 answers[place] = error
         firsts = self._nearest_together(searches, entries)
@@ -385,6 +342,22 @@ class SearchEngine:
                 require_collection(session, active.collection)
             raise
         return generation, sequence
+
+    def _asked(
+        self, active: ActiveGeneration, vector: Vectors, request: SearchRequest
+    ) -> tuple[Vectors, _Resolved]:
+        request.check()
+        if request.sort is not None:
+            raise QueryError("sort goes with a list: leave it out, or what is searched for.", field="sort")
+        return unit_query(vector, active.dim), self._resolve(active, request)
+
+    def _ready(
+        self, reading: Reading, generation: Generation, sequence: int, target: Target
+    ) -> tuple[ViewEntry, VectorView, Background | None]:
+        """Return what holds the view of a generation, the view at a sequence number, and its background."""
+        view = self._views.current(reading, generation, sequence, target)
+        held = self._views.entry(generation, target)
+        return held, view, held.background.of(reading, generation, view, target)
 
     def _resolve(self, active: ActiveGeneration, request: SearchRequest) -> _Resolved:
         """Look up the generation, the groups and the images that a request names."""
@@ -415,9 +388,7 @@ class SearchEngine:
             query, place = decode_cursor(request.cursor, resolved.binding, query)
         # Reads are of the resolved state or of a later one; often there are none.
         with self._catalogue.reading() as reading:
-            view = self._views.current(reading, generation, resolved.sequence, request.target)
-            background = self._backgrounds.of(reading, generation, view, request.target)
-            held = self._views.entry(generation, request.target)
+            held, view, background = self._ready(reading, generation, resolved.sequence, request.target)
             newest, hidden = held.newest, resolved.hidden
             # Rows rewritten since the first page could repeat.
             if place is not None and newest > place.sequence:
@@ -425,7 +396,7 @@ class SearchEngine:
                 hidden = np.union1d(hidden, written)
             state = CollectionState(reading, generation.collection_id, resolved.sequence)
             allowed = self._allowed(state, request, request.target)
-            scope = Scope.of(view, query, allowed, hidden, request.min_score)
+            scope = Scope(view, query, allowed, hidden, request.min_score).with_few_hidden()
             ranking: Ranking = VectorRanking(scope)
             saying = NOTHING
             if request.stated:
@@ -440,26 +411,43 @@ class SearchEngine:
         groups = None
         if request.group_by is not None:
             groups = Groups(partial(self._newest_groups, generation, request.group_by, request.target))
-            ranking = GroupedRanking(ranking, groups, scope)
+            ranking = GroupedRanking(ranking, groups, scope.findable)
         if request.diversity is not None:
             ranking = DiverseRanking(ranking, view, request.diversity, generation.blades, generation.unsigned)
         measure = None
         if background is not None:
             judged = text if request.target == "images" else None
             measure = partial(self._scale, background, generation.id, query, judged)
-        version = None if reading.opened else resolved.version
-        remade = fused or request.is_remade
-        return _Search(resolved, version, held, newest, scope, ranking, groups, measure, place, fused, remade)
+        return _Search(
+            generation.collection_id,
+            resolved.sequence,
+            resolved.binding,
+            query,
+            place,
+            ranking,
+            groups,
+            scope.findable,
+            scope,
+            held,
+            newest,
+            None if reading.opened else resolved.version,
+            measure,
+            fused,
+        )
 
     def _newest_groups(self, generation: Generation, field: str, target: Target) -> GroupColumn:
         """Return the groups of a collection as the catalogue is now."""
         collection_id = generation.collection_id
-        with self._catalogue.read() as session:
-            sequence = session.execute(_SEQUENCE, {"collection_id": collection_id}).scalar() or 0
-            return self._columns.get(session, collection_id, sequence, field, target)
+        with self._catalogue.reading() as reading:
+            sequence = reading.session.execute(_SEQUENCE, {"collection_id": collection_id}).scalar() or 0
+            return self._columns.get(CollectionState(reading, collection_id, sequence), field, target)
 
     def _allowed(self, state: CollectionState, request: SearchRequest, target: Target) -> Keys | None:
         return None if request.filter is None else self._fields.passing(state, request.filter, target)
+
+    def _passing(self, state: CollectionState, request: SearchRequest, target: Target) -> Keys:
+        allowed = self._allowed(state, request, target)
+        return self._fields.every(state, target) if allowed is None else allowed
 
     def _matches(self, state: CollectionState, request: SearchRequest, hidden: Keys) -> Keys:
         """Return the keys that match the request's words, best first, without those that are left out."""
@@ -492,59 +480,57 @@ class SearchEngine:
     ) -> dict[int, Ranked]:
         """Return the first hits, by place, of searches by likeness alone, made together."""
         alike: dict[tuple[int, int], list[int]] = {}
-        for place, search in searches.items():
-            scope = search.scope
-            if search.place is None and not search.remade and not len(scope.hidden):
+        scopes = {place: search.scope for place, search in searches.items() if search.scope is not None}
+        for place, scope in scopes.items():
+            search = searches[place]
+            if search.place is None and not search.ranking.is_remade and not len(scope.hidden):
                 alike.setdefault((id(scope.view), id(scope.allowed)), []).append(place)
         firsts = {}
         for places in alike.values():
-            scope = searches[places[0]].scope
+            scope = scopes[places[0]]
             most = max(entries[place].request.k for place in places) + 1
-            queries = np.stack([searches[place].scope.query for place in places])
+            queries = np.stack([searches[place].query for place in places])
             near = scope.view.search_many(queries, most, allowed=scope.allowed)
             for place, (keys, scores, exact) in zip(places, near, strict=True):
                 k = entries[place].request.k + 1
-                found = searches[place].scope.near_enough(Neighbours(keys[:k], scores[:k], exact))
+                found = scopes[place].near_enough(Neighbours(keys[:k], scores[:k], exact))
                 firsts[place] = by_vector(found)
             # Read together, they are kept for the pages one by one.
             every = np.unique(np.concatenate([firsts[place].keys for place in places])).tolist()
-            self._images.of(every, entries[places[0]].request.target, searches[places[0]].resolved.version)
+            self._images.of(every, entries[places[0]].request.target, searches[places[0]].version)
         return firsts
 
     def _page(
         self, search: _Search, request: SearchRequest, started: float, first: Ranked | None = None
     ) -> SearchPage:
-        """Return the page of a search; `first` are its first `request.k + 1` hits, where they are known."""
-        resolved, place, k = search.resolved, search.place, request.k
+        """Return a page; `first` are its first `request.k + 1` hits, where they are known."""
+        place, ranking, k = search.place, search.ranking, request.k
         before = 0 if place is None else place.after.rank
-        if search.remade:
+        if ranking.is_remade:
             k = max(1, min(k, MAX_RANKED - before))
 
         def images_of(keys: Sequence[int]) -> list[FoundImage | None]:
             # A view with later writes needs the present state of its hits.
-            beyond = search.held.newest > resolved.sequence
+            beyond = search.held is not None and search.held.newest > search.sequence
             return self._images.of(keys, request.target, None if beyond else search.version)
 
-        found, images, is_last = _found(k, partial(search.ranking.page, place=place), images_of, first)
+        found, images, is_last = _found(k, partial(ranking.page, place=place), images_of, first)
         shown = images[:k]
-        matched, unknown = self._matched(resolved.generation.collection_id, request, found, shown)
+        matched, unknown = self._matched(search.collection_id, request, found, shown)
         others: Mapping[int, int] = {}
         if search.groups is not None:
-            findable = search.scope.findable(search.groups.column.keys)
+            findable = search.findable(search.groups.column.keys)
             others = search.groups.others(found.keys[: len(shown)], findable)
-        end = None
-        if not is_last and shown:
-            told = resolved.binding, search.scope.query, place, resolved.sequence, search.remade
-            end = partial(_end, *told, found, len(shown))
         return SearchPage(
             _hits(shown, found, before, others, matched),
             place,
-            end,
+            None if is_last or not shown else partial(_end, search, found, len(shown)),
             search.measure,
             found.exact,
             (time.perf_counter() - started) * 1000,
             search.fused,
-            unknown_words=unknown,
+            ranking.total(place),
+            unknown,
         )
 
     def _matched(
@@ -561,71 +547,40 @@ class SearchEngine:
     def browse(self, collection: str, request: SearchRequest) -> SearchPage:
         """List the images or texts that pass the filter and have the words, without a query vector.
 
-        Hits have no scores. No generation need be active. Without words the order is by key, so that what was
-        added last comes last. A key is never given twice and stays with its image: a page begins behind the
-        last key of the page before, whatever is written or removed in between, and no page costs more than
-        another. With words the order is by their rank, and made again for each page, as orders with likeness
-        are.
+        Hits have no scores. No generation need be active. Without words, or with `sort`, the order is one of
+        `LIST_ORDERS`, without either that by key, so that what was added last comes last. A key is never
+        given twice and stays with its image: a page begins behind the last key of the page before, whatever
+        is written or removed in between, and no page costs more than another. With words alone the order is
+        by their rank, and made again for each page, as orders with likeness are.
 
         Raises:
-            UnknownCollectionError: No collection has this name.
             QueryError: The request cannot be answered without a query.
             FilterError: The filter does not fit the collection.
             CursorError: The cursor is damaged or of another request.
         """
         started = time.perf_counter()
         request.check()
-        if request.diversity is not None:
-            raise QueryError(
-                "diversity goes with a query: give a text, an image or examples.", field="diversity"
-            )
-        if request.min_score is not None:
-            raise QueryError(
-                "min_score goes with a query: give a text, an image or examples.", field="min_score"
-            )
+        for field in ("diversity", "min_score"):
+            if getattr(request, field) is not None:
+                raise QueryError(
+                    f"{field} goes with a query: give a text, an image or examples.", field=field
+                )
         with self._catalogue.reading() as reading:
             row = require_collection(reading.session, collection)
-            binding = Binding(f"browse {row.id}", request.bound())
-            place = None
-            if request.cursor is not None:
-                place = decode_cursor(request.cursor, binding, _NO_QUERY)[1]
             state = CollectionState(reading, row.id, row.sequence)
-            order, groups, findable = self._listed(state, request, MAX_RANKED)
-            before = 0 if place is None else place.after.rank
-            k = request.k if request.words is None else min(request.k, MAX_RANKED - before)
-            images_of = partial(self._images.of, target=request.target)
-            found, images, is_last = _found(k, partial(order.page, place=place), images_of)
-            shown = images[:k]
-            others = {} if groups is None else groups.others(found.keys[: len(shown)], findable)
-        matched, unknown = self._matched(row.id, request, found, shown)
-        end = None
-        if not is_last and shown:
-            told = binding, _NO_QUERY, place, row.sequence, request.words is not None
-            end = partial(_end, *told, found, len(shown))
-        return SearchPage(
-            _hits(shown, found, before, others, matched),
-            place,
-            end,
-            measure=None,
-            exact=True,
-            search_ms=(time.perf_counter() - started) * 1000,
-            fused=False,
-            count=order.total,
-            unknown_words=unknown,
-        )
+            return self._page(self._list(state, request, MAX_RANKED), request, started)
 
     def count(self, collection: str, request: SearchRequest) -> int:
         """Count the images, texts or groups that pass the filter and have the words.
 
         Raises:
-            UnknownCollectionError: No collection has this name.
             QueryError: There is no word, or no such field to group by.
             FilterError: The filter does not fit the collection.
         """
         request.check()
         with self._catalogue.reading() as reading:
             row = require_collection(reading.session, collection)
-            total = self._listed(CollectionState(reading, row.id, row.sequence), request, None)[0].total
+            total = self._list(CollectionState(reading, row.id, row.sequence), request, None).ranking.total()
         assert total is not None
         return total
 
@@ -642,36 +597,50 @@ class SearchEngine:
         return self._overviews.facets(collection, filter, field, containing, among)
 
     def _listed_keys(self, request: SearchRequest, state: CollectionState) -> Keys:
-        """Return the keys, rising, of all that pass the filter and have the words."""
         request.check()
-        return np.sort(self._listed(state, request, None)[0].keys)
+        return np.sort(self._listed(state, request, None))
 
-    def _listed(
-        self, state: CollectionState, request: SearchRequest, most: int | None
-    ) -> tuple[KeyList | WordList, Groups | None, Keys]:
-        """Return the order of a request without a query, its groups, and the keys that may be found.
+    def _listed(self, state: CollectionState, request: SearchRequest, most: int | None) -> Keys:
+        """Return the keys of what passes the filter, rising; with words, of what has them, best first.
 
         Of the keys with words, at most `most` are ranked; None ranks all.
         """
-        groups, target = None, request.target
+        if request.words is None:
+            return self._passing(state, request, request.target)
+        # With keys to choose from, no word is left out for being common.
+        images = None
+        if request.filter is not None or most is None:
+            images = self._passing(state, request, "images")
+        limit = len(images) if most is None and images is not None else MAX_RANKED
+        keys = self._with_words(state, request, limit, images)
+        return keys[:most] if request.target == "texts" else keys
+
+    def _list(self, state: CollectionState, request: SearchRequest, most: int | None) -> _Search:
+        """Begin a request without a query; `most` as in `_listed`."""
+        if request.sort is not None and request.sort not in LIST_ORDERS:
+            raise QueryError(f"sort must be one of {', '.join(LIST_ORDERS)}.", field="sort")
+        binding, place, groups = Binding(f"browse {state.collection_id}", request.bound()), None, None
+        if request.cursor is not None:
+            place = decode_cursor(request.cursor, binding, _NO_QUERY)[1]
         if request.group_by is not None:
             check_group_field(state.session, state.collection_id, request.group_by, of="group_by")
-            place = state.collection_id, state.sequence, request.group_by, target
-            groups = Groups(partial(self._columns.get, state.session, *place))
+            groups = Groups(partial(self._columns.get, state, request.group_by, request.target))
 
-        def findable(target: Target) -> Keys:
-            passing = self._allowed(state, request, target)
-            return self._fields.every(state, target) if passing is None else passing
+        def findable(_every: Keys) -> Keys:
+            return self._passing(state, request, request.target)
 
-        if request.words is not None:
-            # With keys to choose from, no word is left out for being common.
-            images = None if request.filter is None and most is not None else findable("images")
-            limit = len(images) if most is None and images is not None else MAX_RANKED
-            keys = self._with_words(state, request, limit, images)
-            keys = keys[:most] if target == "texts" else keys
-            return WordList(keys, groups, most), groups, findable(target) if groups else NOTHING
-        keys = findable(target)
-        return KeyList(keys if groups is None else groups.column.firsts(keys)), groups, keys
+        ranking: Ranking
+        if request.words is not None and request.sort is None:
+            ranking = WordList(self._listed(state, request, most), most)
+            ranking = ranking if groups is None else GroupedRanking(ranking, groups, findable)
+        else:
+            keys, lists = self._listed(state, request, None), 0
+            if request.words is not None:
+                keys, lists = np.sort(keys), BY_WORDS
+            ranking = LIST_ORDERS[request.sort or "added"](keys, groups, lists)
+        return _Search(
+            state.collection_id, state.sequence, binding, _NO_QUERY, place, ranking, groups, findable
+        )
 
     def confidence(self, active: ActiveGeneration) -> Confidence | None:
         """Return which scores count in a generation, and how that was measured; None where it was not."""
@@ -684,16 +653,12 @@ class SearchEngine:
             generation: Number of the generation.
             encoder: Encoder of its bundle; one without texts measures nothing.
             grown: Measure only if that was never done, or the collection has grown or shrunk since.
-
-        Raises:
-            GenerationError: The generation is gone.
         """
         if "text" not in encoder.modalities:
             return
         with self._catalogue.reading() as reading:
             found, sequence = get_generation(reading.session, generation)
-            view = self._views.current(reading, found, sequence, "images")
-            background = self._backgrounds.of(reading, found, view)
+            _, view, background = self._ready(reading, found, sequence, "images")
             known = self._confidences.get(generation)
             if background is None or (grown and known is not None and known.fits(len(view))):
                 return
@@ -727,23 +692,13 @@ class SearchEngine:
             self._views.save(session, found, sequence)
 
     def explain_views(self, collection: str) -> list[Choice]:
-        """Return what views a collection could have, and why one was chosen.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-            NoActiveGenerationError: The collection has no active generation yet.
-        """
+        """Return what views a collection could have, and why one was chosen."""
         with self._catalogue.read() as session:
             generation, _ = require_active(session, collection)
             return self._views.explain(session, generation)
 
     def operating_point(self, collection: str) -> OperatingPoint | None:
-        """Return how much of a collection's codes is searched, and the recall that was measured.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-            NoActiveGenerationError: The collection has no active generation yet.
-        """
+        """Return how much of a collection's codes is searched, and the recall that was measured."""
         with self._catalogue.read() as session:
             generation, _ = require_active(session, collection)
         return self._views.stored_operating_point(generation)
@@ -765,11 +720,7 @@ class SearchEngine:
         ]
 
     def set_view(self, collection: str, view: ViewName | None) -> None:
-        """Choose the view of a collection; None leaves it to size and memory again.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-        """
+        """Choose the view of a collection; None leaves it to size and memory again."""
         with self._catalogue.write() as session:
             row = require_collection(session, collection)
             # A new number makes every process look at its view again.
@@ -777,23 +728,14 @@ class SearchEngine:
             row.view = view
 
     def warm(self, generation: int) -> None:
-        """Load and measure what searches of a generation need, or bring it up to date, before one needs it.
-
-        Raises:
-            GenerationError: The generation is gone.
-        """
+        """Load and measure what searches of a generation need, or bring it up to date."""
         with self._catalogue.reading() as reading:
             found, sequence = get_generation(reading.session, generation)
             for target in TARGETS:
-                view = self._views.current(reading, found, sequence, target)
-                self._backgrounds.of(reading, found, view, target)
+                self._ready(reading, found, sequence, target)
 
     def warm_filters(self, generation: int) -> None:
-        """Read the fields of a generation's collection, and count their values, before a request needs them.
-
-        Raises:
-            GenerationError: The generation is gone.
-        """
+        """Read the fields of a generation's collection, and count their values."""
         with self._catalogue.reading() as reading:
             found, sequence = get_generation(reading.session, generation)
             state = CollectionState(reading, found.collection_id, sequence)
@@ -809,7 +751,6 @@ class SearchEngine:
         for held in (self._fields, self._columns, self._overviews):
             held.keep(collections)
         self._views.keep(generations)
-        self._backgrounds.keep(generations)
         for generation in list(self._counts):
             if generation not in generations:
                 self._counts.pop(generation, None)
@@ -895,30 +836,18 @@ def _hits(
     return tuple(starmap(Hit, zip(images, *columns, strict=False)))
 
 
-def _end(
-    binding: Binding,
-    query: Vectors,
-    place: PagePosition | None,
-    sequence: int,
-    remade: bool,
-    found: Ranked,
-    k: int,
-    confident: bool | None,
-) -> PageEnd:
-    """Return where a page of the first `k` of these hits ends."""
-    before, seen, began = (0, NOTHING, sequence)
-    if place is not None:
-        before, seen, began = place.after.rank, place.seen, place.sequence
-    if remade:
-        seen = np.append(seen, found.keys[:k])
-    score = float(found.scores[k - 1]) if len(query) else 0.0
+def _end(search: _Search, found: Ranked, k: int, confident: bool | None) -> PageEnd:
+    before, seen, began = 0, NOTHING, search.sequence
+    if search.place is not None:
+        before, seen, began = search.place.after.rank, search.place.seen, search.place.sequence
+    score = float(found.scores[k - 1]) if len(search.query) else 0.0
     last = After(score, int(found.keys[k - 1]), before + k)
-    return PageEnd(binding, query, PagePosition(last, began, confident, seen))
+    seen = search.ranking.seen_after(seen, found.keys[:k])
+    return PageEnd(search.binding, search.query, PagePosition(last, began, confident, seen))
 
 
 def _written_since(session: Session, generation: Generation, sequence: int, target: Target) -> Keys:
     """Return the keys of all vectors that were written after a sequence number, in no order."""
-    table = EmbeddingRow if target == "images" else TextEmbeddingRow
-    key = EmbeddingRow.image_id if target == "images" else TextEmbeddingRow.text_id
+    table, key = EMBEDDINGS[target]
     query = select(key).where(table.generation_id == generation.id, table.sequence > sequence)
     return np.fromiter(session.execute(query).scalars(), dtype=np.int64)

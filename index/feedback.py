@@ -12,12 +12,12 @@ from sqlalchemy import ColumnElement, and_, case, delete, func, not_, or_, selec
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import NOT_DELETED, now, require_active, require_collection
+from index.catalogue.images import require_image
 from index.catalogue.lookup import images_named, storable_text
 from index.catalogue.tables import CollectionRow, FeedbackRow, ImageRow, TextRow
 from index.errors import FeedbackFullError, QueryError, StoreError
 from index.files.image_store import ImageStore
 from index.home import Home
-from index.search.results import require_image
 from training.common.atomic import atomic_folder
 from training.common.manifest import Record, Rejections, write_manifest
 

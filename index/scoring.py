@@ -243,7 +243,6 @@ class Background:
 
     @property
     def _is_linear(self) -> bool:
-        """Whether scores are inner products."""
         return self.blades == 1 and not self.unsigned
 
     def _shaped(self, vectors: Vectors) -> Vectors:
@@ -270,50 +269,33 @@ def measure_background(view: VectorView, *, blades: int = 1, unsigned: bool = Fa
     return background
 
 
-@dataclass(slots=True)
-class _Held:
-    lock: threading.Lock
-    background: Background | None = None
-
-
-class Backgrounds:
-    """The backgrounds of this process, one for each generation and target; threads may share it."""
+class KeptBackground:
+    """The background of one view; threads may share it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._held: dict[tuple[int, Target], _Held] = {}
+        self.lock = threading.Lock()
+        self._known: Background | None = None
 
     def of(
         self, reading: Reading, generation: Generation, view: VectorView, target: Target = "images"
     ) -> Background | None:
         """Return the background of a view, measured anew where none fits; None where the view is empty."""
-        with self._lock:
-            held = self._held.get((generation.id, target))
-            if held is None:
-                held = self._held[generation.id, target] = _Held(threading.Lock())
-        count = len(view)
-        known = held.background
+        count, known = len(view), self._known
         if count == 0 or (known is not None and known.fits(count)):
             return known if count else None
         # While one measures again, the others go on with what was measured before.
-        if not held.lock.acquire(blocking=known is None):
+        if not self.lock.acquire(blocking=known is None):
             return known
         try:
-            if held.background is None or not held.background.fits(count):
+            if self._known is None or not self._known.fits(count):
                 measured = measure_background(view, blades=generation.blades, unsigned=generation.unsigned)
                 if measured is not None and target == "images":
                     images = draw(view.keys(), _SAMPLE, 0).tolist()
                     measured.vocabulary = read_vocabulary(reading.session, images)
-                held.background = measured
-            return held.background
+                self._known = measured
+            return self._known
         finally:
-            held.lock.release()
-
-    def keep(self, generations: Collection[int]) -> None:
-        """Forget the backgrounds of all other generations."""
-        with self._lock:
-            for place in [place for place in self._held if place[0] not in generations]:
-                del self._held[place]
+            self.lock.release()
 
 
 class _Kept(BaseModel):
@@ -438,7 +420,6 @@ def least_known(found: Outcomes) -> float | None:
 
 
 def _steps(kinds: NDArray[np.int64]) -> list[int]:
-    """Return where steps of queries in order begin, and the end; what is left over belongs to the last."""
     bounds, seen = [0], set[int]()
     for place, kind in enumerate(kinds.tolist(), 1):
         seen.add(kind)
@@ -575,7 +556,6 @@ def _cross_checked(found: Outcomes, unanswerable: NDArray[np.float64]) -> FlagCo
 
 
 def _held_out(session: Session, generation: Generation, draw: random.Random) -> dict[int, _Image]:
-    """Return up to 1,000 held-out images with embedded texts, by key."""
     with_texts = (
         select(TextRow.image_id)
         .join(TextEmbeddingRow, TextEmbeddingRow.text_id == TextRow.id)
@@ -595,7 +575,6 @@ def _held_out(session: Session, generation: Generation, draw: random.Random) -> 
 def _texts(
     session: Session, generation: Generation, images: Mapping[int, _Image], most: int
 ) -> list[tuple[_Query, bytes]]:
-    """Return the texts of images with their vectors, each different text once."""
     query = (
         select(TextRow.image_id, TextRow.text, TextEmbeddingRow.vector)
         .join(TextEmbeddingRow, TextEmbeddingRow.text_id == TextRow.id)
@@ -611,7 +590,6 @@ def _texts(
 
 
 def _facts(session: Session, keys: Collection[int]) -> dict[int, _Facts]:
-    """Return labels and texts of images by key."""
     texts: dict[int, set[str]] = {}
     for key, text in rows_among(session, select(TextRow.image_id, TextRow.text), TextRow.image_id, keys):
         texts.setdefault(key, set()).add(text)

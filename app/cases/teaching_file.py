@@ -24,10 +24,11 @@ from app.images.renditions import make
 from app.metadata_values import age_band, day_of, text_of
 from app.services import Services
 from index.cases import CaseEntry
+from index.catalogue.images import StoredImage
 from index.errors import StoreError, UnknownImageError
 from index.files.renditions import Rendition
 from index.search.grouping import PATIENT
-from index.search.results import FoundImage, StoredImage
+from index.search.results import FoundImage
 from training.clinical.findings import STATES
 from training.common.errors import RecoquestError
 from training.common.manifest import MetadataValue

@@ -17,13 +17,14 @@ from app.edge.problems import sentence
 from app.search.query import Found, ImageFile, MadePart, Search, Source
 from app.search.schemas import SearchHit, SearchQuery, SearchResponse, SimilarityMap, TookMs, Truncation
 from app.search.search import file_named, find_batch, region_part, stored_part
+from index.catalogue.images import StoredImage
 from index.catalogue.words import MAX_WORDS, parse_words
 from index.engine import SearchEngine
 from index.errors import QueryError, StoreError
 from index.files.renditions import STORED_LIMITS
 from index.scoring import MIN_IMAGES, MIN_KINDS
 from index.search.request import Part
-from index.search.results import ActiveGeneration, StoredImage
+from index.search.results import ActiveGeneration
 from training.common.errors import DataError, ImageError, NoRegionsError
 from training.common.progress import progress_bar
 from training.imaging.images import DecodedImage, ImageLimits, decode_whole, read_content, read_header

@@ -8,8 +8,8 @@ from app.edge.problems import NOT_ACCEPTABLE, RequestError
 from app.search.read_search import invalid
 from app.search.search import naming_failures
 from app.services import Services
+from index.catalogue.images import StoredImage
 from index.files.renditions import LARGEST_SIDES, VERSION, Rendition, scaled_size
-from index.search.results import StoredImage
 from training.imaging.depth import Levels
 from training.imaging.window import Window
 

@@ -60,12 +60,13 @@ from app.search.schemas import ImageInfo, image_info_from
 from app.services import InjectedServices, Services
 from index.audit.event import Detail
 from index.catalogue.collections import require_collection
+from index.catalogue.images import StoredImage
 from index.engine import SearchEngine
 from index.errors import StoreError, UnknownImageError
 from index.files.renditions import LARGEST_SIDES, THUMBNAIL_MEDIA_TYPE
 from index.generations.models import create_collection as create_empty
 from index.home import Home
-from index.search.results import CollectionInfo, StoredImage
+from index.search.results import CollectionInfo
 from index.writes.live import Condition, remove_image
 from training.common.errors import RecoquestError
 from training.imaging.images import PIXELS_VERSION

@@ -23,8 +23,9 @@ from app.search.search import side_by_side
 from app.services import InjectedServices, Services
 from app.settings import Settings
 from index.catalogue.connections import is_disk_full
+from index.catalogue.images import revision_of
 from index.errors import DiskFullError, StaleWriteError, shortened
-from index.search.results import ActiveGeneration, revision_of
+from index.search.results import ActiveGeneration
 from index.vectors.codec import encode_vectors
 from index.writes.images import Outcome
 from index.writes.intake import Compared, KnownImage, Prepared, compare

@@ -29,6 +29,7 @@ from typing_extensions import TypedDict
 from app.edge.problems import Problem
 from app.edge.schemas import Answer, Request, Text, image_path
 from app.generations.schemas import CosineKind, GenerationName
+from index.catalogue.images import StoredImage
 from index.errors import QueryError
 from index.filters.grammar import (
     MAX_CONDITIONS,
@@ -38,14 +39,7 @@ from index.filters.grammar import (
     FieldName,
     Filter,
 )
-from index.search.results import (
-    ActiveGeneration,
-    FoundImage,
-    HitDetails,
-    HitPart,
-    SearchPage,
-    StoredImage,
-)
+from index.search.results import ActiveGeneration, FoundImage, HitDetails, HitPart, SearchPage
 from training.clinical.findings import State
 from training.models.inputs.regions import RegionGrid
 

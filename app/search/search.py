@@ -19,10 +19,11 @@ from app.search.read_search import invalid
 from app.search.schemas import QueryBox, Truncation
 from app.services import Services
 from index.audit.event import Detail
+from index.catalogue.images import StoredImage
 from index.engine import SearchEngine
 from index.errors import SEARCH_ERRORS, QueryError, StoreError
 from index.search.request import BatchEntry, Part, unit_query
-from index.search.results import ActiveGeneration, SearchPage, StoredImage
+from index.search.results import ActiveGeneration, SearchPage
 from training.common.errors import ImageError, ImageTooLargeError, NoRegionsError, RecoquestError
 from training.models.inputs.regions import Box, RegionGrid, grid_of
 

@@ -39,13 +39,7 @@ _FORGET: Final = text(
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """The audit trail of a catalogue.
-
-    Attributes:
-        catalogue: The catalogue that holds it.
-        key: Secret of the keyed hashes.
-        queries: Form in which queries are kept.
-    """
+    """The audit trail of a catalogue."""
 
     catalogue: Catalogue
     key: bytes
@@ -107,14 +101,7 @@ class Trail:
     def other_ids(
         self, session: Session, collections: Sequence[str], ids: Sequence[str], *, former: bool
     ) -> set[str]:
-        """Return the ids that images had before, or got later, as far as events tell of moves.
-
-        Args:
-            session: A read of the catalogue.
-            collections: Present and former names of the collection.
-            ids: Ids of the images.
-            former: Whether ids before these are meant, instead of later ones.
-        """
+        """Return the ids that images had before, or got later, as far as events tell of moves."""
         found: set[str] = set()
         # In order of time, by the keyed hashes; the parts of an event are one move.
         moves: dict[str | int, dict[str, str]] = {}
@@ -153,11 +140,7 @@ def find_head(session: Session) -> AuditHeadRow | None:
 
 
 def home_key(home: Path) -> bytes:
-    """Return the secret in a home folder, drawn at the first call; only the owner can read its file.
-
-    Raises:
-        HomeError: The file cannot be read or written, or is damaged.
-    """
+    """Return the secret in a home folder, drawn at the first call; only the owner can read its file."""
     return home_secret(
         home / KEY_FILE, "The key of the audit trail", without="ids and queries get other hashes then"
     )

@@ -20,11 +20,7 @@ def dead_letters_of(home: Path) -> Path:
 
 
 def count_dead_letters(home: Path) -> int:
-    """Return the number of the dead letters of a home.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
+    """Return the number of the dead letters of a home."""
     try:
         with dead_letters_of(home).open("rb") as file:
             return sum(1 for _ in file)
@@ -45,11 +41,7 @@ class DeadLetters:
     count: Callable[[], None]
 
     def keep(self, trail: Trail, event: Event, error: Exception) -> Event:
-        """Write an event to the disk; return the event that tells of it, with the SHA-256 of its line.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Write an event to the disk; return the event that tells of it, with the SHA-256 of its line."""
         # The words of an error may quote ids.
         cause = error.__cause__ or getattr(error, "orig", None) or error
         letter = {

@@ -57,14 +57,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Events to be read.
-
-    Attributes:
-        since: Time in ISO 8601 from which on; None: from the first.
-        until: Time before which; None: to the last.
-        collection: Only those of a collection.
-        action: Only those of a kind.
-    """
+    """Events to be read: from one time in ISO 8601 to before another, of a collection, of a kind."""
 
     since: str | None = None
     until: str | None = None
@@ -103,12 +96,7 @@ def all_events(session: Session, selection: Selection) -> Iterator[Entry]:
 
 
 def audit_event(entry: Entry, observer: str) -> dict[str, Any]:
-    """Return an event as an AuditEvent resource.
-
-    Args:
-        entry: The event.
-        observer: Name of the service that has written it.
-    """
+    """Return an event as an AuditEvent resource."""
     record = entry.record
     resource: dict[str, Any] = {
         "resourceType": "AuditEvent",

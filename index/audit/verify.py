@@ -92,11 +92,7 @@ class _Walk:
         return self.sequence - self.start
 
     def step(self, row: _EventRow) -> dict[str, Any]:
-        """Go on to the next event, and return what it says.
-
-        Raises:
-            _FaultError: It is not as it was written.
-        """
+        """Go on to the next event, and return what it says."""
         expected = self.sequence + 1
         if row.sequence != expected:
             raise _FaultError(f"Event {expected} is missing.", expected)
@@ -143,11 +139,7 @@ class _Names:
             self._renamed.add(record["collection"])
 
     def look_up(self) -> None:
-        """Look for what was noted.
-
-        Raises:
-            _FaultError: It was deleted.
-        """
+        """Look for what was noted."""
         query = select(AuditNameRow.digest, AuditNameRow.collection, AuditNameRow.name)
         rows = rows_among(self._session, query, AuditNameRow.digest, self._named)
         found = {row.digest: row for row in rows}
@@ -162,11 +154,7 @@ class _Names:
         self._named.clear()
 
     def check(self, *, pruned: bool) -> None:
-        """Make sure that erasures have taken away what is not there.
-
-        Raises:
-            _FaultError: An id was taken away without one.
-        """
+        """Make sure that erasures have taken away what is not there."""
         for digest, (sequence, collection) in self._blank.items():
             if not (pruned or digest in self._erased or collection in self._renamed):
                 raise _FaultError(
@@ -249,13 +237,7 @@ def prune_trail(trail: Trail, before: str, event: Event) -> Pruned:
     The event that tells of it is in the transaction that gives them up. They are then removed in batches;
     after a stop, the next call goes on.
 
-    Args:
-        trail: The audit trail.
-        before: Time in ISO 8601.
-        event: Event that tells of it; its details are added here.
-
     Raises:
-        CatalogueError: The catalogue cannot be used.
         DiskFullError: The disk has no space left for the event.
     """
     with trail.catalogue.write() as session:

@@ -128,14 +128,7 @@ def last_image(session: Session) -> int:
 
 
 def note_backup(session: Session, path: Path, summary: Summary, last: int) -> None:
-    """Note a backup, in the caller's transaction.
-
-    Args:
-        session: Session of a transaction.
-        path: Path of its file.
-        summary: Contents of the backup.
-        last: The highest key of an image in it.
-    """
+    """Note a backup, in the caller's transaction."""
     digest = hashlib.sha256(summary.model_dump_json(indent=2).encode()).hexdigest()
     row = BackupRow(digest=digest, path=str(path.absolute()), created=summary.created, last_image=last)
     session.merge(row)
@@ -185,13 +178,7 @@ def count_rows(session: Session) -> int:
 
 
 def copy_rows(source: Session, target: Session, bar: ProgressBar) -> None:
-    """Copy all rows into a catalogue that is empty, and make its full-text index.
-
-    Args:
-        source: A read, so that all rows are of one state.
-        target: The transaction that writes.
-        bar: Told of every row.
-    """
+    """Copy all rows into a catalogue that is empty, and make its full-text index."""
     # A home that was used before has a trail of its own, which is not mixed with another.
     left = _TRAIL if find_head(target) is not None else ()
     for table in _tables():
@@ -269,17 +256,9 @@ def bring_keys(
 ) -> list[str]:
     """Write the secrets that a backup needs and a home lacks into its folder; or return names of others.
 
-    Args:
-        written: What `sealed_keys` gave.
-        keys: Secrets that the home has, by name.
-        passphrase: Passphrase of the backup; None: nothing is written, as where others are lacking.
-        folder: Folder of the home.
-        passed_over: Names of secrets that are not needed.
-
     Raises:
         BackupError: The passphrase is another one, what is written is damaged, or the home has another key of
             patients.
-        OSError: A secret cannot be written.
     """
     try:
         found = json.loads(written)

@@ -74,11 +74,6 @@ def restore_backup(
     Raises:
         BackupError: The backup is not whole or of a newer version, the catalogue is not empty, a secret is
             missing, or another process restores into the same home.
-        BundleError: An encoder in it is damaged.
-        CatalogueError: The catalogue cannot be used.
-        DiskFullError: The disk has no space left.
-        StoreError: The disk does not take a file.
-        OSError: The file cannot be read.
     """
     with home.catalogue.read() as session:
         _refuse_full(session, home.catalogue.url)
@@ -216,7 +211,6 @@ def _read_summary(path: Path, content: bytes) -> Summary:
 
 
 def _extract(content: IO[bytes], target: Path) -> str:
-    """Write a file and return its digest."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("xb") as file:
         shutil.copyfileobj(content, file)

@@ -57,9 +57,7 @@ def write_backup(home: Home, path: Path, *, keys: str = WITHOUT_KEYS, show_progr
     Raises:
         BackupError: The file exists already, another process is writing it, or the files of an encoder
             that is in use are missing or damaged.
-        CatalogueError: The catalogue cannot be used.
         DiskFullError: The file's folder has no room for it.
-        OSError: The file cannot be written.
     """
     part = path.with_name(f".{path.name}.part")
     with home.store.keeping(), _full_disk_named(path), working_folder(part) as folder:
@@ -97,11 +95,7 @@ def write_backup(home: Home, path: Path, *, keys: str = WITHOUT_KEYS, show_progr
 
 @contextmanager
 def _full_disk_named(path: Path) -> Iterator[None]:
-    """Say of which disk there is no space, where another error names a file on the way to the backup.
-
-    Raises:
-        DiskFullError: The disk of the backup is full.
-    """
+    """Say of which disk there is no space, where another error names a file on the way to the backup."""
     try:
         yield
     except (DiskFullError, OSError) as error:

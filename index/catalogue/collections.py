@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from sqlalchemy import bindparam, delete, func, select, text, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from index.catalogue.lookup import storable_text
 from index.catalogue.tables import (
@@ -34,6 +34,13 @@ GenerationState = Literal["building", "active", "retired"]
 # Kinds of vectors that a generation has.
 Target = Literal["images", "texts"]
 TARGETS: Final[tuple[Target, ...]] = ("images", "texts")
+# The vectors of each kind, and the key of what they are of.
+EMBEDDINGS: Final[
+    dict[Target, tuple[type[EmbeddingRow] | type[TextEmbeddingRow], InstrumentedAttribute[int]]]
+] = {
+    "images": (EmbeddingRow, EmbeddingRow.image_id),
+    "texts": (TextEmbeddingRow, TextEmbeddingRow.text_id),
+}
 # A collection whose name begins with this, as none that is given does, is being removed.
 _HIDDEN: Final = "~"
 NOT_DELETED: Final = ~CollectionRow.__table__.c.name.startswith(_HIDDEN)
@@ -271,7 +278,7 @@ def require_active(session: Session, collection: str) -> tuple[Generation, int]:
 
 def count_embeddings(session: Session, generation: Generation, target: Target = "images") -> int:
     """Return the number of embeddings of a generation, of images or of texts."""
-    table = EmbeddingRow if target == "images" else TextEmbeddingRow
+    table, _ = EMBEDDINGS[target]
     query = select(func.count()).where(table.generation_id == generation.id)
     return session.execute(query).scalar_one()
 

@@ -1,10 +1,8 @@
 """Caches of what is read of collections, refreshed incrementally after writes."""
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Collection
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
-from weakref import WeakValueDictionary
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,20 +12,25 @@ from sqlalchemy.orm import Session
 from index.catalogue import Reading
 from index.catalogue.collections import Target
 from index.catalogue.tables import CollectionRow, ImageRow, RemovalRow, TextRow
+from index.vectors.cache import IncrementalCache
 from index.vectors.protocol import Keys
 
 
-class _Sized(Protocol):
+class _Rows(Protocol):
     @property
     def nbytes(self) -> int: ...
 
+    def __len__(self) -> int: ...
 
-Value = TypeVar("Value", bound=_Sized)
+    def changed(self, touched: Keys, written: Self) -> Self:
+        """Return the value without what some keys have, and with what was written."""
+
+
+Rows = TypeVar("Rows", bound=_Rows)
 
 # Images that were written are looked at one by one; of many, or of a large share, all are read anew.
 _MIN_REFRESH_LIMIT: Final = 1000
 _REFRESH_SHARE: Final = 1 / 8
-_ENTRY_BYTES: Final = 1024
 # Keys that are no sparser than one in so many are looked up in a mask.
 _DENSE: Final = 8
 
@@ -53,107 +56,66 @@ class CollectionState(NamedTuple):
         return self.reading.session
 
 
-class IncrementalCache(Generic[Value]):
-    """LRU cache of values by collection, refreshed incrementally after writes; threads may share it.
+@dataclass(frozen=True, eq=False)
+class Numbered:
+    """Keys of images or texts (N,), rising, and a number (N,) of each, such as its image or its group."""
 
-    Args:
-        max_bytes: Memory of all values; the least recently used are evicted, but never the latest.
-        newer: Whether a state later than the requested one is acceptable.
-    """
-
-    def __init__(self, max_bytes: int, *, newer: bool = False) -> None:
-        self._max_bytes = max_bytes
-        self._newer = newer
-        self._lock = threading.Lock()
-        self._held: OrderedDict[CacheKey, tuple[int, Value]] = OrderedDict()
-        # A lock of each key that is being read: one thread reads its value, others wait for it.
-        self._turns: WeakValueDictionary[CacheKey, threading.Lock] = WeakValueDictionary()
-        self._bytes = 0
-
-    def get(
-        self,
-        place: CacheKey,
-        sequence: int,
-        read: Callable[[], Value],
-        catch_up: Callable[[int, Value], Value | None],
-    ) -> Value:
-        """Return a value as it is at a sequence number, the same object as long as nothing of it changes.
-
-        Threads that ask for the same at once read it once.
-
-        Args:
-            place: Key of the value.
-            sequence: The collection's sequence number.
-            read: Reads it anew.
-            catch_up: Updates a value of an earlier sequence number; None: reading anew is cheaper.
-        """
-        value, _ = self._at(place, sequence)
-        if value is not None:
-            return value
-        with self._lock:
-            turn = self._turns.setdefault(place, threading.Lock())
-        with turn:
-            value, earlier = self._at(place, sequence)
-            if value is None and earlier is not None:
-                value = catch_up(*earlier)
-            if value is None:
-                value = read()
-            self._keep(place, sequence, value)
-        return value
-
-    def _at(self, place: CacheKey, sequence: int) -> tuple[Value | None, tuple[int, Value] | None]:
-        """Return the value that is held if it will do, and else what is held of an earlier state."""
-        with self._lock:
-            held = self._held.get(place)
-            if held is None:
-                return None, None
-            if held[0] == sequence or (self._newer and held[0] > sequence):
-                self._held.move_to_end(place)
-                return held[1], None
-            return None, held if held[0] < sequence else None
-
-    def _keep(self, place: CacheKey, sequence: int, value: Value) -> None:
-        with self._lock:
-            held = self._held.get(place)
-            if held is not None and held[0] > sequence:
-                return
-            self._forget(place)
-            self._held[place] = (sequence, value)
-            self._bytes += _cost(place, value)
-            while self._bytes > self._max_bytes and len(self._held) > 1:
-                self._forget(next(iter(self._held)))
+    keys: Keys
+    numbers: NDArray[np.int64]
 
     @property
     def nbytes(self) -> int:
-        """Memory that all values hold together."""
-        with self._lock:
-            return self._bytes
+        """Memory that it holds."""
+        return self.keys.nbytes + self.numbers.nbytes
 
-    def keep(self, collections: Collection[int]) -> None:
-        """Forget the values of all other collections."""
-        with self._lock:
-            for place in [place for place in self._held if place.collection_id not in collections]:
-                self._forget(place)
+    def __len__(self) -> int:
+        return len(self.keys)
 
-    def _forget(self, place: CacheKey) -> None:
-        held = self._held.pop(place, None)
-        if held is not None:
-            self._bytes -= _cost(place, held[1])
+    def changed(self, touched: Keys, written: Self) -> Self:
+        """Return the same without some keys, and with others."""
+        kept = ~contains_sorted(touched, self.keys)
+        keys, numbers = self.keys[kept], self.numbers[kept]
+        at = np.searchsorted(keys, written.keys)
+        return type(self)(np.insert(keys, at, written.keys), np.insert(numbers, at, written.numbers))
 
 
-def _cost(place: CacheKey, value: _Sized) -> int:
-    """Bytes that an entry holds; a name may be longer than what it stands for."""
-    return value.nbytes + len(place.name) + _ENTRY_BYTES
+def kept_up(
+    cache: IncrementalCache[CacheKey, Rows],
+    state: CollectionState,
+    target: Target,
+    name: str,
+    read: Callable[[int | None], Rows],
+    fits: Callable[[Rows], bool] = lambda _: True,
+) -> Rows:
+    """Return a value from a cache, of which only what was written or removed since is read.
+
+    Args:
+        cache: Cache of the value.
+        state: State of the collection that the value is to be of.
+        target: Whether the value is of images or of texts.
+        name: Name of the value.
+        read: Reads the rows that were written after a sequence number; None: all.
+        fits: Tells whether a value with later rows may stay; otherwise all are read anew.
+    """
+
+    def catch_up(then: int, value: Rows) -> Rows | None:
+        touched = touched_since(state, then, target, len(value))
+        if touched is None or not len(touched):
+            return value if touched is not None else None
+        changed = value.changed(touched, read(then))
+        return changed if fits(changed) else None
+
+    place = CacheKey(state.collection_id, target, name)
+    return cache.get(place, state.sequence, lambda: read(None), catch_up)
 
 
-def touched_since(
-    session: Session, collection_id: int, sequence: int, target: Target, held: int
-) -> Keys | None:
+def touched_since(state: CollectionState, sequence: int, target: Target, held: int) -> Keys | None:
     """Return the keys of what was written or removed since, rising.
 
     None if that is so much, compared with the number of keys `held`, that all should be read anew, or if
     removals since are forgotten.
     """
+    session, collection_id = state.session, state.collection_id
     trimmed = select(CollectionRow.trimmed).where(CollectionRow.id == collection_id)
     if (session.execute(trimmed).scalar_one_or_none() or 0) > sequence:
         return None

@@ -155,20 +155,18 @@ class Column:
 
     Args:
         images: The key of the image of each value, (V,).
-        values: The values (V,), rising; of texts their places among `texts`, or their hashes. None where they
-            are not told apart: all are those that were asked for.
+        values: The values (V,), rising; of texts their places among `texts`, or their hashes.
         texts: The texts, rising; None for numbers and hashes.
-
-    Attributes:
-        extent: The lowest and the highest key of an image.
     """
 
-    def __init__(self, images: Keys, values: NDArray[Any] | None, texts: Sequence[str] | None = None) -> None:
+    def __init__(self, images: Keys, values: NDArray[Any], texts: Sequence[str] | None = None) -> None:
         self.images = images
-        self._told_apart = values is not None
-        self._values = np.zeros(len(images), dtype=np.bool_) if values is None else values
+        self._values = values
         self.texts = texts
         self.extent = extent(images)
+
+    def __len__(self) -> int:
+        return len(self.images)
 
     @classmethod
     def of(cls, images: Keys, values: Sequence[str] | NDArray[Any]) -> "Column":
@@ -191,9 +189,6 @@ class Column:
 
     def slices(self, parts: Sequence[Interval]) -> Iterator[slice]:
         """Return where among `images` those with a value within the intervals are."""
-        if not self._told_apart:
-            yield slice(None)
-            return
         for low, high in parts:
             yield slice(self._place(low), self._place(high))
 
@@ -209,8 +204,6 @@ class Column:
     def changed(self, touched: Keys, written: "Column") -> "Column":
         """Return the column without the values of some images, and with others."""
         kept = ~np.isin(self.images, touched)
-        if not self._told_apart:
-            return Column(np.concatenate([self.images[kept], written.images]), None)
         images, values, added, texts = self.images[kept], self._values[kept], written._values, self.texts
         if texts is not None and written.texts is not None:
             before, texts = texts, sorted({*texts, *written.texts})
@@ -235,53 +228,40 @@ def extent(keys: Keys) -> tuple[int, int] | None:
 
 
 def _places(some: Sequence[str], texts: Sequence[str]) -> NDArray[Any]:
-    """Return the place of each of some texts among others that rise."""
     return np.array([bisect_left(texts, text) for text in some], dtype=_place_type(texts))
 
 
 def _place_type(texts: Sequence[str]) -> type[np.uint16] | type[np.int64]:
-    """Return the type of places among texts, up to the one behind the last."""
     return np.uint16 if len(texts) < np.iinfo(np.uint16).max else np.int64
+
+
+class TooManyError(Exception):
+    """A field has more values than may be in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Reads the fields that filters name.
-
-    Attributes:
-        since: Only images that were written after this sequence number; None for all of the collection.
-    """
+    """Reads the fields that filters name; with `since`, of images written after that sequence number."""
 
     session: Session
     collection_id: int
     since: int | None = None
 
     def column(
-        self, field: str, kind: FieldKind, parts: Sequence[Interval] = (UNBOUNDED,), *, alone: bool = False
-    ) -> Column:
-        """Return the values of a field within intervals; of one condition `alone` only their images."""
-        if alone and self.since is None and kind != "date":
-            run = self.session.connection().execute
-            queries = self._queries(field, kind, parts, keys_only=True)
-            found = [np.fromiter(run(query).scalars(), dtype=np.int64) for query in queries]
-            return Column(np.concatenate([NOTHING, *found]), None)
-        whole = self.bounded(field, kind, parts, None, None)
-        assert whole is not None
-        if not alone:
-            return whole
-        return Column(np.concatenate([NOTHING, *(whole.images[some] for some in whole.slices(parts))]), None)
-
-    def bounded(
         self,
         field: str,
         kind: FieldKind,
-        parts: Sequence[Interval],
-        max_values: int | None,
-        max_texts: int | None,
-    ) -> Column | None:
-        """Return the values of a field within intervals; None where they, or distinct texts, are too many."""
+        parts: Sequence[Interval] = (UNBOUNDED,),
+        max_values: int | None = None,
+        max_texts: int | None = None,
+    ) -> Column:
+        """Return the values of a field within intervals.
+
+        Raises:
+            TooManyError: There are more values, or distinct texts.
+        """
         values: list[Any] = []
-        images, texts, count = [np.empty(0, dtype=np.int64)], set[str](), 0
+        images, texts, count = [NOTHING], set[str](), 0
         for keys, read in self._rows(field, kind, parts):
             values += read if kind == "text" else [np.array(read, dtype=np.float64)]
             images.append(keys)
@@ -289,20 +269,16 @@ class Columns:
             if kind == "text" and max_texts is not None:
                 texts.update(read)
             if count > (max_values or count) or len(texts) > (max_texts or 0):
-                return None
+                raise TooManyError
         whole = values if kind == "text" else np.concatenate([np.empty(0), *values])
         return Column.of(np.concatenate(images), whole)
 
-    def hashed(self, field: str, max_values: int) -> Column | None:
-        """Return the texts of a field by their hashes, which are of 64 bits; None where they are too many."""
-        nothing = np.empty(0, dtype=np.int64)
-        images, hashes, count = [nothing], [nothing], 0
+    def hashed(self, field: str) -> Column:
+        """Return the texts of a field by their hashes, which are of 64 bits."""
+        images, hashes = [NOTHING], [NOTHING]
         for keys, read in self._rows(field, "text", (UNBOUNDED,)):
             images.append(keys)
             hashes.append(np.fromiter(map(hash, read), dtype=np.int64, count=len(read)))
-            count += len(keys)
-            if count > max_values:
-                return None
         return Column.of(np.concatenate(images), np.concatenate(hashes))
 
     def _rows(
@@ -320,9 +296,7 @@ class Columns:
                         keys, read = zip(*rows, strict=True)
                         yield np.array(keys, dtype=np.int64), read
 
-    def _queries(
-        self, field: str, kind: FieldKind, parts: Sequence[Interval], *, keys_only: bool = False
-    ) -> Iterator[_Rows]:
+    def _queries(self, field: str, kind: FieldKind, parts: Sequence[Interval]) -> Iterator[_Rows]:
         """Select the keys of images and the values that they have within the intervals."""
         column = _column_of(field, kind)
         # Each mention of a finding has a row.
@@ -340,8 +314,6 @@ class Columns:
             # The catalogue holds texts: all are read that may be dates.
             yield query
             return
-        if keys_only:
-            query = query.with_only_columns(query.selected_columns[0])
         if field == FINDING_FIELD:
             query = query.distinct()
         points = [part.low.value for part in parts if part.is_point]

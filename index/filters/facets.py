@@ -1,27 +1,29 @@
 """Facets of a collection: the values of its fields, and a few of its images.
 
-Fields in memory are counted there, of all images or of those that pass a filter; others by the database.
+Fields are counted in memory, of all images or of those that pass a filter.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, func, or_, select
+from sqlalchemy import ColumnElement, Select, func, or_, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue
 from index.catalogue.collections import require_collection
 from index.catalogue.lookup import storable_text
-from index.catalogue.tables import AttributeRow, FindingRow, ImageRow, TextRow
+from index.catalogue.tables import AttributeRow, ImageRow, TextRow
 from index.errors import QueryError
-from index.filters.column_cache import CacheKey, CollectionState, IncrementalCache, contains_sorted
+from index.filters.column_cache import CacheKey, CollectionState, contains_sorted
 from index.filters.columns import TEXT_COLUMNS, Column, Counts, known_fields, select_values
 from index.filters.dates import date_text, parse_date
 from index.filters.grammar import FINDING_FIELD, FieldKind, Filter, unknown_field
 from index.filters.passing import FieldColumns
+from index.vectors.cache import IncrementalCache
 from index.vectors.protocol import Keys
 from training.clinical.findings import STATES
 from training.common.record import FLAG_FIELDS
@@ -38,12 +40,7 @@ _ROWS_AT_ONCE: Final = 10_000
 
 
 class TextCounts(NamedTuple):
-    """The most frequent texts of a field, and the number of different ones.
-
-    Attributes:
-        texts: Texts and how many images have each, most frequent first, equals in order of text.
-        distinct: Number of different texts.
-    """
+    """The most frequent texts of a field, equals in order of text, and the number of different ones."""
 
     texts: list[tuple[str, int]]
     distinct: int
@@ -132,7 +129,7 @@ class Overviews:
     def __init__(self, catalogue: Catalogue, fields: FieldColumns) -> None:
         self._catalogue = catalogue
         self._fields = fields
-        self._kept: IncrementalCache[Overview] = IncrementalCache(_CACHE_BYTES)
+        self._kept: IncrementalCache[CacheKey, Overview] = IncrementalCache(_CACHE_BYTES)
 
     def current(self, state: CollectionState) -> Overview:
         """Return the overview of a collection, made anew from fields in memory where it was written to."""
@@ -164,7 +161,6 @@ class Overviews:
             among: Looks up the keys, rising, of the images to count, in place of the filter.
 
         Raises:
-            UnknownCollectionError: No collection has this name.
             FilterError: The filter does not fit the collection.
             QueryError: The collection has no such field, or a text is given and no field.
         """
@@ -195,20 +191,15 @@ class Overviews:
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget the overviews of all other collections."""
-        self._kept.keep(collections)
+        self._kept.keep(lambda place: place.collection_id in collections)
 
 
 @dataclass(frozen=True, slots=True)
 class FacetCounts:
     """Counts the values of fields.
 
-    Of a field of more different texts than fit into memory their hashes are there; what does not fit so
-    either is counted by the database.
-
-    Attributes:
-        state: Read of the collection.
-        fields: Fields in memory.
-        passing: Keys of the images that are counted, rising; None for all.
+    Of a field of more different texts than fit into memory their hashes are there. Flags and ranges of
+    numbers that do not fit are found by the database, of all images.
     """
 
     state: CollectionState
@@ -235,8 +226,7 @@ class FacetCounts:
             texts = (column.texts[int(place)] for place in places)
             stated = dict(zip(texts, images.tolist(), strict=True))
         else:
-            counted = _findings_by_database(self.state.session, self.state.collection_id, self.passing)
-            stated = dict(counted)
+            stated = dict(self._hashed(FINDING_FIELD).every())
         states: dict[str, dict[str, int]] = {}
         for said, count in stated.items():
             name, _, its_state = said.rpartition(": ")
@@ -275,12 +265,11 @@ class FacetCounts:
     def _texts(self, name: str, column: Column | None, containing: str) -> TextCounts:
         if column is not None:
             return count_column(column, self.passing, containing)
-        session, collection_id = self.state.session, self.state.collection_id
-        hashes = self.fields.hashed(self.state, name)
-        if hashes is None:
-            return count_by_database(session, collection_id, name, self.passing, containing)
-        hashed = HashedTexts(session, collection_id, name, hashes, self.passing)
+        hashed = self._hashed(name)
         return hashed.containing(containing) if containing else hashed.most_frequent()
+
+    def _hashed(self, name: str) -> "HashedTexts":
+        return HashedTexts(self.state, name, self.fields.hashed(self.state, name), self.passing)
 
     def _dated(self, facet: Facet, column: Column | None, texts: TextCounts) -> Facet:
         """Return a facet of texts as one of dates, if that is what all of them are."""
@@ -315,11 +304,7 @@ class FacetCounts:
         dates = self.fields.column(self.state, name, "date")
         if dates is None:
             return None
-        hashes = self.fields.hashed(self.state, name)
-        texts = select_values(self.state.collection_id, name, "text")
-        query = texts.with_only_columns(func.count())
-        every = self.state.session.execute(query).scalar_one() if hashes is None else len(hashes.images)
-        if len(dates.images) != every:
+        if len(dates) != len(self.fields.hashed(self.state, name)):
             return None
         begins = dates.counts(self.passing).values
         return [float(begins[0]), float(begins[-1])] if len(begins) else []
@@ -403,11 +388,9 @@ def count_column(column: Column, passing: Keys | None, containing: str) -> TextC
 class HashedTexts:
     """Counts the texts of a field that is in memory by their hashes."""
 
-    def __init__(
-        self, session: Session, collection_id: int, field: str, column: Column, passing: Keys | None
-    ) -> None:
-        values = select_values(collection_id, field, "text")
-        self._session = session
+    def __init__(self, state: CollectionState, field: str, column: Column, passing: Keys | None) -> None:
+        values = select_values(state.collection_id, field, "text")
+        self._session = state.session
         self._key, self._column = values.selected_columns
         self._texts = values.with_only_columns(self._column).distinct()
         self._counted: Counts = column.counts(passing)
@@ -431,17 +414,22 @@ class HashedTexts:
         """Count the texts that contain another, in whatever case."""
         if not storable_text(text):
             return TextCounts([], 0)
-        query = self._texts.where(_contains(self._column, text)).execution_options(yield_per=_ROWS_AT_ONCE)
+        query = self._texts.where(_contains(self._column, text))
         found: list[tuple[str, int]] = []
         distinct = 0
-        with self._session.execute(query) as result:
-            for some in result.scalars().partitions():
-                counted = [
-                    (one, count) for one, count in zip(some, self._counts_of(some), strict=True) if count
-                ]
-                distinct += len(counted)
-                found = _ordered([*found, *counted])[:MAX_VALUES]
+        for counted in self._counted_of(query):
+            distinct += len(counted)
+            found = _ordered([*found, *counted])[:MAX_VALUES]
         return TextCounts(found, distinct)
+
+    def every(self) -> Iterator[tuple[str, int]]:
+        """Give each text, and how many images have it."""
+        return chain.from_iterable(self._counted_of(self._texts))
+
+    def _counted_of(self, query: Select[Any]) -> Iterator[list[tuple[str, int]]]:
+        with self._session.execute(query.execution_options(yield_per=_ROWS_AT_ONCE)) as result:
+            for some in result.scalars().partitions():
+                yield [(one, count) for one, count in zip(some, self._counts_of(some), strict=True) if count]
 
     def _counts_of(self, texts: Sequence[str]) -> list[int]:
         hashes = np.fromiter(map(hash, texts), dtype=np.int64, count=len(texts))
@@ -474,38 +462,6 @@ class HashedTexts:
         return found[:wanted]
 
 
-def count_by_database(
-    session: Session, collection_id: int, field: str, passing: Keys | None, containing: str
-) -> TextCounts:
-    """Count the texts of a field that does not fit into memory.
-
-    A filter counts only among the most frequent texts of all images: `passing` are the keys that pass it.
-    """
-    if not storable_text(containing):
-        return TextCounts([], 0)
-    values = select_values(collection_id, field, "text")
-    key, column = values.selected_columns
-    if containing:
-        values = values.where(_contains(column, containing))
-    counted = values.with_only_columns(column.label("value"), func.count().label("images"))
-    rows = counted.group_by(column).subquery()
-    ordered = (
-        select(rows.c.value, rows.c.images).order_by(rows.c.images.desc(), rows.c.value).limit(MAX_VALUES)
-    )
-    found = [(text, count) for text, count in session.execute(ordered)]
-    distinct = session.execute(select(func.count()).select_from(rows)).scalar_one()
-    if passing is None:
-        return TextCounts(found, distinct)
-    having = []
-    for text, _ in found:
-        keys = np.fromiter(
-            session.execute(values.with_only_columns(key).where(column == text)).scalars(), dtype=np.int64
-        )
-        if count := int(np.count_nonzero(contains_sorted(passing, keys))):
-            having.append((text, count))
-    return TextCounts(_ordered(having), distinct)
-
-
 def _contains(column: Any, text: str) -> ColumnElement[bool]:
     """Return whether a text contains another as it is, or in lower case, capitals or a capital at its head.
 
@@ -517,20 +473,3 @@ def _contains(column: Any, text: str) -> ColumnElement[bool]:
 
 def _ordered(counted: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
     return sorted(counted, key=lambda one: (-one[1], one[0]))
-
-
-def _findings_by_database(
-    session: Session, collection_id: int, passing: Keys | None
-) -> Iterator[tuple[str, int]]:
-    """Give what images say of findings, as the catalogue has it, and how many say so."""
-    said, here = FindingRow.image_finding, FindingRow.collection_id == collection_id
-    if passing is None:
-        images = func.count(FindingRow.image_id.distinct())
-        for finding, count in session.execute(select(said, images).where(here).group_by(said)):
-            yield finding, count
-        return
-    for finding in session.execute(select(said).where(here).distinct()).scalars().all():
-        query = select(FindingRow.image_id).where(here, said == finding).distinct()
-        keys = np.fromiter(session.execute(query).scalars(), dtype=np.int64)
-        if count := int(np.count_nonzero(contains_sorted(passing, keys))):
-            yield finding, count

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 import numpy as np
 from sqlalchemy import select
@@ -19,11 +19,11 @@ from index.catalogue.tables import AttributeRow, FindingRow, ImageRow, TextRow
 from index.filters.column_cache import (
     CacheKey,
     CollectionState,
-    IncrementalCache,
+    Numbered,
     all_keys,
     contains_sorted,
+    kept_up,
     read_keys,
-    touched_since,
 )
 from index.filters.columns import (
     UNBOUNDED,
@@ -31,6 +31,7 @@ from index.filters.columns import (
     Columns,
     Interval,
     Mask,
+    TooManyError,
     evaluate,
     extent,
     intervals,
@@ -49,6 +50,7 @@ from index.filters.grammar import (
     check_filter,
     conditions,
 )
+from index.vectors.cache import IncrementalCache
 from index.vectors.protocol import NOTHING, Keys
 from training.clinical.findings import STATES
 
@@ -63,36 +65,8 @@ _TEXTS_AT_ONCE: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """The fields that filters can name."""
-
     kinds: Mapping[str, frozenset[FieldKind]]
     nbytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """The values of a field; None where they do not fit."""
-
-    column: Column | None
-
-    @property
-    def nbytes(self) -> int:
-        return 0 if self.column is None else self.column.nbytes
-
-
-class _Members(NamedTuple):
-    """Keys of images or texts (N,), rising, and the image (N,) of each."""
-
-    keys: Keys
-    images: Keys
-
-    @property
-    def nbytes(self) -> int:
-        return self.keys.nbytes + self.images.nbytes
-
-
-class _Read(Protocol):
-    def __call__(self, field: str, kind: FieldKind, parts: Sequence[Interval], *, alone: bool) -> Column: ...
 
 
 class FieldColumns:
@@ -105,16 +79,19 @@ class FieldColumns:
     def __init__(self, max_bytes: int = _COLUMN_BYTES) -> None:
         self._max_bytes = max_bytes
         self._max_values = min(_MAX_VALUES, max_bytes // 32)
-        self._fields: IncrementalCache[_Fields] = IncrementalCache(max_bytes)
-        self._columns: IncrementalCache[_Held] = IncrementalCache(max_bytes)
-        self._hashed: IncrementalCache[_Held] = IncrementalCache(max_bytes)
-        self._members: IncrementalCache[_Members] = IncrementalCache(max_bytes)
-        self._passing: IncrementalCache[Keys] = IncrementalCache(_KEYS_BYTES)
+        self._fields: IncrementalCache[CacheKey, _Fields] = IncrementalCache(max_bytes)
+        self._columns: IncrementalCache[CacheKey, Column] = IncrementalCache(max_bytes)
+        self._hashed: IncrementalCache[CacheKey, Column] = IncrementalCache(max_bytes)
+        # Fields that do not fit: they stay so until the next start.
+        self._too_large: set[CacheKey] = set()
+        self._members: IncrementalCache[CacheKey, Numbered] = IncrementalCache(max_bytes)
+        self._passing: IncrementalCache[CacheKey, Keys] = IncrementalCache(_KEYS_BYTES)
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget all other collections."""
         for held in (self._fields, self._columns, self._hashed, self._members, self._passing):
-            held.keep(collections)
+            held.keep(lambda place: place.collection_id in collections)
+        self._too_large = {place for place in self._too_large if place.collection_id in collections}
 
     def warm(self, state: CollectionState) -> None:
         """Read the fields of a collection, or bring them up to date, until they take half of the memory."""
@@ -160,26 +137,23 @@ class FieldColumns:
 
     def column(self, state: CollectionState, field: str, kind: FieldKind) -> Column | None:
         """Return a whole field; None where it does not fit."""
-
-        def read(since: int | None) -> Column | None:
-            columns = Columns(state.session, state.collection_id, since)
-            if since is not None:
-                return columns.column(field, kind)
-            return columns.bounded(field, kind, [UNBOUNDED], self._max_values, _MAX_TEXTS)
-
+        place = CacheKey(state.collection_id, "images", f"{kind} {field}")
         # Ids differ for each image, and an index finds them.
-        if field == "id" or not self._max_values:
+        if field == "id" or not self._max_values or place in self._too_large:
             return None
-        return self._kept(self._columns, state, f"{kind} {field}", self._max_values, read)
+        try:
+            return self._kept(state, field, kind, place.name, [UNBOUNDED], self._max_values, _MAX_TEXTS)
+        except TooManyError:
+            self._too_large.add(place)
+            return None
 
-    def hashed(self, state: CollectionState, field: str) -> Column | None:
-        """Return a whole field of texts by their hashes; None where it does not fit."""
-        most = self._max_bytes // 32
+    def hashed(self, state: CollectionState, field: str) -> Column:
+        """Return a whole field of texts by their hashes."""
 
-        def read(since: int | None) -> Column | None:
-            return Columns(state.session, state.collection_id, since).hashed(field, most)
+        def read(since: int | None) -> Column:
+            return Columns(state.session, state.collection_id, since).hashed(field)
 
-        return self._kept(self._hashed, state, field, most, read) if most else None
+        return kept_up(self._hashed, state, "images", field, read)
 
     def _known(self, state: CollectionState) -> Mapping[str, frozenset[FieldKind]]:
         return self._fields.get(
@@ -196,65 +170,40 @@ class FieldColumns:
         return _has_dates(state.session, state.collection_id, field)
 
     def _values(
-        self, state: CollectionState, field: str, kind: FieldKind, parts: Sequence[Interval], *, alone: bool
+        self, state: CollectionState, field: str, kind: FieldKind, parts: Sequence[Interval]
     ) -> Column:
         """Return a whole field, or where it does not fit its values within intervals."""
         whole = self.column(state, field, kind)
         if whole is not None:
             return whole
-
-        def read(since: int | None) -> Column:
-            return Columns(state.session, state.collection_id, since).column(field, kind, parts, alone=alone)
-
-        name = f"{kind} {field} {alone} {parts}"
-        found = self._kept(self._columns, state, name, self._max_values, read)
-        assert found is not None
-        return found
+        return self._kept(state, field, kind, f"{kind} {field} {parts}", parts)
 
     def _kept(
         self,
-        cache: IncrementalCache[_Held],
         state: CollectionState,
+        field: str,
+        kind: FieldKind,
         name: str,
-        max_values: int,
-        read: Callable[[int | None], Column | None],
-    ) -> Column | None:
-        """Return a column from a cache, but for what was written since; `read` reads it from then on."""
+        parts: Sequence[Interval],
+        max_values: int | None = None,
+        max_texts: int | None = None,
+    ) -> Column:
+        def read(since: int | None) -> Column:
+            columns = Columns(state.session, state.collection_id, since)
+            if since is not None:
+                return columns.column(field, kind)
+            return columns.column(field, kind, parts, max_values, max_texts)
 
-        def catch_up(then: int, held: _Held) -> _Held | None:
-            if held.column is None:
-                return held
-            count = len(held.column.images)
-            touched = touched_since(state.session, state.collection_id, then, "images", count)
-            if touched is None:
-                return None
-            written = read(then)
-            if written is None:
-                return _Held(None)
-            changed = held.column.changed(touched, written)
-            fits = len(changed.images) <= max_values and len(changed.texts or ()) <= _MAX_TEXTS
-            return _Held(changed) if fits else None
+        def fits(changed: Column) -> bool:
+            return len(changed) <= self._max_values and len(changed.texts or ()) <= _MAX_TEXTS
 
-        place = CacheKey(state.collection_id, "images", name)
-        return cache.get(place, state.sequence, lambda: _Held(read(None)), catch_up).column
+        return kept_up(self._columns, state, "images", name, read, fits)
 
-    def _of(self, state: CollectionState, target: Target) -> _Members:
-        def catch_up(then: int, held: _Members) -> _Members | None:
-            touched = touched_since(state.session, state.collection_id, then, target, len(held.keys))
-            if touched is None:
-                return None
-            written = _members(state.session, state.collection_id, target, then)
-            kept = ~np.isin(held.keys, touched)
-            keys, images = held.keys[kept], held.images[kept]
-            at = np.searchsorted(keys, written.keys)
-            return _Members(np.insert(keys, at, written.keys), np.insert(images, at, written.images))
+    def _of(self, state: CollectionState, target: Target) -> Numbered:
+        def read(since: int | None) -> Numbered:
+            return _members(state.session, state.collection_id, target, since)
 
-        return self._members.get(
-            CacheKey(state.collection_id, target, ""),
-            state.sequence,
-            lambda: _members(state.session, state.collection_id, target),
-            catch_up,
-        )
+        return kept_up(self._members, state, target, "", read)
 
 
 def passing_keys(session: Session, collection_id: int, filter: Filter, target: Target = "images") -> Keys:
@@ -271,19 +220,15 @@ def passing_keys(session: Session, collection_id: int, filter: Filter, target: T
 
 def _passing(
     filter: Filter,
-    values: _Read,
-    members: Callable[[Target], _Members],
+    values: Callable[[str, FieldKind, Sequence[Interval]], Column],
+    members: Callable[[Target], Numbered],
     target: Target,
 ) -> Keys:
-    """Return the keys of images or of texts that pass a filter, rising."""
     asked: dict[tuple[str, FieldKind], list[list[Interval]]] = {}
     for condition in conditions(filter):
         for kind in kinds(condition):
             asked.setdefault((condition.field, kind), []).append(intervals(condition, kind))
-    columns = {
-        place: values(*place, joined([*chain(*parts)]), alone=len(parts) == 1)
-        for place, parts in asked.items()
-    }
+    columns = {place: values(*place, joined([*chain(*parts)])) for place, parts in asked.items()}
     # Whether an image passes that has none of the values.
     is_open = bool(evaluate(filter, lambda _: np.zeros(1, dtype=np.bool_))[0])
     every = members("images").keys if is_open else NOTHING
@@ -317,20 +262,20 @@ def _passing(
     if target == "images":
         return keys
     texts = members("texts")
-    return texts.keys[contains_sorted(keys, texts.images)]
+    return texts.keys[contains_sorted(keys, texts.numbers)]
 
 
-def _members(session: Session, collection_id: int, target: Target, since: int | None = None) -> _Members:
+def _members(session: Session, collection_id: int, target: Target, since: int | None = None) -> Numbered:
     """Return the images or texts of a collection; with a sequence number, those written after it."""
     written = [] if since is None else [ImageRow.sequence > since]
     query = all_keys(collection_id, target).where(*written)
     if target == "images":
         keys = read_keys(session, query)
-        return _Members(keys, keys)
+        return Numbered(keys, keys)
     rows = session.connection().execute(query.add_columns(ImageRow.id)).all()
     found = np.array(rows, dtype=np.int64).reshape(-1, 2)
     found = found[np.argsort(found[:, 0])]
-    return _Members(found[:, 0].copy(), found[:, 1].copy())
+    return Numbered(found[:, 0].copy(), found[:, 1].copy())
 
 
 def _has_dates(session: Session, collection_id: int, field: str) -> bool:

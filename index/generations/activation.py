@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import delete, func, select, update
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import Session
 
 from index.catalogue import PAUSE_SECONDS
 from index.catalogue.collections import (
+    EMBEDDINGS,
     Generation,
     find_generation,
     get_generation,
@@ -20,7 +21,7 @@ from index.catalogue.collections import (
     require_collection,
 )
 from index.catalogue.lookup import count_images
-from index.catalogue.tables import EmbeddingRow, GenerationRow, ModelRow, TextEmbeddingRow
+from index.catalogue.tables import GenerationRow, ModelRow
 from index.errors import (
     ActiveChangedError,
     GenerationError,
@@ -41,12 +42,6 @@ _TEXTS_AN_IMAGE: Final = 10
 # A search that began before a swap may still be at work in the generation before.
 _IN_USE_SECONDS: Final = 60
 _ROWS_AT_ONCE: Final = 1000
-_VECTORS: Final[
-    tuple[tuple[type[EmbeddingRow] | type[TextEmbeddingRow], InstrumentedAttribute[int]], ...]
-] = (
-    (EmbeddingRow, EmbeddingRow.image_id),
-    (TextEmbeddingRow, TextEmbeddingRow.text_id),
-)
 _log = logging.getLogger(__name__)
 
 
@@ -65,7 +60,6 @@ def activate(
         ActiveChangedError: The active generation is of another model than `instead_of`; nothing changes.
         IncompleteGenerationError: Some images or texts of the collection have no vector in it; nothing
             changes.
-        GenerationError: The generation is gone.
     """
     # The collection's lock before the check: no writer may add an image after it.
     next_sequence(session, generation.collection_id)
@@ -123,7 +117,6 @@ def generation_before(session: Session, collection: str) -> Generation:
     """Return the generation that was active before the one that is.
 
     Raises:
-        UnknownCollectionError: No collection has this name.
         UnknownGenerationError: No other was active, or it has been dropped.
     """
     row = require_collection(session, collection)
@@ -147,12 +140,7 @@ def generation_before(session: Session, collection: str) -> Generation:
 
 
 def generation_of(session: Session, collection: str, number: int) -> Generation:
-    """Return a generation of a collection by its number.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        UnknownGenerationError: The collection has no such generation.
-    """
+    """Return a generation of a collection by its number."""
     row = require_collection(session, collection)
     numbers = (
         session.execute(
@@ -205,22 +193,10 @@ def _catch_up(generation: Generation) -> str:
 
 
 def drop_old_generations(home: Home, collection: str, keep: int) -> list[int]:
-    """Drop the generations of a collection that were active, but for the last `keep` before the present one.
+    """Drop the generations of a collection that were active, but for the last `keep`; return their numbers.
 
     One that was searched a minute ago stays until the next time, and one that a person has ever activated
     until it is named; see `old_by_hand`.
-
-    Args:
-        home: Home of the collection.
-        collection: Name of the collection.
-        keep: Number of generations to keep for a rollback.
-
-    Returns:
-        The numbers of those that were dropped.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        StoreError: The disk does not take the note of a bundle that is to go.
     """
     with home.catalogue.read() as session:
         old = _old(session, require_collection(session, collection).id, keep)
@@ -252,9 +228,7 @@ def drop_generation(home: Home, collection: str, number: int) -> None:
     """Drop one generation of a collection, such as one that is never to be finished.
 
     Raises:
-        UnknownCollectionError: No collection has this name.
         GenerationError: The collection has no such generation, or the generation is active.
-        StoreError: The disk does not take the note of a bundle that is to go.
     """
     with home.catalogue.read() as session:
         generation = generation_of(session, collection, number)
@@ -317,7 +291,7 @@ def _drop_batch(session: Session, generation: Generation) -> bool:
     ).scalar_one_or_none()
     if state == "active":
         raise GenerationError(f"Generation {generation.id} was activated meanwhile: it stays.")
-    for table, key in _VECTORS:
+    for table, key in EMBEDDINGS.values():
         some = select(key).where(table.generation_id == generation.id).limit(_ROWS_AT_ONCE)
         keys = session.execute(some).scalars().all()
         if keys:

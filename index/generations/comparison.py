@@ -173,7 +173,6 @@ def _stored(session: Session, generation: Generation, table: Any, key: Any, keys
 
 
 def _texts(session: Session, generations: Sequence[Generation], images: Sequence[int]) -> dict[int, str]:
-    """Return the texts of these images that have vectors in all generations, by key."""
     query = select(TextRow.id, TextRow.text)
     for generation in generations:
         embedded = select(TextEmbeddingRow.text_id).where(TextEmbeddingRow.generation_id == generation.id)

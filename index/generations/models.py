@@ -61,7 +61,6 @@ def register_model(home: Home, folder: Path) -> BundleInfo:
 
     Raises:
         BundleError: The folder holds no whole bundle, or it cannot be copied.
-        StoreError: The folder of bundles cannot be made or opened.
     """
     with (
         installed_bundle(read_bundle(folder), home.bundles_folder) as info,
@@ -72,11 +71,7 @@ def register_model(home: Home, folder: Path) -> BundleInfo:
 
 
 def require_model(session: Session, digest: str) -> ModelRow:
-    """Return a registered model by its whole digest.
-
-    Raises:
-        UnregisteredModelError: No registered model has this digest.
-    """
+    """Return a registered model by its whole digest."""
     row = session.execute(select(ModelRow).where(ModelRow.digest == digest)).scalar_one_or_none()
     if row is None:
         raise UnregisteredModelError(digest)
@@ -84,11 +79,7 @@ def require_model(session: Session, digest: str) -> ModelRow:
 
 
 def find_model(session: Session, model: str) -> ModelRow:
-    """Return a registered model by its digest, its name, or the beginning of its digest that lists show.
-
-    Raises:
-        UnknownModelError: No model, or more than one, has this name.
-    """
+    """Return a registered model by its digest, its name, or the beginning of its digest that lists show."""
     rows = session.execute(select(ModelRow).order_by(ModelRow.id.desc())).scalars().all()
     found = [row for row in rows if row.digest == model] or [row for row in rows if row.name == model]
     if not found and len(model) >= _SHORT_DIGEST:
@@ -118,11 +109,7 @@ def generations_by(session: Session, digest: str) -> list[GenerationInfo]:
 
 
 def list_generations(home: Home, collection: str) -> list[GenerationInfo]:
-    """Return the generations of a collection, the latest first.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-    """
+    """Return the generations of a collection, the latest first."""
     with home.catalogue.read() as session:
         row = require_collection(session, collection)
         query = (
@@ -134,11 +121,7 @@ def list_generations(home: Home, collection: str) -> list[GenerationInfo]:
 
 
 def describe_generation(session: Session, number: int) -> GenerationInfo:
-    """Count what a generation has, and say what was measured of it.
-
-    Raises:
-        GenerationError: It is gone.
-    """
+    """Count what a generation has, and say what was measured of it."""
     generation, _ = get_generation(session, number)
     row = session.get_one(GenerationRow, number)
     comparison = None if row.comparison is None else Comparison.model_validate(row.comparison)
@@ -158,22 +141,7 @@ def describe_generation(session: Session, number: int) -> GenerationInfo:
 
 
 def create_collection(home: Home, name: str, *, model: str | None = None, same_as: str | None = None) -> None:
-    """Begin a collection without images that can be searched and written to at once.
-
-    Args:
-        home: Home to create the collection in.
-        name: Name of the collection.
-        model: Digest or name of a registered bundle.
-        same_as: Instead of a model, a collection whose bundle it takes.
-
-    Raises:
-        CollectionNameError: The name is not valid.
-        CollectionExistsError: A collection has this name already.
-        UnknownModelError: No model, or more than one, has this name.
-        UnknownCollectionError: No collection is named `same_as`.
-        NoActiveGenerationError: `same_as` cannot be searched yet.
-        BundleError: The bundle's files are gone.
-    """
+    """Begin a collection without images that can be searched and written to at once."""
     with home.catalogue.write() as session:
         row = _model_of(session, same_as) if same_as is not None else find_model(session, model or "")
         if not (home.bundles_folder / row.digest).is_dir():

@@ -90,22 +90,11 @@ def find_collection(session: Session, name: str) -> tuple[int, str] | None:
 def put_alias(
     session: Session, name: str, collection: str, condition: Condition = UNCONDITIONAL
 ) -> Alias | None:
-    """Point an alias at a collection, from the end of the transaction on.
-
-    Args:
-        session: Session of a transaction that writes.
-        name: The alias.
-        collection: Name of the collection.
-        condition: What must hold of the alias before.
-
-    Returns:
-        The alias as it was before; None: it is new.
+    """Point an alias at a collection; return it as it was before, None where it is new.
 
     Raises:
         AliasNameError: The alias is no valid name.
         AliasTakenError: A collection has this name.
-        UnknownCollectionError: There is no such collection.
-        ConditionError: The condition does not hold.
         AliasLimitError: There are as many aliases as there may be.
     """
     try:
@@ -131,14 +120,7 @@ def put_alias(
 def swap_alias(session: Session, name: str, old: str, new: str) -> Alias:
     """Point an alias from one collection at another; return it as it was before.
 
-    Args:
-        session: Session of a transaction that writes.
-        name: The alias.
-        old: Name of the collection that it must lead to.
-        new: Name of the collection that it is to lead to.
-
     Raises:
-        UnknownAliasError: There is no such alias.
         ConditionError: It leads to another collection.
         UnknownCollectionError: There is no collection of the new name.
     """
@@ -157,12 +139,7 @@ def swap_alias(session: Session, name: str, old: str, new: str) -> Alias:
 
 
 def remove_alias(session: Session, name: str, condition: Condition = UNCONDITIONAL) -> Alias:
-    """Remove an alias; its collection stays.
-
-    Raises:
-        UnknownAliasError: There is no such alias.
-        ConditionError: The condition does not hold.
-    """
+    """Remove an alias; its collection stays."""
     lock_names(session)
     before = find_alias(session, name)
     _check(name, before, condition)
@@ -178,13 +155,7 @@ def rename_collection(session: Session, old: str, new: str) -> None:
 
     Images, generations and snapshots belong to its key and stay as they are. Writes in progress end first.
 
-    Args:
-        session: Session of the transaction that does all of it.
-        old: Its name.
-        new: Its new name.
-
     Raises:
-        UnknownCollectionError: There is no such collection.
         CollectionNameError: The new name is not valid.
         CollectionExistsError: A collection or an alias has the new name.
         KeyScopeError: Keys hold roles in the new name, which they would gain here.

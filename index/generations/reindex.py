@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -34,7 +35,7 @@ from index.writes.vectors import (
     still_missing,
 )
 from training.common.errors import BundleError, ImageError
-from training.common.progress import ProgressBar, progress_bar
+from training.common.progress import progress_bar
 from training.imaging.processes.file_decoder import FileDecoder
 from training.models.inputs.images import Pixels
 
@@ -50,9 +51,7 @@ def generation_for(home: Home, collection: str, encoder: ImageEncoder) -> Genera
     One that was begun before goes on; the state of none changes.
 
     Raises:
-        UnknownCollectionError: No collection has this name.
         BundleError: The encoder comes from no bundle, or the bundle cannot be copied.
-        StoreError: The folder of bundles cannot be made or opened.
     """
     if encoder.info is None:
         raise BundleError("Only an encoder loaded from a bundle can index a collection: save it first.")
@@ -78,50 +77,20 @@ def reindex(
     batch_size: int = 64,
     show_progress: bool = True,
 ) -> int:
-    """Give a generation the vectors that it lacks, write its snapshot, and measure which scores count.
+    """Embed the images that a generation lacks, write its snapshot, measure which scores count; count images.
 
     Each batch is one transaction, so a run that was stopped goes on when it is repeated. Images that are
     written, replaced or removed meanwhile are included or left out: it ends when nothing is missing.
-
-    Args:
-        engine: Home of the collection.
-        generation: Generation that gets the vectors, in any state.
-        encoder: Loaded from the generation's bundle.
-        batch_size: Images a forward pass and a transaction.
-        show_progress: Show a bar on standard error.
-
-    Returns:
-        Number of embedded images.
 
     Raises:
         GenerationError: The generation is gone, the encoder is of another bundle, or files in the store are
             missing or damaged; what was embedded stays.
     """
-    embedded = _embed_missing(engine, generation, encoder, batch_size=batch_size, show_progress=show_progress)
+    embedded = _Run(engine, generation, encoder, batch_size, show_progress).embed_missing()
     if embedded:
         engine.save_snapshot_of(generation)
     engine.measure_confidence(generation.id, encoder)
     return embedded
-
-
-def _embed_missing(
-    engine: SearchEngine,
-    generation: Generation,
-    encoder: ImageEncoder,
-    *,
-    batch_size: int,
-    show_progress: bool,
-) -> int:
-    """Do what `reindex` does, but for the snapshot."""
-    embedder = Embedder(generation, encoder)
-    with FileDecoder() as files:
-        run = _Run(engine, embedder, encoder, files, batch_size, show_progress)
-        while run.embed_images():
-            pass
-    embed_missing_texts(engine.home, embedder, shown=show_progress)
-    if run.broken:
-        raise GenerationError(_broken(generation, run.broken))
-    return run.embedded
 
 
 def swap(
@@ -134,23 +103,12 @@ def swap(
     show_progress: bool = True,
     instead_of: str | None = None,
 ) -> int:
-    """Embed what a generation is missing and make it the active one, in one step.
+    """Embed what a generation is missing and make it the active one; return how many images that were.
 
     A generation that was active before lacks the images that were written since: nobody keeps it current,
     which would cost every write a second pass and every service a second encoder, but it never comes back
-    without them either. Services are told before, so that none has to load anything when it happens.
-
-    Args:
-        engine: Home of the collection.
-        generation: Generation to activate.
-        encoder: Loaded from its bundle.
-        preload_s: Seconds that services may take to notice and load the generation.
-        batch_size: Images a forward pass.
-        show_progress: Show a bar on standard error.
-        instead_of: Digest of the only model that it may take the place of; None: of any.
-
-    Returns:
-        How many images had to be embedded.
+    without them either. Services are told `preload_s` seconds before, so that none has to load anything when
+    it happens.
 
     Raises:
         ActiveChangedError: A generation of another model became active meanwhile; it stays.
@@ -162,12 +120,11 @@ def swap(
         mark_preloading(session, generation)
     engine.warm(generation.id)
     time.sleep(preload_s)
+    run = _Run(engine, generation, encoder, batch_size, show_progress)
     for tries_left in reversed(range(_TRIES)):
         # Writes of the meantime, and writes during their embedding. A snapshot would take
         # so long that more was written each time.
-        embedded += _embed_missing(
-            engine, generation, encoder, batch_size=batch_size, show_progress=show_progress
-        )
+        embedded += run.embed_missing()
         try:
             with engine.home.catalogue.write() as session:
                 activate(session, generation, texts="text" in encoder.modalities, instead_of=instead_of)
@@ -178,82 +135,75 @@ def swap(
     return embedded
 
 
+@dataclass
 class _Run:
-    """Embeds what is missing, pass by pass."""
+    engine: SearchEngine
+    generation: Generation
+    encoder: ImageEncoder
+    batch_size: int
+    show_progress: bool
+    broken: dict[MissingImage, str] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        engine: SearchEngine,
-        embedder: Embedder,
-        encoder: ImageEncoder,
-        files: FileDecoder,
-        batch_size: int,
-        show_progress: bool,
-    ) -> None:
-        self.embedder = embedder
-        self.embedded = 0
-        self.broken: dict[MissingImage, str] = {}
-        self._engine = engine
-        self._encoder = encoder
-        self._files = files
-        self._batch_size = batch_size
-        self._show_progress = show_progress
+    def embed_missing(self) -> int:
+        """Give the generation the vectors that it lacks, and return how many images that were."""
+        embedder, embedded = Embedder(self.generation, self.encoder), 0
+        with FileDecoder() as files:
+            while (missing := self._count_missing()) is not None:
+                embedded += self._pass(embedder, files, *missing)
+        embed_missing_texts(self.engine.home, embedder, shown=self.show_progress)
+        if self.broken:
+            raise GenerationError(_broken(self.generation, self.broken))
+        return embedded
 
-    def embed_images(self) -> bool:
-        """Embed the images that lack a vector now; return whether there were any that may have one."""
-        with self._engine.home.catalogue.read() as session:
+    def _count_missing(self) -> tuple[int, int] | None:
+        """Return how many images have a vector or cannot have one, of how many; None where all are done."""
+        with self.engine.home.catalogue.read() as session:
             # Images with an unreadable file may have been removed or replaced since.
-            there = still_missing(session, self.embedder.generation, list(self.broken))
+            there = still_missing(session, self.generation, list(self.broken))
             self.broken = {image: reason for image, reason in self.broken.items() if image in there}
-            missing = count_missing_images(session, self.embedder.generation) - len(self.broken)
-            total = count_images(session, self.embedder.generation.collection_id)
-        if missing <= 0:
-            return False
-        name = f"Embedding {self.embedder.generation.collection}"
-        done = total - missing
-        with progress_bar(name, total, done=done, shown=self._show_progress) as bar:
-            self._pass(bar)
-        return True
+            missing = count_missing_images(session, self.generation) - len(self.broken)
+            total = count_images(session, self.generation.collection_id)
+        return (total - missing, total) if missing > 0 else None
 
-    def _pass(self, bar: ProgressBar) -> None:
-        untried = (image for image in self._missing() if image not in self.broken)
-        for batch in prefetch(untried, self._prepare, self._batch_size, give_up=self._files.close):
-            readable = {image: found for image, found in batch if isinstance(found, np.ndarray)}
-            self.broken |= {image: found for image, found in batch if isinstance(found, str)}
-            self._write(list(readable), list(readable.values()))
-            bar.advance(len(batch), f"{len(self.broken):,} unreadable" if self.broken else "")
+    def _pass(self, embedder: Embedder, files: FileDecoder, done: int, total: int) -> int:
+        """Embed the images that lack a vector now, and return how many did."""
+
+        def prepare(image: MissingImage) -> Pixels | str:
+            try:
+                path = self.engine.home.store.path(image.sha256)
+                decoded = files.decode(path, STORED_LIMITS, self.encoder.min_image_side)
+                return self.encoder.prepare_image(decoded.pixels)
+            except (StoreError, ImageError) as error:
+                return str(error)
+
+        embedded, untried = 0, (image for image in self._missing() if image not in self.broken)
+        name = f"Embedding {self.generation.collection}"
+        with progress_bar(name, total, done=done, shown=self.show_progress) as bar:
+            for batch in prefetch(untried, prepare, self.batch_size, give_up=files.close):
+                readable = {image: found for image, found in batch if isinstance(found, np.ndarray)}
+                self.broken |= {image: found for image, found in batch if isinstance(found, str)}
+                embedded += self._write(embedder, list(readable), list(readable.values()))
+                bar.advance(len(batch), f"{len(self.broken):,} unreadable" if self.broken else "")
+        return embedded
 
     def _missing(self) -> Iterator[MissingImage]:
         after = 0
         while True:
-            with self._engine.home.catalogue.read() as session:
-                rows = images_without_vectors(
-                    session, self.embedder.generation, after=after, limit=_ROWS_AT_ONCE
-                )
+            with self.engine.home.catalogue.read() as session:
+                rows = images_without_vectors(session, self.generation, after=after, limit=_ROWS_AT_ONCE)
             if not rows:
                 return
             yield from rows
             after = rows[-1].key
 
-    def _prepare(self, image: MissingImage) -> Pixels | str:
-        """Return an image's pixels, or why it has none."""
-        try:
-            path = self._engine.home.store.path(image.sha256)
-            decoded = self._files.decode(path, STORED_LIMITS, self._encoder.min_image_side)
-            return self._encoder.prepare_image(decoded.pixels)
-        except (StoreError, ImageError) as error:
-            return str(error)
-
-    def _write(self, images: Sequence[MissingImage], pixels: Sequence[Pixels]) -> None:
+    def _write(self, embedder: Embedder, images: Sequence[MissingImage], pixels: Sequence[Pixels]) -> int:
         if not images:
-            return
-        vectors = self.embedder.images(pixels)
-        generation = self.embedder.generation
-        with self._engine.home.catalogue.write() as session:
-            sequence = next_sequence(session, generation.collection_id)
-            get_generation(session, generation.id)
-            added = add_missing_images(session, generation, sequence, images, vectors)
-        self.embedded += added
+            return 0
+        vectors = embedder.images(pixels)
+        with self.engine.home.catalogue.write() as session:
+            sequence = next_sequence(session, self.generation.collection_id)
+            get_generation(session, self.generation.id)
+            return add_missing_images(session, self.generation, sequence, images, vectors)
 
 
 def _broken(generation: Generation, broken: dict[MissingImage, str]) -> str:

@@ -35,18 +35,7 @@ EVERY_COLLECTION: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key without its secret; see `ApiKeyRow`. Times are in ISO 8601, UTC; None: never.
-
-    Attributes:
-        id: Identifier, part of the key itself.
-        name: Client or person that has the key.
-        digest: SHA-256 of the secret.
-        grants: Roles by collection.
-        created: Time of its making.
-        expires: End of its validity.
-        revoked: Time of its revocation.
-        used: Day of its last use.
-    """
+    """A key without its secret; see `ApiKeyRow`. Times are in ISO 8601, UTC; None: never."""
 
     id: str
     name: str
@@ -67,12 +56,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key that was made.
-
-    Attributes:
-        key: Its entry in the catalogue.
-        text: The key that a client sends; the only copy.
-    """
+    """A key that was made, and the only copy of the text that a client sends."""
 
     key: ApiKey
     text: str
@@ -88,12 +72,6 @@ def split_key(given: str) -> tuple[str, str] | None:
 
 def create_key(session: Session, name: str, grants: Grants, *, days: int | None) -> NewKey:
     """Make the first live key of a name.
-
-    Args:
-        session: Session of a transaction that writes.
-        name: Client or person that gets the key.
-        grants: Roles by collection.
-        days: Days until it expires; None: it does not expire.
 
     Raises:
         KeyNameError: The name is not valid, or has a live key.
@@ -146,11 +124,7 @@ def rotate_key(session: Session, name: str) -> NewKey:
 
 
 def revoke_key(session: Session, key: str) -> ApiKey:
-    """Revoke a key by its identifier; a revoked one stays as it is.
-
-    Raises:
-        UnknownKeyError: No key has this identifier.
-    """
+    """Revoke a key by its identifier; a revoked one stays as it is."""
     revoked = update(ApiKeyRow).where(ApiKeyRow.id == key, ApiKeyRow.revoked.is_(None)).values(revoked=now())
     session.execute(revoked)
     found = find_key(session, key)
@@ -178,11 +152,6 @@ def note_use(session: Session, key: str, day: str) -> None:
 
 def rename_scope(session: Session, old: str, new: str) -> None:
     """Let the roles of keys in a collection hold under its new name.
-
-    Args:
-        session: Session of the transaction that renames it.
-        old: Name of the collection.
-        new: Its new name.
 
     Raises:
         KeyScopeError: Keys that are not revoked hold roles in the new name already.

@@ -19,9 +19,6 @@ def home_secret(path: Path, name: str, *, without: str) -> bytes:
         path: The file.
         name: What the secret is, for errors.
         without: What becomes of it where the file is removed, for errors.
-
-    Raises:
-        HomeError: The file cannot be read or written, or is damaged.
     """
     try:
         if not path.exists():
@@ -52,11 +49,7 @@ def _draw(path: Path) -> None:
 
 
 def patient_key(home: Path) -> bytes:
-    """Return the secret in a home folder, drawn at the first call; only the owner can read its file.
-
-    Raises:
-        HomeError: The file cannot be read or written, or is damaged.
-    """
+    """Return the secret in a home folder, drawn at the first call; only the owner can read its file."""
     return home_secret(
         home / FILE,
         "The key of patients' pseudonyms",

@@ -36,13 +36,7 @@ _SAME_COMPOSED: Final = 0.1
 
 @dataclass(frozen=True)
 class Binding:
-    """Parts of a search that all of its pages share.
-
-    Attributes:
-        generation: The generation's uid.
-        request: `SearchRequest.bound`.
-        composed: Whether the query vector was made of several.
-    """
+    """Parts of a search that all of its pages share."""
 
     generation: str
     request: str

@@ -20,15 +20,17 @@ from index.catalogue.tables import AttributeRow, ImageRow, TextRow
 from index.errors import QueryError
 from index.filters.column_cache import (
     CacheKey,
-    IncrementalCache,
+    CollectionState,
+    Numbered,
     all_keys,
     contains_sorted,
+    kept_up,
     read_keys,
-    touched_since,
 )
 from index.filters.columns import TEXT_COLUMNS, known_fields
 from index.filters.grammar import unknown_field
 from index.search.request import SearchRequest
+from index.vectors.cache import IncrementalCache
 from index.vectors.protocol import NOTHING, Keys
 
 # The group of each of some keys; see `GroupColumn`.
@@ -46,22 +48,13 @@ _Rows = Select[*tuple[Any, ...]]
 
 
 @dataclass(frozen=True, eq=False)
-class GroupColumn:
-    """The groups of all images or texts of a collection.
-
-    Attributes:
-        keys: Keys of the images, (N,), rising.
-        numbers: A number for the group of each, (N,), the same for the same group; negative where an
-            image has none.
-    """
-
-    keys: Keys
-    numbers: Numbers
+class GroupColumn(Numbered):
+    """The groups of all images or texts of a collection, by number: negative where one has no group."""
 
     @property
     def nbytes(self) -> int:
         """Memory of the column and of the groups that were looked at."""
-        return 2 * (self.keys.nbytes + self.numbers.nbytes)
+        return 2 * super().nbytes
 
     def of(self, keys: Keys) -> tuple[NDArray[np.bool_], Numbers]:
         """Tell which of some keys (K,) are there, and the numbers of these."""
@@ -95,38 +88,25 @@ class GroupColumns:
     """LRU cache of columns of groups, refreshed after writes."""
 
     def __init__(self) -> None:
-        self._held: IncrementalCache[GroupColumn] = IncrementalCache(_CACHE_BYTES, newer=True)
+        self._held: IncrementalCache[CacheKey, GroupColumn] = IncrementalCache(_CACHE_BYTES, newer=True)
 
-    def get(
-        self, session: Session, collection_id: int, sequence: int, field: str, target: Target
-    ) -> GroupColumn:
+    def get(self, state: CollectionState, field: str, target: Target) -> GroupColumn:
         """Return a column as it is at a sequence number or later, from memory but for later writes."""
-        query = _values(collection_id, field, target)
+        query = _values(state.collection_id, field, target)
 
-        def catch_up(then: int, column: GroupColumn) -> GroupColumn | None:
-            touched = touched_since(session, collection_id, then, target, len(column.keys))
-            if touched is None or not len(touched):
-                return None if touched is None else column
-            written = _column(session, query.where(ImageRow.sequence > then))
-            kept = ~contains_sorted(touched, column.keys)
-            keys, numbers = column.keys[kept], column.numbers[kept]
-            at = np.searchsorted(keys, written.keys)
-            return GroupColumn(np.insert(keys, at, written.keys), np.insert(numbers, at, written.numbers))
+        def read(since: int | None) -> GroupColumn:
+            written = query if since is None else query.where(ImageRow.sequence > since)
+            return _column(state.session, written)
 
-        place = CacheKey(collection_id, target, field)
-        return self._held.get(place, sequence, lambda: _column(session, query), catch_up)
+        return kept_up(self._held, state, target, field, read)
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget the columns of all other collections."""
-        self._held.keep(collections)
+        self._held.keep(lambda place: place.collection_id in collections)
 
 
 class Groups:
-    """The groups of what a search finds.
-
-    Args:
-        newest: Returns the column as the catalogue is now.
-    """
+    """The groups of what a search finds; `newest` returns the column as the catalogue is now."""
 
     def __init__(self, newest: Callable[[], GroupColumn]) -> None:
         self._newest = newest
@@ -167,9 +147,6 @@ def check_group_field(session: Session, collection_id: int, field: str, *, of: s
     """Refuse to group by a field that a collection does not have.
 
     `of` is the part of the request that names it.
-
-    Raises:
-        QueryError: The collection has no field of this name.
     """
     known = known_fields(session, collection_id)
     if field not in known:

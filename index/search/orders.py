@@ -6,9 +6,10 @@ between and moved the others, none comes twice and none is passed over.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from functools import cached_property
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +55,6 @@ class Ranked:
     exact: bool
 
     def __len__(self) -> int:
-        """Return the number of hits."""
         return len(self.keys)
 
     def take(self, places: NDArray[np.int64] | slice) -> "Ranked":
@@ -91,20 +91,12 @@ class Scope(NamedTuple):
     hidden: Keys
     min_score: float | None = None
 
-    @classmethod
-    def of(
-        cls,
-        view: VectorView,
-        query: Vectors,
-        allowed: Keys | None,
-        hidden: Keys,
-        min_score: float | None = None,
-    ) -> "Scope":
-        """Leave out hidden keys, which rise, as a filter would where they are many."""
-        if len(hidden) <= _MANY_HIDDEN:
-            return cls(view, query, allowed, hidden, min_score)
-        every = view.keys() if allowed is None else allowed
-        return cls(view, query, every[~contains_sorted(hidden, every)], NOTHING, min_score)
+    def with_few_hidden(self) -> "Scope":
+        """Leave out hidden keys as a filter would where they are many."""
+        if len(self.hidden) <= _MANY_HIDDEN:
+            return self
+        every = self.view.keys() if self.allowed is None else self.allowed
+        return self._replace(allowed=every[~contains_sorted(self.hidden, every)], hidden=NOTHING)
 
     def findable(self, every: Keys) -> Keys | None:
         """Return the keys that a search may find, rising; None where these are `every` key that there is."""
@@ -134,6 +126,13 @@ class Scope(NamedTuple):
 class Ranking(ABC):
     """An order of hits."""
 
+    # Whether the order depends on all hits before a place, and is made again for every page.
+    is_remade: ClassVar[bool] = False
+
+    def total(self, place: PagePosition | None = None) -> int | None:  # noqa: ARG002
+        """Return the number of hits on all pages, as it is at one of them; None where it is not known."""
+        return None
+
     @abstractmethod
     def page(self, count: int, place: PagePosition | None = None) -> Ranked:
         """Return the `count` hits behind a page, or from the top; fewer only where the order ends.
@@ -145,6 +144,10 @@ class Ranking(ABC):
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
         """Tell which of the hits (N,) may follow those that were seen (S,)."""
         return ~np.isin(keys, seen)
+
+    def seen_after(self, seen: Keys, shown: Keys) -> Keys:
+        """Return the keys that the cursor behind a page holds: those of the pages before and of this one."""
+        return np.append(seen, shown) if self.is_remade else seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +163,8 @@ class VectorRanking(Ranking):
 
 class RecomputedRanking(Ranking):
     """A ranking that is computed again from the top for every page."""
+
+    is_remade = True
 
     @abstractmethod
     def _top(self, count: int) -> Ranked:
@@ -223,11 +228,16 @@ class FusedRanking(RecomputedRanking):
 
 @dataclass(frozen=True, eq=False)
 class GroupedRanking(RecomputedRanking):
-    """One hit of each group, its first in another order."""
+    """One hit of each group, its first in another order; `findable` gives the keys that it may be of."""
 
     inner: Ranking
     groups: Groups
-    scope: Scope
+    findable: Callable[[Keys], Keys | None]
+
+    def total(self, place: PagePosition | None = None) -> int | None:
+        """Return the number of groups with a hit; see `Ranking`."""
+        total = self.inner.total(place)
+        return None if total is None else len(self.groups.first_places(self.inner.page(total).keys))
 
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
         """Tell which hits are of groups that none was seen of; see `Ranking`."""
@@ -244,7 +254,7 @@ class GroupedRanking(RecomputedRanking):
                 return found.take(first[:count])
             if at_most is None:
                 column = self.groups.column
-                at_most = column.count(self.scope.findable(column.keys))
+                at_most = column.count(self.findable(column.keys))
             if len(first) >= at_most:
                 return found.take(first)
             wanted *= 2
@@ -284,44 +294,52 @@ class DiverseRanking(RecomputedRanking):
         return self.inner.is_new(keys, seen)
 
 
-class KeyList(NamedTuple):
-    """Without a query vector: by key."""
+@dataclass(frozen=True, eq=False)
+class WordList(RecomputedRanking):
+    """Without a query vector: keys by the rank of words, of which at most `most` are ranked."""
 
     keys: Keys
+    most: int | None
 
-    @property
-    def total(self) -> int | None:
-        """Number of keys on all pages."""
-        return len(self.keys)
+    def total(self, place: PagePosition | None = None) -> int | None:  # noqa: ARG002
+        """Return the number of keys on all pages; None where more match than are ranked."""
+        return None if self.most is not None and len(self.keys) >= self.most else len(self.keys)
 
-    def page(self, count: int, place: PagePosition | None) -> Ranked:
-        """Return the hits behind a key; see `Ranking`."""
-        start = 0 if place is None else int(np.searchsorted(self.keys, place.after.key, "right"))
-        return _unscored(self.keys[start : start + count], 0)
+    def _top(self, count: int) -> Ranked:
+        return _unscored(self.keys[:count], BY_WORDS)
 
 
-class WordList(NamedTuple):
-    """Without a query vector: by the rank of words, one of each group; at most `most` are ranked."""
+@dataclass(frozen=True, eq=False)
+class KeyList(Ranking):
+    """Without a query vector: by key, so as the images were added, with the first of each group.
+
+    Attributes:
+        keys: Keys of the list, rising.
+        groups: Groups that have one hit each; None: every key is a hit.
+        lists: The lists that the keys come from, as bits.
+    """
 
     keys: Keys
     groups: Groups | None
-    most: int | None
+    lists: int
 
-    @property
-    def total(self) -> int | None:
-        """Number of keys on all pages; None where more match than are ranked."""
-        if self.most is not None and len(self.keys) >= self.most:
-            return None
-        return len(self.keys if self.groups is None else self.groups.first_places(self.keys))
+    @cached_property
+    def _hits(self) -> Keys:
+        return self.keys if self.groups is None else self.groups.column.firsts(self.keys)
 
-    def page(self, count: int, place: PagePosition | None) -> Ranked:
-        """Return the first hits that have not been seen; see `Ranking`."""
-        seen, keys = NOTHING if place is None else place.seen, self.keys
-        if self.groups is not None:
-            keys = keys[self.groups.first_places(keys)]
-            held, numbers = self.groups.of(keys)
-            keys = keys[held][~np.isin(numbers, self.groups.of(seen)[1])]
-        return _unscored(keys[~np.isin(keys, seen)][:count], BY_WORDS)
+    def total(self, place: PagePosition | None = None) -> int | None:  # noqa: ARG002
+        """Return the number of keys on all pages; see `Ranking`."""
+        return len(self._hits)
+
+    def page(self, count: int, place: PagePosition | None = None) -> Ranked:
+        """Return the hits behind a key; see `Ranking`."""
+        start = 0 if place is None else int(np.searchsorted(self._hits, place.after.key, "right"))
+        return _unscored(self._hits[start : start + count], self.lists)
+
+
+# Orders of a list without a query, by the name that `SearchRequest.sort` has. Each is made of the rising keys
+# of the list, its groups and the lists that they come from; `page`, `total` and `seen_after` say the rest.
+LIST_ORDERS: Final[Mapping[str, Callable[[Keys, Groups | None, int], Ranking]]] = {"added": KeyList}
 
 
 def _unscored(keys: Keys, lists: int) -> Ranked:

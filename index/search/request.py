@@ -45,6 +45,8 @@ class SearchRequest:
         group_by: A field: one hit, the best, for all images that have the same value in it.
         min_score: Lowest cosine of a hit; None: any.
         diversity: Weight of differences between hits, from 0 to 1; None ranks by similarity alone.
+        sort: Order of a list without a query, one of `index.search.orders.LIST_ORDERS`; None: by the rank of
+            words, or as the images were added.
         kind: Kind of the query vector; None for a composed or unknown one.
         parts: Parts of a composed query vector as text: the vector itself varies with the collection.
     """
@@ -63,6 +65,7 @@ class SearchRequest:
     group_by: str | None = None
     min_score: float | None = None
     diversity: float | None = None
+    sort: str | None = None
     kind: QueryKind | None = None
     parts: str | None = None
 
@@ -126,9 +129,11 @@ class SearchRequest:
             "kind": self.kind,
             "parts": self.parts,
         }
+        # Cursors of requests without these stay as they were.
         if self.exclude_patients_of:
-            # Cursors of requests without it stay as they were.
             values["exclude_patients_of"] = sorted(self.exclude_patients_of)
+        if self.sort is not None:
+            values["sort"] = self.sort
         return to_json(values).decode()
 
 
@@ -150,13 +155,7 @@ def stated_findings(text: str) -> tuple[HasFinding, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A vector (D,) of length one that a search is made of, and what it is of, where that is known.
-
-    Attributes:
-        vector: Vector (D,) of length one.
-        kind: Kind of the query; None if unknown.
-        text: The text that it is of.
-    """
+    """A vector (D,) of length one that a search is made of, and what it is of, where that is known."""
 
     vector: Vectors
     kind: QueryKind | None

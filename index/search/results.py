@@ -1,24 +1,21 @@
 """Pages of hits, and images as the catalogue holds them."""
 
-import hashlib
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic_core import from_json
 from sqlalchemy import BindParameter, Select, bindparam, null, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue, DirectRead, VersionedCache
-from index.catalogue.collections import TARGETS, Target, require_collection
-from index.catalogue.lookup import storable_text
-from index.catalogue.schema import RULES
+from index.catalogue.collections import TARGETS, Target
+from index.catalogue.images import as_metadata
 from index.catalogue.tables import (
-    REPORT_POSITION,
     CollectionRow,
     EmbeddingRow,
     FindingRow,
@@ -27,13 +24,12 @@ from index.catalogue.tables import (
     TextRow,
 )
 from index.catalogue.words import MAX_CHARACTERS, matched_spans
-from index.errors import UnknownImageError
 from index.filters.grammar import FieldKind
 from index.scoring import ScoreScale
 from index.search.cursors import PageEnd, PagePosition, encode_cursor
 from index.vectors.codec import decode_vectors
 from index.vectors.protocol import Vectors
-from training.clinical.findings import STATES, State, are_prior
+from training.clinical.findings import STATES, State
 from training.clinical.reports.sentences import split_sentences
 from training.common.manifest import MetadataValue
 
@@ -41,7 +37,6 @@ from training.common.manifest import MetadataValue
 FoundBy = Literal["vector", "keywords", "findings"]
 # What an answer may tell of the image of a hit.
 HitPart = Literal["texts", "findings", "labels", "metadata", "report", "vector"]
-_REVISION_DIGITS: Final = 32
 # A longer text is cut around its first match.
 _MAX_LENGTH: Final = 400
 _BEFORE: Final = 120
@@ -118,17 +113,7 @@ class MatchedText(NamedTuple):
 
 
 class FoundImage(NamedTuple):
-    """Image of a hit, with its metadata.
-
-    Attributes:
-        id: The image's id.
-        text: The found text; None where images are searched.
-        group: The image's group.
-        texts: All texts of the image.
-        findings: What texts and report say of findings: the names in each state.
-        labels: Labels of the image.
-        metadata: Metadata of the image.
-    """
+    """Image of a hit; `text` is the found one, None where images are searched."""
 
     id: str
     text: FoundText | None
@@ -224,24 +209,6 @@ class SearchPage:
         return None if self.end is None else encode_cursor(self.end(self.confident))
 
 
-class StoredFinding(NamedTuple):
-    """A mention of a finding in a text of an image, by its position, or in the report: None.
-
-    Attributes:
-        finding: Name of the finding.
-        state: What the text says of it.
-        position: Position of the text; None for the report.
-        start: Offset of the mention's first character.
-        end: Offset behind its last character.
-    """
-
-    finding: str
-    state: State
-    position: int | None
-    start: int
-    end: int
-
-
 class HitDetails(NamedTuple):
     """Details of a hit's image beyond those of every hit; empty where no request names them.
 
@@ -252,113 +219,6 @@ class HitDetails(NamedTuple):
 
     report: str | None = None
     vector: Vectors | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredImage:
-    """Catalogue entry of one image."""
-
-    id: str
-    texts: tuple[str, ...]
-    report: str | None
-    findings: tuple[StoredFinding, ...]
-    labels: tuple[str, ...]
-    metadata: Mapping[str, MetadataValue]
-    split: str
-    group: str | None
-    width: int
-    height: int
-    media_type: str
-    sha256: str
-    record_digest: str
-
-    @property
-    def revision(self) -> str:
-        """Names this state of the image; see `revision_of`."""
-        return revision_of(self.record_digest, self.sha256)
-
-    def priors(self) -> list[bool]:
-        """Tell of each finding whether its sentence compares with an earlier examination, or tells of one.
-
-        The texts are read anew: their length decides how long it takes.
-        """
-        places: dict[int | None, list[int]] = {}
-        for found in self.findings:
-            places.setdefault(found.position, []).append(found.start)
-        prior = {
-            (position, start): one
-            for position, starts in places.items()
-            for start, one in zip(starts, are_prior(self._text(position), starts), strict=True)
-        }
-        return [prior[found.position, found.start] for found in self.findings]
-
-    def _text(self, position: int | None) -> str:
-        return self.texts[position] if position is not None else self.report or ""
-
-
-def revision_of(record_digest: str, sha256: str) -> str:
-    """Name a state of an image, by record and file; equal states have equal names, also after a restore."""
-    # Other rules read other findings from the same record.
-    return hashlib.sha256(f"{RULES} {record_digest} {sha256}".encode()).hexdigest()[:_REVISION_DIGITS]
-
-
-def require_image(session: Session, collection: str, image_id: str) -> ImageRow:
-    """Return the row of an image.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        UnknownImageError: The collection has no such image.
-    """
-    query = (
-        select(ImageRow)
-        .join(CollectionRow, CollectionRow.id == ImageRow.collection_id)
-        .where(CollectionRow.name == collection, ImageRow.external_id == image_id)
-    )
-    # Names that no database can hold are not looked up: PostgreSQL would refuse the whole statement.
-    askable = storable_text(collection) and storable_text(image_id)
-    row = session.execute(query).scalar_one_or_none() if askable else None
-    if row is None:
-        require_collection(session, collection)
-        raise UnknownImageError(collection, image_id)
-    return row
-
-
-def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
-    """Return everything that is known of an image.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        UnknownImageError: The collection has no such image.
-    """
-    row = require_image(session, collection, image_id)
-    texts = select(TextRow.text).where(TextRow.image_id == row.id).order_by(TextRow.position)
-    # Those of the report come first.
-    order = FindingRow.position, FindingRow.start, FindingRow.finding
-    findings = session.execute(select(FindingRow).where(FindingRow.image_id == row.id).order_by(*order))
-    return StoredImage(
-        id=row.external_id,
-        texts=tuple(session.execute(texts).scalars()),
-        report=row.report,
-        findings=tuple(
-            StoredFinding(
-                found.finding,
-                cast(State, found.state),
-                None if found.position == REPORT_POSITION else found.position,
-                found.start,
-                found.stop,
-            )
-            for found in findings.scalars()
-        ),
-        labels=tuple(row.labels),
-        metadata=_metadata(row.details),
-        split=row.split,
-        group=row.group_name,
-        width=row.width,
-        height=row.height,
-        media_type=row.media_type,
-        sha256=row.sha256,
-        record_digest=row.record_digest,
-    )
 
 
 def read_details(
@@ -455,7 +315,7 @@ def _read_found(catalogue: Catalogue, keys: Sequence[int], target: Target) -> di
             texts=() if text is None else (text, *(other[-1] for other in others)),
             findings=_by_state(stated.get(key, ())),
             labels=tuple(_plain(labels)),
-            metadata=_metadata(_plain(details)),
+            metadata=as_metadata(_plain(details)),
             text=None if searched is None else FoundText(position, searched),
         )
     return found
@@ -470,11 +330,6 @@ def _by_state(stated: Sequence[str]) -> dict[State, tuple[str, ...]]:
 def _plain(value: Any) -> Any:
     """Return what a column of JSON holds: SQLite's driver gives it as text."""
     return from_json(value) if isinstance(value, str) else value
-
-
-def _metadata(details: dict[str, Any]) -> dict[str, MetadataValue]:
-    """Turn JSON lists back into tuples."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in details.items()}
 
 
 _IMAGES: Final = ImageRow.__table__

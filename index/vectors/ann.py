@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from index.vectors.codec import unit
 from index.vectors.protocol import Mask, Rows, Vectors, cosines, rerank_depth
 from index.vectors.rows import Bits, FilterMask
-from index.vectors.store import Guard, MemoryStore, VectorStore, cores, use_threads
+from index.vectors.store import Guard, MappedStore, VectorStore, cores, use_threads
 
 # The share of energy that the rotated numbers must keep, in steps that FAISS's kernels like.
 _ENERGY: Final = 0.96
@@ -151,7 +151,6 @@ class IvfPq:
         return cls(index)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return int(self._index.ntotal)
 
     @property
@@ -231,11 +230,7 @@ class IvfPq:
 
     @classmethod
     def read(cls, path: Path) -> "IvfPq":
-        """Read the codes that `write` put into a file.
-
-        Raises:
-            ValueError: The file holds no such codes.
-        """
+        """Read the codes that `write` put into a file."""
         index: Any = faiss.read_index(str(path))
         if not isinstance(index, faiss.IndexPreTransform):
             raise ValueError("the file holds no inverted file of PQ codes")
@@ -279,7 +274,6 @@ def _parameters(lists: int) -> Any:
 
 
 def _largest(values: Vectors, count: int) -> Lists:
-    """Return the places of the `count` largest values (N,), largest first."""
     first = max(0, len(values) - count)
     places = values.argpartition(first)[first:] if first else np.arange(len(values))
     return places[values[places].argsort()[::-1]]
@@ -320,11 +314,7 @@ class OperatingPoint:
 
 
 def read_point(path: Path) -> OperatingPoint:
-    """Return the operating point that a snapshot's file holds.
-
-    Raises:
-        ValueError: The file holds no operating point.
-    """
+    """Return the operating point that a snapshot's file holds."""
     try:
         return OperatingPoint(**json.loads(path.read_bytes()))
     except TypeError as error:
@@ -399,7 +389,7 @@ class AnnSearch:
     def shortlists(self, queries: Vectors, rank: int, passing: FilterMask) -> list[Rows | None]:
         """Return the shortlist of each query (Q, D) of a batch; without a filter all cores search at once."""
         is_scanned = not self.point.lists or passing.count <= self.scanned_rows
-        if is_scanned or passing.filtered or not isinstance(self.store, MemoryStore):
+        if is_scanned or passing.filtered or isinstance(self.store, MappedStore):
             return [self.shortlist(query, rank, passing) for query in queries]
         each = zip(queries, *self._search_each(queries, rank, passing, self.store.index), strict=True)
         return [self.shortlist(query, rank, passing) if is_hard else rows for query, rows, is_hard in each]
@@ -434,7 +424,6 @@ class AnnSearch:
         return [row[its] for row, its in zip(rows, likely, strict=True)], hard
 
     def _newest(self, passing: FilterMask) -> Rows:
-        """Return the rows that pass and came after the codes."""
         newest: Rows = len(self.codes) + np.flatnonzero(passing.mask[len(self.codes) :])
         return newest
 

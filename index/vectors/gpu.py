@@ -80,11 +80,7 @@ class Gpu:
             return f"PyTorch can't use the GPU: {str(error).partition(chr(10))[0]}"
 
     def check(self) -> None:
-        """Search on the GPU in a child process, once; a GPU that fails there isn't used again.
-
-        Raises:
-            RuntimeError: The trial failed.
-        """
+        """Search on the GPU in a child process, once; a GPU that fails there isn't used again."""
         if self._checked:
             return
         command = [sys.executable, "-m", __name__, str(self.number)]
@@ -135,7 +131,6 @@ class GpuScan:
         weakref.finalize(self, _free, gpu.lock, self._held)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return int(self._held[0].ntotal)
 
     @property
@@ -144,11 +139,7 @@ class GpuScan:
         return 2 * self._dim * len(self)
 
     def add(self, vectors: Vectors) -> None:
-        """Append vectors (N, D).
-
-        Raises:
-            RuntimeError: The GPU is out of memory.
-        """
+        """Append vectors (N, D)."""
         if len(vectors):
             with self._lock:
                 self._held[0].add(np.ascontiguousarray(vectors))
@@ -191,11 +182,7 @@ def _free(lock: Any, held: list[Any]) -> None:
 
 
 def _try(number: int) -> None:
-    """Compare a search on the GPU with NumPy's. A CUDA error aborts the process.
-
-    Raises:
-        RuntimeError: Their scores differ.
-    """
+    """Compare a search on the GPU with NumPy's. A CUDA error aborts the process."""
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((_TRIAL_ROWS, _TRIAL_DIM)).astype(np.float16).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -3,8 +3,6 @@
 Rows are only appended: a removed or replaced vector leaves a dead row.
 """
 
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +20,6 @@ _DENSE: Final = 0.25
 # One bit a row; the first row is the lowest bit of the first byte, as in FAISS.
 Bits = NDArray[np.uint8]
 
-_CACHE_BYTES: Final = 64 * 1024**2
 # Numbers of so many rows are kept, as searches scan them; of more, a mask is smaller.
 _FEW: Final = 16_384
 
@@ -54,11 +51,7 @@ class IdMap:
 
     @classmethod
     def read(cls, path: Path, count: int) -> "IdMap":
-        """Return the map of `count` rows that `write_keys` put into a file.
-
-        Raises:
-            ValueError: The file holds no such keys.
-        """
+        """Return the map of `count` rows that `write_keys` put into a file."""
         with path.open("rb") as file:
             keys = np.load(file, allow_pickle=False)
         if keys.dtype != np.int64 or keys.shape != (count,):
@@ -66,7 +59,6 @@ class IdMap:
         return cls(keys)
 
     def __len__(self) -> int:
-        """Return the number of living rows."""
         return len(self._sorted)
 
     @property
@@ -134,12 +126,14 @@ class FilterMask:
         mask: Mask (N,) of the selectable rows.
         count: Number of selectable rows.
         filtered: Whether a filter selects them; else they are all living rows.
+        allowed: Keys that a filter allows. Masks are found by their identity: no other array may get it.
         list_counts: Selectable rows of each list of the inverted file, once they are counted.
     """
 
     mask: Mask
     count: int
     filtered: bool = True
+    allowed: Keys | None = None
     list_counts: NDArray[np.int64] | None = None
 
     @property
@@ -162,54 +156,17 @@ class FilterMask:
         return None if self.is_all else np.packbits(self.mask, bitorder="little")
 
     @property
-    def memory_bytes(self) -> int:
+    def nbytes(self) -> int:
         """Upper bound of its memory."""
         return len(self.mask) * 9 // 8 + 8 * min(self.count, _FEW)
 
 
-class FilterMasks:
-    """Filter masks of the latest filters, by the identity of their arrays of keys."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: OrderedDict[int, tuple[Keys | None, FilterMask]] = OrderedDict()
-        self._bytes = 0
-
-    @property
-    def memory_bytes(self) -> int:
-        """Memory that the masks hold."""
-        return self._bytes
-
-    def clear(self) -> None:
-        """Forget all, as rows have come, gone or moved."""
-        with self._lock:
-            self._known.clear()
-            self._bytes = 0
-
-    def get(self, allowed: Keys | None, ids: IdMap) -> FilterMask:
-        """Return the living rows of the keys that a filter allows; None: all living rows."""
-        place = id(allowed)
-        with self._lock:
-            if place in self._known:
-                self._known.move_to_end(place)
-                return self._known[place][1]
-        made = _mask(allowed, ids)
-        with self._lock:
-            if place not in self._known:
-                # A reference to the keys keeps another array from getting their id().
-                self._known[place] = allowed, made
-                self._bytes += made.memory_bytes
-            while self._bytes > _CACHE_BYTES and len(self._known) > 1:
-                _, (_, oldest) = self._known.popitem(last=False)
-                self._bytes -= oldest.memory_bytes
-        return made
-
-
-def _mask(allowed: Keys | None, ids: IdMap) -> FilterMask:
+def filter_mask(allowed: Keys | None, ids: IdMap) -> FilterMask:
+    """Return the living rows of the keys that a filter allows; None: all living rows."""
     if allowed is None:
         return FilterMask(ids.alive, len(ids), filtered=False)
     # The last place takes the keys without a row, -1.
     mask = np.zeros(len(ids.keys) + 1, dtype=bool)
     mask[ids.find(allowed)] = True
     mask = mask[:-1]
-    return FilterMask(mask, int(np.count_nonzero(mask)))
+    return FilterMask(mask, int(np.count_nonzero(mask)), allowed=allowed)

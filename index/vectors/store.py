@@ -9,7 +9,6 @@ import resource
 import sys
 import tempfile
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -97,13 +96,17 @@ def _scanners(_process: int) -> Executor:
     return ThreadPoolExecutor(cores(), "scan", initializer=use_threads, initargs=(1,))
 
 
-class VectorStore(ABC):
-    """Vectors (N, D) in float16; rows are only appended. The owner locks readers against writers.
+class VectorStore:
+    """Vectors (N, D) in float16, in the memory of a FAISS index; rows are only appended.
+
+    The owner locks readers against writers.
 
     Attributes:
         dim: Length of a vector.
         error: Upper bound of the difference between an inner product that a scan finds and the cosine.
         damaged: Whether the file below was damaged since: the rows must be read anew.
+        index: FAISS's index of the rows in memory, until one is added.
+        held: These rows (N, D) themselves, until one is added.
     """
 
     damaged = False
@@ -111,39 +114,65 @@ class VectorStore(ABC):
     def __init__(self, dim: int) -> None:
         self.dim = dim
         self.error = scan_error(dim)
+        self.index = zero_index(dim)
+        self.held = memory_of(self.index)
 
-    @abstractmethod
     def __len__(self) -> int:
-        """Return the number of rows."""
+        return int(self.index.ntotal)
 
     @property
-    @abstractmethod
     def memory_bytes(self) -> int:
-        """Memory that the rows hold."""
+        """Memory that the rows hold, without pages of files, which the system takes back when it likes."""
+        return int(self.index.ntotal) * self.dim * 2
 
     def fresh(self) -> Self:
         """Return an empty store of the same kind."""
         return type(self)(self.dim)
 
-    @abstractmethod
+    def append(self, vectors: Float16Array) -> None:
+        """Append vectors (N, D) as they are stored."""
+        try:
+            if len(vectors):
+                self.index.add_sa_codes(vectors.view(np.uint8))
+        finally:
+            self.held = memory_of(self.index)
+
+    def take(self, rows: Rows, out: Float16Array) -> None:
+        """Copy these rows, which are there, into `out` (N, D)."""
+        # Valid rows need no check, and mode "clip" copies them once only.
+        np.take(self.held, rows, axis=0, out=out, mode="clip")
+
     def read(self, path: Path) -> None:
         """Take the rows of a file in place of those here.
 
         Raises:
             ValueError: It does not hold float16 rows of this dimension.
         """
+        index = zero_index(self.dim)
+        with path.open("rb") as file:
+            count = read_count(file, self.dim)
+            # Without room, the first vector appended would have all of them copied, while searches wait.
+            resize(index, int(_ROOM * count))
+            resize(index, count)
+            held = memory_of(index)
+            if file.readinto(held.data) != held.nbytes:
+                raise ValueError("the file ends before its rows do")
+        self.index, self.held = index, held
+        use_huge_pages(held)
 
-    @abstractmethod
-    def append(self, vectors: Float16Array) -> None:
-        """Append vectors (N, D) as they are stored."""
-
-    @abstractmethod
-    def take(self, rows: Rows, out: Float16Array) -> None:
-        """Copy these rows, which are there, into `out` (N, D)."""
-
-    @abstractmethod
     def _scan(self, query: Vectors, count: int, passing: FilterMask, start: int, stop: int) -> Found:
         """Return the `count` best of the rows that pass from `start`, a multiple of 8, to `stop`."""
+        library: Any = faiss
+        if passing.bits is None:
+            chosen = library.IDSelectorRange(start, stop)
+        else:
+            bits = np.zeros_like(passing.bits)
+            part = slice(start // 8, -(-stop // 8))
+            bits[part] = passing.bits[part]
+            chosen = library.IDSelectorBitmap(bits)
+        parameters = library.SearchParameters(sel=chosen)
+        (products,), (rows,) = self.index.search(query[None], count, params=parameters)
+        return products[rows >= 0], rows[rows >= 0]
 
     def add(self, vectors: Vectors) -> None:
         """Append vectors (N, D) of length one, but for rounding."""
@@ -295,69 +324,6 @@ def read_count(file: IO[bytes], dim: int) -> int:
     return int(shape[0])
 
 
-class MemoryStore(VectorStore):
-    """Rows in the memory of one of FAISS's indexes.
-
-    Attributes:
-        index: FAISS's index of the rows, until one is added.
-        held: The rows (N, D) themselves, until one is added.
-    """
-
-    def __init__(self, dim: int) -> None:
-        super().__init__(dim)
-        self.index = zero_index(dim)
-        self.held = memory_of(self.index)
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return int(self.index.ntotal)
-
-    @property
-    def memory_bytes(self) -> int:
-        """Memory that the rows hold."""
-        return len(self) * self.dim * 2
-
-    def append(self, vectors: Float16Array) -> None:
-        """Append vectors (N, D) as they are stored."""
-        try:
-            if len(vectors):
-                self.index.add_sa_codes(vectors.view(np.uint8))
-        finally:
-            self.held = memory_of(self.index)
-
-    def take(self, rows: Rows, out: Float16Array) -> None:
-        """Copy these rows into `out` (N, D); see `VectorStore`."""
-        # Valid rows need no check, and mode "clip" copies them once only.
-        np.take(self.held, rows, axis=0, out=out, mode="clip")
-
-    def read(self, path: Path) -> None:
-        """Take the rows of a file in place of those here; see `VectorStore`."""
-        index = zero_index(self.dim)
-        with path.open("rb") as file:
-            count = read_count(file, self.dim)
-            # Without room, the first vector appended would have all of them copied, while searches wait.
-            resize(index, int(_ROOM * count))
-            resize(index, count)
-            held = memory_of(index)
-            if file.readinto(held.data) != held.nbytes:
-                raise ValueError("the file ends before its rows do")
-        self.index, self.held = index, held
-        use_huge_pages(held)
-
-    def _scan(self, query: Vectors, count: int, passing: FilterMask, start: int, stop: int) -> Found:
-        library: Any = faiss
-        if passing.bits is None:
-            chosen = library.IDSelectorRange(start, stop)
-        else:
-            bits = np.zeros_like(passing.bits)
-            part = slice(start // 8, -(-stop // 8))
-            bits[part] = passing.bits[part]
-            chosen = library.IDSelectorBitmap(bits)
-        parameters = library.SearchParameters(sel=chosen)
-        (products,), (rows,) = self.index.search(query[None], count, params=parameters)
-        return products[rows >= 0], rows[rows >= 0]
-
-
 def use_huge_pages(memory: NDArray[Any]) -> None:
     """Move memory to pages of 2 MB if the system has some, while others read and write it.
 
@@ -424,12 +390,7 @@ class _Part:
 
 
 class MappedStore(VectorStore):
-    """Rows in mapped files: that of the snapshot, one without a name for those since, and the last in memory.
-
-    Args:
-        dim: Length of a vector.
-        folder: Folder of the unnamed file; None: the system's temporary folder.
-    """
+    """Rows in mapped files, that of the snapshot and an unnamed one of later rows; the last are in memory."""
 
     def __init__(self, dim: int, folder: Path | None = None) -> None:
         super().__init__(dim)
@@ -437,20 +398,13 @@ class MappedStore(VectorStore):
         self._snapshot: _Part | None = None
         self._since: _Part | None = None
         self._unnamed: IO[bytes] | None = None
-        self._latest = MemoryStore(dim)
         self._buffer_bytes = _BUFFER_BYTES
         self._fetched = 0
         # Parts in the order of their rows: replaced in one step, as a snapshot is written while others read.
-        self._parts: tuple[_Part, ...] = (_Part(0, self._latest.held),)
+        self._parts: tuple[_Part, ...] = (_Part(0, self.held),)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return self._parts[-1].end
-
-    @property
-    def memory_bytes(self) -> int:
-        """Memory that the rows hold, without the files' pages, which the system takes back when it likes."""
-        return self._latest.memory_bytes
 
     def fresh(self) -> Self:
         """Return an empty store of the same kind."""
@@ -458,16 +412,16 @@ class MappedStore(VectorStore):
 
     def append(self, vectors: Float16Array) -> None:
         """Append vectors (N, D) as they are stored."""
-        self._latest.append(vectors)
-        if self._latest.memory_bytes >= self._buffer_bytes:
+        super().append(vectors)
+        if self.memory_bytes >= self._buffer_bytes:
             try:
                 self._move()
                 self._buffer_bytes = _BUFFER_BYTES
             except OSError as error:
-                self._buffer_bytes = 2 * self._latest.memory_bytes
+                self._buffer_bytes = 2 * self.memory_bytes
                 _log.warning("new vectors stay in memory: %s", error)
         files = tuple(part for part in (self._snapshot, self._since) if part is not None)
-        self._parts = (*files, _Part(files[-1].end if files else 0, self._latest.held))
+        self._parts = (*files, _Part(files[-1].end if files else 0, self.held))
 
     def take(self, rows: Rows, out: Float16Array) -> None:
         """Copy these rows, which are there, into `out` (N, D).
@@ -501,8 +455,8 @@ class MappedStore(VectorStore):
         with path.open("rb") as file:
             snapshot = _Part.mapped(0, file, read_count(file, self.dim), self.dim)
         self._snapshot, self._since, self._unnamed = snapshot, None, None
-        self._latest = MemoryStore(self.dim)
-        self._parts = (snapshot, _Part(snapshot.end, self._latest.held))
+        self._drop_memory()
+        self._parts = (snapshot, _Part(snapshot.end, self.held))
 
     def _take(self, part: _Part, rows: Rows, out: Float16Array) -> None:
         """Take rows of a part; to fetch what is in memory would take longer than to take it."""
@@ -521,9 +475,13 @@ class MappedStore(VectorStore):
             if self._folder is not None:
                 self._folder.mkdir(parents=True, exist_ok=True)
             self._unnamed = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - it stays open
-        _write(self._unnamed, self._latest.held, moved * self.dim * 2)
-        self._since = _Part.mapped(first, self._unnamed, moved + len(self._latest), self.dim)
-        self._latest = MemoryStore(self.dim)
+        _write(self._unnamed, self.held, moved * self.dim * 2)
+        self._since = _Part.mapped(first, self._unnamed, moved + len(self.held), self.dim)
+        self._drop_memory()
+
+    def _drop_memory(self) -> None:
+        self.index = zero_index(self.dim)
+        self.held = memory_of(self.index)
 
     def _scan(self, query: Vectors, count: int, passing: FilterMask, start: int, stop: int) -> Found:
         rows = start + np.flatnonzero(passing.mask[start:stop])

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from index.vectors.ann import AnnSearch, IvfPq, OperatingPoint, calibrate, sample_size
+from index.vectors.cache import IncrementalCache
 from index.vectors.codec import widened
 from index.vectors.gpu import GpuScan
 from index.vectors.protocol import (
@@ -29,8 +30,8 @@ from index.vectors.protocol import (
     page_offset,
     ranked,
 )
-from index.vectors.rows import FilterMask, FilterMasks, IdMap
-from index.vectors.store import MappedStore, MemoryStore, VectorStore, use_huge_pages, write_header
+from index.vectors.rows import FilterMask, IdMap, filter_mask
+from index.vectors.store import MappedStore, VectorStore, use_huge_pages, write_header
 from training.evaluation.similarity import determinants, similarity
 
 # From this share of dead rows on, the others move up.
@@ -52,6 +53,7 @@ _LAGGING_SHARE: Final = 0.01
 # Codes of a collection that has grown by this share since the build are built anew.
 _GROWTH: Final = 0.5
 _SEED: Final = 0
+_MASK_BYTES: Final = 64 * 1024**2
 
 
 class ReadWriteLock:
@@ -109,7 +111,7 @@ class VectorView(ABC):
     def __init__(self, dim: int) -> None:
         self.dim = dim
         self._ids = IdMap()
-        self._masks = FilterMasks()
+        self._masks: IncrementalCache[int, FilterMask] = IncrementalCache(_MASK_BYTES)
         self._lock = ReadWriteLock()
         # Changes when rows move: anything being built then fits no longer.
         self._layout = 0
@@ -117,13 +119,12 @@ class VectorView(ABC):
         self._inconsistent = False
 
     def __len__(self) -> int:
-        """Return the number of vectors."""
         return len(self._ids)
 
     @property
     def memory_bytes(self) -> int:
         """Memory that the view holds, but not on a GPU."""
-        return self._ids.memory_bytes + self._masks.memory_bytes
+        return self._ids.memory_bytes + self._masks.nbytes
 
     @property
     def damaged(self) -> bool:
@@ -149,16 +150,11 @@ class VectorView(ABC):
             return self._ids.rising()
 
     def vectors(self, keys: Keys) -> Vectors:
-        """Return the vectors (N, D), of length one, of keys (N,).
-
-        Raises:
-            KeyError: One is not there.
-        """
-        with self._lock.reading():
-            rows = self._ids.find(keys)
-            if (rows < 0).any():
-                raise KeyError(int(keys[rows < 0][0]))
-            return self._get(rows)
+        """Return the vectors (N, D), of length one, of keys (N,)."""
+        held, vectors = self.held_vectors(keys)
+        if len(held) < len(keys):
+            raise KeyError(int(np.setdiff1d(keys, held)[0]))
+        return vectors
 
     def held_vectors(self, keys: Keys) -> tuple[Keys, Vectors]:
         """Return the keys (N,) that the view holds, in their order, and their vectors."""
@@ -180,7 +176,7 @@ class VectorView(ABC):
             after: Leave out all hits up to this one.
         """
         with self._lock.reading():
-            return self._nearest(query, k, self._masks.get(allowed, self._ids), after)
+            return self._nearest(query, k, self._passing(allowed), after)
 
     def search_many(self, queries: Vectors, k: int, *, allowed: Keys | None = None) -> list[Neighbours]:
         """Find the `k` nearest vectors to each query (Q, D) of length one, as `search` does."""
@@ -228,6 +224,10 @@ class VectorView(ABC):
     @abstractmethod
     def _nearest(self, query: Vectors, k: int, passing: FilterMask, after: After | None) -> Neighbours:
         """Return a page of hits; see `search`."""
+
+    def _passing(self, allowed: Keys | None) -> FilterMask:
+        """Return the rows of keys; those of the latest filters are kept until rows come, go or move."""
+        return self._masks.get(id(allowed), 0, partial(filter_mask, allowed, self._ids))
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -394,7 +394,7 @@ class CosineView(VectorView):
 
     def __init__(self, dim: int, spill: Path | None = None) -> None:
         super().__init__(dim)
-        self._store: VectorStore = MemoryStore(dim) if spill is None else MappedStore(dim, spill)
+        self._store: VectorStore = VectorStore(dim) if spill is None else MappedStore(dim, spill)
         self._ann: AnnSearch | None = None
         self._gpu: GpuScan | None = None
         # Held while rows are added to codes, or codes are written; searches and other writes go on.
@@ -449,9 +449,9 @@ class CosineView(VectorView):
         if not len(queries):
             return []
         with self._lock.reading():
-            passing = self._masks.get(allowed, self._ids)
+            passing = self._passing(allowed)
             if self._ann is None:
-                return scan_each(queries, k, passing, self._ids.keys, self._store, self._gpu)
+                return self._scan_each(queries, k, passing)
             each = zip(queries, self._ann.shortlists(queries, k, passing), strict=True)
             return [self._ranked(query, k, passing, None, rows) for query, rows in each]
 
@@ -470,7 +470,52 @@ class CosineView(VectorView):
             first = page_offset(keys, scores, after)
             if first + k <= len(keys) and not has_boundary_ties(scores, last):
                 return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
-        return search_exactly(query, k, passing, after, self._ids.keys, self._store, self._gpu)
+        return self._scan(query, k, passing, after)
+
+    def _scan(self, query: Vectors, k: int, passing: FilterMask, after: After | None) -> Neighbours:
+        """Find a page of hits by a scan, on the GPU if it can; see `VectorView.search`."""
+        spare, error = _SPARE, self._store.error
+        while True:
+            wanted = spare + (k if after is None else k + after.rank)
+            if wanted >= passing.count and after is None:
+                likely = passing.rows
+            else:
+                count = min(wanted, passing.count)
+                near = None if self._gpu is None else self._gpu.nearest(query[None], count, passing)[0]
+                if self._gpu is not None and near is not None:
+                    error = self._gpu.error
+                products, likely = near or self._store.nearest(query, count, passing)
+                if after is not None:
+                    # A walk through all pages would rank the rows of all pages before, each time.
+                    likely = likely[products <= np.float32(after.score) + np.float32(2 * error)]
+            found, scores = ranked(query, self._ids.keys, likely, self._store.get)
+            first = page_offset(found, scores, after)
+            if wanted >= passing.count or _is_certain(scores, first + k, error):
+                return Neighbours(found[first : first + k], scores[first : first + k], exact=True)
+            spare *= 4
+
+    def _scan_each(self, queries: Vectors, k: int, passing: FilterMask) -> list[Neighbours]:
+        """Find the `k` nearest vectors to each query (Q, D) by one scan."""
+        count = min(k + _SPARE, passing.count)
+        near: list[Rows | None] = [None] * len(queries)
+        if self._gpu is not None:
+            each = self._gpu.nearest(queries, count, passing)
+            near = [None if found is None else found[1] for found in each]
+        left = [place for place, found in enumerate(near) if found is None]
+        error = self._store.error if self._gpu is None or len(left) == len(near) else self._gpu.error
+        if left:
+            scanned = self._store.nearest_many(queries[left], count, passing.mask)
+            for place, found in zip(left, scanned, strict=True):
+                near[place] = found
+        hits = []
+        for query, likely in zip(queries, near, strict=True):
+            assert likely is not None
+            keys, scores = ranked(query, self._ids.keys, likely, self._store.get)
+            if len(keys) >= passing.count or _is_certain(scores, k, error):
+                hits.append(Neighbours(keys[:k], scores[:k], exact=True))
+            else:
+                hits.append(self._scan(query, k, passing, None))
+        return hits
 
     def build(
         self, name: ViewName = "ivf", folder: Path | None = None, stored_queries: Vectors | None = None
@@ -492,11 +537,11 @@ class CosineView(VectorView):
             sample = source.rounded(np.sort(chosen))
         store = source
         if self.mapped != (name == "mapped"):
-            store = MappedStore(self.dim, folder) if name == "mapped" else MemoryStore(self.dim)
+            store = MappedStore(self.dim, folder) if name == "mapped" else VectorStore(self.dim)
         codes = IvfPq.train(sample, len(living))
         if not self._copy(source, layout, len(alive), codes.add, store):
             return False
-        if isinstance(store, MemoryStore):
+        if not isinstance(store, MappedStore):
             use_huge_pages(store.held)
         point = calibrate(codes, store, alive, self._lock.reading, stored_queries)
         return self._replace(source, layout, store, AnnSearch(codes, point, store), None)
@@ -509,7 +554,7 @@ class CosineView(VectorView):
         """
         with self._lock.reading():
             source, layout, count = self._store, self._layout, len(self._store)
-        store = source if isinstance(source, MemoryStore) else MemoryStore(self.dim)
+        store = VectorStore(self.dim) if isinstance(source, MappedStore) else source
         copied = self._copy(source, layout, count, gpu.add, store)
         return copied and self._replace(source, layout, store, None, gpu)
 
@@ -570,7 +615,7 @@ class CosineView(VectorView):
             return True
         with self._lock.reading():
             source, layout, count = self._store, self._layout, len(self._store)
-        store = MemoryStore(self.dim) if self.mapped else source
+        store = VectorStore(self.dim) if isinstance(source, MappedStore) else source
         copied = store is source or self._copy(source, layout, count, None, store)
         return copied and self._replace(source, layout, store, None, None)
 
@@ -646,70 +691,6 @@ def new_view(dim: int, blades: int = 1, *, unsigned: bool = False, spill: Path |
     if unsigned:
         return FlatView(dim, unsigned=True)
     return CosineView(dim, spill) if blades == 1 else FlatView(dim, blades)
-
-
-def search_exactly(
-    query: Vectors,
-    k: int,
-    passing: FilterMask,
-    after: After | None,
-    keys: Keys,
-    rows: VectorStore,
-    gpu: GpuScan | None = None,
-) -> Neighbours:
-    """Find a page of hits by a scan, on the GPU if it can; see `VectorView.search`.
-
-    `keys` are those of all rows (N,).
-    """
-    spare, error = _SPARE, rows.error
-    while True:
-        wanted = spare + (k if after is None else k + after.rank)
-        if wanted >= passing.count and after is None:
-            likely = passing.rows
-        else:
-            count = min(wanted, passing.count)
-            near = None if gpu is None else gpu.nearest(query[None], count, passing)[0]
-            if gpu is not None and near is not None:
-                error = gpu.error
-            products, likely = near or rows.nearest(query, count, passing)
-            if after is not None:
-                # A walk through all pages would rank the rows of all pages before, each time.
-                likely = likely[products <= np.float32(after.score) + np.float32(2 * error)]
-        found, scores = ranked(query, keys, likely, rows.get)
-        first = page_offset(found, scores, after)
-        if wanted >= passing.count or _is_certain(scores, first + k, error):
-            return Neighbours(found[first : first + k], scores[first : first + k], exact=True)
-        spare *= 4
-
-
-def scan_each(
-    queries: Vectors,
-    k: int,
-    passing: FilterMask,
-    keys: Keys,
-    rows: VectorStore,
-    gpu: GpuScan | None = None,
-) -> list[Neighbours]:
-    """Find the `k` nearest vectors to each query (Q, D) by one scan; arguments as in `search_exactly`."""
-    count = min(k + _SPARE, passing.count)
-    near: list[Rows | None] = [None] * len(queries)
-    if gpu is not None:
-        near = [None if found is None else found[1] for found in gpu.nearest(queries, count, passing)]
-    left = [place for place, found in enumerate(near) if found is None]
-    error = rows.error if gpu is None or len(left) == len(near) else gpu.error
-    if left:
-        scanned = rows.nearest_many(queries[left], count, passing.mask)
-        for place, found in zip(left, scanned, strict=True):
-            near[place] = found
-    hits = []
-    for query, likely in zip(queries, near, strict=True):
-        assert likely is not None
-        found, scores = ranked(query, keys, likely, rows.get)
-        if len(found) >= passing.count or _is_certain(scores, k, error):
-            hits.append(Neighbours(found[:k], scores[:k], exact=True))
-        else:
-            hits.append(search_exactly(query, k, passing, None, keys, rows, gpu))
-    return hits
 
 
 def _is_certain(scores: Scores, last: int, error: float) -> bool:

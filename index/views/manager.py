@@ -7,18 +7,19 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import Reading
-from index.catalogue.collections import Generation, Target, count_embeddings
-from index.catalogue.tables import CollectionRow, EmbeddingRow, RemovalRow, TextEmbeddingRow
+from index.catalogue.collections import EMBEDDINGS, Generation, Target, count_embeddings
+from index.catalogue.tables import CollectionRow, RemovalRow
 from index.errors import CatalogueError, ViewError
+from index.scoring import KeptBackground
 from index.vectors.ann import OperatingPoint
 from index.vectors.codec import decode_vectors, rounded_vectors
 from index.vectors.gpu import SCRATCH_BYTES, Gpu, GpuScan
@@ -26,7 +27,7 @@ from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName
 from index.vectors.store import lower_priority
 from index.vectors.view import CosineView, MovedError, VectorView, new_view
 from index.views.snapshots import (
-    StoredSnapshot,
+    Manifest,
     read_snapshot,
     remove_snapshot,
     stored_operating_point,
@@ -139,8 +140,7 @@ def stored_queries(session: Session, generation: Generation, target: Target) -> 
     An encoder's texts and images may lie apart, so that queries of one kind lie far from vectors of the
     other, and farther than any vector of these.
     """
-    other = TextEmbeddingRow if target == "images" else EmbeddingRow
-    key = TextEmbeddingRow.text_id if target == "images" else EmbeddingRow.image_id
+    other, key = EMBEDDINGS["texts" if target == "images" else "images"]
     here = other.generation_id == generation.id
     first, last = session.execute(select(func.min(key), func.max(key)).where(here)).one()
     if first is None:
@@ -150,29 +150,16 @@ def stored_queries(session: Session, generation: Generation, target: Target) -> 
     return decode_vectors(session.execute(query).scalars().all(), generation.dim)
 
 
-class SequenceNumbers(NamedTuple):
-    """The sequence number of a collection, and that up to which removals are forgotten."""
-
-    latest: int
-    trimmed: int
-
-
-def sequence_of(session: Session, generation: Generation) -> SequenceNumbers:
-    """Return the sequence numbers of a generation's collection."""
+def sequence_of(session: Session, generation: Generation) -> tuple[int, int]:
+    """Return the sequence number of a collection, and that up to which its removals are forgotten."""
     columns = select(CollectionRow.sequence, CollectionRow.trimmed)
     row = session.execute(columns.where(CollectionRow.id == generation.collection_id)).one_or_none()
-    return SequenceNumbers(0, 0) if row is None else SequenceNumbers(row.sequence, row.trimmed)
-
-
-def latest_sequence(session: Session, generation: Generation) -> int:
-    """Return the sequence number as of now, which a session that has begun does not see."""
-    with Session(session.get_bind()) as later:
-        return sequence_of(later, generation).latest
+    return (0, 0) if row is None else (row.sequence, row.trimmed)
 
 
 def count_since(session: Session, generation: Generation, sequence: int, target: Target) -> int:
     """Return how many embeddings were written, and keys removed, after a sequence number."""
-    table = EmbeddingRow if target == "images" else TextEmbeddingRow
+    table, _ = EMBEDDINGS[target]
     written = select(func.count()).where(table.generation_id == generation.id, table.sequence > sequence)
     removed = select(func.count()).select_from(_removed_since(generation, sequence, target).subquery())
     return session.execute(written).scalar_one() + session.execute(removed).scalar_one()
@@ -191,8 +178,7 @@ def add_since(
     session: Session, generation: Generation, view: VectorView, sequence: int, target: Target
 ) -> None:
     """Add all embeddings that were written after a sequence number."""
-    table = EmbeddingRow if target == "images" else TextEmbeddingRow
-    key = EmbeddingRow.image_id if target == "images" else TextEmbeddingRow.text_id
+    table, key = EMBEDDINGS[target]
     query = (
         select(key.label("key"), table.vector)
         .where(table.generation_id == generation.id, table.sequence > sequence)
@@ -220,28 +206,27 @@ def _removed_since(generation: Generation, sequence: int, target: Target) -> Sel
     )
 
 
+@dataclass(eq=False)
 class ViewEntry:
     """A view that holds all embeddings of its generation up to `sequence`, and perhaps later ones.
 
-    Attributes:
-        newest: No embedding in the view has a higher sequence number.
+    No embedding in it has a higher sequence number than `newest`. `choose_again` tells whether the view must
+    be chosen again after the current build, and `on_gpu` whether the vectors were brought to a GPU. `failed`
+    has the time of the last failed build of each view.
     """
 
-    def __init__(self, collection_id: int, target: Target) -> None:
-        self.collection_id = collection_id
-        self.target = target
-        self.lock = threading.Lock()
-        self.view: VectorView | None = None
-        self.sequence = 0
-        self.newest = 0
-        self.building = False
-        # Whether the view must be chosen again after the current build.
-        self.choose_again = False
-        # Whether the vectors were brought to a GPU.
-        self.on_gpu = False
-        # Time of the last failed build of each view.
-        self.failed: dict[ViewName, float] = {}
-        self.used = time.monotonic()
+    collection_id: int
+    target: Target
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    background: KeptBackground = field(default_factory=KeptBackground)
+    view: VectorView | None = None
+    sequence: int = 0
+    newest: int = 0
+    building: bool = False
+    choose_again: bool = False
+    on_gpu: bool = False
+    failed: dict[ViewName, float] = field(default_factory=dict)
+    used: float = field(default_factory=time.monotonic)
 
     def ready(self, sequence: int) -> VectorView | None:
         """Return the view if nothing has to be read for a search at a sequence number."""
@@ -262,12 +247,7 @@ class ViewEntry:
 
 
 class Views:
-    """Views by generation; threads may share it.
-
-    Args:
-        folder: Folder of the snapshots.
-        gpu: GPU that may hold vectors; None: the CPU searches all of them.
-    """
+    """Views by generation; threads may share it."""
 
     def __init__(self, folder: Path, gpu: Gpu | None = None) -> None:
         self._folder = folder
@@ -324,35 +304,26 @@ class Views:
         """Return the operating point in the snapshot of a generation's images; None where it has no codes."""
         return stored_operating_point(self._place(generation, "images"))
 
-    def retire(self, collection_id: int, active: int) -> bool:
-        """Free a collection's other views that nobody has used for a while, and tell whether there were any.
+    def retire(self, collection_id: int, active: int) -> None:
+        """Free a collection's other views that nobody has used for a while.
 
         Every search calls it; the views are looked through once a second at most for each collection.
         """
         now = time.monotonic()
         if now < self._looked.get(collection_id, -math.inf) + _LOOK_SECONDS:
-            return False
+            return
         self._looked[collection_id], idle = now, now - _IDLE_SECONDS
         with self._lock:
-            idling = [
-                place
+            self._held = {
+                place: held
                 for place, held in self._held.items()
-                if held.collection_id == collection_id and place[0] != active and held.used < idle
-            ]
-            for place in idling:
-                del self._held[place]
-        return bool(idling)
+                if held.collection_id != collection_id or place[0] == active or held.used >= idle
+            }
 
     def keep(self, generations: Collection[int]) -> None:
         """Free the views of all other generations."""
         with self._lock:
-            for place in [place for place in self._held if place[0] not in generations]:
-                del self._held[place]
-
-    def held(self) -> set[int]:
-        """Return the generations that there are views of."""
-        with self._lock:
-            return {generation for generation, _ in self._held}
+            self._held = {place: held for place, held in self._held.items() if place[0] in generations}
 
     def operating_points(self) -> dict[tuple[int, Target], OperatingPoint]:
         """Return the operating point of each view that has codes, by generation and target."""
@@ -374,7 +345,7 @@ class Views:
         return held
 
     def _explain(
-        self, session: Session, generation: Generation, count: int, stored: StoredSnapshot | None
+        self, session: Session, generation: Generation, count: int, stored: Manifest | None
     ) -> list[Choice]:
         memory = free_memory()
         # Another process may hold the vectors, and compares the memory that is free beside them.
@@ -385,7 +356,7 @@ class Views:
     def _snapshot_suffices(self, session: Session, generation: Generation, sequence: int) -> bool:
         """Tell whether the snapshot of a generation has nearly all of its images, and the right view."""
         stored = stored_snapshot(self._place(generation, "images"), generation)
-        if stored is None or not sequence_of(session, generation).trimmed <= stored.sequence <= sequence:
+        if stored is None or not sequence_of(session, generation)[1] <= stored.sequence <= sequence:
             return False
         count = count_embeddings(session, generation)
         if count_since(session, generation, stored.sequence, "images") > _LACKING * count:
@@ -471,15 +442,17 @@ class Views:
         found = read_snapshot(folder, generation, mapped=mapped)
         if found is not None:
             view, held = found
-            if sequence_of(session, generation).trimmed <= held <= sequence:
+            if sequence_of(session, generation)[1] <= held <= sequence:
                 lacking = count_since(session, generation, held, target)
                 follow(session, generation, view, held, target)
                 if len(view) == count:
                     if lacking > max(_WORTH_A_SNAPSHOT, _LACKING * count):
                         self._write(generation, view, sequence, target)
                     return view
+            with Session(session.get_bind()) as later:
+                latest, _ = sequence_of(later, generation)
             # A snapshot newer than this session stays: another process has written it since.
-            if held <= sequence or held > latest_sequence(session, generation):
+            if held <= sequence or held > latest:
                 _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
                 remove_snapshot(folder)
         spill = folder if mapped else None
@@ -518,7 +491,6 @@ def _update_or_rebuild(view: CosineView, wanted: ViewName, spill: Path, asked: V
 def _wanted(
     session: Session, generation: Generation, view: CosineView, gpu: Gpu | None, taken: int
 ) -> ViewName:
-    """Return the kind that a view should have."""
     # Vectors that have moved to files come back only where there is plenty of memory, or they would go to and
     # fro.
     memory = free_memory() // 2 if view.mapped else free_memory() + view.memory_bytes

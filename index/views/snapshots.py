@@ -10,7 +10,7 @@ import os
 import uuid
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -27,13 +27,6 @@ _MANIFEST: Final = "snapshot.json"
 _log = logging.getLogger(__name__)
 
 
-class StoredSnapshot(NamedTuple):
-    """The sequence number up to which a snapshot is complete, and the kind of view that was written."""
-
-    sequence: int
-    view: ViewName
-
-
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,7 +36,9 @@ class _File(BaseModel):
     modified_ns: int
 
 
-class _Manifest(BaseModel):
+class Manifest(BaseModel):
+    """Contents of a snapshot, complete up to a sequence number."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     format: int
@@ -68,18 +63,11 @@ def write_snapshot(
 ) -> None:
     """Write a view that holds all embeddings up to a sequence number; it replaces the one there in one step.
 
-    One of the same generation that is complete up to a later number stays.
-
-    Args:
-        folder: Folder of the snapshot.
-        view: View to write.
-        of: Generation of the view.
-        sequence: The number up to which the view is complete.
-        on_copied: Called once the view may be written to: what comes then is not in the snapshot.
+    One of the same generation that is complete up to a later number stays. What is written to the view after
+    `on_copied` is not in the snapshot.
 
     Raises:
         OSError: The disk does not take it; the one there stays.
-        RuntimeError: FAISS says so.
         MovedError: The view's vectors were moved meanwhile; the one there stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +80,7 @@ def write_snapshot(
     remove_stale(path for path in folder.iterdir() if path.name not in {_MANIFEST, *old})
     try:
         files = {part: _synced(path) for part, path in view.write(folder, stem, on_copied).items()}
-        manifest = _Manifest(
+        manifest = Manifest(
             format=_FORMAT,
             generation=of.uid,
             digest=of.digest,
@@ -125,7 +113,7 @@ def read_snapshot(folder: Path, of: Generation, *, mapped: bool = False) -> tupl
         None when there is none, or when it is damaged or of something else; the log says which.
     """
     try:
-        manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+        manifest = _read_manifest(folder)
         _check_identity(manifest, of)
         spill = folder if mapped else None
         view = new_view(of.dim, of.blades, unsigned=of.unsigned, spill=spill)
@@ -147,7 +135,7 @@ def read_snapshot(folder: Path, of: Generation, *, mapped: bool = False) -> tupl
 def stored_operating_point(folder: Path) -> OperatingPoint | None:
     """Return the operating point of the codes in a snapshot; None where it has none."""
     try:
-        manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+        manifest = _read_manifest(folder)
         return read_point(folder / manifest.files["point"].name)
     except (ValueError, OSError, KeyError):
         return None
@@ -158,17 +146,21 @@ def remove_snapshot(folder: Path) -> None:
     (folder / _MANIFEST).unlink(missing_ok=True)
 
 
-def stored_snapshot(folder: Path, of: Generation) -> StoredSnapshot | None:
-    """Return up to where the snapshot there is complete, and of which kind; None if it cannot be used."""
+def stored_snapshot(folder: Path, of: Generation) -> Manifest | None:
+    """Return what the snapshot there has; None if it cannot be used."""
     try:
-        manifest = _Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+        manifest = _read_manifest(folder)
         _check_identity(manifest, of)
     except (ValidationError, _UnusableError, OSError):
         return None
-    return StoredSnapshot(manifest.sequence, manifest.view)
+    return manifest
 
 
-def _check_identity(manifest: _Manifest, of: Generation) -> None:
+def _read_manifest(folder: Path) -> Manifest:
+    return Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
+
+
+def _check_identity(manifest: Manifest, of: Generation) -> None:
     if manifest.format != _FORMAT:
         raise _UnusableError(f"it has format {manifest.format}, not {_FORMAT}")
     if (manifest.generation, manifest.digest, manifest.dim) != (of.uid, of.digest, of.dim):

@@ -16,12 +16,13 @@ from index.catalogue.collections import (
     lock_collection,
     require_collection,
 )
+from index.catalogue.images import StoredImage, read_image, require_image, revision_of
 from index.catalogue.lookup import images_named, storable_text
 from index.catalogue.tables import CollectionRow
 from index.errors import ConditionError, GenerationError, StaleWriteError, shortened
 from index.files.orphans import collect_orphans, keep_files, mark_orphans
 from index.home import Home
-from index.search.results import ActiveGeneration, StoredImage, read_image, require_image, revision_of
+from index.search.results import ActiveGeneration
 from index.writes.deletion import delete_images
 from index.writes.images import ImageWrite, Outcome, write_images
 from index.writes.intake import KnownImage, known_images, record_digest

@@ -8,6 +8,7 @@ from sqlalchemy import select
 
 from index.catalogue.collections import find_active
 from index.catalogue.full_text import matching
+from index.catalogue.images import read_image
 from index.catalogue.tables import (
     AttributeRow,
     CollectionRow,
@@ -18,7 +19,7 @@ from index.catalogue.tables import (
     TextRow,
 )
 from index.engine import SearchEngine
-from index.search.results import SearchPage, read_image
+from index.search.results import SearchPage
 from index.vectors.protocol import Vectors
 from tests.faults.made import WORDS, stored_vector, vector_of
 from training.common.manifest import Record

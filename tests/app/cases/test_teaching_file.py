@@ -23,7 +23,7 @@ from app.engine import open_engine
 from app.images import renditions
 from app.services import Services
 from index.cases import read_list
-from index.search.results import StoredImage
+from index.catalogue.images import StoredImage
 from index.writes.live import remove_images
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from app.cli.main import build
 from app.engine import open_engine
 from index.audit.listing import Selection, read_events
+from index.catalogue.images import StoredImage
 from index.catalogue.tables import ReportRow
 from index.errors import CatalogueError
 from index.keys.home_secret import patient_key
-from index.search.results import StoredImage
 from index.writes.live import remove_images
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.radiology.reports.films import give_studies, holding, set_details, stored

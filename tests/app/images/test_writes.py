@@ -15,10 +15,10 @@ from sqlalchemy import select
 from app.application import create_app
 from app.encoding.queue import EncodingQueue
 from app.engine import open_engine
+from index.catalogue.images import StoredImage
 from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
 from index.home import Home
-from index.search.results import StoredImage
 from index.writes.live import known_now
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed, png_of_size

@@ -18,10 +18,10 @@ from PIL import Image
 from sqlalchemy import func, select
 
 from index.backup import contents, restore_backup, write_backup
+from index.catalogue.images import read_image
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest
-from index.search.results import read_image
 from index.vectors.codec import encode_vectors
 from index.writes.images import ImageWrite, PictureWrite
 from index.writes.intake import record_digest

@@ -13,10 +13,11 @@ from index.catalogue.collections import TARGETS, Target, require_collection
 from index.catalogue.tables import ImageRow, TextRow
 from index.engine import SearchEngine
 from index.errors import FilterError
-from index.filters.column_cache import CacheKey, CollectionState, IncrementalCache
+from index.filters.column_cache import CacheKey, CollectionState
 from index.filters.columns import Column, Columns
 from index.filters.grammar import Equals, FieldKind, Filter, parse_filter
 from index.filters.passing import FieldColumns
+from index.vectors.cache import IncrementalCache
 from index.vectors.protocol import Keys
 from index.writes.deletion import delete_images
 from index.writes.images import ImageWrite, PictureWrite, write_images
@@ -112,10 +113,15 @@ def read_anew(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     get = IncrementalCache.get
 
     def noted(
-        self: IncrementalCache[Any], place: CacheKey, sequence: int, read: Callable[[], Any], catch_up: Any
+        self: IncrementalCache[CacheKey, Any],
+        place: CacheKey,
+        sequence: int,
+        read: Callable[[], Any],
+        catch_up: Any = None,
     ) -> Any:
         def anew() -> Any:
-            seen.append(place.name)
+            if isinstance(place, CacheKey):
+                seen.append(place.name)
             return read()
 
         return get(self, place, sequence, anew, catch_up)
@@ -289,14 +295,14 @@ def test_fields_in_memory_keep_up_with_writes_and_removals(
 ) -> None:
     """Each field is read whole once, though filters come that were never asked before."""
     whole: list[str] = []
-    read = Columns.bounded
+    read = Columns.column
 
-    def noted(self: Columns, field: str, kind: FieldKind, *bounds: Any) -> Column | None:
-        if bounds[1] is not None:
+    def noted(self: Columns, field: str, kind: FieldKind, *bounds: Any) -> Column:
+        if self.since is None:
             whole.append(field)
         return read(self, field, kind, *bounds)
 
-    monkeypatch.setattr(Columns, "bounded", noted)
+    monkeypatch.setattr(Columns, "column", noted)
     source = random.Random(3)
     in_memory.put(*(drawn(source, number) for number in range(40)))
     sizes = set()

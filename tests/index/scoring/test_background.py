@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from index.catalogue.collections import Generation
 from index.engine import SearchEngine
-from index.scoring import Background, Backgrounds, draw, measure_background
+from index.scoring import Background, KeptBackground, draw, measure_background
 from index.vectors.protocol import Keys, Vectors
 from index.vectors.view import CosineView
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
@@ -120,7 +120,7 @@ def test_what_is_removed_meanwhile_is_left_out_of_the_sample() -> None:
 def test_there_is_no_background_where_all_is_removed_meanwhile(engine: SearchEngine) -> None:
     generation = begin_generation(engine, "c", DIM)
     with engine.home.catalogue.reading() as reading:
-        assert Backgrounds().of(reading, generation, _Shrinking(gone=COUNT)) is None
+        assert KeptBackground().of(reading, generation, _Shrinking(gone=COUNT)) is None
     assert measure_background(_Shrinking(gone=COUNT)) is None
 
 
@@ -140,7 +140,7 @@ def _fill(engine: SearchEngine, count: int) -> Generation:
 
 def test_a_background_is_kept_until_the_view_has_grown_by_half(engine: SearchEngine) -> None:
     generation = _fill(engine, 60)
-    backgrounds = Backgrounds()
+    backgrounds = KeptBackground()
     view = _view(unit_vectors(60, DIM))
     with engine.home.catalogue.reading() as reading:
         first = backgrounds.of(reading, generation, view)
@@ -157,16 +157,13 @@ def test_a_background_is_kept_until_the_view_has_grown_by_half(engine: SearchEng
         assert grown is not first
         assert grown is not None
         assert grown.count == 101
-        backgrounds.keep({generation.id})
         assert backgrounds.of(reading, generation, view) is grown
-        backgrounds.keep({generation.id + 1})
-        assert backgrounds.of(reading, generation, view) is not grown
         assert backgrounds.of(reading, generation, CosineView(DIM)) is None
 
 
 def test_threads_that_come_together_measure_once(engine: SearchEngine) -> None:
     generation = _fill(engine, 60)
-    backgrounds = Backgrounds()
+    backgrounds = KeptBackground()
     view = _view(unit_vectors(60, DIM))
     found: list[Background | None] = []
 

@@ -94,6 +94,19 @@ def test_words_alone_list_their_matches_by_rank(engine: SearchEngine) -> None:
 
 
 @pytest.mark.usefixtures("generation")
+def test_a_list_by_words_is_sorted_as_its_images_were_added(engine: SearchEngine) -> None:
+    ranked = {hit.id for hit in listed(engine, words="effusion")}
+    hits = listed(engine, words="effusion", sort="added", k=3)
+    assert [hit.id for hit in hits] == [record.id for record in added() if record.id in ranked]
+    assert {hit.found_by for hit in hits} == {("keywords",)}
+    with pytest.raises(QueryError, match="one of added") as failed:
+        engine.browse("c", SearchRequest(sort="size"))
+    assert failed.value.field == "sort"
+    with pytest.raises(QueryError, match="goes with a list"):
+        engine.search(engine.active("c"), unit_vectors(1, DIM)[0], SearchRequest(sort="added"))
+
+
+@pytest.mark.usefixtures("generation")
 def test_values_of_what_words_list_are_counted(engine: SearchEngine) -> None:
     for passing in (None, parse_filter(PA)):
         request = SearchRequest(words="effusion opacity", filter=passing)

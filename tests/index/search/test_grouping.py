@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from index.catalogue.collections import TARGETS, Target
 from index.catalogue.tables import ImageRow, TextRow
 from index.engine import SearchEngine
+from index.filters.column_cache import CollectionState
 from index.search import grouping as groups
 from index.search.grouping import GroupColumn, GroupColumns, Groups
 from index.search.request import SearchRequest
@@ -50,8 +51,9 @@ class Written:
             self.records.pop(name, None)
 
     def column(self, field: str, target: Target = "images") -> GroupColumn:
-        with self._engine.home.catalogue.read() as session:
-            return self.memory.get(session, self.collection.id, self.collection.sequence(), field, target)
+        with self._engine.home.catalogue.reading() as reading:
+            state = CollectionState(reading, self.collection.id, self.collection.sequence())
+            return self.memory.get(state, field, target)
 
     def expected(self, field: str, target: Target) -> set[frozenset[int]]:
         """Return the groups as sets of keys, from the records."""
@@ -182,8 +184,9 @@ def test_a_later_column_serves_who_began_before_and_is_not_lost(
     before = written.collection.sequence()
     written.put(Record(id="b", image="x", split="val", group="g"))
     newest = written.column("group")
-    with engine.home.catalogue.read() as session:
-        column = written.memory.get(session, written.collection.id, before, "group", "images")
+    with engine.home.catalogue.reading() as reading:
+        state = CollectionState(reading, written.collection.id, before)
+        column = written.memory.get(state, "group", "images")
     assert column is newest is written.column("group")
 
 

@@ -45,10 +45,16 @@ def test_many_hidden_keys_are_left_out_as_by_a_filter(monkeypatch: pytest.Monkey
     view.add(np.arange(COUNT), unit_vectors(COUNT, DIM))
     query = unit_vectors(1, DIM, seed=1)[0]
     hidden = np.arange(0, COUNT, 2)
-    few = [Scope.of(view, query, allowed, hidden).nearest(9) for allowed in (None, np.arange(7, 40))]
+    few = [
+        Scope(view, query, allowed, hidden).with_few_hidden().nearest(9)
+        for allowed in (None, np.arange(7, 40))
+    ]
     assert [limit is None for limit in view.limits] == [True, False]
     monkeypatch.setattr("index.search.orders._MANY_HIDDEN", 10)
-    many = [Scope.of(view, query, allowed, hidden).nearest(9) for allowed in (None, np.arange(7, 40))]
+    many = [
+        Scope(view, query, allowed, hidden).with_few_hidden().nearest(9)
+        for allowed in (None, np.arange(7, 40))
+    ]
     for one, other in zip(few, many, strict=True):
         assert one.keys.tolist() == other.keys.tolist()
     assert [len(limit) for limit in view.limits[2:] if limit is not None] == [25, 17]
@@ -61,8 +67,8 @@ def test_groups_end_when_each_that_can_be_found_has_a_hit() -> None:
     query = unit_vectors(1, DIM, seed=1)[0]
     column = GroupColumn(np.arange(COUNT), np.arange(COUNT) % 4)
     hidden = np.arange(0, COUNT, 4)
-    scope = Scope.of(view, query, None, hidden)
-    found = GroupedRanking(VectorRanking(scope), Groups(lambda: column), scope).page(5)
+    scope = Scope(view, query, None, hidden).with_few_hidden()
+    found = GroupedRanking(VectorRanking(scope), Groups(lambda: column), scope.findable).page(5)
     best = [key for key in view.search(query, COUNT).keys.tolist() if key % 4]
     firsts = [next(key for key in best if key % 4 == group) for group in (1, 2, 3)]
     assert found.keys.tolist() == sorted(firsts, key=best.index)

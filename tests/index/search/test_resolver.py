@@ -171,7 +171,7 @@ def test_a_background_that_another_thread_measures_again_is_not_kept(filled: Sea
     filled.search(active, query, SearchRequest())
     records = [replace(record, id=f"more-{record.id}") for record in make_records(COUNT)]
     put_vectors(filled, begin_generation(filled, "c", DIM), records, unit_vectors(COUNT, DIM, seed=5))
-    with filled._backgrounds._held[active.generation, "images"].lock:
+    with filled._views._held[active.generation, "images"].background.lock:
         before = filled.search(active, query, SearchRequest())
     after = filled.search(active, query, SearchRequest())
     assert before.hits == after.hits

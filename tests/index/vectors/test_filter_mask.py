@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from index.vectors.protocol import Keys
-from index.vectors.rows import FilterMasks, IdMap
+from index.vectors.rows import IdMap, filter_mask
+from index.vectors.view import CosineView
 
 _COUNT = 5_000
 
@@ -17,7 +18,7 @@ def test_a_mask_has_the_living_rows_of_its_keys(step: int, asked: int) -> None:
     ids.drop(ids.keys[::11])
     wider = np.arange(0, step * _COUNT + 3_000)
     allowed: Keys = np.sort(random.choice(wider, asked, replace=False))
-    made = FilterMasks().get(allowed, ids)
+    made = filter_mask(allowed, ids)
     expected = np.isin(ids.keys, allowed) & ids.alive
     assert np.array_equal(made.mask, expected)
     assert made.count == np.count_nonzero(expected)
@@ -26,7 +27,8 @@ def test_a_mask_has_the_living_rows_of_its_keys(step: int, asked: int) -> None:
 
 def test_masks_of_fifty_filters_of_half_of_all_are_kept() -> None:
     count = 400_000
-    ids, masks = IdMap(np.arange(count)), FilterMasks()
-    filters = [ids.keys[start : start + count // 2] for start in range(50)]
-    made = [masks.get(allowed, ids) for allowed in filters]
-    assert all(masks.get(allowed, ids) is mask for allowed, mask in zip(filters, made, strict=True))
+    view, keys = CosineView(2), np.arange(count)
+    view.add(keys, np.zeros((count, 2), dtype=np.float32))
+    filters = [keys[start : start + count // 2] for start in range(50)]
+    made = [view._passing(allowed) for allowed in filters]
+    assert all(view._passing(allowed) is mask for allowed, mask in zip(filters, made, strict=True))

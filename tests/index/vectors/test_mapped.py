@@ -16,7 +16,7 @@ from index.errors import ViewError
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
 from index.vectors.protocol import Neighbours, Vectors
 from index.vectors.rows import FilterMask
-from index.vectors.store import MappedStore, MemoryStore, write_header
+from index.vectors.store import MappedStore, VectorStore, write_header
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import prefer_codes
@@ -73,7 +73,7 @@ def test_as_the_reference_with_rows_in_snapshot_file_and_memory(seed: int) -> No
 
 def test_scans_by_several_threads_find_what_is_found_in_memory(tmp_path: Path) -> None:
     vectors = _stored(30_000, 1)
-    files, memory = MappedStore(DIM, tmp_path), MemoryStore(DIM)
+    files, memory = MappedStore(DIM, tmp_path), VectorStore(DIM)
     for start in range(0, 30_000, 7_001):
         for rows in (files, memory):
             rows.add(vectors[start : start + 7_001])
@@ -118,9 +118,9 @@ def test_searches_go_on_while_vectors_are_copied_back_into_memory(
     view = CosineView(DIM, tmp_path)
     view.add(np.arange(500), _stored(500, 1))
     query, found = unit_vectors(1, DIM, 5)[0], []
-    append = MemoryStore.append
+    append = VectorStore.append
 
-    def watched(self: MemoryStore, vectors: Any) -> None:
+    def watched(self: VectorStore, vectors: Any) -> None:
         # A search from another thread would wait for a writer.
         search = threading.Thread(target=lambda: found.append(view.search(query, 10)), daemon=True)
         search.start()
@@ -129,7 +129,7 @@ def test_searches_go_on_while_vectors_are_copied_back_into_memory(
 
     expected = view.search(query, 10)
     with monkeypatch.context() as during:
-        during.setattr(MemoryStore, "append", watched)
+        during.setattr(VectorStore, "append", watched)
         copied = view.drop()
     assert copied
     assert not view.mapped
@@ -232,7 +232,7 @@ def test_only_candidates_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_filter_that_passes_nothing_in_what_one_of_the_threads_scans(tmp_path: Path) -> None:
     vectors = unit_vectors(50_000, 8, 1)
-    files, memory = MappedStore(8, tmp_path), MemoryStore(8)
+    files, memory = MappedStore(8, tmp_path), VectorStore(8)
     files.add(vectors)
     memory.add(vectors)
     mask = np.arange(50_000) < 20_000

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from index.vectors.ann import calibrate
-from index.vectors.store import MemoryStore
+from index.vectors.store import VectorStore
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 
@@ -15,7 +15,7 @@ def _fail(*_: object) -> None:
     raise MemoryError
 
 
-@pytest.mark.parametrize("broken", ["store.MemoryStore.append", "rows.IdMap.append"])
+@pytest.mark.parametrize("broken", ["store.VectorStore.append", "rows.IdMap.append"])
 def test_a_view_whose_change_failed_is_to_be_read_anew(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     view = CosineView(24)
     view.add(np.arange(100), VECTORS[:100])
@@ -33,7 +33,7 @@ def test_a_failed_change_ends_what_is_being_built(monkeypatch: pytest.MonkeyPatc
 
     def tearing(*arguments: object) -> object:
         with monkeypatch.context() as failing:
-            failing.setattr(MemoryStore, "append", _fail)
+            failing.setattr(VectorStore, "append", _fail)
             with pytest.raises(MemoryError):
                 view.add(np.arange(400, 401), VECTORS[:1])
         return calibrate(*arguments)  # type: ignore[arg-type]

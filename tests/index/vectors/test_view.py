@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from index.vectors.ann import IvfPq
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
 from index.vectors.protocol import After, Keys, Neighbours, Rows, Vectors, ViewName
-from index.vectors.store import MemoryStore
+from index.vectors.store import VectorStore
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import prefer_codes, recall
@@ -350,13 +350,13 @@ def test_a_page_far_behind_the_first_ranks_no_hit_of_the_pages_before(
     before = view.search(vectors[0], 1000, allowed=among)
     after = After(float(before.scores[-1]), int(before.keys[-1]), 1000)
     ranked_rows = []
-    get = MemoryStore.get
+    get = VectorStore.get
 
-    def counted(store: MemoryStore, rows: Rows) -> Vectors:
+    def counted(store: VectorStore, rows: Rows) -> Vectors:
         ranked_rows.append(len(rows))
         return get(store, rows)
 
-    monkeypatch.setattr(MemoryStore, "get", counted)
+    monkeypatch.setattr(VectorStore, "get", counted)
     page = view.search(vectors[0], 10, allowed=among, after=after)
     monkeypatch.undo()
     assert page.keys.tolist() == reference.search(vectors[0], 10, allowed=among, after=after).keys.tolist()

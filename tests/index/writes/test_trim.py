@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 from index.catalogue.collections import Generation, find_active
 from index.catalogue.tables import CollectionRow, RemovalRow
 from index.engine import SearchEngine
-from index.filters.column_cache import touched_since
+from index.filters.column_cache import CollectionState, touched_since
 from index.search.request import SearchRequest
 from index.views.manager import Views
 from index.writes.deletion import collect_garbage, delete_images
@@ -123,8 +123,9 @@ def test_caches_that_are_behind_are_read_anew(engine: SearchEngine, generation: 
     _delete(engine, 0, 30)
 
     def touched(sequence: int) -> list[int] | None:
-        with engine.home.catalogue.read() as session:
-            keys = touched_since(session, generation.collection_id, sequence, "images", 1000)
+        with engine.home.catalogue.reading() as reading:
+            state = CollectionState(reading, generation.collection_id, sequence)
+            keys = touched_since(state, sequence, "images", 1000)
         return None if keys is None else keys.tolist()
 
     everything = touched(2)

@@ -11,8 +11,8 @@ from app.radiology.archive import Archive, ArchiveError
 from app.radiology.listing import Selection
 from app.radiology.sync import Sync
 from index.catalogue.collections import require_collection
+from index.catalogue.images import require_image
 from index.reports import count_waiting
-from index.search.results import require_image
 from tests.app.radiology.pacs.conftest import COLLECTION, Home
 from tests.dicom_films import MARKER, make_film, uid
 from tests.orthanc import OrthancServer

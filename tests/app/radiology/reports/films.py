@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from app.engine import open_engine
+from index.catalogue.images import StoredImage, read_image
 from index.engine import SearchEngine
 from index.keys.home_secret import patient_key
-from index.search.results import StoredImage, read_image
 from index.writes.live import change_image
 from tests.app.conftest import COLLECTION, Indexed
 from tests.training.clinical.reports.documents import ACCESSION, PATIENT, STUDY
