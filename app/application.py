@@ -218,7 +218,7 @@ async def _run(
             authenticator=Authenticator(settings, catalogue, threads, signer, metrics.key_refused),
             names=CollectionNames(catalogue),
             recorder=recorder,
-            role_of_job=partial(role_of_job, threads, catalogue),
+            role_of_job=lambda number: threads.read(role_of_job, catalogue, number),
             stopping=application.stopping,
         )
         following = (asyncio.create_task(follow(services)), asyncio.create_task(refresh_views(services)))

@@ -46,8 +46,9 @@ class Permission:
     async def __call__(
         self, request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
     ) -> None:
-        """Check a request; see `check`."""
-        await self.check(request)
+        """Check a request, unless its route did before it read the body; see `check`."""
+        if getattr(request.state, "checked", None) is not self:
+            await self.check(request)
 
     async def check(self, request: Request) -> None:
         """Find out who sends a request, and whether it may.
@@ -62,10 +63,15 @@ class Permission:
         collection = asked
         # A caller who has the role nowhere is refused without a look at the catalogue.
         if asked is not None and principal.may_somewhere(self.role):
-            collection = await _behind_alias(request, asked)
+            collection = await services_of(request).collection_behind(asked) or asked
+            if collection != asked:
+                # Rights and work go by a collection's own name.
+                request.state.alias = asked
+                request.scope["path_params"] = {**request.path_params, _COLLECTION: collection}
         anywhere = self.somewhere and principal.may_somewhere(self.role)
         if not anywhere and not await self._suits(principal, request, collection):
             raise self._refusal(principal, None if self.everywhere else asked)
+        request.state.checked = self
 
     async def recheck(self, request: Request) -> RequestError | None:
         """Look at the caller of a long answer anew; return why the answer must end, None: it need not.
@@ -113,16 +119,6 @@ class Permission:
             f"{needed}, which {shortened(principal.name)!r} does not have: ask the service's "
             "administrator for it.",
         )
-
-
-async def _behind_alias(request: Request, asked: str) -> str:
-    """Put a collection's own name in place of an alias in the path: rights and work go by one name."""
-    behind = await services_of(request).collection_behind(asked)
-    if behind is None:
-        return asked
-    request.state.alias = asked
-    request.scope["path_params"] = {**request.path_params, _COLLECTION: behind}
-    return behind
 
 
 def may(role: Role, *, somewhere: bool = False, everywhere: bool = False, of_job: bool = False) -> Any:

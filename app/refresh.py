@@ -50,7 +50,7 @@ async def refresh_views(services: Services) -> None:
         else:
             for active in followed:
                 await _warm(services, services.engine.warm, active.generation)
-            services.readiness.views_were_tried()
+            services.readiness.views_tried.set()
             for active in followed:
                 await _warm(services, services.engine.warm_filters, active.generation)
                 await _measure(services, active)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 from string import Formatter
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from cronsim import CronSim, CronSimError
@@ -35,20 +35,12 @@ if TYPE_CHECKING:
 PREFIX: Final = "RECOQUEST_"
 ENV_FILE_VARIABLE: Final = PREFIX + "ENV_FILE"
 _TEST_PREFIX: Final = PREFIX + "TEST_"
-# Settings that may be in files of their own, as Docker and Kubernetes give secrets to containers: variables
-# with this end name the files.
+# Secrets may be in files of their own, as Docker and Kubernetes give them to containers: variables with this
+# end name the files.
 _END: Final = "_FILE"
-_SECRETS: Final = [
-    PREFIX + name
-    for name in (
-        *("ADMIN_KEY", "DATABASE_URL", "AUDIT_KEY", "BACKUP_PASSPHRASE", "OIDC_CLIENT_SECRET"),
-        *("PACS_PASSWORD", "PACS_TOKEN"),
-    )
-]
 _MAX_SECRET_BYTES: Final = 1 << 16
 # Settings of older versions: files that have them are read as before.
 GONE: Final = frozenset({PREFIX + "QUEUE_URL"})
-_NOT_FIELDS: Final = GONE | {name + _END for name in _SECRETS}
 _OF_CALLERS: Final = frozenset(
     {"admin_key", "oidc_issuer", "oidc_audience", "oidc_client_id", "oidc_client_secret", "oidc_groups_claim"}
     | {"oidc_roles", "public_url", "backup_passphrase"}
@@ -57,9 +49,12 @@ MIB: Final = 2**20
 
 _CRON_FIELDS: Final = ("minute", "hour", "day", "month", "weekday")
 # A name or an address, without a port; with a first dot, or `*.`, all names below it.
-_HOST: Final = re.compile(r"(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
+_HOST: Final = re.compile(r"\*|(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
 # As browsers send it: lower case, no path. A wildcard would let every page of the web call the service.
 _ORIGIN: Final = re.compile(r"https?://[a-z0-9._\[\]:-]+")
+_AN_ORIGIN: Final = "an origin such as https://viewer.example.org"
+# Sources of a content security policy, wildcards among them; none may end its directive.
+_ANCESTOR: Final = re.compile(r"[^;,'\" \r\n]*")
 _PUBLIC_URL: Final = re.compile(rf"{_ORIGIN.pattern}(/[a-z0-9._~/-]*)?")
 # UIDs in the address of a viewer.
 _PLACES: Final = frozenset({"study", "series", "sop"})
@@ -115,26 +110,16 @@ def _checked_public_url(url: str) -> str:
     return found
 
 
-def _checked_hosts(names: tuple[str, ...]) -> tuple[str, ...]:
-    for name in names:
-        if name != "*" and not _HOST.fullmatch(name):
-            raise ValueError(f"{name!r} is not a name without a port, such as images.example.org")
-    return names
+def _each(form: re.Pattern[str], described: str) -> AfterValidator:
+    """What checks that each of several values has a form."""
 
+    def check(values: tuple[str, ...]) -> tuple[str, ...]:
+        for value in values:
+            if not form.fullmatch(value):
+                raise ValueError(f"{value!r} is not {described}")
+        return values
 
-def _checked_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
-    for origin in origins:
-        if not _ORIGIN.fullmatch(origin):
-            raise ValueError(f"{origin!r} is not an origin such as https://viewer.example.org")
-    return origins
-
-
-def _checked_ancestors(origins: tuple[str, ...]) -> tuple[str, ...]:
-    """Return sources of a content security policy, wildcards among them; none may end its directive."""
-    for origin in origins:
-        if any(character in origin for character in ";,'\" \r\n"):
-            raise ValueError(f"{origin!r} is not an origin such as https://viewer.example.org")
-    return origins
+    return AfterValidator(check)
 
 
 def _checked_template(template: str) -> str:
@@ -199,263 +184,184 @@ ResultForm = Literal["capture", "report", "selection"]
 
 
 class Settings(BaseSettings):
-    """Every setting of the service; each is read from the variable `RECOQUEST_<NAME>`."""
+    """Every setting of the service; each is read from the variable `RECOQUEST_<NAME>`.
+
+    docs/configuration.md has their texts, with links.
+    """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
-    retrain: Names = Field(
-        default=(), description="Collections that workers retrain by themselves, separated by commas."
-    )
-    retrain_at: Times | None = Field(
-        default=None, description="Times in UTC: minute, hour, day, month, weekday, such as 0 3 * * 0."
-    )
-    retrain_feedback: int | None = Field(
-        default=None, ge=1, description="New usable judgements of hits that start a retraining."
-    )
-    retrain_promote: bool = Field(
-        default=False, description="Activate a model that passes at once; False: it waits for an operator."
-    )
+    retrain: Names = ()
+    """Collections that workers retrain by themselves, separated by commas."""
+    retrain_at: Times | None = None
+    """Times in UTC: minute, hour, day, month, weekday, such as 0 3 * * 0."""
+    retrain_feedback: int | None = Field(default=None, ge=1)
+    """New usable judgements of hits that start a retraining."""
+    retrain_promote: bool = False
+    """Activate a model that passes at once; False: it waits for an operator."""
 
-    radiology: bool = Field(
-        default=True,
-        description="Whether DICOM files, reports and an image archive are taken; False: photographs alone, "
-        "and none of the code for the others is loaded.",
-    )
-    pacs_url: Annotated[str, AfterValidator(checked_archive_url)] | None = Field(
-        default=None, description="Address of an image archive's DICOMweb, such as https://pacs/dicom-web."
-    )
-    pacs_user: str | None = Field(default=None, min_length=1, description="User of the archive.")
-    pacs_password: SecretStr | None = Field(default=None, description="Password of that user.")
-    pacs_token: SecretStr | None = Field(
-        default=None, min_length=1, description="Bearer token for the archive, instead of user and password."
-    )
-    pacs_ca: Path | None = Field(
-        default=None,
-        description="File (PEM) of the authority that signed the archive's certificate; None: those that "
-        "Python knows.",
-    )
-    pacs_sync: Annotated[str, AfterValidator(_checked_arguments)] | None = Field(
-        default=None, description="Arguments of the `recoquest pacs sync` that workers run by themselves."
-    )
-    pacs_sync_at: Times | None = Field(
-        default=None,
-        description="Times of that, in UTC: minute, hour, day, month, weekday, such as */10 * * * *.",
-    )
+    radiology: bool = True
+    """Whether DICOM files, reports and an image archive are taken; False: photographs alone, and none of the
+    code for the others is loaded. Films that were indexed before stay, and are shown."""
+    pacs_url: Annotated[str, AfterValidator(checked_archive_url)] | None = None
+    """Address of an image archive's DICOMweb, such as https://pacs/dicom-web."""
+    pacs_user: str | None = Field(default=None, min_length=1)
+    """User of the archive."""
+    pacs_password: SecretStr | None = None
+    """Password of that user."""
+    pacs_token: SecretStr | None = Field(default=None, min_length=1)
+    """Bearer token for the archive, instead of user and password."""
+    pacs_ca: Path | None = None
+    """File (PEM) of the authority that signed the archive's certificate; None: those that Python knows."""
+    pacs_sync: Annotated[str, AfterValidator(_checked_arguments)] | None = None
+    """Arguments of the `recoquest pacs sync` that workers run by themselves."""
+    pacs_sync_at: Times | None = None
+    """Times of that, in UTC: minute, hour, day, month, weekday, such as */10 * * * *."""
 
-    pacs_write_back: Annotated[tuple[ResultForm, ...], NoDecode, _BY_COMMAS] = Field(
-        default=(),
-        description="Forms in which similar cases may be written back to the archive, separated by commas: "
-        "capture, report, selection; empty: nothing is written.",
-    )
+    pacs_write_back: Annotated[tuple[ResultForm, ...], NoDecode, _BY_COMMAS] = ()
+    """Forms in which similar cases may be written back to the archive, separated by commas: capture, report,
+    selection; empty: nothing is written."""
 
-    dicomweb: bool = Field(
-        default=False,
-        description="Whether readers of all collections reach the archive of RECOQUEST_PACS_URL, with the "
-        "names of patients, under /dicomweb; not with open reading.",
-    )
-    viewer_url: Annotated[str, AfterValidator(_checked_template)] | None = Field(
-        default=None,
-        description="Address that opens a study in a viewer, with {study}, {series} and {sop}; None: that "
-        "of the installed viewer, where RECOQUEST_DICOMWEB is on.",
-    )
+    dicomweb: bool = False
+    """Whether readers of all collections reach the archive of RECOQUEST_PACS_URL, with the names of patients,
+    under /dicomweb; not with open reading."""
+    viewer_url: Annotated[str, AfterValidator(_checked_template)] | None = None
+    """Address that opens a study in a viewer, with {study}, {series} and {sop}; None: that of the installed
+    viewer, where RECOQUEST_DICOMWEB is on."""
 
-    home: Path = Field(
-        default=Path("recoquest-data"), description="Folder of the catalogue, images and bundles."
-    )
-    database_url: str | None = Field(
-        default=None, description="SQLAlchemy URL of the catalogue; None: SQLite inside the home folder."
-    )
-    database_timeout_s: float = Field(
-        default=10.0,
-        gt=0,
-        description="Maximum seconds of a reading statement on a PostgreSQL catalogue.",
-    )
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
-    port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    device: str = Field(
-        default="auto",
-        description="Device of encoders, training and `gpu` views: auto, cpu, cuda or cuda:N.",
-    )
-    threads: int | None = Field(
-        default=None, ge=1, description="Threads that encode queries on the CPU; None: the number of cores."
-    )
+    home: Path = Path("recoquest-data")
+    """Folder of the catalogue, images and bundles."""
+    database_url: str | None = None
+    """SQLAlchemy URL of the catalogue; None: SQLite inside the home folder."""
+    database_timeout_s: float = Field(default=10.0, gt=0)
+    """Maximum seconds of a reading statement on a PostgreSQL catalogue."""
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = Field(default=8000, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one."""
+    device: str = "auto"
+    """Device of encoders, training and `gpu` views: auto, cpu, cuda or cuda:N."""
+    threads: int | None = Field(default=None, ge=1)
+    """Threads that encode queries on the CPU; None: the number of cores."""
 
-    admin_key: SecretStr | None = Field(
-        default=None,
-        min_length=16,
-        description="A key with every right, beside those of `recoquest keys`.",
-    )
-    open_reading: bool = Field(
-        default=False, description="Whether everybody who reaches the service may search, without a key."
-    )
-    open_network: bool = Field(
-        default=False,
-        description="Whether that holds for other machines too; False: the service does not start with both "
-        "open reading and an address that others reach.",
-    )
-    oidc_issuer: str | None = Field(
-        default=None, description="Address of an OpenID Connect provider whose tokens are taken."
-    )
-    oidc_audience: str | None = Field(
-        default=None,
-        description="Audience that tokens of programs must name; None: none of these are taken.",
-    )
-    oidc_client_id: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Client of the page at the provider; with it, people sign in there.",
-    )
-    oidc_client_secret: SecretStr | None = Field(
-        default=None, min_length=1, description="Secret of that client; None: it is a public one."
-    )
-    public_url: Annotated[str, AfterValidator(_checked_public_url)] | None = Field(
-        default=None,
-        description="Address of the service in browsers, to which the provider sends them back; with a path, "
-        "as in https://example.org/photos, a proxy serves it below the path. None: as the request says.",
-    )
-    oidc_groups_claim: str = Field(
-        default="groups",
-        min_length=1,
-        description="Claim with a caller's groups; a dot leads into an object, as in realm_access.roles.",
-    )
-    oidc_roles: RolesOfGroups = Field(
-        default={},
-        description='Roles by group and collection as JSON, such as {"radiology": {"scenes": ["reader"]}}; '
-        "*: every collection.",
-    )
+    admin_key: SecretStr | None = Field(default=None, min_length=16)
+    """A key with every right, beside those of `recoquest keys`."""
+    open_reading: bool = False
+    """Whether everybody who reaches the service may search, without a key."""
+    open_network: bool = False
+    """Whether that holds for other machines too; False: the service does not start with both open reading and
+    an address that others reach."""
+    oidc_issuer: str | None = None
+    """Address of an OpenID Connect provider whose tokens are taken."""
+    oidc_audience: str | None = None
+    """Audience that tokens of programs must name; None: none of these are taken."""
+    oidc_client_id: str | None = Field(default=None, min_length=1)
+    """Client of the page at the provider; with it, people sign in there."""
+    oidc_client_secret: SecretStr | None = Field(default=None, min_length=1)
+    """Secret of that client; None: it is a public one."""
+    public_url: Annotated[str, AfterValidator(_checked_public_url)] | None = None
+    """Address of the service in browsers, to which the provider sends them back; with a path, as in
+    https://example.org/photos, a proxy serves it below the path. None: as the request says."""
+    oidc_groups_claim: str = Field(default="groups", min_length=1)
+    """Claim with a caller's groups; a dot leads into an object, as in realm_access.roles."""
+    oidc_roles: RolesOfGroups = {}
+    """Roles by group and collection as JSON, such as {"radiology": {"scenes": ["reader"]}}; *: every
+    collection."""
 
-    traces_url: str | None = Field(
-        default=None,
-        pattern="^https?://",
-        description="Collector that takes traces as OTLP over HTTP; needs the extra `telemetry`.",
-    )
+    traces_url: str | None = Field(default=None, pattern="^https?://")
+    """Collector that takes traces as OTLP over HTTP; needs the extra `telemetry`."""
 
-    audit: bool = Field(default=True, description="Whether an audit trail is kept.")
-    audit_queries: QueryForm = Field(
-        default="text", description="Form of queries in the audit trail: text, a keyed hash, or none."
-    )
-    audit_key: SecretStr | None = Field(
-        default=None, min_length=16, description="Key of its hashes; None: one in the home folder."
-    )
-    backup_passphrase: SecretStr | None = Field(
-        default=None,
-        min_length=12,
-        description="Encrypts the keys of the home folder in backups; None: a backup has none of them.",
-    )
+    audit: bool = True
+    """Whether an audit trail is kept."""
+    audit_queries: QueryForm = "text"
+    """Form of queries in the audit trail: text, a keyed hash (`hash`), or none."""
+    audit_key: SecretStr | None = Field(default=None, min_length=16)
+    """Key of its hashes; None: one in the home folder."""
+    backup_passphrase: SecretStr | None = Field(default=None, min_length=12)
+    """Encrypts the keys of the home folder in backups; None: a backup has none of them."""
 
-    max_connections: int = Field(
-        default=1024, ge=8, description="Most open connections; more get status 503."
-    )
-    max_bodies_bytes: int = Field(
-        default=128 * MIB, ge=1024, description="Most bytes of bodies at a time; more get status 429."
-    )
-    max_body_bytes: int = Field(
-        default=24 * MIB, ge=1024, description="Largest body of a form, or of embeddings, with an image."
-    )
-    max_json_bytes: int = Field(default=MIB, ge=1024, description="Largest body of any other request.")
-    max_image_bytes: int = Field(default=20 * MIB, ge=1, description="Largest image file.")
-    max_image_pixels: int = Field(
-        default=50_000_000,
-        ge=1,
-        description="Most pixels of an image; a JPEG counts with the size that it is decoded at.",
-    )
-    accept_truncated_images: bool = Field(
-        default=False,
-        description="Whether a JPEG whose end is missing is taken as far as it goes; False: it is refused.",
-    )
-    max_text_length: int = Field(default=10_000, ge=1, description="Most characters of a text query.")
-    max_filter_length: int = Field(default=16_384, ge=2, description="Most characters of a filter as JSON.")
-    concurrent_decodes: int = Field(
-        default=2, ge=1, description="Images decoded at the same time, each in a process of its own."
-    )
-    decode_memory_bytes: int = Field(
-        default=560 * MIB, ge=32 * MIB, description="Memory that decoding one image may take."
-    )
+    max_connections: int = Field(default=1024, ge=8)
+    """Most open connections; more get status 503."""
+    max_bodies_bytes: int = Field(default=128 * MIB, ge=1024)
+    """Most bytes of bodies at a time; more get status 429."""
+    max_body_bytes: int = Field(default=24 * MIB, ge=1024)
+    """Largest body of a form, or of embeddings, with an image."""
+    max_json_bytes: int = Field(default=MIB, ge=1024)
+    """Largest body of any other request."""
+    max_image_bytes: int = Field(default=20 * MIB, ge=1)
+    """Largest image file."""
+    max_image_pixels: int = Field(default=50_000_000, ge=1)
+    """Most pixels of an image; a JPEG counts with the size that it is decoded at."""
+    accept_truncated_images: bool = False
+    """Whether a JPEG whose end is missing is taken as far as it goes; False: it is refused."""
+    max_text_length: int = Field(default=10_000, ge=1)
+    """Most characters of a text query."""
+    max_filter_length: int = Field(default=16_384, ge=2)
+    """Most characters of a filter as JSON."""
+    concurrent_decodes: int = Field(default=2, ge=1)
+    """Images decoded at the same time, each in a process of its own."""
+    decode_memory_bytes: int = Field(default=560 * MIB, ge=32 * MIB)
+    """Memory that decoding one image may take."""
 
-    keep_metadata: bool = Field(
-        default=False,
-        description="Whether image files are stored with position, names, serial numbers and comments; "
-        "False: these are taken out.",
-    )
+    keep_metadata: bool = False
+    """Whether image files are stored with position, names, serial numbers and comments; False: these are
+    taken out."""
 
-    keep_dates: bool = Field(
-        default=False, description="Whether dates of DICOM studies are kept; False: shifted by patient."
-    )
+    keep_dates: bool = False
+    """Whether dates of DICOM studies are kept; False: shifted by patient."""
 
-    encode_batch_size: int = Field(default=16, ge=1, description="Most queries in one forward pass.")
-    encode_batch_wait_ms: float = Field(
-        default=3.0, ge=0, le=1000, description="Milliseconds that a busy encoder waits for a batch to fill."
-    )
-    encode_queue_size: int = Field(
-        default=64, ge=1, description="Most waiting searches, and most waiting uploads; more get status 429."
-    )
-    encode_deadline_s: float = Field(
-        default=10.0, gt=0, description="Maximum seconds from arrival to answer of a search."
-    )
-    readiness_timeout_s: float = Field(default=5.0, gt=0, description="Maximum seconds of a readiness pass.")
-    readiness_cache_s: float = Field(
-        default=1.0, ge=0, description="Seconds that a readiness report is kept."
-    )
-    refresh_s: float = Field(
-        default=1.0, gt=0, description="Seconds between checks for new active generations."
-    )
+    encode_batch_size: int = Field(default=16, ge=1)
+    """Most queries in one forward pass."""
+    encode_batch_wait_ms: float = Field(default=3.0, ge=0, le=1000)
+    """Milliseconds that a busy encoder waits for a batch to fill."""
+    encode_queue_size: int = Field(default=64, ge=1)
+    """Most waiting searches, and most waiting uploads; more get status 429."""
+    encode_deadline_s: float = Field(default=10.0, gt=0)
+    """Maximum seconds from arrival to answer of a search."""
+    readiness_timeout_s: float = Field(default=5.0, gt=0)
+    """Maximum seconds of a readiness pass."""
+    readiness_cache_s: float = Field(default=1.0, ge=0)
+    """Seconds that a readiness report is kept."""
+    refresh_s: float = Field(default=1.0, gt=0)
+    """Seconds between checks for new active generations."""
 
-    keep_generations: int = Field(
-        default=1, ge=1, description="Number of former active generations kept for a rollback."
-    )
+    keep_generations: int = Field(default=1, ge=1)
+    """Number of former active generations kept for a rollback."""
 
-    open_feedback: bool = Field(
-        default=False,
-        description="Whether everybody who may search may judge hits; False: only who has the role judge.",
-    )
-    max_feedback: int = Field(default=100_000, ge=0, description="Most judgements in a collection.")
+    open_feedback: bool = False
+    """Whether everybody who may search may judge hits; False: only who has the role judge."""
+    max_feedback: int = Field(default=100_000, ge=0)
+    """Most judgements in a collection."""
 
-    job_lease_s: float = Field(
-        default=30.0, ge=1, description="Seconds without a heartbeat after which a worker loses its job."
-    )
-    job_stop_s: float = Field(
-        default=30.0, ge=0, description="Seconds that a job may take to stop before it is killed."
-    )
-    train_processes: int = Field(
-        default=0,
-        ge=0,
-        description="Processes that share a training job or a retraining; 0: one for each GPU.",
-    )
-    keep_jobs_days: int = Field(
-        default=90,
-        ge=0,
-        description="Days after which `recoquest tidy` removes the files of ended jobs; 0: never.",
-    )
-    keep_waiting_reports_days: int = Field(
-        default=90,
-        ge=0,
-        description="Days after which reports whose studies have no image are forgotten; 0: never.",
-    )
+    job_lease_s: float = Field(default=30.0, ge=1)
+    """Seconds without a heartbeat after which a worker loses its job."""
+    job_stop_s: float = Field(default=30.0, ge=0)
+    """Seconds that a job may take to stop before it is killed."""
+    train_processes: int = Field(default=0, ge=0)
+    """Processes that share a training job or a retraining; 0: one for each GPU."""
+    keep_jobs_days: int = Field(default=90, ge=0)
+    """Days after which `recoquest tidy` removes the files of ended jobs; 0: never."""
+    keep_waiting_reports_days: int = Field(default=90, ge=0)
+    """Days after which reports whose studies have no image are forgotten; 0: never."""
 
-    allowed_hosts: Annotated[Names, AfterValidator(_checked_hosts)] = Field(
-        default=(),
-        description="Names under which the service answers beside localhost, separated by commas, such as "
-        "images.example.org; .example.org: all below it, *: every name.",
-    )
-    cors_origins: Annotated[Names, AfterValidator(_checked_origins)] = Field(
-        default=(), description="Origins of other pages that may call the service, separated by commas."
-    )
-    frame_ancestors: Annotated[Names, AfterValidator(_checked_ancestors)] = Field(
-        default=(), description="Origins that may show the service's page in a frame, separated by commas."
-    )
-    hidden_fields: Names = Field(
-        default=(),
-        description="Fields that the page does not show, separated by commas; programs still get them.",
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Lowest level of the log."
-    )
+    allowed_hosts: Annotated[Names, _each(_HOST, "a name without a port, such as images.example.org")] = ()
+    """Names under which the service answers beside localhost, separated by commas, such as
+    images.example.org; .example.org: all below it, *: every name."""
+    cors_origins: Annotated[Names, _each(_ORIGIN, _AN_ORIGIN)] = ()
+    """Origins of other pages that may call the service, separated by commas."""
+    frame_ancestors: Annotated[Names, _each(_ANCESTOR, _AN_ORIGIN)] = ()
+    """Origins that may show the service's page in a frame, separated by commas."""
+    hidden_fields: Names = ()
+    """Fields that the page does not show, separated by commas; programs still get them."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level of the log."""
 
     @model_validator(mode="before")
     @classmethod
     def _read_lines(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Leave out lines of a settings file that have no effect any more, or name the file of a secret."""
-        return {name: value for name, value in values.items() if name.upper() not in _NOT_FIELDS}
+        without_effect = GONE | {name + _END for name in _secrets()}
+        return {name: value for name, value in values.items() if name.upper() not in without_effect}
 
     @classmethod
     def settings_customise_sources(
@@ -553,12 +459,9 @@ class Settings(BaseSettings):
 
 
 def load_settings(env_file: Path | None = None, **values: Any) -> Settings:
-    """Read settings: arguments win over the environment, the environment over the file.
+    """Read settings: arguments but None win over the environment, the environment over the file.
 
-    Args:
-        env_file: Lines of NAME=value; a name that is not a setting is refused. None: the file that
-            RECOQUEST_ENV_FILE names, if it is set.
-        values: Settings given by the caller; those that are None are left to the other sources.
+    The file, which RECOQUEST_ENV_FILE names by default, has lines of NAME=value, settings alone.
 
     Raises:
         SettingsError: The file is missing, or a setting is unknown or not valid.
@@ -590,13 +493,22 @@ def _explained(error: ValidationError) -> str:
     return f"The settings cannot be used: {'; '.join(parts)}."
 
 
+def _secrets() -> list[str]:
+    """Variables of secrets; the address of the database may hold a password."""
+    return [
+        PREFIX + name.upper()
+        for name, field in Settings.model_fields.items()
+        if SecretStr in get_args(field.annotation) or name == "database_url"
+    ]
+
+
 def _secrets_of_files(lines: Mapping[str, str | None]) -> dict[str, Any]:
     """Read the files that the environment or the settings file, whose lines these are, names for secrets."""
     given: dict[str, str] = {}
     for source in (lines, os.environ):
         given |= {name.upper(): value for name, value in source.items() if value}
     return {
-        name.removeprefix(PREFIX).lower(): _secret(name, given) for name in _SECRETS if name + _END in given
+        name.removeprefix(PREFIX).lower(): _secret(name, given) for name in _secrets() if name + _END in given
     }
 
 
@@ -649,6 +561,6 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
 def _known_variables() -> set[str]:
     return {
         ENV_FILE_VARIABLE,
-        *(name + _END for name in _SECRETS),
+        *(name + _END for name in _secrets()),
         *(PREFIX + name.upper() for name in Settings.model_fields),
     }

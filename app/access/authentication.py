@@ -15,10 +15,10 @@ from typing import Final, Literal
 import structlog
 from starlette.requests import Request
 
-from app.access.oidc import CHALLENGE, EXPIRED, CodeFlow, Provider, TokenVerifier
+from app.access.oidc import CHALLENGE, EXPIRED, CodeFlow, Provider, verify_token
 from app.access.sessions import COOKIE, Session, SessionSigner, ended_link, link_of, wrong_link
 from app.concurrency import Threads
-from app.edge.principal import EVERY_COLLECTION, NOBODY, Grants, Principal, Role, clients_of
+from app.edge.principal import EVERY_COLLECTION, NOBODY, Principal, Role, clients_of
 from app.edge.problems import Kind, RequestError
 from app.settings import Settings
 from index.catalogue import Catalogue
@@ -135,7 +135,7 @@ _TOO_EARLY: Final = Kind("too-many-wrong-keys", "Too many wrong keys", HTTPStatu
 # The compact form of a JSON Web Token, whose signature may be missing.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 _NO_DIGEST: Final = bytes(sha256().digest_size)
-_ADMIN: Final = Principal("key", "admin-key", "admin key", {EVERY_COLLECTION: frozenset[Role]({"admin"})})
+_READER: Final = frozenset[Role]({"reader"})
 
 
 class Authenticator:
@@ -157,22 +157,16 @@ class Authenticator:
         count: Callable[[Refusal], None],
     ) -> None:
         self.signer = signer
-        self._open_reading = settings.open_reading
-        self._open_feedback = settings.open_feedback
+        self._settings = settings
         key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
-        self._admin = None if key is None else _digest(key)
         self._guesses = BruteForceLimiter(count)
-        self._keys = _Keys(catalogue, threads)
+        self._keys = _Keys(catalogue, threads, None if key is None else _admin_key(key))
         self._catalogue = catalogue
         self._threads = threads
-        self._tokens: TokenVerifier | None = None
+        self._provider = None if settings.oidc_issuer is None else Provider(settings.oidc_issuer)
         self.code_flow: CodeFlow | None = None
-        if settings.oidc_issuer is not None:
-            provider = Provider(settings.oidc_issuer)
-            if settings.oidc_audience is not None:
-                self._tokens = TokenVerifier(settings, provider, settings.oidc_audience)
-            if settings.oidc_client_id is not None:
-                self.code_flow = CodeFlow(settings, provider, settings.oidc_client_id)
+        if self._provider is not None and settings.oidc_client_id is not None:
+            self.code_flow = CodeFlow(settings, self._provider, settings.oidc_client_id)
         # A text in the form of a token may then be a guess of the key.
         self._admin_looks_like_token = _TOKEN.fullmatch(key or "") is not None
 
@@ -200,8 +194,8 @@ class Authenticator:
         principal, session = await self._own(request)
         return self._opened(principal), session
 
-    async def begin_session(self, request: Request) -> tuple[Principal, Session]:
-        """Return a session of whoever sends a key or a token, and the caller that it will be.
+    async def require_credential(self, request: Request) -> Principal:
+        """Return whoever sends a key or a token.
 
         Raises:
             RequestError: As of `recognize`; or the request brings neither (401).
@@ -211,18 +205,13 @@ class Authenticator:
             raise RequestError(
                 KEY_NEEDED, "Send a key or a token as `Authorization: Bearer KEY` to begin a session."
             )
-        principal = await self._check(sent, request)
-        session = await self._begun(principal)
-        return self._opened(replace(principal, kind="session")), session
+        return await self._check(sent, request)
 
-    def begin_person_session(self, person: Principal) -> tuple[Principal, Session]:
-        """Return a session of a person whom the identity provider has named, and the caller that it will be.
-
-        The session lasts as long as that of a key: an ID token is for the moment of a sign-in, at some
-        providers a minute.
-        """
-        session = self.signer.begin(replace(person, expires=None), None)
-        return self._opened(replace(person, kind="session")), session
+    async def begin_session(self, caller: Principal) -> tuple[Principal, Session]:
+        """Return the session of a caller by key or token that was checked, and the caller that it will be."""
+        key = None if caller.kind == "token" else await self._keys.find(caller.id)
+        session = self.signer.begin(caller, None if key is None else key.digest)
+        return self._opened(replace(caller, kind="session")), session
 
     async def maker_of(self, request: Request, collection: str, seconds: int) -> Session:
         """Return the session of whoever makes a link for some seconds, which ends with the link.
@@ -236,13 +225,12 @@ class Authenticator:
         principal, session = await self._own(request)
         if principal.kind == "anonymous":
             raise RequestError(KEY_NEEDED, "A link needs whoever makes it: send a key or a token.")
-        session = session or await self._begun(principal)
+        if session is None:
+            _, session = await self.begin_session(principal)
         expires = int(time.time()) + seconds
         if session.kind == "key":
             return replace(session, expires=expires)
-        reader: Grants = (
-            {collection: frozenset[Role]({"reader"})} if principal.may("reader", collection) else {}
-        )
+        reader = {collection: _READER} if principal.may("reader", collection) else {}
         return replace(session, expires=min(expires, session.expires), grants=reader)
 
     async def _own(self, request: Request) -> tuple[Principal, Session | None]:
@@ -265,44 +253,31 @@ class Authenticator:
         principal = await self._resume(maker)
         if principal is None or not self._opened(principal).may("reader", collection):
             raise ended_link()
-        reader: Grants = {collection: frozenset[Role]({"reader"})}
-        return Principal("link", maker.id, maker.name, reader, expires=maker.expires)
+        return Principal("link", maker.id, maker.name, {collection: _READER}, expires=maker.expires)
 
     def _collection_named(self, name: str) -> tuple[int, str] | None:
         with self._catalogue.read() as session:
             return find_collection(session, name)
 
-    async def _begun(self, principal: Principal) -> Session:
-        """A session of a key or a token that was checked."""
-        if principal.kind == "token":
-            return self.signer.begin(principal, None)
-        key = None if principal.id == _ADMIN.id else await self._keys.find(principal.id)
-        return self.signer.begin(principal, self._admin if key is None else key.digest)
-
     async def _resume(self, session: Session) -> Principal | None:
         """The caller of a session; None where its key is not valid any more."""
-        grants, key = session.grants, None
-        if session.kind == "key":
-            digest = self._admin
-            grants = _ADMIN.grants
-            if session.id != _ADMIN.id:
-                key = await self._keys.find(session.id)
-                if key is None or key.state != "live":
-                    return None
-                digest, grants = key.digest, key.grants
-            if digest is None or not self.signer.is_of(session, digest):
-                return None
-        if key is not None:
-            self._keys.was_used(key)
-        return Principal("session", session.id, session.name, grants)
+        if session.kind == "token":
+            return Principal("session", session.id, session.name, session.grants)
+        key = await self._keys.find(session.id)
+        if key is None or key.state != "live" or not self.signer.is_of(session, key.digest):
+            return None
+        self._keys.was_used(key)
+        return Principal("session", session.id, session.name, key.grants)
 
     async def _check(self, sent: str, request: Request) -> Principal:
-        if self._admin is not None and hmac.compare_digest(_digest(sent, "latin-1"), self._admin):
-            return _ADMIN
-        if self._tokens is None or not _TOKEN.fullmatch(sent):
+        admin = self._keys.admin
+        if admin is not None and hmac.compare_digest(_digest(sent, "latin-1"), admin.digest):
+            return Principal("key", admin.id, admin.name, admin.grants)
+        provider, audience = self._provider, self._settings.oidc_audience
+        if provider is None or audience is None or not _TOKEN.fullmatch(sent):
             return await self._check_key(sent, clients_of(request))
         try:
-            return await self._tokens.verify(sent)
+            return await verify_token(sent, provider, self._settings, audience)
         except RequestError as error:
             # An expired token had a right signature: it was no guess of a key. Without its provider nobody
             # knows whether a token is right.
@@ -344,24 +319,28 @@ class Authenticator:
 
     def _opened(self, principal: Principal) -> Principal:
         """Add the roles that the settings give to everybody."""
-        if not self._open_reading and not self._open_feedback:
-            return principal
         widened = dict(principal.grants)
-        if self._open_reading:
+        if self._settings.open_reading:
             widened[EVERY_COLLECTION] = widened.get(EVERY_COLLECTION, frozenset()) | {"reader"}
-        if self._open_feedback:
+        if self._settings.open_feedback:
             readers = replace(principal, grants=widened)
             for collection, roles in widened.items():
-                place = None if collection == EVERY_COLLECTION else collection
-                if readers.may("reader", place):
+                if readers.may("reader", collection):
                     widened[collection] = roles | {"judge"}
         return replace(principal, grants=widened)
 
 
-class _Keys:
-    """The keys of the catalogue, each kept until the next write of any process."""
+def _admin_key(secret: str) -> ApiKey:
+    """The administrator's key of the settings as a key of the catalogue; its use is noted nowhere."""
+    grants = {EVERY_COLLECTION: frozenset[Role]({"admin"})}
+    return ApiKey("admin-key", "admin key", _digest(secret), grants, "", None, None, None)
 
-    def __init__(self, catalogue: Catalogue, threads: Threads) -> None:
+
+class _Keys:
+    """The keys of the catalogue, each kept until the next write of any process, and that of the settings."""
+
+    def __init__(self, catalogue: Catalogue, threads: Threads, admin: ApiKey | None) -> None:
+        self.admin = admin
         self._catalogue = catalogue
         self._threads = threads
         # A rename moves the roles of keys: one from before would open another collection of the old name.
@@ -370,7 +349,9 @@ class _Keys:
         self._noting: set[asyncio.Task[None]] = set()
 
     async def find(self, key: str) -> ApiKey | None:
-        """Return the key of an identifier, as it is in the catalogue now."""
+        """Return the key of an identifier, as it is now."""
+        if self.admin is not None and key == self.admin.id:
+            return self.admin
         return await self._threads.read(self._find, key)
 
     def _find(self, key: str) -> ApiKey | None:
@@ -387,7 +368,7 @@ class _Keys:
     def was_used(self, key: ApiKey) -> None:
         """Note the day of a key's use, once a day and beside the request."""
         day = today()
-        if key.used == day or self._noted.get(key.id) == day:
+        if key is self.admin or day in (key.used, self._noted.get(key.id)):
             return
         self._noted[key.id] = day
         task = asyncio.create_task(self._note(key.id, day))

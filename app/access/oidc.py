@@ -28,9 +28,9 @@ from pydantic import TypeAdapter
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from app.access.sessions import SessionSigner, cookie_attributes
+from app.access.sessions import SessionSigner, set_cookie
 from app.edge.addresses import service_url
-from app.edge.principal import Grants, Principal, Role
+from app.edge.principal import Principal, Role
 from app.edge.problems import Kind, RequestError
 from app.settings import Settings, is_safe_url
 from index.errors import shortened
@@ -50,6 +50,8 @@ _PAUSE_S: Final = 30.0
 
 SigningKey = RSAKey | ECKey | OKPKey
 Fetch = Callable[[str], Any]
+# What a provider tells of itself (OpenID Connect Discovery 1.0).
+Discovery = Mapping[str, Any]
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -62,22 +64,17 @@ class UnknownSigningKeyError(Exception):
     """The provider has no key of this identifier and algorithm."""
 
 
-@dataclass(frozen=True, slots=True)
-class Discovery:
-    """What a provider tells of itself (OpenID Connect Discovery 1.0)."""
+def _address(discovery: Discovery, name: str) -> str | None:
+    """A safe address, which may have a query of its own; None where a provider tells of none."""
+    found = discovery.get(name)
+    fits = isinstance(found, str) and "#" not in found and is_safe_url(found.partition("?")[0])
+    return found if fits else None
 
-    document: Mapping[str, Any]
 
-    def address(self, name: str) -> str | None:
-        """A safe address, which may have a query of its own; None where it tells of none."""
-        found = self.document.get(name)
-        fits = isinstance(found, str) and "#" not in found and is_safe_url(found.partition("?")[0])
-        return found if fits else None
-
-    def texts(self, name: str) -> frozenset[str]:
-        """A list of texts; empty where it tells of none."""
-        found = self.document.get(name)
-        return frozenset(one for one in (found if isinstance(found, list) else ()) if isinstance(one, str))
+def _texts(discovery: Discovery, name: str) -> list[str]:
+    """The texts of a list; none where a provider tells of none, which is an empty list as well."""
+    found = discovery.get(name)
+    return [one for one in (found if isinstance(found, list) else ()) if isinstance(one, str)]
 
 
 class Provider:
@@ -154,13 +151,12 @@ class Provider:
                 self._fetched_at = now
 
     def _read_documents(self) -> tuple[Discovery, list[SigningKey]]:
-        found = self._fetch(self.issuer.rstrip("/") + _DISCOVERY)
-        if not isinstance(found, dict) or found.get("issuer") != self.issuer:
+        discovery = self._fetch(self.issuer.rstrip("/") + _DISCOVERY)
+        if not isinstance(discovery, dict) or discovery.get("issuer") != self.issuer:
             raise ProviderError(
                 f"The provider's own name is not {self.issuer!r}: mend RECOQUEST_OIDC_ISSUER."
             )
-        discovery = Discovery(found)
-        address = discovery.address("jwks_uri")
+        address = _address(discovery, "jwks_uri")
         if address is None:
             raise ProviderError("The provider names no address of its keys that begins with https.")
         documents = self._fetch(address)
@@ -265,80 +261,71 @@ _NO_PROVIDER: Final = Kind(
 )
 
 
-class TokenVerifier:
-    """Turns tokens into principals."""
+async def verify_token(
+    token: str, provider: Provider, settings: Settings, audience: str, nonce: str | None = None
+) -> Principal:
+    """Return the caller that a token of a provider for an audience names.
 
-    def __init__(self, settings: Settings, provider: Provider, audience: str) -> None:
-        self._provider = provider
-        self._groups_claim = settings.oidc_groups_claim
-        self._roles = settings.oidc_roles
-        self._registry = JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
-        self._registry.max_header_length = _MAX_HEADER_LENGTH
-        self._audience = audience
+    With a `nonce`, the token is the ID token of a sign-in that began with it (OpenID Connect Core 1.0,
+    section 3.1.3.7); otherwise an access token.
 
-    async def verify(self, token: str, nonce: str | None = None) -> Principal:
-        """Return the caller that a token names.
+    Raises:
+        RequestError: The token is not valid or has expired (401), or the provider's keys are not known
+            and it does not answer (503).
+    """
+    try:
+        claims = await _checked_claims(token, provider, audience, nonce)
+    except ProviderError as error:
+        raise RequestError(
+            _NO_PROVIDER, "The identity provider does not answer: try again later, or send an API key."
+        ) from error
+    except ExpiredTokenError as error:
+        raise RequestError(EXPIRED, "The token has expired: get a new one.") from error
+    except (UnknownSigningKeyError, JoseError, ValueError) as error:
+        # The claim's name helps; its value, or the library's words, might quote the token.
+        at_fault = getattr(error, "claim", None)
+        reason = f"its claim {at_fault!r}" if at_fault else "its form or signature"
+        raise RequestError(
+            _WRONG, f"The token is not one for this service: {reason} does not fit."
+        ) from error
+    grants: dict[str, frozenset[Role]] = {}
+    for group in _groups_of(claims, settings.oidc_groups_claim):
+        for collection, roles in settings.oidc_roles.get(group, {}).items():
+            grants[collection] = grants.get(collection, frozenset()) | roles
+    subject = f"{provider.issuer}#{claims['sub']}"
+    return Principal("token", subject, _name_of(claims), grants, float(claims["exp"]))
 
-        With a `nonce`, the token is the ID token of a sign-in that began with it (OpenID Connect Core 1.0,
-        section 3.1.3.7); otherwise an access token.
 
-        Raises:
-            RequestError: The token is not valid or has expired (401), or the provider's keys are not known
-                and it does not answer (503).
-        """
-        try:
-            claims = await self._claims_of(token, nonce)
-        except ProviderError as error:
-            raise RequestError(
-                _NO_PROVIDER, "The identity provider does not answer: try again later, or send an API key."
-            ) from error
-        except ExpiredTokenError as error:
-            raise RequestError(EXPIRED, "The token has expired: get a new one.") from error
-        except (UnknownSigningKeyError, JoseError, ValueError) as error:
-            # The claim's name helps; its value, or the library's words, might quote the token.
-            at_fault = getattr(error, "claim", None)
-            reason = f"its claim {at_fault!r}" if at_fault else "its form or signature"
-            raise RequestError(
-                _WRONG, f"The token is not one for this service: {reason} does not fit."
-            ) from error
-        subject, issuer = str(claims["sub"]), self._provider.issuer
-        name, grants = _name_of(claims), self._grants_of(claims)
-        return Principal("token", f"{issuer}#{subject}", name, grants, float(claims["exp"]))
-
-    async def _claims_of(self, token: str, nonce: str | None) -> Mapping[str, Any]:
-        """Check everything of a token; return its claims."""
-        if len(token) > _MAX_LENGTH:
-            raise ValueError("The token is too long.")
-        header = jws.extract_compact(token.encode("ascii"), registry=self._registry).headers()
-        algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
-        types: Sequence[str] = _TYPES
-        further: dict[str, Any] = {}
-        if nonce is not None:
-            types = _ID_TYPES
-            further = {"nonce": {"essential": True, "value": nonce}, "azp": {"value": self._audience}}
-        if algorithm not in ALGORITHMS or str(kind).lower() not in types:
-            raise ValueError("The token has another type or algorithm.")
-        key = await self._provider.signing_key(algorithm, kid if isinstance(kid, str) else None)
-        claims = jwt.decode(token, key, algorithms=[algorithm], registry=self._registry).claims
-        wanted = jwt.JWTClaimsRegistry(
-            leeway=_LEEWAY_S,
-            iss={"essential": True, "value": self._provider.issuer},
-            aud={"essential": True, "value": self._audience},
-            sub={"essential": True},
-            exp={"essential": True},
-            **further,
-        )
-        wanted.validate(claims)
-        if not isinstance(claims["sub"], str) or not claims["sub"]:
-            raise ValueError("The token has no subject.")
-        return claims
-
-    def _grants_of(self, claims: Mapping[str, Any]) -> Grants:
-        grants: dict[str, frozenset[Role]] = {}
-        for group in _groups_of(claims, self._groups_claim):
-            for collection, roles in self._roles.get(group, {}).items():
-                grants[collection] = grants.get(collection, frozenset()) | roles
-        return grants
+async def _checked_claims(
+    token: str, provider: Provider, audience: str, nonce: str | None
+) -> Mapping[str, Any]:
+    if len(token) > _MAX_LENGTH:
+        raise ValueError("The token is too long.")
+    registry = JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
+    registry.max_header_length = _MAX_HEADER_LENGTH
+    header = jws.extract_compact(token.encode("ascii"), registry=registry).headers()
+    algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
+    types: Sequence[str] = _TYPES
+    further: dict[str, Any] = {}
+    if nonce is not None:
+        types = _ID_TYPES
+        further = {"nonce": {"essential": True, "value": nonce}, "azp": {"value": audience}}
+    if algorithm not in ALGORITHMS or str(kind).lower() not in types:
+        raise ValueError("The token has another type or algorithm.")
+    key = await provider.signing_key(algorithm, kid if isinstance(kid, str) else None)
+    claims = jwt.decode(token, key, algorithms=[algorithm], registry=registry).claims
+    wanted = jwt.JWTClaimsRegistry(
+        leeway=_LEEWAY_S,
+        iss={"essential": True, "value": provider.issuer},
+        aud={"essential": True, "value": audience},
+        sub={"essential": True},
+        exp={"essential": True},
+        **further,
+    )
+    wanted.validate(claims)
+    if not isinstance(claims["sub"], str) or not claims["sub"]:
+        raise ValueError("The token has no subject.")
+    return claims
 
 
 def _groups_of(claims: Mapping[str, Any], name: str) -> list[str]:
@@ -374,8 +361,6 @@ _AT_A_TIME: Final = 4
 _ERROR: Final = re.compile(r"[a-z_]{1,64}")
 # Errors of a provider that pass.
 TEMPORARY: Final = frozenset({"server_error", "temporarily_unavailable"})
-
-_log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,11 +407,12 @@ class SignInAttempts:
     def give_cookie(self, request: HTTPConnection, response: Response, attempt: SignInAttempt) -> None:
         """Let the browser keep a sign-in; one that it has begun before is forgotten."""
         sealed = self.signer.seal_content(_PURPOSE, _ATTEMPT, attempt)
-        response.set_cookie(COOKIE, sealed, max_age=LIFETIME_S, **self._attributes(request))
+        # The answer comes from the provider's site: a cookie with Strict would not come along.
+        set_cookie(request, response, COOKIE, sealed, LIFETIME_S, "lax")
 
     def take_cookie(self, request: HTTPConnection, response: Response) -> None:
         """Let the browser forget its sign-in, so that no answer is taken twice."""
-        response.delete_cookie(COOKIE, **self._attributes(request))
+        set_cookie(request, response, COOKIE, "", 0, "lax")
 
     def find(self, request: HTTPConnection, state: str) -> SignInAttempt | None:
         """Return the sign-in of a browser; None where none was begun with this state, or it has ended."""
@@ -434,10 +420,6 @@ class SignInAttempts:
         if attempt is None or not hmac.compare_digest(attempt.state.encode(), state.encode()):
             return None
         return attempt if self.clock() < attempt.expires else None
-
-    def _attributes(self, request: HTTPConnection) -> dict[str, Any]:
-        # The answer comes from the provider's site: a cookie with Strict would not come along.
-        return {**cookie_attributes(request), "samesite": "lax"}
 
 
 class CodeRefusedError(Exception):
@@ -456,7 +438,6 @@ class CodeFlow:
         self._provider = provider
         self._client_id = client_id
         self._settings = settings
-        self._verifier = TokenVerifier(settings, provider, client_id)
         self._slots = asyncio.Semaphore(_AT_A_TIME)
 
     def redirect_uri(self, request: HTTPConnection) -> str:
@@ -470,10 +451,10 @@ class CodeFlow:
             ProviderError: The provider does not answer, or has no such address.
         """
         discovery = await self._provider.discovery()
-        page, scopes = discovery.address("authorization_endpoint"), discovery.texts("scopes_supported")
+        page, scopes = _address(discovery, "authorization_endpoint"), _texts(discovery, "scopes_supported")
         if page is None:
             raise ProviderError(f"{self.issuer} has no page to sign in at.")
-        known = [scope for scope in _SCOPES if scope in scopes | {"openid"}]
+        known = [scope for scope in _SCOPES if scope in (*scopes, "openid")]
         challenge = base64.urlsafe_b64encode(sha256(attempt.verifier.encode()).digest()).rstrip(b"=")
         parameters = {
             "response_type": "code",
@@ -505,26 +486,26 @@ class CodeFlow:
         }
         async with self._slots:
             token = await asyncio.to_thread(self._ask_for_token, discovery, form)
-        return await self._verifier.verify(token, attempt.nonce)
+        return await verify_token(token, self._provider, self._settings, self._client_id, attempt.nonce)
 
     async def sign_out_url(self) -> str | None:
         """Return the address where the provider ends its own session; None where it tells of none now."""
         try:
-            page = (await self._provider.discovery()).address("end_session_endpoint")
+            page = _address(await self._provider.discovery(), "end_session_endpoint")
         except ProviderError:
             _log.warning("the sign-out of the identity provider is not known")
             return None
         return None if page is None else _with_query(page, {"client_id": self._client_id})
 
     def _ask_for_token(self, discovery: Discovery, form: dict[str, str]) -> str:
-        url, headers = discovery.address("token_endpoint"), {}
+        url, headers = _address(discovery, "token_endpoint"), {}
         if url is None:
             raise ProviderError(f"{self.issuer} has no address that gives tokens.")
         if self._settings.oidc_client_secret is not None:
             secret = self._settings.oidc_client_secret.get_secret_value()
             # The first is the default of OpenID Connect Discovery.
-            ways = discovery.texts("token_endpoint_auth_methods_supported") or {"client_secret_basic"}
-            if "client_secret_basic" in ways:
+            ways = _texts(discovery, "token_endpoint_auth_methods_supported")
+            if not ways or "client_secret_basic" in ways:
                 # RFC 6749, section 2.3.1: both parts are encoded as in a form.
                 pair = f"{quote_plus(self._client_id)}:{quote_plus(secret)}"
                 headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"

@@ -3,6 +3,7 @@
 It then sends a cookie.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated, Final, Literal
@@ -22,7 +23,7 @@ from app.access.oidc import (
     SignInAttempts,
     error_name,
 )
-from app.access.sessions import Session, remove_cookie, set_cookie
+from app.access.sessions import COOKIE, Session, set_cookie
 from app.audit.requests import Noted, note
 from app.edge.addresses import root_of
 from app.edge.operations import operation
@@ -76,8 +77,9 @@ async def begin_session(request: Request, response: Response, services: Injected
     the cookie; others that are not GET send `csrf_token` as `X-CSRF-Token`.
     """
     authenticator = services.authenticator
-    principal, session = await authenticator.begin_session(request)
-    set_cookie(request, response, authenticator.signer.seal(session), session)
+    caller = await authenticator.require_credential(request)
+    principal, session = await authenticator.begin_session(caller)
+    set_cookie(request, response, COOKIE, authenticator.signer.seal(session), session.lifetime)
     return await _state(request, services, principal, session)
 
 
@@ -99,7 +101,7 @@ async def end_session(request: Request, services: InjectedServices) -> Response:
     """Let the browser forget the cookie of its session; without one, nothing is done."""
     request.state.principal = principal = await services.authenticator.identify(request)
     response = Response(status_code=HTTPStatus.NO_CONTENT)
-    remove_cookie(request, response)
+    set_cookie(request, response, COOKIE, "", 0)
     if principal.kind != "session":
         # Nobody was signed in.
         note(request, Noted(recorded=True))
@@ -211,7 +213,8 @@ async def _begin_session(
         return _failed(request, attempt.return_to, "unavailable" if away else "unfit")
     # Also where no session begins: the provider has named the person.
     request.state.principal = person
-    principal, session = authenticator.begin_person_session(person)
+    # As long as that of a key: an ID token is for the moment of a sign-in, at some providers a minute.
+    principal, session = await authenticator.begin_session(replace(person, expires=None))
     try:
         sealed = authenticator.signer.seal(session)
     except RequestError as error:
@@ -221,7 +224,7 @@ async def _begin_session(
     if not person.grants:
         note(request, Noted(details={"roles": "none"}))
     response = _redirect(attempt.return_to)
-    set_cookie(request, response, sealed, session)
+    set_cookie(request, response, COOKIE, sealed, session.lifetime)
     return response
 
 

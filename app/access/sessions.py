@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from pydantic import TypeAdapter
@@ -75,6 +75,11 @@ class Session:
     issued: int
     expires: int
     nonce: str
+
+    @property
+    def lifetime(self) -> int:
+        """Seconds from the sign-in to its end."""
+        return self.expires - self.issued
 
 
 _SESSION: Final = TypeAdapter(Session)
@@ -203,26 +208,24 @@ class SessionSigner:
         return hmac.digest(self._secret, f"{purpose}:{text}".encode(), _HASH)
 
 
-def set_cookie(request: HTTPConnection, response: Response, sealed: str, session: Session) -> None:
-    """Give a browser the cookie of a session."""
+def set_cookie(
+    request: HTTPConnection,
+    response: Response,
+    name: str,
+    sealed: str,
+    seconds: int,
+    same_site: Literal["lax", "strict"] = "strict",
+) -> None:
+    """Give a browser a cookie that is for this service alone; with 0 seconds, the browser forgets it."""
     response.set_cookie(
-        COOKIE, sealed, max_age=session.expires - session.issued, **cookie_attributes(request)
+        name,
+        sealed,
+        max_age=seconds,
+        path=f"{request.scope.get('root_path', '')}/",
+        secure=is_over_tls(request),
+        httponly=True,
+        samesite=same_site,
     )
-
-
-def remove_cookie(request: HTTPConnection, response: Response) -> None:
-    """Let a browser forget the cookie."""
-    response.delete_cookie(COOKIE, **cookie_attributes(request))
-
-
-def cookie_attributes(request: HTTPConnection) -> dict[str, Any]:
-    """The attributes of a cookie that is for this service alone."""
-    return {
-        "path": f"{request.scope.get('root_path', '')}/",
-        "secure": is_over_tls(request),
-        "httponly": True,
-        "samesite": "strict",
-    }
 
 
 def _encoded(content: bytes) -> str:

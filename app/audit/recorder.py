@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -60,8 +61,6 @@ class Recorder:
         self._count_failed = failed
         self._dead_letters = dead_letters
         self._patience_s = patience_s
-        # Events at the head of the queue that are written one by one, since a batch of them failed.
-        self._alone = 0
         self._changed = threading.Condition()
         self._events: deque[Event] = deque()
         self._ids = self._added = self._written = self._urgent = 0
@@ -128,52 +127,54 @@ class Recorder:
     def _run(self) -> None:
         failures = 0
         while batch := self._next_batch():
-            try:
-                self._trail.append(batch)
-            except Exception as error:  # noqa: BLE001 - the only thread that writes events tries again
-                self._count_failed()
-                if not failures:
-                    _log.error("the audit trail cannot be written", error=type(error).__name__)
-                failures += not isinstance(error, _PASSING)
-                if failures >= _TRIES and self._was_set_apart(batch, error, tell=failures == _TRIES):
-                    failures = 0
-                elif not self._rest():
-                    return
-            else:
+            error = self._append(batch)
+            if error is None:
                 failures = 0
                 self._done(len(batch))
                 self._count_written(len(batch))
+                continue
+            if not failures:
+                _log.error("the audit trail cannot be written", error=type(error).__name__)
+            failures += not isinstance(error, _PASSING)
+            if failures >= _TRIES and self._write_one_by_one(batch, tell=failures == _TRIES):
+                failures = 0
+            elif not self._rest():
+                return
 
-    def _was_set_apart(self, batch: list[Event], error: Exception, *, tell: bool) -> bool:
-        """Let a batch be written event by event; put one that fails alone among the dead letters.
+    def _append(self, events: list[Event]) -> Exception | None:
+        """Write events to the trail; return what failed."""
+        try:
+            self._trail.append(events)
+        except Exception as error:  # noqa: BLE001 - the only thread that writes events tries again
+            self._count_failed()
+            return error
+        return None
+
+    def _write_one_by_one(self, batch: list[Event], *, tell: bool) -> bool:
+        """Write a batch event by event, those that fail alone as dead letters; return whether none is left.
 
         Where that fails too, the log says so if `tell` is set: it is tried again and again.
         """
-        if len(batch) > 1:
-            self._alone = len(batch)
-            return True
-        # If the trail takes nothing at all, the fault is not the event's.
-        if not self._takes([], tell=tell):
-            return False
-        try:
-            letter = self._dead_letters.keep(self._trail, batch[0], error)
-        except OSError as failure:
-            if tell:
-                _log.error("an event cannot be put beside the audit trail", error=type(failure).__name__)
-            return False
-        _log.error("an event that the audit trail does not take is in a file", error=type(error).__name__)
-        self._done(1)
-        # Without its name in the trail, the event itself is still on the disk.
-        self._takes([letter], tell=True)
-        return True
-
-    def _takes(self, events: list[Event], *, tell: bool) -> bool:
-        try:
-            self._trail.append(events)
-        except Exception as error:  # noqa: BLE001 - the only thread that writes events goes on
-            if tell:
-                _log.error("the audit trail cannot be written", count=len(events), error=type(error).__name__)
-            return False
+        for event in batch:
+            error = self._append([event])
+            if error is None:
+                self._count_written(1)
+            # If the trail takes nothing at all, the fault is not the event's.
+            elif isinstance(error, _PASSING) or self._append([]) is not None:
+                return False
+            else:
+                try:
+                    letter = self._dead_letters.keep(self._trail, event, error)
+                except OSError as failure:
+                    if tell:
+                        name = type(failure).__name__
+                        _log.error("an event cannot be put beside the audit trail", error=name)
+                    return False
+                name = type(error).__name__
+                _log.error("an event that the audit trail does not take is in a file", error=name)
+                # Without its name in the trail, the event itself is still on the disk.
+                self._append([letter])
+            self._done(1)
         return True
 
     def _next_batch(self) -> list[Event]:
@@ -181,17 +182,14 @@ class Recorder:
         with self._changed:
             self._changed.wait_for(lambda: self._events or self._closing is not None)
             self._changed.wait_for(self._hurries, _BATCH_SECONDS)
-            return self._first()
-
-    def _first(self) -> list[Event]:
-        batch: list[Event] = []
-        ids = 0
-        for event in self._events:
-            ids += len(event.objects)
-            if len(batch) == (1 if self._alone else _BATCH) or (batch and ids > _BATCH_IDS):
-                break
-            batch.append(event)
-        return batch
+            batch: list[Event] = []
+            ids = 0
+            for event in islice(self._events, _BATCH):
+                ids += len(event.objects)
+                if batch and ids > _BATCH_IDS:
+                    break
+                batch.append(event)
+            return batch
 
     def _hurries(self) -> bool:
         return self._closing is not None or self._urgent > self._written or len(self._events) >= _BATCH
@@ -210,7 +208,6 @@ class Recorder:
             for _ in range(count):
                 self._ids -= len(self._events.popleft().objects)
             self._written += count
-            self._alone = max(0, self._alone - count)
             ready = [written for number, written in self._waiting if number <= self._written]
             self._waiting = [(number, written) for number, written in self._waiting if number > self._written]
         for written in ready:

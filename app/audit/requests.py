@@ -3,12 +3,13 @@
 A route notes parts of it; the rest is known from the address and the answer.
 """
 
+import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fastapi import Request
 from starlette.requests import HTTPConnection
@@ -21,6 +22,7 @@ from app.edge.principal import clients_of, principal_of
 from app.edge.problems import Kind, problem_response
 from index.audit.event import Action, Actor, Detail, Event, Outcome
 
+Key = TypeVar("Key")
 _STATE = "audited"
 
 
@@ -80,23 +82,12 @@ _SHOWN_SECONDS: Final = 600.0
 _MAX_REMEMBERED: Final = 50_000
 
 
-@dataclass(slots=True)
-class _Recent:
-    """Keys with the time when each was last noted, the latest only."""
-
-    seconds: float
-    times: "OrderedDict[object, float]" = field(default_factory=OrderedDict)
-
-    def has(self, key: object) -> bool:
-        """Whether a key was noted of late."""
-        return time.monotonic() - self.times.get(key, -self.seconds) < self.seconds
-
-    def note(self, key: object) -> None:
-        """Note a key now."""
-        self.times[key] = time.monotonic()
-        self.times.move_to_end(key)
-        if len(self.times) > _MAX_REMEMBERED:
-            self.times.popitem(last=False)
+def _remember(times: OrderedDict[Key, float], key: Key) -> None:
+    """Note the time of a key, of the latest keys only."""
+    times[key] = time.monotonic()
+    times.move_to_end(key)
+    if len(times) > _MAX_REMEMBERED:
+        times.popitem(last=False)
 
 
 @dataclass(slots=True)
@@ -107,9 +98,9 @@ class AuditTrail:
     """
 
     recorder_of: Callable[[Scope], Recorder | None]
-    shown: _Recent = field(default_factory=lambda: _Recent(_SHOWN_SECONDS))
-    refusals: _Recent = field(default_factory=lambda: _Recent(_REFUSALS_SECONDS))
-    unrecorded: dict[str, int] = field(default_factory=dict)
+    shown: OrderedDict[tuple[Actor, str | None, str], float] = field(default_factory=OrderedDict)
+    refused: OrderedDict[str, float] = field(default_factory=OrderedDict)
+    unrecorded: Counter[str] = field(default_factory=Counter)
 
     async def __call__(self, scope: Scope, status: int) -> Response | None:
         """Record the event of a request that is about to be answered; return what it is answered instead."""
@@ -147,9 +138,10 @@ class AuditTrail:
         if event.action not in ("search", "browse", "view"):
             return True
         keys = [(event.actor, event.collection, image) for image in event.objects]
-        known = operation == _THUMBNAIL and all(self.shown.has(key) for key in keys)
+        since = time.monotonic() - _SHOWN_SECONDS
+        known = operation == _THUMBNAIL and all(self.shown.get(key, -math.inf) > since for key in keys)
         for key in keys:
-            self.shown.note(key)
+            _remember(self.shown, key)
         return not known
 
     def _refusal(
@@ -158,11 +150,11 @@ class AuditTrail:
         actor = actor_of(HTTPConnection(scope))
         # Callers invent the addresses that a proxy forwards for, but not the one that they come from.
         address = clients_of(HTTPConnection(scope))[-1]
-        if self.refusals.has(address):
+        if self.refused.get(address, -math.inf) > time.monotonic() - _REFUSALS_SECONDS:
             if len(self.unrecorded) < _MAX_REMEMBERED:
-                self.unrecorded[address] = self.unrecorded.get(address, 0) + 1
+                self.unrecorded[address] += 1
             return None
-        self.refusals.note(address)
+        _remember(self.refused, address)
         between = self.unrecorded.pop(address, 0)
         return Event(
             action="sign-in",

@@ -11,7 +11,7 @@ from app.edge.operations import operation
 from app.edge.problems import problem_responses
 from app.edge.schemas import Answer
 from app.permissions import GuardedRoute, may
-from app.services import InjectedServices, Services
+from app.services import InjectedServices
 from index.audit.event import Action, Outcome, QueryForm
 from index.audit.listing import Entry, Selection, read_events
 from index.errors import shortened
@@ -123,16 +123,11 @@ async def list_audit(wanted: Annotated[AuditWanted, Query()], services: Injected
 
     Events of the last half second may still be on their way. Reading the trail is an event, too.
     """
-    entries = await services.threads.read(_read, services, wanted)
+    after = int(wanted.cursor or 0)
+    entries = await services.read(read_events, wanted.selection(), after=after, limit=wanted.limit + 1)
     more = len(entries) > wanted.limit
     shown = entries[: wanted.limit]
     return AuditPage(
         events=[AuditEvent.of(entry) for entry in shown],
         next_cursor=str(shown[-1].record["sequence"]) if more else None,
     )
-
-
-def _read(services: Services, wanted: AuditWanted) -> list[Entry]:
-    with services.engine.home.catalogue.read() as session:
-        after = int(wanted.cursor or 0)
-        return read_events(session, wanted.selection(), after=after, limit=wanted.limit + 1)

@@ -158,7 +158,7 @@ def show_model(
     home: Home = None,
 ) -> None:
     """Show where a model comes from, how good it is, and where it is used."""
-    from app.generations.model_card import model_card
+    from app.generations.schemas import model_card
     from index.generations.models import find_model
 
     with opened(home=home) as installation:

@@ -45,7 +45,7 @@ def retrain(
     track: Track = None,
 ) -> None:
     """Train the model that a collection is searched with further, and let it take over if it is better."""
-    from app.generations.retraining import Promotion, write_kept
+    from app.generations.retraining import Retrained, decide, write_kept
     from app.jobs.launch import process_count, train_together
     from app.jobs.queue import refuse_second_retraining
     from index.catalogue.collections import require_collection
@@ -80,9 +80,8 @@ def retrain(
             else:
                 train(resolved, data, run.path, resume=resume, device=chosen, trackers=trackers)
         new = read_bundle(run.bundle)
-        outcome = Promotion(
-            engine, settings, collection, out, new, metric, gain, promote, batch_size
-        ).decide()
+        retrained = Retrained(collection, out, new, metric, gain, promote)
+        outcome = decide(engine, settings, retrained, batch_size)
     write_kept(out / "result.json", outcome.model_dump_json(indent=2))
     if outcome.verdict == "waiting":
         typer.echo(f"It waits for a person: recoquest activate {collection} {outcome.generation}")

@@ -1,19 +1,35 @@
 """A new generation of a collection: opened, embedded, compared with the active one, activated."""
 
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import structlog
+import typer
+from rich.table import Table
 from sqlalchemy import select
 
+from app.edge.console import console
 from app.encoding.threads import cores
 from app.jobs.folder import ended_long_ago
 from app.jobs.queue import RETRAIN
+from app.settings import Settings
+from index.catalogue.collections import Generation, find_generation
 from index.catalogue.jobs import list_jobs
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
-from index.files.bundles import installed_bundle
-from index.generations.activation import drop_generation
+from index.engine import SearchEngine
+from index.files.bundles import installed_bundle, registered_bundle
+from index.generations.activation import (
+    drop_generation,
+    generation_of,
+    old_by_hand,
+    try_drop_old_generations,
+)
+from index.generations.comparison import Comparison, compare
+from index.generations.reindex import generation_for, swap
+from index.generations.reindex import reindex as embed
 from index.home import Home
+from index.writes.vectors import ImageEncoder
 from training.models.bundle import read_bundle
 from training.models.onnx.encoder import OnnxEncoder
 from training.models.onnx.files import FOLDER, can_export
@@ -21,21 +37,6 @@ from training.models.onnx.loading import computes_on_cpu, load_onnx_encoder
 
 if TYPE_CHECKING:
     from training.models.encoder import Encoder
-from time import monotonic
-
-import typer
-from rich.table import Table
-
-from app.edge.console import console
-from app.settings import Settings
-from index.catalogue.collections import Generation, find_generation
-from index.engine import SearchEngine
-from index.files.bundles import registered_bundle
-from index.generations.activation import generation_of, old_by_hand, try_drop_old_generations
-from index.generations.comparison import Comparison, compare
-from index.generations.reindex import generation_for, swap
-from index.generations.reindex import reindex as embed
-from index.writes.vectors import ImageEncoder
 
 _log = structlog.stdlib.get_logger(__name__)
 

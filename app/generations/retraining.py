@@ -88,7 +88,10 @@ def continued_recipe(
         # The chunk size of the model's recipe fits the machine that it was trained on.
         tree["train"]["chunk_size"] = "auto"
     if tree["train"].get("start_from") is None:
-        _shorten(tree)
+        for rate in ("lr", "tower_lr"):
+            if tree["optimizer"].get(rate) is not None:
+                tree["optimizer"][rate] *= _SLOWER
+        tree["train"] |= {"steps": None, "epochs": _EPOCHS}
     if name is not None:
         tree["name"] = name
     apply_overrides(tree, overrides)
@@ -124,15 +127,6 @@ def _check_texts(base: BundleInfo, *, taken: bool) -> None:
             "the collection with an encoder of images and texts, or give by --recipe one that learns from "
             "images alone, such as simclr-mimic-cxr."
         )
-
-
-def _shorten(tree: dict[str, Any]) -> None:
-    """Lower the rates, and the epochs, of a recipe that trains from scratch."""
-    optimizer = tree["optimizer"]
-    for rate in ("lr", "tower_lr"):
-        if optimizer.get(rate) is not None:
-            optimizer[rate] *= _SLOWER
-    tree["train"] |= {"steps": None, "epochs": _EPOCHS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,134 +330,116 @@ def write_kept(path: Path, content: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Promotion:
-    """Decides what becomes of a retrained model.
-
-    A model is compared with the active one and may replace that one only. If another model becomes active
-    meanwhile, it is compared again.
+class Retrained:
+    """A retrained model, and what it has to reach to replace the one that its collection is searched with.
 
     Attributes:
-        engine: Engine of the home.
-        settings: Settings of this process.
-        collection: Collection of the training data.
         out: Folder of the retraining.
         new: Bundle of the new model.
-        metric: Metric that has to rise; None: see `app.generations.retraining.compare_models`.
-        gain: Amount by which the metric has to rise.
+        metric: Metric that has to rise; None: see `compare_models`.
+        gain: Amount by which it has to rise.
         promote: Whether to activate the model if it passes.
-        batch_size: Images a forward pass.
     """
 
-    engine: SearchEngine
-    settings: Settings
     collection: str
     out: Path
     new: BundleInfo
     metric: str | None
     gain: float
     promote: bool
-    batch_size: int
 
-    def decide(self) -> Outcome:
-        """Compare the models, embed the collection with one that passes, and activate it if `promote`.
 
-        Raises:
-            RecoquestError: Something that the user can mend.
-        """
-        if self.new.digest == self._begun_with():
-            typer.echo(
-                "No epoch made the model better on the images for validation, so there is no new model, and "
-                f"{self.collection} is searched as before. Judge more hits, or try another rate or more "
-                "epochs with --set and another --out."
-            )
-            return self._outcome("unchanged", None, self._verdict_against(self.new))
-        for _ in range(_MAX_COMPARISONS):
-            active, base = searched_with(self.engine.home, self.collection)
-            if base.digest == self.new.digest:
-                # An earlier attempt or an operator has activated it.
-                return self._outcome("promoted", active.id, self._stored_verdict())
-            verdict = self._verdict_against(base)
-            if verdict is not None and verdict.verdict == "not better":
-                return self._outcome("rejected", None, verdict)
-            activated = verdict is not None and verdict.passed and self.promote
-            generation, encoder, seconds = open_generation(
-                self.engine, self.settings, self.collection, self.new.folder, None
-            )
-            build_generation(self.engine, generation, encoder, self.batch_size, activated=activated)
-            if not activated:
-                return self._outcome("waiting", generation.id, verdict)
-            try:
-                swap_to(
-                    self.engine,
-                    self.settings,
-                    generation,
-                    encoder,
-                    seconds,
-                    self.batch_size,
-                    instead_of=base.digest,
-                )
-            except ActiveChangedError as error:
-                typer.echo(str(error))
-                continue
-            return self._outcome("promoted", generation.id, verdict)
-        typer.echo(
-            f"It was judged {_MAX_COMPARISONS} times, and each time {self.collection!r} came to be searched "
-            "with another model before it could take over."
-        )
-        return self._outcome("waiting", generation.id, verdict)
+def decide(engine: SearchEngine, settings: Settings, retrained: Retrained, batch_size: int) -> Outcome:
+    """Compare a retrained model with the active one, embed its collection if it passes, and promote it.
 
-    def _begun_with(self) -> str:
-        """Digest of the model that the retraining went on from: bundles lie in folders of that name."""
-        return Path(load_recipe(str(self.out / "recipe.yaml")).train.start_from or "").name
+    It may replace that one only: if another model becomes active meanwhile, it is compared again.
+    """
+    collection, out, new = retrained.collection, retrained.out, retrained.new
 
-    def _verdict_against(self, base: BundleInfo) -> ModelVerdict | None:
-        """Verdict on the new model against another, stored until it is compared with a third."""
-        found = self._stored_verdict(against=base.digest)
-        # Earlier releases compared without an interval.
-        if found is None or found.verdict is None:
-            found = compare_models(
-                base,
-                self.new,
-                read_manifest(self.out / "data"),
-                gain=self.gain,
-                metric=self.metric,
-                device=self.settings.device,
-                batch_size=self.batch_size,
-            )
-        if found is None:
-            typer.echo(
-                "No images that are held out (split test or val) can judge the new model: that takes two "
-                "with different texts, or eleven with labels."
-            )
-            return None
-        kept = StoredVerdict(against=base.digest, judgement=found)
-        write_kept(self.out / _JUDGED, kept.model_dump_json(indent=2))
-        on = f"{found.metric} on {found.images:,} images held out ({found.held_out})"
-        if base.digest == self.new.digest:
-            typer.echo(f"{on}: {found.before:.2f}.")
-        else:
-            typer.echo(
-                f"{on}: {found.before:.2f} before, by {base.digest[:12]}, {found.after:.2f} after (a rise of "
-                f"{found.low:.2f} to {found.high:.2f}; chance gives {found.chance:.2f}): the verdict "
-                f"on the new model is {found.verdict}."
-            )
-            if found.verdict == "not enough to judge":
-                typer.echo(f"It takes {MIN_IMAGES} held-out images with texts, or labels, of 25 patients.")
-        return found
-
-    def _stored_verdict(self, against: str | None = None) -> ModelVerdict | None:
-        """Verdict of the last comparison, if it was with a model of this digest; None: with any."""
-        path = self.out / _JUDGED
-        if not path.is_file():
-            return None
-        kept = StoredVerdict.model_validate_json(path.read_bytes())
-        return kept.judgement if against in (None, kept.against) else None
-
-    def _outcome(self, decision: Decision, generation: int | None, verdict: ModelVerdict | None) -> Outcome:
+    def outcome(decision: Decision, generation: int | None, verdict: ModelVerdict | None) -> Outcome:
         return Outcome(
             verdict=decision,
-            collection=self.collection,
+            collection=collection,
             generation=generation,
-            bundle=None if decision == "unchanged" else self.new.digest,
+            bundle=None if decision == "unchanged" else new.digest,
             judgement=verdict,
         )
+
+    # Bundles are in folders that are named by their digests.
+    begun_with = Path(load_recipe(str(out / "recipe.yaml")).train.start_from or "").name
+    if new.digest == begun_with:
+        typer.echo(
+            "No epoch made the model better on the images for validation, so there is no new model, and "
+            f"{collection} is searched as before. Judge more hits, or try another rate or more "
+            "epochs with --set and another --out."
+        )
+        return outcome("unchanged", None, _judged(retrained, new, settings.device, batch_size))
+    for _ in range(_MAX_COMPARISONS):
+        active, base = searched_with(engine.home, collection)
+        if base.digest == new.digest:
+            # An earlier attempt or an operator has activated it.
+            kept = _stored_verdict(out)
+            return outcome("promoted", active.id, None if kept is None else kept.judgement)
+        verdict = _judged(retrained, base, settings.device, batch_size)
+        if verdict is not None and verdict.verdict == "not better":
+            return outcome("rejected", None, verdict)
+        activated = verdict is not None and verdict.passed and retrained.promote
+        generation, encoder, seconds = open_generation(engine, settings, collection, new.folder, None)
+        build_generation(engine, generation, encoder, batch_size, activated=activated)
+        if not activated:
+            return outcome("waiting", generation.id, verdict)
+        try:
+            swap_to(engine, settings, generation, encoder, seconds, batch_size, instead_of=base.digest)
+        except ActiveChangedError as error:
+            typer.echo(str(error))
+            continue
+        return outcome("promoted", generation.id, verdict)
+    typer.echo(
+        f"It was judged {_MAX_COMPARISONS} times, and each time {collection!r} came to be searched "
+        "with another model before it could take over."
+    )
+    return outcome("waiting", generation.id, verdict)
+
+
+def _judged(retrained: Retrained, base: BundleInfo, device: str, batch_size: int) -> ModelVerdict | None:
+    """Verdict on the new model against another, stored until it is compared with a third."""
+    out, new, kept = retrained.out, retrained.new, _stored_verdict(retrained.out)
+    # Earlier releases compared without an interval.
+    if kept is not None and kept.against == base.digest and kept.judgement.verdict is not None:
+        found: ModelVerdict | None = kept.judgement
+    else:
+        found = compare_models(
+            base,
+            new,
+            read_manifest(out / "data"),
+            gain=retrained.gain,
+            metric=retrained.metric,
+            device=device,
+            batch_size=batch_size,
+        )
+    if found is None:
+        typer.echo(
+            "No images that are held out (split test or val) can judge the new model: that takes two "
+            "with different texts, or eleven with labels."
+        )
+        return None
+    stored = StoredVerdict(against=base.digest, judgement=found)
+    write_kept(out / _JUDGED, stored.model_dump_json(indent=2))
+    on = f"{found.metric} on {found.images:,} images held out ({found.held_out})"
+    if base.digest == new.digest:
+        typer.echo(f"{on}: {found.before:.2f}.")
+        return found
+    typer.echo(
+        f"{on}: {found.before:.2f} before, by {base.digest[:12]}, {found.after:.2f} after (a rise of "
+        f"{found.low:.2f} to {found.high:.2f}; chance gives {found.chance:.2f}): the verdict "
+        f"on the new model is {found.verdict}."
+    )
+    if found.verdict == "not enough to judge":
+        typer.echo(f"It takes {MIN_IMAGES} held-out images with texts, or labels, of 25 patients.")
+    return found
+
+
+def _stored_verdict(out: Path) -> StoredVerdict | None:
+    """The last comparison of a retraining."""
+    path = out / _JUDGED
+    return StoredVerdict.model_validate_json(path.read_bytes()) if path.is_file() else None

@@ -15,8 +15,15 @@ from app.edge.addresses import root_of
 from app.edge.operations import operation
 from app.edge.problems import Kind, RequestError, problem_responses
 from app.edge.schemas import DIGEST_PATTERN
-from app.generations.model_card import model_card
-from app.generations.schemas import Generation, Generations, ModelCard, Models, ModelSummary, NewModel
+from app.generations.schemas import (
+    Generation,
+    Generations,
+    ModelCard,
+    Models,
+    ModelSummary,
+    NewModel,
+    model_card,
+)
 from app.idempotency import IdempotentRoute, idempotency_key
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import bundle_of

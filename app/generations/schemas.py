@@ -1,14 +1,23 @@
 """Schemas of generations, models and retrainings; `recoquest models --json` prints the same."""
 
+import re
+from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.edge.schemas import Answer, Request
+from app.edge.schemas import DIGEST_PATTERN, Answer, Request
+from index.catalogue.jobs import Job, job_that_made
+from index.engine import SearchEngine
+from index.errors import UnregisteredModelError
 from index.generations.comparison import Comparison
-from index.generations.models import GenerationInfo
+from index.generations.models import GenerationInfo, generations_by
 from index.search.results import ActiveGeneration, ModelInfo
 from training.common.manifest import Split
+from training.models.bundle import CONFIG_FILE
+from training.models.config import DualEncoderConfig
+from training.models.onnx.files import has_regions
 
 Verdict = Literal["better", "not better", "not enough to judge"]
 Decision = Literal["promoted", "waiting", "rejected", "unchanged"]
@@ -193,3 +202,61 @@ class NewModel(Request):
     """A model to register: that of a job here, since the service takes no folder from a caller."""
 
     job: int = Field(ge=1, lt=2**63, description="A train or retrain job that has made a model.")
+
+
+def model_card(engine: SearchEngine, digest: str, *, loaded: bool) -> ModelCard:
+    """Gather everything that is known of a registered model; files of the server are not named.
+
+    Raises:
+        UnregisteredModelError: No registered model has this digest.
+    """
+    info = next((info for info in engine.models() if info.digest == digest), None)
+    if info is None:
+        raise UnregisteredModelError(digest)
+    with engine.home.catalogue.read() as session:
+        generations = generations_by(session, digest)
+        job = job_that_made(session, digest)
+    return ModelCard(
+        **dict(ModelSummary.of(info, loaded=loaded)),
+        regions=has_regions(engine.home.bundles_folder / digest),
+        towers=_towers(engine.home.bundles_folder / digest / CONFIG_FILE),
+        training=_training(info.recipe),
+        retraining=None if job is None else _retraining(job),
+        generations=[Generation.of(each) for each in generations],
+    )
+
+
+def _towers(config: Path) -> dict[str, str] | None:
+    try:
+        read = DualEncoderConfig.model_validate_json(config.read_bytes())
+    except (OSError, ValidationError):
+        return None
+    towers = {"image": read.image, "text": read.text, "audio": read.audio}
+    return {name: tower.architecture for name, tower in towers.items() if tower is not None}
+
+
+def _training(recipe_yaml: str) -> Training | None:
+    """Training by the recipe of a bundle; None where there is none that this release reads."""
+    try:
+        # The whole schema of recipes needs torch.
+        recipe = yaml.safe_load(recipe_yaml)
+        train = recipe["train"]
+        # Registered bundles are in folders that are named by their digests; others are nobody's business.
+        base = Path(train.get("start_from") or "").name
+        return Training(
+            recipe=recipe["name"],
+            description=recipe["description"],
+            objective=recipe["objective"]["name"],
+            started_from=base if re.fullmatch(DIGEST_PATTERN, base) else None,
+            epochs=train.get("epochs"),
+            steps=train.get("steps"),
+            batch_size=train["batch_size"],
+            seed=train.get("seed", 0),
+        )
+    except (yaml.YAMLError, ValidationError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def _retraining(job: Job) -> Retraining:
+    kept = {name: value for name, value in (job.result or {}).items() if name in Retraining.model_fields}
+    return Retraining(job=job.id, **kept)

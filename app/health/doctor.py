@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
@@ -27,10 +27,10 @@ from app.health.readiness import active_generations
 from app.settings import GONE, PREFIX, Settings, unknown_variables
 from index.audit.dead_letters import count_dead_letters, dead_letters_of
 from index.catalogue import Catalogue
-from index.catalogue.collections import called_now, find_generation
+from index.catalogue.collections import called_now, find_active
 from index.catalogue.connections import is_disk_full
 from index.catalogue.jobs import Job, get_job, list_jobs
-from index.catalogue.tables import CollectionRow, ImageRow
+from index.catalogue.tables import ImageRow
 from index.engine import SearchEngine
 from index.erasure import pending_erasures
 from index.errors import CatalogueError, CatalogueSchemaError, DamagedCatalogueError, HomeError, StoreError
@@ -170,21 +170,16 @@ def _requirements() -> Iterator[Requirement]:
     except PackageNotFoundError:
         # A checkout that was never installed has no metadata.
         return
-    yield from _of(every, "")
+    unconditional = [one for one in every if _applies(one, "")]
+    yield from unconditional
     for extra in extras:
-        needed = _of(every, extra)
+        needed = [one for one in every if _applies(one, extra) and one not in unconditional]
         if all(_installed(one.name) for one in needed):
             yield from needed
 
 
-def _of(every: Sequence[Requirement], extra: str) -> list[Requirement]:
-    """Requirements of an extra alone; without one, the unconditional ones."""
-    return [
-        one
-        for one in every
-        if (one.marker is None or one.marker.evaluate({"extra": extra}))
-        and (not extra or (one.marker is not None and not one.marker.evaluate({"extra": ""})))
-    ]
+def _applies(needed: Requirement, extra: str) -> bool:
+    return needed.marker is None or needed.marker.evaluate({"extra": extra})
 
 
 def _installed(name: str) -> str | None:
@@ -205,12 +200,16 @@ def examine_home(settings: Settings) -> Finding:
         return Finding("home", "wrong", f"{file} is a file, not a folder: name another with --home.")
     if not home.is_dir():
         return Finding("home", "doubtful", f"{home} does not exist: `recoquest index` makes it.")
+    probe = home / f".doctor-{os.getpid()}"
     try:
-        _try_to_write(home)
+        with atomic_file(probe) as written:
+            written.write(b"written by recoquest doctor")
     except OSError as error:
         if not is_disk_full(error):
             raise
         return Finding("home", "wrong", f"{home} cannot be written: the disk is full; free some space there.")
+    finally:
+        probe.unlink(missing_ok=True)
     found, free = f"{home} can be written", shutil.disk_usage(home).free
     for erasure in pending_erasures(home):
         found += f", but an erasure in {erasure.collection!r} is under way or was stopped (images: "
@@ -230,15 +229,6 @@ def file_in_the_way(home: Path) -> Path | None:
     """The first part of the home folder's path that is not a folder."""
     there = next(path for path in (home.absolute(), *home.absolute().parents) if os.path.lexists(path))
     return None if there.is_dir() else there
-
-
-def _try_to_write(folder: Path) -> None:
-    probe = folder / f".doctor-{os.getpid()}"
-    try:
-        with atomic_file(probe) as file:
-            file.write(b"written by recoquest doctor")
-    finally:
-        probe.unlink(missing_ok=True)
 
 
 # Files that are read whole; all are looked for.
@@ -261,7 +251,7 @@ def examine_indexed(settings: Settings) -> Iterator[Finding]:
         yield Finding("catalogue", "wrong", f"the home folder {home} cannot be used: {error.strerror}.")
         return
     try:
-        yield from _catalogue(engine.home)
+        yield _catalogue(engine.home.catalogue)
         try:
             bind_home(engine.home, settings)
         except HomeError as error:
@@ -297,35 +287,30 @@ def _unusable(settings: Settings, error: RecoquestError) -> Finding:
     return Finding("catalogue", "wrong", f"{reason}: {advice}.")
 
 
-def _catalogue(home: Home) -> Iterator[Finding]:
-    url = home.catalogue.url
-    with home.catalogue.read() as session:
-        if session.get_bind().dialect.name == "sqlite":
-            said = session.execute(text("PRAGMA quick_check(1)")).scalar_one()
-            if said != "ok":
-                yield Finding("catalogue", "wrong", f"{url} is damaged ({said}): restore a backup.")
-                return
-            yield Finding("catalogue", "ok", url)
-        else:
-            yield judge_postgresql(url, session.execute(text("SHOW server_version")).scalar_one())
+def _catalogue(catalogue: Catalogue) -> Finding:
+    with catalogue.read() as session:
+        if session.get_bind().dialect.name != "sqlite":
+            said = session.execute(text("SHOW server_version")).scalar_one()
+            return judge_postgresql(catalogue.url, said)
+        said = session.execute(text("PRAGMA quick_check(1)")).scalar_one()
+    if said != "ok":
+        return Finding("catalogue", "wrong", f"{catalogue.url} is damaged ({said}): restore a backup.")
+    return Finding("catalogue", "ok", catalogue.url)
 
 
 def _collection(engine: SearchEngine, name: str) -> Finding:
     subject = f"collection {name}"
     with engine.home.catalogue.read() as session:
-        key = session.execute(select(CollectionRow.id).where(CollectionRow.name == name)).scalar_one_or_none()
-        generation = None if key is None else find_generation(session, key, "active")
-        if generation is None:
+        active = find_active(session, name)
+        if active is None:
             return Finding(subject, "doubtful", "cannot be searched yet: run `recoquest index` for it again.")
+        generation, _ = active
         missing = count_missing_images(session, generation)
-    info = engine.collection(name)
+    count = engine.collection(name).count
     if missing:
-        return Finding(
-            subject,
-            "doubtful",
-            f"{missing:,} of {info.count:,} images have no vector: run `recoquest reindex` for it again.",
-        )
-    return Finding(subject, "ok", f"{info.count:,} images by {generation.model}")
+        found = f"{missing:,} of {count:,} images have no vector: run `recoquest reindex` for it again."
+        return Finding(subject, "doubtful", found)
+    return Finding(subject, "ok", f"{count:,} images by {generation.model}")
 
 
 def _images(home: Home) -> Finding:
@@ -413,15 +398,12 @@ def examine_retraining(
 
 def _is_worked_on(catalogue: Catalogue, jobs: list[Job], watch_s: float) -> bool:
     """Whether a worker begins any of the jobs, or says that it is at work on it, within this time."""
-    deadline = time.monotonic() + watch_s
+    deadline, before = time.monotonic() + watch_s, {(job.id, job.attempts, job.beats) for job in jobs}
     while time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
         with catalogue.read() as session:
             now = [get_job(session, job.id) for job in jobs]
-        if any(
-            (job.attempts, job.beats) != (then.attempts, then.beats)
-            for job, then in zip(now, jobs, strict=True)
-        ):
+        if not before.issuperset((job.id, job.attempts, job.beats) for job in now):
             return True
     return False
 

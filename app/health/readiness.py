@@ -3,7 +3,6 @@
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 
 import structlog
 from PIL import Image
@@ -16,6 +15,7 @@ from index.engine import SearchEngine
 from index.errors import HomeError, NoActiveGenerationError, UnknownCollectionError
 from index.search.results import ActiveGeneration
 
+# Of a check that concerns some collections, whose encoder cannot be loaded, while others are searched.
 DEGRADED = "degraded: the encoder cannot be loaded"
 
 _PROBE = "ready"
@@ -24,33 +24,13 @@ _BROKEN = "cannot be loaded"
 _log = structlog.stdlib.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadinessReport:
-    """Result of each check: `ok`, `degraded: ...`, or a failure in words.
-
-    A degraded check concerns collections whose encoder cannot be loaded, while others are searched.
-    """
-
-    checks: dict[str, str]
-
-    @property
-    def ready(self) -> bool:
-        """Whether no check failed."""
-        return not self.failures
-
-    @property
-    def degraded(self) -> bool:
-        """Whether some collections cannot be searched."""
-        return DEGRADED in self.checks.values()
-
-    @property
-    def failures(self) -> dict[str, str]:
-        """The checks that failed."""
-        return {name: result for name, result in self.checks.items() if result not in ("ok", DEGRADED)}
-
-
 class Readiness:
-    """Checks whether searches are answered now, one check at a time; a report is reused for a moment."""
+    """Checks whether searches are answered now, one check at a time; a report is reused for a moment.
+
+    Attributes:
+        views_tried: Set when the views of the generations in use at the start are loaded, or failed to be:
+            one that failed keeps nobody from searching other collections.
+    """
 
     def __init__(
         self, settings: Settings, engine: SearchEngine, encoders: Encoders, threads: Threads
@@ -61,26 +41,19 @@ class Readiness:
         self._timeout_s = settings.readiness_timeout_s
         self._cache_s = settings.readiness_cache_s
         self._lock = asyncio.Lock()
-        self._views_tried = asyncio.Event()
-        self._report: ReadinessReport | None = None
+        self.views_tried = asyncio.Event()
+        self._report: dict[str, str] = {}
         self._checked_at = float("-inf")
 
-    def views_were_tried(self) -> None:
-        """Take note that the views of the generations in use at the start are loaded, or failed to be.
-
-        One that failed keeps nobody from searching other collections.
-        """
-        self._views_tried.set()
-
-    async def report(self) -> ReadinessReport:
-        """Run the checks, or give the last answer when it is fresh."""
+    async def report(self) -> dict[str, str]:
+        """Run the checks, or give their last results while these are fresh: ok, DEGRADED, or a failure."""
         async with self._lock:
-            if self._report is None or time.monotonic() - self._checked_at > self._cache_s:
+            if time.monotonic() - self._checked_at > self._cache_s:
                 self._report = await self._check()
                 self._checked_at = time.monotonic()
             return self._report
 
-    async def _check(self) -> ReadinessReport:
+    async def _check(self) -> dict[str, str]:
         # A home that was moved may have taken its catalogue along: both are said.
         seen: dict[str, str] = {}
         try:
@@ -88,10 +61,10 @@ class Readiness:
                 seen["home"] = await self._threads.health(_look_at_home, self._engine)
                 actives = await self._threads.health(active_generations, self._engine)
         except TimeoutError:
-            return ReadinessReport({**seen, "catalogue": "took too long"})
+            return {**seen, "catalogue": "took too long"}
         except Exception as error:  # noqa: BLE001 - whatever is wrong, the service is not ready
             _log.error("catalogue check failed", error=type(error).__name__)
-            return ReadinessReport({**seen, "catalogue": "cannot be read"})
+            return {**seen, "catalogue": "cannot be read"}
         by_digest = {active.digest: active for active in actives}
         views, *results = await asyncio.gather(
             self._check_views(), *(self._check_encoder(active) for active in by_digest.values())
@@ -99,12 +72,12 @@ class Readiness:
         if "ok" in results:
             results = [DEGRADED if result == _BROKEN else result for result in results]
         named = {f"encoder {digest[:12]}": result for digest, result in zip(by_digest, results, strict=True)}
-        return ReadinessReport({**seen, "catalogue": "ok", "views": views, **named})
+        return {**seen, "catalogue": "ok", "views": views, **named}
 
     async def _check_views(self) -> str:
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._views_tried.wait()
+                await self.views_tried.wait()
         except TimeoutError:
             return "are being loaded"
         return "ok"

@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.edge.problems import NOT_READY, FieldError, RequestError, describe_errors, problem_responses
 from app.edge.schemas import Answer
+from app.health.readiness import DEGRADED
 from app.services import InjectedServices
 
 
@@ -41,11 +42,15 @@ async def get_readiness(services: InjectedServices) -> Ready:
     Send searches only while this is so. While an encoder cannot be loaded and another answers, the status is
     `degraded`, and searches of the collections of the first get 503.
     """
-    report = await services.readiness.report()
-    if not report.ready:
-        failed = [FieldError(field=name, message=result) for name, result in report.failures.items()]
+    checks = await services.readiness.report()
+    failed = [
+        FieldError(field=name, message=result)
+        for name, result in checks.items()
+        if result not in ("ok", DEGRADED)
+    ]
+    if failed:
         raise RequestError(NOT_READY, describe_errors(failed), errors=failed)
-    return Ready(status="degraded" if report.degraded else "ready", checks=report.checks)
+    return Ready(status="degraded" if DEGRADED in checks.values() else "ready", checks=checks)
 
 
 @router.get(

@@ -21,7 +21,6 @@ class Kind:
         run: Whether what it writes is the folder of a run, which several processes may share, and which goes
             on with --resume.
         bundle: The folder inside the job's folder that holds the encoder that came out.
-        command: Words of the command; empty: the kind itself.
     """
 
     output: str | None = None
@@ -29,7 +28,6 @@ class Kind:
     result: str | None = None
     run: bool = False
     bundle: str | None = None
-    command: tuple[str, ...] = ()
 
     def placed(self, folder: Path) -> list[str]:
         """The option for what the command writes, set to a place in a job's folder."""
@@ -45,14 +43,13 @@ KINDS: Final[Mapping[str, Kind]] = {
     "tidy": Kind(),
     "retrain": Kind("--out", "retraining", "retraining/result.json", bundle="retraining/run/bundle"),
     "duplicates": Kind("--out", "duplicates", "duplicates/result.json"),
-    "pacs_sync": Kind(command=("pacs", "sync")),
+    "pacs_sync": Kind(),
 }
 
 
-def command_of(kind: str) -> tuple[str, ...]:
-    """Words of the command that does jobs of a kind; of one that is not known, the kind itself."""
-    known = KINDS.get(kind)
-    return known.command if known is not None and known.command else (kind,)
+def command_of(kind: str) -> list[str]:
+    """Words of the command that does jobs of a kind."""
+    return kind.split("_")
 
 
 def command_line(kind: str, arguments: Sequence[str], folder: Path, processes: int) -> list[str]:

@@ -2,14 +2,14 @@
 
 import logging
 import os
-import subprocess
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import torch
 
-from training.common.host import end_with_parent
 from training.models.encoder import choose_device
 from training.recipes.schema import Recipe
 from training.recipes.tasks import TaskRecipe
@@ -18,6 +18,9 @@ from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import AnotherProcessFailedError
 from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.processes import launched_processes
+
+# Signals for which torch's launcher sets handlers that it leaves.
+_CAUGHT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 def without_copies(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
@@ -53,7 +56,7 @@ def process_count(wanted: int, recipe: Recipe | TaskRecipe, out: Path, *, resume
 def train_together(
     count: int, command: str, recipe: str, data: Path, overrides: Sequence[str], options: RunOptions
 ) -> None:
-    """Run a command that trains in several processes, which end with this one.
+    """Do what torchrun does with a command that trains in several processes, which end with this one.
 
     They print for themselves. Stopped by a signal, this waits until they have written their checkpoint.
     On a device without a number each takes a GPU of its own.
@@ -61,46 +64,32 @@ def train_together(
     Raises:
         AnotherProcessFailedError: One of them failed, and has said why.
     """
+    # No other command needs these.
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import parse_args, run
+
     sets = [part for override in overrides for part in ("--set", override)]
     goes_on = ["--resume"] if options.resume else []
     files = ["--data", str(data), "--out", str(options.out)]
     followed = [part for tracker in options.trackers for part in ("--track", tracker)]
     arguments = [command, recipe, *files, *sets, *goes_on, *followed, "--device", options.device]
-    threads = max(1, len(os.sched_getaffinity(0)) // count)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "app.jobs.launch", str(os.getpid()), str(count), *arguments],
-        env={"OMP_NUM_THREADS": str(threads), **os.environ},
-        # Ctrl-C at a terminal is passed on below, once.
-        start_new_session=True,
-    )
-    try:
-        code = process.wait()
-    except BaseException:
-        process.terminate()
-        process.wait()
-        raise
-    if code:
-        raise AnotherProcessFailedError
-
-
-def main(parent: int, count: int, arguments: Sequence[str]) -> None:
-    """Do what torchrun does, on this machine alone, until all processes have ended or one has failed."""
-    # The parent needs none of these.
-    from torch.distributed.elastic.multiprocessing.api import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.run import parse_args, run
-
-    end_with_parent(parent)
     launcher = ("--standalone", "--nproc-per-node", str(count), "--module", "app.cli.process")
+    member = ("training", str(os.getpid()))
+    threads = max(1, len(os.sched_getaffinity(0)) // count)
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    before = {number: signal.getsignal(number) for number in _CAUGHT}
     # The process that failed has said why; torch would add tracebacks of its launcher.
     logging.disable()
     try:
-        run(parse_args([*launcher, "training", str(os.getpid()), *arguments]))  # type: ignore[no-untyped-call]
+        run(parse_args([*launcher, *member, *arguments]))  # type: ignore[no-untyped-call]
     except ChildFailedError:
-        sys.exit(1)
+        raise AnotherProcessFailedError from None
     except SignalException as received:
+        if received.sigval == signal.SIGINT:
+            raise KeyboardInterrupt from None
         sys.exit(128 + received.sigval)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    finally:
+        logging.disable(logging.NOTSET)
+        for number, handler in before.items():
+            signal.signal(number, handler)

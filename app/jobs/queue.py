@@ -10,7 +10,6 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.concurrency import Threads
 from index.catalogue import Catalogue
 from index.catalogue.jobs import Job, add_job, get_job, latest_job
 from index.catalogue.tables import CollectionRow, JobRow
@@ -22,7 +21,6 @@ REINDEX: Final = "reindex"
 SYNC: Final = "pacs_sync"
 STUDY: Final = "--study"
 NOTE: Final = "--note"
-_ACTIVATE: Final = "--activate"
 # Of numbers that a database can look for.
 _MAX_DIGITS: Final = 18
 # Whatever else of a retraining begins with dashes is an option and followed by its value.
@@ -66,11 +64,6 @@ def synced_collection(sync: str) -> str:
 def study_sync(sync: str, study: str, *, note: bool = False) -> list[str]:
     """Return the arguments of a sync of one study."""
     return [*shlex.split(sync), *([NOTE] if note else []), STUDY, study]
-
-
-def is_study_sync(job: Job) -> bool:
-    """Tell whether a job is a sync as `study_sync` makes it: others may name folders of the server."""
-    return job.kind == SYNC and job.folder is None and job.arguments[-2:-1] == [STUDY]
 
 
 def last_sync(session: Session, arguments: Sequence[str]) -> Job | None:
@@ -128,27 +121,29 @@ def refuse_second_retraining(session: Session, arguments: Sequence[str]) -> None
 
 def activation_arguments(collection: str, generation: int) -> list[str]:
     """Return the arguments of the command that completes a generation and activates it."""
-    return [collection, "--generation", str(generation), _ACTIVATE]
+    return [collection, "--generation", str(generation), "--activate"]
 
 
-async def role_of_job(threads: Threads, catalogue: Catalogue, number: str) -> tuple[Role, str] | None:
-    """Return the role in a collection that may follow and cancel a job; None: none in one collection may."""
+def role_of_job(catalogue: Catalogue, number: str) -> tuple[Role, str] | None:
+    """Return the role in a collection that may follow and cancel a job; None: none in one collection may.
+
+    Jobs by `study_sync` and `activation_arguments` have one; others may name folders of the server.
+    """
     if not (number.isascii() and number.isdecimal() and len(number) <= _MAX_DIGITS):
         return None
-
-    def read() -> Job | None:
+    try:
         with catalogue.read() as session:
-            try:
-                return get_job(session, int(number))
-            except UnknownJobError:
-                return None
-
-    job = await threads.read(read)
-    if job is None:
+            job = get_job(session, int(number))
+    except UnknownJobError:
         return None
-    if is_study_sync(job):
-        return "curator", job.arguments[0]
-    return ("admin", job.arguments[0]) if _is_activation(job) else None
+    match job.kind, job.folder, job.arguments:
+        case "pacs_sync", None, [collection, *_, "--study", _]:
+            return "curator", collection
+        case "reindex", None, [collection, "--generation", generation, "--activate"] if (
+            generation.isdecimal()
+        ):
+            return "admin", collection
+    return None
 
 
 def refuse_second_embedding(session: Session, collection: str) -> None:
@@ -169,18 +164,6 @@ def refuse_second_embedding(session: Session, collection: str) -> None:
             f"{collection!r} is embedded by job {found.id} already, which is {found.state}: wait for its "
             "end, or cancel it first."
         )
-
-
-def _is_activation(job: Job) -> bool:
-    """Whether a job is one as `activation_arguments` makes it: others may name folders of the server."""
-    given = job.arguments
-    return (
-        job.kind == REINDEX
-        and job.folder is None
-        and len(given) == 4
-        and given[2].isdecimal()
-        and given == activation_arguments(given[0], int(given[2]))
-    )
 
 
 def _look_alone(session: Session, collections: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from http import HTTPStatus
 from time import monotonic
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
@@ -31,7 +31,6 @@ _Number = Annotated[int, Path(ge=1, lt=2**63, description="Number of the job.")]
 _Limit = Annotated[int, Query(ge=1, le=1000, description="Number of jobs on a page.")]
 # Of numbers that a database can look for.
 _MAX_CURSOR = 18
-_Found = TypeVar("_Found")
 _OF_JOB = may("admin", of_job=True)
 
 
@@ -80,9 +79,10 @@ async def list_jobs(
 
     New jobs come before the first page: none of the others comes twice, and none is passed over.
     """
-    found = await services.read(
-        catalogue.list_jobs, state=state, kind=kind, limit=limit + 1, before=_before(cursor)
-    )
+    if cursor is not None and not cursor.isdecimal():
+        raise CursorError("The cursor is not one of a page of jobs: send `next_cursor` of the page before.")
+    before = None if cursor is None else int(cursor)
+    found = await services.read(catalogue.list_jobs, state=state, kind=kind, limit=limit + 1, before=before)
     shown, more = found[:limit], found[limit:]
     workers = await services.threads.read(count_workers, services.settings)
     return Jobs(
@@ -107,12 +107,7 @@ async def get_job(job: Annotated[Job, Depends(known_job)]) -> JobEntry:
 )
 async def cancel_job(job: _Number, services: InjectedServices) -> JobEntry:
     """End a job before its time; its worker may need some seconds to stop it. What it has written stays."""
-
-    def cancel() -> Job:
-        with services.engine.home.catalogue.write() as session:
-            return catalogue.cancel_job(session, job)
-
-    return JobEntry.of(await services.threads.write(cancel))
+    return JobEntry.of(await services.write(catalogue.cancel_job, job))
 
 
 @router.get(
@@ -146,9 +141,3 @@ async def stream_job_events(
         if JobEntry.of(job) != entry:
             entry = JobEntry.of(job)
             yield ServerSentEvent(event="job", data=entry)
-
-
-def _before(cursor: str | None) -> int | None:
-    if cursor is not None and not cursor.isdecimal():
-        raise CursorError("The cursor is not one of a page of jobs: send `next_cursor` of the page before.")
-    return None if cursor is None else int(cursor)

@@ -1,5 +1,6 @@
 """A worker: takes jobs one after another, watches their processes, and gives those that are due."""
 
+import math
 import os
 import random
 import secrets
@@ -10,10 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from queue import SimpleQueue
 from threading import Event, Thread
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import structlog
 import yaml
@@ -72,7 +75,8 @@ class Worker:
         self._catalogue = open_catalogue(settings.catalogue_url)
         self._heartbeat = Heartbeat(settings)
         self._stop = Event()
-        self._seen: dict[int, tuple[Job, float]] = {}
+        # Since when jobs have stood at these beats, by this machine's clock.
+        self._since: dict[tuple[int, str | None, int], float] = {}
 
     def work(self, at_once: int = 1) -> None:
         """Do jobs, so many at once, until SIGTERM or SIGINT; what was begun is queued again.
@@ -158,15 +162,11 @@ class Worker:
         give_sync(self._settings, self._catalogue)
 
     def _silent(self, running: list[Job]) -> list[Job]:
-        """The jobs whose beats have stood still, by this machine's clock, for as long as a worker may."""
-        now = time.monotonic()
-        before = self._seen
-        self._seen = {}
-        for job in running:
-            seen = before.get(job.id)
-            same = seen is not None and (seen[0].worker, seen[0].beats) == (job.worker, job.beats)
-            self._seen[job.id] = (job, seen[1] if seen is not None and same else now)
-        return [job for job, since in self._seen.values() if now - since > self._settings.job_lease_s]
+        """The jobs whose beats have stood still for as long as a worker may."""
+        now, states = time.monotonic(), {(job.id, job.worker, job.beats): job for job in running}
+        self._since = {state: self._since.get(state, now) for state in states}
+        lease_s = self._settings.job_lease_s
+        return [states[state] for state, since in self._since.items() if now - since > lease_s]
 
 
 class Attempt:
@@ -194,27 +194,26 @@ class Attempt:
             return
         try:
             self._folder.begin(self._job)
-            lock = self._locked()
-            if isinstance(lock, int):
-                self._end(*self._watched(self._started(lock)))
+            while (lock := self._folder.lock()) is None:
+                time.sleep(_TICK_SECONDS)
+                if (order := self._order()) != "go on":
+                    self._give_up(order)
+                    return
+            code, order = self._watched(self._started(lock))
+            if code == 0 and order != "let go":
+                self._succeed()
+            elif order == "go on":
+                self._fail(self._reason(code))
             else:
-                self._give_up(lock)
+                self._give_up(order)
         except OSError as error:
             self._fail(f"{error.filename or self._folder.path}: {error.strerror or error}.")
-
-    def _locked(self) -> int | Order:
-        """Wait for the folder's lock; instead of it, why waiting has ended."""
-        while (lock := self._folder.lock()) is None:
-            time.sleep(_TICK_SECONDS)
-            order = self._order()
-            if order != "go on":
-                return order
-        return lock
 
     def _started(self, lock: int) -> "subprocess.Popen[bytes]":
         """Start the job's process, and leave the lock to it alone."""
         job, child = self._job, (sys.executable, "-m", "app.cli.process", "job")
         try:
+            environment = self._settings.environment_of_a_job(os.environ)
             with self._folder.log.open("ab") as log:
                 log.write(f"{ATTEMPT}{job.attempts} by {job.worker}\n".encode())
                 log.flush()
@@ -225,42 +224,32 @@ class Attempt:
                     stdout=log,
                     stderr=log,
                     cwd=job.folder,
-                    env=self._environment(),
+                    env={**environment, PROGRESS_VARIABLE: str(self._folder.progress)},
                     start_new_session=True,
                 )
         finally:
             os.close(lock)
 
-    def _environment(self) -> dict[str, str]:
-        settings = self._settings.environment_of_a_job(os.environ)
-        return {**settings, PROGRESS_VARIABLE: str(self._folder.progress)}
-
     def _watched(self, process: "subprocess.Popen[bytes]") -> tuple[int, Order]:
         """Wait until the process ends; return its exit code, and what it was ended for."""
-        try:
-            return self._watch(process)
-        except BaseException:
-            # Unwatched, the process would keep the lock, and the next worker would wait for it.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise
-
-    def _watch(self, process: "subprocess.Popen[bytes]") -> tuple[int, Order]:
         ordered: Order = "go on"
-        patience = 0.0
-        while True:
-            try:
-                return process.wait(_TICK_SECONDS), ordered
-            except subprocess.TimeoutExpired:
+        patience = math.inf
+        try:
+            while ordered != "let go" and time.monotonic() <= patience:
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(_TICK_SECONDS), ordered
                 order = self._order()
-            if ordered == "go on" and order != "go on":
-                patience = time.monotonic() + self._settings.job_stop_s
-                process.terminate()
-            if order != "go on" and ordered != "cancel":
-                ordered = order
-            if ordered == "let go" or (ordered != "go on" and time.monotonic() > patience):
+                if ordered == "go on" and order != "go on":
+                    patience = time.monotonic() + self._settings.job_stop_s
+                    process.terminate()
+                if order != "go on" and ordered != "cancel":
+                    ordered = order
+        finally:
+            # Unwatched, the process would keep the lock, and the next worker would wait for it.
+            if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)
-                return process.wait(), ordered
+                process.wait()
+        return process.wait(), ordered
 
     def _order(self) -> Order:
         """Beat when it is time to, and return what is to become of the job."""
@@ -281,38 +270,32 @@ class Attempt:
             return "cancel"
         return "stop" if self._stop.is_set() else "go on"
 
-    def _end(self, code: int, order: Order) -> None:
-        """Write down how the process ended."""
-        if code == 0 and order != "let go":
-            self._finalise(self._done)
-        elif order == "go on":
-            self._fail(self._reason(code))
-        else:
-            self._give_up(order)
-
     def _give_up(self, order: Order) -> None:
         """Leave the job undone, for the reason given."""
         if order == "cancel":
-            self._finalise(lambda session: end_job(session, self._job.id, self._worker, "cancelled"))
+            self._leave(partial(end_job, state="cancelled"))
         elif order == "stop":
-            self._finalise(lambda session: release_job(session, self._job.id, self._worker))
+            self._leave(release_job)
         else:
             _log.warning("a job was lost to another worker", job=self._job.id)
 
-    def _done(self, session: Session) -> Job | None:
-        beat(session, self._job.id, self._worker, self._folder.read_progress())
+    def _succeed(self) -> None:
         result = read_result(self._job.kind, self._folder.path)
-        return end_job(session, self._job.id, self._worker, "done", result=result)
+        self._leave(partial(end_job, state="done", result=result), self._folder.read_progress())
 
     def _fail(self, error: str) -> None:
-        self._finalise(lambda session: end_job(session, self._job.id, self._worker, "failed", error=error))
+        self._leave(partial(end_job, state="failed", error=error))
 
-    def _finalise(self, change: Callable[[Session], Job | None]) -> None:
-        """Commit the last change of the job, with retries until its lease ends."""
+    def _leave(
+        self, change: Callable[[Session, int, str], Job | None], progress: dict[str, Any] | None = None
+    ) -> None:
+        """Commit the last progress and the last change of the job, with retries until its lease ends."""
         while True:
             try:
                 with self._catalogue.write() as session:
-                    job = change(session)
+                    if progress is not None:
+                        beat(session, self._job.id, self._worker, progress)
+                    job = change(session, self._job.id, self._worker)
                 _log.info("job left", job=self._job.id, state=None if job is None else job.state)
                 return
             except (CatalogueError, DiskFullError) as error:
@@ -374,21 +357,15 @@ def _is_due(session: Session, settings: Settings, collection: str, minute: datet
     is_later = since < minute.isoformat(timespec="microseconds")
     if settings.retrain_at is not None and is_later and _fits(settings.retrain_at, minute):
         return True
-    if settings.retrain_feedback is None:
+    active = find_active(session, collection)
+    if settings.retrain_feedback is None or active is None:
         return False
-    if not _learns_from_feedback(session, collection):
+    query = select(ModelRow.recipe).where(ModelRow.digest == active[0].digest)
+    recipe = yaml.safe_load(session.execute(query).scalar_one()) or {}
+    # Judged texts are learned from by a recipe that takes texts one by one.
+    if (recipe.get("data") or {}).get("text_unit", "sentence") != "sentence":
         return False
     return count_usable(session, collection, since=since).usable >= settings.retrain_feedback
-
-
-def _learns_from_feedback(session: Session, collection: str) -> bool:
-    """Whether the recipe of the model that is searched with takes texts one by one, as judged ones are."""
-    found = find_active(session, collection)
-    if found is None:
-        return False
-    query = select(ModelRow.recipe).where(ModelRow.digest == found[0].digest)
-    recipe = yaml.safe_load(session.execute(query).scalar_one()) or {}
-    return bool((recipe.get("data") or {}).get("text_unit", "sentence") == "sentence")
 
 
 def _fits(crontab: str, minute: datetime) -> bool:

@@ -1,8 +1,11 @@
 """Settings: sources in order, unknown names refused, nothing secret printed."""
 
+import ast
+import inspect
 import json
 import os
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -495,3 +498,20 @@ def test_page_lists_every_setting_with_its_default() -> None:
         for name, field in Settings.model_fields.items()
     }
     assert rows == expected
+
+
+def test_page_says_of_every_setting_what_its_docstring_says() -> None:
+    rows = re.findall(
+        rf"^\| `{PREFIX}(\w+)` \| .*? \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    (described,) = ast.parse(inspect.getsource(Settings)).body
+    assert isinstance(described, ast.ClassDef)
+    expected = {
+        field.target.id.upper(): " ".join(ast.literal_eval(text.value).split())
+        for field, text in pairwise(described.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+    }
+    assert {name: re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text) for name, text in rows} == expected
+    assert expected.keys() == {name.upper() for name in Settings.model_fields}

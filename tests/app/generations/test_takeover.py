@@ -13,7 +13,7 @@ import pytest
 from app.engine import open_engine
 from app.generations import retraining
 from app.generations.build import build_generation, open_generation, swap_to
-from app.generations.retraining import Promotion, searched_with
+from app.generations.retraining import decide, searched_with
 from app.generations.schemas import Outcome
 from app.settings import Settings
 from index.catalogue.collections import Generation
@@ -47,9 +47,8 @@ class Retrained:
 
     def decide(self, gain: float, *, promote: bool) -> Outcome:
         new = read_bundle(self.new)
-        return Promotion(
-            self.engine, self.settings, COLLECTION, self.out, new, None, gain, promote, batch_size=8
-        ).decide()
+        retrained = retraining.Retrained(COLLECTION, self.out, new, None, gain, promote)
+        return decide(self.engine, self.settings, retrained, batch_size=8)
 
     def search_in(self, generation: Generation) -> None:
         found = open_generation(self.engine, self.settings, COLLECTION, None, generation.id)
