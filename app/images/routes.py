@@ -385,19 +385,9 @@ async def put_image(
         request, write_sent(services, collection, [sent], condition, refuse=False)
     )
     _note(request, written)
-    (image,) = written.images
-    assert image.status != "refused"
-    assert image.etag is not None
-    response.headers["ETag"] = image.etag
-    if image.status == "created":
+    if written.images[0].status == "created":
         response.status_code = HTTPStatus.CREATED
-    return WriteAnswer(
-        id=image.id,
-        status=image.status,
-        etag=image.etag,
-        truncated_texts=image.truncated_texts,
-        written_to=written_by(written.active),
-    )
+    return _answer(response, written)
 
 
 @writes.patch(
@@ -420,18 +410,10 @@ async def update_image(
     With `If-Match`, only what the caller knows is changed, so that nobody undoes the change of another.
     """
     changing = change_one(services, collection, image_id, changes, condition)
-    active, changed, truncated = await unless_disconnected(request, changing)
-    details: dict[str, Detail] = {"outcome": changed.outcome}
-    note(request, Noted(model=active.digest, generation=active.generation, details=details))
-    etag = etag_of(changed.revision)
-    response.headers["ETag"] = etag
-    return WriteAnswer(
-        id=image_id,
-        status=changed.outcome,
-        etag=etag,
-        truncated_texts=truncated,
-        written_to=written_by(active),
-    )
+    written = await unless_disconnected(request, changing)
+    active, details = written.active, {"outcome": written.images[0].status}
+    note(request, Noted(model=active.digest, generation=active.generation, details={**details}))
+    return _answer(response, written)
 
 
 @writes.delete(
@@ -583,6 +565,14 @@ def _note(request: Request, written: WrittenImages) -> None:
         request,
         Noted(objects=taken, model=active.digest, generation=active.generation, details=counts),
     )
+
+
+def _answer(response: Response, written: WrittenImages) -> WriteAnswer:
+    """Describe the write of one image."""
+    (image,) = written.images
+    assert image.etag is not None
+    response.headers["ETag"] = image.etag
+    return WriteAnswer(**image.model_dump(exclude={"problem"}), written_to=written_by(written.active))
 
 
 def _current(

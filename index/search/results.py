@@ -1,6 +1,5 @@
 """Pages of hits, and images as the catalogue holds them."""
 
-import hashlib
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,8 +14,7 @@ from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue, DirectRead, VersionedCache
 from index.catalogue.collections import TARGETS, Target, require_collection
-from index.catalogue.lookup import storable_text
-from index.catalogue.schema import RULES
+from index.catalogue.lookup import revision_of, storable_text
 from index.catalogue.tables import (
     REPORT_POSITION,
     CollectionRow,
@@ -41,7 +39,6 @@ from training.common.manifest import MetadataValue
 FoundBy = Literal["vector", "keywords", "findings"]
 # What an answer may tell of the image of a hit.
 HitPart = Literal["texts", "findings", "labels", "metadata", "report", "vector"]
-_REVISION_DIGITS: Final = 32
 # A longer text is cut around its first match.
 _MAX_LENGTH: Final = 400
 _BEFORE: Final = 120
@@ -294,12 +291,6 @@ class StoredImage:
 
     def _text(self, position: int | None) -> str:
         return self.texts[position] if position is not None else self.report or ""
-
-
-def revision_of(record_digest: str, sha256: str) -> str:
-    """Name a state of an image, by record and file; equal states have equal names, also after a restore."""
-    # Other rules read other findings from the same record.
-    return hashlib.sha256(f"{RULES} {record_digest} {sha256}".encode()).hexdigest()[:_REVISION_DIGITS]
 
 
 def require_image(session: Session, collection: str, image_id: str) -> ImageRow:
