@@ -91,6 +91,10 @@ class People:
         accessions = (f"accession:{form}" for form in _forms(key, "accession", study))
         return cls(patients, (*accessions, *((f"study:{study.strip()}",) if _is_uid(study) else ())))
 
+    def with_others(self, others: "People") -> "People":
+        """Return these patients and studies together with others."""
+        return People((*self.patients, *others.patients), (*self.studies, *others.studies))
+
     def images(self, session: Session, collection: str) -> list[str]:
         """Return the ids of their images in a collection.
 

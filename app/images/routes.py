@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from app.access.sessions import PARAMETER, linked_address
 from app.audit.requests import Noted, actor_of, note
-from app.collections.names import refuse_alias, refuse_gained_roles, remove
-from app.collections.schemas import CollectionSummary, collection_from
+from app.collections.routes import WRITE_PROBLEMS
+from app.collections.schemas import Removed
 from app.concurrency import unless_disconnected
 from app.edge.addresses import etag_of
 from app.edge.admission import Budget, BusyError
@@ -38,9 +38,7 @@ from app.images.schemas import (
     ImagesToErase,
     LinkedRendition,
     LinkWanted,
-    NewCollection,
     PictureLink,
-    Removed,
     WriteAnswer,
     WritesAnswer,
     count_written,
@@ -57,37 +55,35 @@ from app.images.uploads import (
 from app.permissions import GuardedRoute, may
 from app.search.read_search import check_length, invalid
 from app.search.schemas import ImageInfo, image_info_from
-from app.services import InjectedServices, Services
+from app.services import InjectedServices
 from index.audit.event import Detail
 from index.catalogue.collections import require_collection
 from index.engine import SearchEngine
 from index.errors import StoreError, UnknownImageError
 from index.files.renditions import LARGEST_SIDES, THUMBNAIL_MEDIA_TYPE
-from index.generations.models import create_collection as create_empty
 from index.home import Home
-from index.search.results import CollectionInfo, StoredImage
+from index.search.results import StoredImage
 from index.writes.live import Condition, remove_image
 from training.common.errors import RecoquestError
 from training.imaging.images import PIXELS_VERSION
 from training.imaging.window import Window
 
+_PROBLEMS = problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR)
 router = APIRouter(
     prefix="/v1/collections/{collection}/images/{image_id}",
     tags=["images"],
     dependencies=[may("reader")],
+    responses=_PROBLEMS,
     route_class=GuardedRoute,
 )
-writes = APIRouter(prefix="/v1/collections", tags=["writes"], route_class=IdempotentRoute)
-
-_PROBLEMS = problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR)
-_WRITE_PROBLEMS = problem_responses(
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.CONFLICT,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.INTERNAL_SERVER_ERROR,
-    HTTPStatus.INSUFFICIENT_STORAGE,
+writes = APIRouter(
+    prefix="/v1/collections",
+    tags=["writes"],
+    responses=WRITE_PROBLEMS,
+    route_class=IdempotentRoute,
 )
-_ENCODING_PROBLEMS = _WRITE_PROBLEMS | problem_responses(
+
+_ENCODING_PROBLEMS = problem_responses(
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -102,7 +98,7 @@ _PICTURE: dict[str, Any] = {
 }
 _ETAG = {"ETag": {"description": "Of the image as it is now.", "schema": {"type": "string"}}}
 _NOT_MODIFIED: dict[str, Any] = {"description": "The caller's copy is the current one."}
-_FILE_ANSWERS: dict[int | str, dict[str, Any]] = {**_PROBLEMS, 200: _FILE, 304: _NOT_MODIFIED}
+_FILE_ANSWERS: dict[int | str, dict[str, Any]] = {200: _FILE, 304: _NOT_MODIFIED}
 # Images may be of patients: no shared cache keeps them, and a browser asks whether its copy is current.
 _CACHE_CONTROL = "private, no-cache"
 _NO_SCRIPTS = "default-src 'none'; sandbox"
@@ -190,10 +186,7 @@ async def get_rendition(
 @router.get(
     "/levels",
     summary="Grey levels",
-    responses={
-        **_PROBLEMS,
-        **problem_responses(HTTPStatus.GATEWAY_TIMEOUT),
-    },
+    responses=problem_responses(HTTPStatus.GATEWAY_TIMEOUT),
 )
 @operation("view")
 async def get_levels(
@@ -232,7 +225,7 @@ async def get_content(
     "",
     summary="What is known of an image",
     response_model=ImageInfo,
-    responses={**_PROBLEMS, 200: {"headers": _ETAG}, 304: _NOT_MODIFIED},
+    responses={200: {"headers": _ETAG}, 304: _NOT_MODIFIED},
 )
 @operation("view")
 async def get_image(
@@ -259,11 +252,7 @@ async def get_image(
     return info
 
 
-@router.post(
-    "/link",
-    summary="Link to a picture",
-    responses=problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR),
-)
+@router.post("/link", summary="Link to a picture")
 @operation("export")
 async def link_image(
     collection: str, image_id: str, wanted: LinkWanted, request: Request, services: InjectedServices
@@ -285,36 +274,6 @@ async def link_image(
     return PictureLink(
         url=f"{path}/{picture}?{urlencode({**parameters, PARAMETER: sealed})}", expires=expires
     )
-
-
-@writes.post(
-    "",
-    summary="Begin a collection",
-    status_code=HTTPStatus.CREATED,
-    responses=_WRITE_PROBLEMS,
-    dependencies=[may("admin"), Depends(idempotency_key)],
-)
-@operation("create")
-async def create_collection(
-    new: NewCollection, request: Request, services: InjectedServices
-) -> CollectionSummary:
-    """Begin a collection without images; it can be written to and searched at once."""
-    begun = await services.threads.write(_begin, services, new)
-    note(request, Noted(collection=new.name, model=begun.digest, generation=begun.generation))
-    return collection_from(begun)
-
-
-@writes.delete(
-    "/{collection}",
-    summary="Remove a collection",
-    responses=_WRITE_PROBLEMS,
-    dependencies=[may("admin"), Depends(refuse_alias)],
-)
-@operation("delete", work="change")
-async def delete_collection(collection: str, services: InjectedServices) -> Removed:
-    """Remove a collection with its images, their files, and every generation."""
-    await services.threads.write(remove, services.settings, services.engine, collection)
-    return Removed(collection=collection)
 
 
 @writes.post(
@@ -419,7 +378,7 @@ async def update_image(
 @writes.delete(
     "/{collection}/images/{image_id}",
     summary="Remove an image",
-    responses=_WRITE_PROBLEMS | _CONDITION_PROBLEMS,
+    responses=_CONDITION_PROBLEMS,
     dependencies=[may("curator")],
 )
 @operation("delete")
@@ -435,7 +394,6 @@ async def delete_image(
     "/{collection}/images/delete",
     summary="Remove images by filter",
     responses={
-        **_WRITE_PROBLEMS,
         200: {"description": "All images that passed the filter are gone, or were counted."},
         207: {"model": DeletedImages, "description": "Some are gone; others still pass the filter."},
     },
@@ -502,7 +460,6 @@ async def delete_matching_images(
 @writes.post(
     "/{collection}/erase",
     summary="Erase images",
-    responses=_WRITE_PROBLEMS,
     dependencies=[may("admin"), Depends(idempotency_key), Depends(ids_left_out)],
 )
 @operation("erase")
@@ -547,13 +504,6 @@ async def erase_images(
         ],
         log_is_empty=found.log_is_empty,
     )
-
-
-def _begin(services: Services, new: NewCollection) -> CollectionInfo:
-    with services.engine.home.catalogue.read() as session:
-        refuse_gained_roles(services.settings, session, new.name)
-    create_empty(services.engine.home, new.name, model=new.model, same_as=new.same_model_as)
-    return services.engine.collection(new.name)
 
 
 def _note(request: Request, written: WrittenImages) -> None:

@@ -84,20 +84,6 @@ class ImageChanges(Request):
         return self
 
 
-class NewCollection(Request):
-    """A collection to begin, by a registered model or by that of another collection."""
-
-    name: str = Field(description="Up to 100 letters, digits, dots, hyphens and underscores.")
-    model: str | None = Field(default=None, description="Digest, or name, of a registered model.")
-    same_model_as: str | None = Field(default=None, description="A collection whose model it takes.")
-
-    @model_validator(mode="after")
-    def _one_model(self) -> Self:
-        if (self.model is None) == (self.same_model_as is None):
-            raise ValueError("Give either `model` or `same_model_as`.")
-        return self
-
-
 _TRUNCATED: int = Field(
     default=0,
     description="Number of its texts embedded now that are longer than the encoder reads; each is searched "
@@ -166,14 +152,6 @@ class WritesAnswer(Answer):
     results: list[Written]
     counts: WriteCounts
     written_to: WrittenBy
-
-
-class Removed(Answer):
-    """Removed images."""
-
-    status: Literal["removed"] = "removed"
-    id: str | None = Field(default=None, description="The image; null for a whole collection.")
-    collection: str
 
 
 def count_written(images: Sequence[Written]) -> WriteCounts:
