@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, and_, case, delete, func, not_, or_, selec
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import NOT_DELETED, now, require_active, require_collection
-from index.catalogue.lookup import images_named, storable_text
+from index.catalogue.lookup import storable_text
 from index.catalogue.tables import CollectionRow, FeedbackRow, ImageRow, TextRow
 from index.errors import FeedbackFullError, QueryError, StoreError
 from index.files.image_store import ImageStore
@@ -125,28 +125,6 @@ class UsableFeedback:
         return self.usable + self.held_out + self.without_text + self.several_parts
 
 
-@dataclass(frozen=True, slots=True)
-class LearningPair:
-    """A part of a query, which is a text or else an example by its id, and an image by its id."""
-
-    text: str | None
-    example: str | None
-    image: str
-
-
-@dataclass(frozen=True, slots=True)
-class LearningPairs:
-    """Training examples from a collection's judgements.
-
-    Attributes:
-        positives: Pairs whose image was judged relevant.
-        negatives: Pairs whose image was found and judged not relevant: hard negatives.
-    """
-
-    positives: tuple[LearningPair, ...]
-    negatives: tuple[LearningPair, ...]
-
-
 def record_judgement(
     session: Session,
     collection: str,
@@ -243,11 +221,7 @@ def rename_examples(session: Session, collection_id: int, ids: Mapping[str, str]
 
 
 def count_feedback(session: Session, collection: str, *, since: str = "") -> FeedbackCounts:
-    """Count what was said of the hits in a collection, or what was after a time in ISO 8601.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-    """
+    """Count what was said of the hits in a collection, or what was after a time in ISO 8601."""
     counted = (
         FeedbackRow.collection_id == require_collection(session, collection).id,
         FeedbackRow.created > since,
@@ -286,14 +260,10 @@ def verdict_of(relevant: bool, supplemented: bool) -> Verdict:
 
 
 def count_usable(session: Session, collection: str, *, since: str = "") -> UsableFeedback:
-    """Count what a training on texts and images can learn from, of all feedback or that after a time.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-    """
+    """Count what a training on texts and images can learn from, of all feedback or that after a time."""
     part = FeedbackRow.query
     texts, images = part["texts"].as_string(), part["images"].as_string()
-    # A hit is no example of itself; see `_pairs`.
+    # A hit is no example of itself.
     only_itself = and_(
         part["images", 1].as_string().is_(None), part["images", 0].as_string() == ImageRow.external_id
     )
@@ -323,11 +293,7 @@ def count_usable(session: Session, collection: str, *, since: str = "") -> Usabl
 
 
 def judgements(session: Session, collection: str) -> Iterator[Judgement]:
-    """Yield what was said of the hits in a collection, the oldest first.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-    """
+    """Yield what was said of the hits in a collection, the oldest first."""
     rows = (
         select(FeedbackRow, ImageRow.external_id)
         .join(ImageRow, ImageRow.id == FeedbackRow.image_id)
@@ -342,11 +308,7 @@ def judgements(session: Session, collection: str) -> Iterator[Judgement]:
 
 
 def judged_images(session: Session, collection: str) -> Iterator[str]:
-    """Yield the ids of the images that have judgements in a collection, each once, in bounded memory.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-    """
+    """Yield the ids of the images that have judgements in a collection, each once, in bounded memory."""
     key = require_collection(session, collection).id
     judged = select(FeedbackRow.image_id).where(FeedbackRow.collection_id == key)
     query = select(ImageRow.external_id).where(ImageRow.id.in_(judged)).order_by(ImageRow.id)
@@ -354,42 +316,52 @@ def judged_images(session: Session, collection: str) -> Iterator[str]:
 
 
 def clear_feedback(session: Session, collection: str) -> int:
-    """Forget all that was said of the hits in a collection, and return how much that was.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-    """
+    """Forget all that was said of the hits in a collection, and return how much that was."""
     key = require_collection(session, collection).id
     forget = delete(FeedbackRow).where(FeedbackRow.collection_id == key).returning(FeedbackRow.image_id)
     return len(session.execute(forget).all())
 
 
-def learning_pairs(session: Session, collection: str) -> LearningPairs:
-    """Return what a model can learn from the feedback of a collection.
+@dataclass(frozen=True)
+class Taught:
+    """The texts that were searched for by the id of an image.
 
-    A relevant hit is a positive of each text and each example that was asked for. A hit that is not relevant
-    is a negative only of a query of one part: of several, nobody knows which part it does not fit. What was
-    said of that part alone weighs more than what was said of it among others. Examples that have been
-    removed since are left out.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
+    Attributes:
+        liked: Texts that the image is relevant to.
+        disliked: Texts that it was found for and is not relevant to: hard negatives.
     """
-    alone: dict[LearningPair, bool] = {}
-    together: dict[LearningPair, bool] = {}
+
+    liked: dict[str, list[str]] = field(default_factory=dict)
+    disliked: dict[str, list[str]] = field(default_factory=dict)
+
+    @cached_property
+    def rejected(self) -> frozenset[str]:
+        """All texts that an image was not relevant to."""
+        return frozenset(text for texts in self.disliked.values() for text in texts)
+
+
+def taught_by(session: Session, collection: str) -> Taught:
+    """Return what a model of texts and images can learn from the feedback of a collection.
+
+    A relevant hit fits each text that was asked for. A hit that is not relevant fits the text only of a query
+    of one part: of several, nobody knows which part it does not fit. What was said of that part alone weighs
+    more than what was said of it among others.
+    """
+    alone: dict[tuple[str, str], bool] = {}
+    together: dict[tuple[str, str], bool] = {}
     for judgement in judgements(session, collection):
-        pairs, query = _pairs(judgement), judgement.query
-        if len(pairs) == 1 and not (query.unlike_texts or query.unlike_images):
-            alone[pairs[0]] = judgement.relevant
+        query, image = judgement.query, judgement.image
+        pairs = [(text, image) for text in query.texts]
+        # A hit is no example of itself.
+        examples = sum(example != image for example in query.images)
+        if len(pairs) + examples == 1 and not (query.unlike_texts or query.unlike_images):
+            alone |= dict.fromkeys(pairs, judgement.relevant)
         elif judgement.relevant:
             together |= dict.fromkeys(pairs, True)
-    said = together | alone
-    gone = _gone(session, collection, {pair.example for pair in said if pair.example is not None})
-    said = {pair: relevant for pair, relevant in said.items() if pair.example not in gone}
-    return LearningPairs(
-        tuple(pair for pair, relevant in said.items() if relevant),
-        tuple(pair for pair, relevant in said.items() if not relevant),
-    )
+    taught = Taught()
+    for (text, image), relevant in (together | alone).items():
+        (taught.liked if relevant else taught.disliked).setdefault(image, []).append(text)
+    return taught
 
 
 def _refuse_more(session: Session, collection_id: int, limit: int) -> None:
@@ -403,19 +375,6 @@ def _refuse_more(session: Session, collection_id: int, limit: int) -> None:
 
 def _digest(kept: Mapping[str, Sequence[str]]) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
-
-
-def _gone(session: Session, collection: str, ids: set[str]) -> set[str]:
-    """Return the ids that no image of a collection has."""
-    return ids.difference(images_named(session, require_collection(session, collection).id, ids))
-
-
-def _pairs(judgement: Judgement) -> list[LearningPair]:
-    query, image = judgement.query, judgement.image
-    return [
-        *(LearningPair(text, None, image) for text in query.texts),
-        *(LearningPair(None, example, image) for example in query.images if example != image),
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,19 +398,6 @@ class ExportReport:
     judged: UsableFeedback
 
 
-@dataclass
-class _Taught:
-    """The texts that were searched for by image: those that it was relevant to, and the others."""
-
-    liked: dict[str, list[str]] = field(default_factory=dict)
-    disliked: dict[str, list[str]] = field(default_factory=dict)
-
-    @cached_property
-    def rejected(self) -> frozenset[str]:
-        """All texts that an image was not relevant to."""
-        return frozenset(text for texts in self.disliked.values() for text in texts)
-
-
 def export_collection(
     home: Home, collection: str, folder: Path, *, feedback: bool = True, label_sentences: bool = False
 ) -> ExportReport:
@@ -469,14 +415,10 @@ def export_collection(
         folder: Must not exist.
         feedback: Whether what was said of hits goes in.
         label_sentences: Whether training makes texts from labels, which matters to the counts alone.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        OSError: The folder cannot be written.
     """
     with home.catalogue.read() as session, atomic_folder(folder) as fresh:
         (fresh / "images").mkdir()
-        taught = _taught(session, collection) if feedback else _Taught()
+        taught = taught_by(session, collection) if feedback else Taught()
         chooses = _can_choose(_rows(session, collection, ImageRow.split == "val"), taught)
         export = _Export(home.store, fresh / "images", taught, chooses, label_sentences)
         refused = Rejections(1, max_share=1.0)
@@ -493,7 +435,7 @@ class _Export:
 
     store: ImageStore
     images: Path
-    taught: _Taught
+    taught: Taught
     chooses: bool
     label_sentences: bool
     missing: int = 0
@@ -510,7 +452,8 @@ class _Export:
             except StoreError:
                 self.missing += 1
                 continue
-            liked, disliked = self._said(row)
+            liked = self.taught.liked.get(row.external_id, [])
+            disliked = self.taught.disliked.get(row.external_id, [])
             if row.split != "train":
                 liked, disliked = ([] if texts else liked), []
             else:
@@ -534,21 +477,8 @@ class _Export:
         if not link.is_symlink():
             link.symlink_to(self.store.path(sha256).absolute())
 
-    def _said(self, row: ImageRow) -> tuple[list[str], list[str]]:
-        taught = self.taught
-        return taught.liked.get(row.external_id, []), taught.disliked.get(row.external_id, [])
 
-
-def _taught(session: Session, collection: str) -> _Taught:
-    pairs, taught = learning_pairs(session, collection), _Taught()
-    for kept, by_image in ((pairs.positives, taught.liked), (pairs.negatives, taught.disliked)):
-        for pair in kept:
-            if pair.text is not None:
-                by_image.setdefault(pair.image, []).append(pair.text)
-    return taught
-
-
-def _can_choose(validation: Iterable[tuple[ImageRow, list[str]]], taught: _Taught) -> bool:
+def _can_choose(validation: Iterable[tuple[ImageRow, list[str]]], taught: Taught) -> bool:
     """Tell if images for validation distinguish two models: two by their texts, or eleven by labels."""
     said: set[frozenset[str]] = set()
     labelled = 0

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,7 +55,6 @@ _SHOWN: Final = 10
 _GONE: Final = object()
 _ERASED: Final = "erased"
 _LINES: Final = frozenset({".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".log"})
-_BLOCK: Final = 1 << 20
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -129,11 +129,7 @@ class Deletion:
         remove_unused_files(self._home, set(removed.values()))
 
     def remaining(self) -> int:
-        """Count the images that pass the filter now.
-
-        Raises:
-            UnknownCollectionError: The collection is gone.
-        """
+        """Count the images that pass the filter now."""
         with self._home.catalogue.read() as session:
             return len(find_matching(session, self._collection, self._filter).keys)
 
@@ -450,13 +446,11 @@ def _pattern(names: Collection[str]) -> re.Pattern[bytes]:
 
 def _names_one(path: Path, pattern: re.Pattern[bytes]) -> bool:
     """Tell whether a file names an image, in bounded memory."""
-    before = b""
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            if pattern.search(before + block):
-                return True
-            before = block[-1024:]
-    return False
+        if os.fstat(file.fileno()).st_size == 0:
+            return False
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            return pattern.search(content) is not None
 
 
 def _rewrite_document(path: Path, names: frozenset[str]) -> bool:

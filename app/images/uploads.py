@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
@@ -46,6 +45,7 @@ _SEVERAL = FormShape(
 _ONE = FormShape(
     text="record", max_texts=2, files="image", max_files=1, too_many_files="Send one image, not several."
 )
+_RECORD = TypeAdapter(ImageWords)
 _RECORDS = TypeAdapter(Annotated[list[NewImage], Field(fail_fast=True, max_length=MAX_UPLOADS)])
 Result = TypeVar("Result")
 # Attempts: another writer, or a change of the model, may come between the read and the write.
@@ -69,9 +69,7 @@ async def read_uploads(request: Request, services: InjectedServices) -> list[Sen
         RequestError: The body is no such form, or files and records do not match.
         RequestValidationError: The records are not of the right form.
     """
-    async with _form(request, services.settings, _SEVERAL) as form:
-        contents = await _files(form)
-        records = parsed(_RECORDS.validate_json, _only_text(form, "records"), "", "body", "records")
+    contents, records = await _read_form(request, services.settings, _SEVERAL, _RECORDS)
     if len(contents) != len(records):
         raise invalid(
             "records", f"There are {len(contents)} files and {len(records)} records; send one for each file."
@@ -94,9 +92,7 @@ async def read_upload(request: Request, image_id: str, services: InjectedService
         RequestError: The body is no such form, or the record cannot be used.
         RequestValidationError: The record is not of the right form.
     """
-    async with _form(request, services.settings, _ONE) as form:
-        (content,) = await _files(form)
-        words = parsed(ImageWords.model_validate_json, _only_text(form, "record"), "", "body", "record")
+    (content,), words = await _read_form(request, services.settings, _ONE, _RECORD)
     record = _record(image_id, words, services.settings)
     if isinstance(record, LineError):
         raise invalid("record", f"The record cannot be used: {record}.")
@@ -119,40 +115,37 @@ def changed_record(record: Record, changes: ImageChanges, settings: Settings) ->
         raise invalid("body", f"The changed record cannot be used: {error}.") from None
 
 
-@asynccontextmanager
-async def _form(request: Request, settings: Settings, shape: FormShape) -> AsyncIterator[FormData]:
+async def _read_form(
+    request: Request, settings: Settings, shape: FormShape, text: TypeAdapter[Result]
+) -> tuple[list[bytes], Result]:
+    """Read the files of a form and its JSON text, once they are all there."""
     if not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
         raise RequestError(UNSUPPORTED, f"Send the image as {_MULTIPART} in the form field `image`.")
     try:
         async with opened_form(request, settings, shape) as form:
-            yield form
+            contents = [content async for content in _files(form)]
+            values = form.getlist(shape.text)
     except OSError as error:
         # Large files wait on the disk until they are read.
         if is_disk_full(error):
             raise DiskFullError("There is no space for the files that are sent.") from error
         raise
+    if len(values) != 1 or not isinstance(values[0], str):
+        raise invalid(shape.text, f"Send the form field `{shape.text}` once, as JSON text.")
+    return contents, parsed(text.validate_json, values[0], "", "body", shape.text)
 
 
-async def _files(form: FormData) -> list[bytes]:
+async def _files(form: FormData) -> AsyncIterator[bytes]:
     for name in form:
         if name not in ("image", "records", "record"):
             raise invalid(name, "This field of the form is unknown; there are image and a JSON text.")
     files = form.getlist("image")
     if not files:
         raise invalid("image", "Send the image as a file in the form field `image`.")
-    contents = []
     for file in files:
         if not isinstance(file, UploadFile):
             raise invalid("image", "The form field `image` is a text; send a file with a file name.")
-        contents.append(await file.read())
-    return contents
-
-
-def _only_text(form: FormData, name: str) -> str:
-    values = form.getlist(name)
-    if len(values) != 1 or not isinstance(values[0], str):
-        raise invalid(name, f"Send the form field `{name}` once, as JSON text.")
-    return values[0]
+        yield await file.read()
 
 
 def _record(image_id: str, words: ImageWords, settings: Settings) -> Record | LineError:

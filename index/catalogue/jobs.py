@@ -65,11 +65,7 @@ def add_job(session: Session, kind: str, arguments: Sequence[str], *, folder: st
 
 
 def get_job(session: Session, job: int) -> Job:
-    """Return a job.
-
-    Raises:
-        UnknownJobError: No job has this number.
-    """
+    """Return a job, or raise `UnknownJobError`."""
     row = session.get(JobRow, job)
     if row is None:
         raise UnknownJobError(job)

@@ -140,11 +140,7 @@ def _copy(source: Path, target: Path) -> None:
 
 @contextmanager
 def changing_models(bundles_folder: Path) -> Iterator[None]:
-    """Let no process remove bundles while the block registers models or lets go of them.
-
-    Raises:
-        StoreError: The folder cannot be made or opened.
-    """
+    """Let no process remove bundles while the block registers models or lets go of them."""
     with _opened(bundles_folder) as folder:
         fcntl.flock(folder, fcntl.LOCK_SH)
         yield

@@ -50,11 +50,7 @@ class Condition:
         return self.differs is None or revision is None or bool(self.differs and revision not in self.differs)
 
     def check(self, image_id: str, revision: str | None) -> None:
-        """Refuse the write of an image, unless its present revision meets the condition.
-
-        Raises:
-            ConditionError: The condition does not hold.
-        """
+        """Refuse the write of an image, unless its present revision meets the condition."""
         if self.holds(revision):
             return
         named = shortened(image_id)
@@ -250,10 +246,6 @@ def remove_images(
 
     Returns:
         The ids of those that were there.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        DiskFullError: The disk has no space left; nothing is removed.
     """
     with home.catalogue.write() as session:
         removed = delete_images(session, collection, ids)
