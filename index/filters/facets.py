@@ -24,7 +24,7 @@ from index.filters.grammar import FINDING_FIELD, FieldKind, Filter, unknown_fiel
 from index.filters.passing import FieldColumns
 from index.vectors.protocol import Keys
 from training.clinical.findings import STATES
-from training.common.record import PICTURE_FIELDS
+from training.common.record import FLAG_FIELDS
 
 MAX_EXAMPLES: Final = 8
 _ONE_EACH: Final = frozenset({"id", "group"})
@@ -259,7 +259,7 @@ class FacetCounts:
                 facet = self._dated(facet, column, texts)
         if "boolean" in kinds:
             booleans = self._booleans(name)
-            if name in PICTURE_FIELDS:
+            if name in FLAG_FIELDS:
                 # False of all others.
                 without = self.images() - sum(value.count for value in booleans)
                 booleans += [FacetValue(False, without)] if without > 0 else []

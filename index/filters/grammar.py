@@ -35,7 +35,7 @@ from index.catalogue.lookup import storable_text
 from index.errors import FilterError, listed, shortened
 from index.filters.dates import parse_date
 from training.clinical.findings import FINDINGS, STATES, State, finding_called
-from training.common.record import OWN_FIELDS, PICTURE_FIELDS
+from training.common.record import FLAG_FIELDS, OWN_FIELDS
 
 TEXT: Final[dict[str, Any]] = {"type": "string", "pattern": r"^[^\u0000]*$"}
 NUMBER: Final[dict[str, Any]] = {
@@ -260,7 +260,7 @@ class Not(_Expression):
 
 def _flagged(filter: "Filter") -> "Filter":
     """Take an image without a flag as one where it is false."""
-    if not isinstance(filter, Equals | AnyOf) or filter.field not in PICTURE_FIELDS:
+    if not isinstance(filter, Equals | AnyOf) or filter.field not in FLAG_FIELDS:
         return filter
     values = [value for value in filter.values() if value is not False]
     if len(values) == len(filter.values()):
@@ -359,7 +359,7 @@ def check_filter(filter: Filter, fields: Mapping[str, frozenset[FieldKind]]) -> 
         if isinstance(condition, HasFinding):
             continue
         kinds = fields.get(condition.field, frozenset())
-        if condition.field in PICTURE_FIELDS:
+        if condition.field in FLAG_FIELDS:
             # No image may have it.
             kinds |= {"boolean"}
         if not kinds:

@@ -27,8 +27,7 @@ class OwnField(NamedTuple):
 
     Attributes:
         name: Name of the field.
-        set_by: The "record" has it as a key, or decoding the "picture" gives it: a flag, which an image has
-            only where it is true.
+        set_by: The "record" has it as a key; or decoding the "picture" gives it, a flag.
         column: Column of the catalogue's images that has its one text; None: the values are attributes.
     """
 
@@ -47,6 +46,8 @@ OWN_FIELDS: Final = (
     OwnField(PREVIEW_FIELD, "picture"),
 )
 RECORD_FIELDS: Final = tuple(field.name for field in OWN_FIELDS if field.set_by == "record")
+# Fields that an image has only where they are true.
+FLAG_FIELDS: Final = tuple(field.name for field in OWN_FIELDS if field.set_by != "record")
 PICTURE_FIELDS: Final = tuple(field.name for field in OWN_FIELDS if field.set_by == "picture")
 _LONGEST_ID: Final = 255
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
