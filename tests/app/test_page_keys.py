@@ -35,7 +35,7 @@ def test_a_key_and_an_action_have_one_owner() -> None:
 
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_the_box_of_keys_has_a_text_for_each(language: str) -> None:
-    words = (PAGE / "words" / language / "shared.js").read_text("utf-8")
+    words = (PAGE / "words" / f"{language}.js").read_text("utf-8")
     for place, row in _table().items():
         for name in (f"in.{place}", *row):
             assert f"'keys.{name}': '" in words, name

@@ -1,7 +1,5 @@
 /** Texts of the reading room in the reader's language. */
 
 import { speaker } from '../shared/words.js';
-import { de } from '../words/de/room.js';
-import { en } from '../words/en/room.js';
 
-export const { say } = speaker({ en, de });
+export const { say } = speaker('room');

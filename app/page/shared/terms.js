@@ -1,11 +1,9 @@
 /** Names that the service has in one form for all: fields, findings, states, kinds of scores; as a reader calls them. */
 
-import { de } from '../words/de/terms.js';
-import { en } from '../words/en/terms.js';
 import { h } from './dom.js';
 import { dayText, speaker } from './words.js';
 
-const { say, term } = speaker({ en, de });
+const { say, term } = speaker('terms');
 const OLDEST = 90;
 
 /** @param {string} name @returns {string} the name of a field; data sets bring some of their own */

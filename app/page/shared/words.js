@@ -1,17 +1,19 @@
 /**
- * The texts of the pages in the reader's language. `words/` has a folder of tables for each language, one table a page; a text that
+ * The texts of the pages in the reader's language. `words/` has a file for each language, with a section for each page; a text that
  * a language lacks is English. docs/page.md says how the language is chosen, CONTRIBUTING.md how one is added.
  */
 
-import { de } from '../words/de/shared.js';
-import { en } from '../words/en/shared.js';
+import { de } from '../words/de.js';
+import { en } from '../words/en.js';
 
 /**
  * @typedef {string | {one: string, other: string}} Text with placeholders such as `{name}`; two forms where `count` decides on one
- * @typedef {Record<string, Text>} Table
+ * @typedef {Record<string, Text>} Table texts of a page, by key
  */
 
-const LANGUAGES = ['en', 'de'];
+/** The first one has every text. @type {Record<string, Record<string, Table>>} */
+const TEXTS = { en, de };
+const LANGUAGES = Object.keys(TEXTS);
 
 /** Language of the document: elements of one page share it. */
 let spoken = LANGUAGES[0];
@@ -40,23 +42,23 @@ export function speakPage() {
 }
 
 /**
- * @param {Record<string, Table>} tables those of one page, by language
+ * @param {string} page its section in the files of texts
  * @returns {{say: (key: string, values?: Record<string, string | number>) => string, parts: (key: string, values?: Record<string, any>) => any[],
  *   term: (key: string, otherwise: string) => string}} `say` gives a text with its values; `parts` its pieces, where values are nodes; `term`
- *   the text of a name that the service brings, which the tables may not have
+ *   the text of a name that the service brings, which the texts may not have
  */
-export function speaker(tables) {
+export function speaker(page) {
   const parts = (key, values = {}) => {
-    const from = [spoken, LANGUAGES[0]].find((one) => Object.hasOwn(tables[one], key));
-    const text = formOf(from ? tables[from][key] : key, from, values.count);
+    const from = [spoken, LANGUAGES[0]].find((one) => Object.hasOwn(TEXTS[one][page], key));
+    const text = formOf(from ? TEXTS[from][page][key] : key, from, values.count);
     return text.split(/\{(\w+)\}/).map((piece, place) => (place % 2 === 0 ? piece : shown(piece, values[piece])));
   };
   const say = (key, values) => parts(key, values).join('');
-  const term = (key, otherwise) => (Object.hasOwn(tables[LANGUAGES[0]], key) ? say(key) : otherwise);
+  const term = (key, otherwise) => (Object.hasOwn(TEXTS[LANGUAGES[0]][page], key) ? say(key) : otherwise);
   return { say, parts, term };
 }
 
-export const { say, parts, term } = speaker({ en, de });
+export const { say, parts, term } = speaker('shared');
 
 /** @param {number} number @param {Intl.NumberFormatOptions} [options] @returns {string} as a reader writes it */
 export function numberText(number, options) {

@@ -19,8 +19,11 @@ from training.clinical.findings.vocabulary import FINDINGS
 PAGE: Final = Path(__file__).resolve().parents[3] / "app" / "page"
 TABLES: Final = PAGE / "words"
 ENGLISH: Final = "en"
-LANGUAGES: Final = tuple(sorted(folder.name for folder in TABLES.iterdir()))
-PAGES: Final = tuple(sorted(path.stem for path in (TABLES / ENGLISH).glob("*.js")))
+LANGUAGES: Final = tuple(sorted(path.stem for path in TABLES.iterdir()))
+_SECTION: Final = re.compile(r"^  (\w+): \{\n(.*?)^  \},$", re.MULTILINE | re.DOTALL)
+PAGES: Final = tuple(
+    name for name, _ in _SECTION.findall((TABLES / f"{ENGLISH}.js").read_text(encoding="utf-8"))
+)
 # Texts of the names that the service has, which are said by scripts of all pages.
 TERMS: Final = "terms"
 # Read before OHIF, which has its own languages; its names are shown nowhere.
@@ -62,13 +65,13 @@ _NAMES: Final = {"Enter", "Esc", "ProblemError", "Bearer \0", "aria-label"}
 def table_of(language: str, page: str) -> dict[str, dict[str, str]]:
     """Return the texts of a page in a language, by key and form; one without forms has `other` alone."""
     found: dict[str, dict[str, str]] = {}
-    script = (TABLES / language / f"{page}.js").read_text(encoding="utf-8")
-    for key, text, forms in _ENTRY.findall(script):
+    sections = dict(_SECTION.findall((TABLES / f"{language}.js").read_text(encoding="utf-8")))
+    for key, text, forms in _ENTRY.findall(sections[page]):
         name = key.strip("'\"")
         assert name not in found, f"{name} twice"
         given = {"other": text} if text else dict(_FORM.findall(forms))
         found[name] = {form: ast.literal_eval(one) for form, one in given.items()}
-    assert len(found) == len(re.findall(r"^  (?:'[^']+'|\w+):", script, re.MULTILINE)), (
+    assert len(found) == len(re.findall(r"^    (?:'[^']+'|\w+):", sections[page], re.MULTILINE)), (
         "entries that were not read"
     )
     return found
@@ -134,12 +137,12 @@ def test_every_language_has_every_text_with_its_values(page: str, language: str)
 
 
 def test_every_language_is_offered_and_no_other() -> None:
-    offered = re.search(r"const LANGUAGES = \[(.*)\];", (PAGE / "shared" / "words.js").read_text())
+    offered = re.search(r"const TEXTS = \{(.*)\};", (PAGE / "shared" / "words.js").read_text())
     assert offered
-    assert tuple(sorted(re.findall(r"'(\w+)'", offered[1]))) == LANGUAGES
+    assert tuple(sorted(re.findall(r"\w+", offered[1]))) == LANGUAGES
     for script in SCRIPTS:
-        for tables in re.findall(r"speaker\(\{(.*)\}\)", script.read_text(encoding="utf-8")):
-            assert tuple(sorted(re.findall(r"\w+", tables))) == LANGUAGES, script
+        for page in re.findall(r"speaker\('(\w+)'\)", script.read_text(encoding="utf-8")):
+            assert page in {page_of(script), TERMS}, script
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(PAGE)))

@@ -11,7 +11,7 @@ import pytest
 from tests.app.page.test_texts import PAGE
 from tests.needed import needed
 
-TABLES: Final = {
+TEXTS: Final = {
     "en": {
         "films": {"one": "{count} film", "other": "{count} films of {name}"},
         "more": "{shown} of {count}",
@@ -38,7 +38,7 @@ def run(expression: str, *, around: list[str], reader: list[str]) -> Any:
     source = (PAGE / "shared" / "words.js").read_text(encoding="utf-8")
     script = f"""
     Object.defineProperty(globalThis, 'navigator', {{ value: {{ languages: {json.dumps(reader)} }} }});
-    const {{ en, de }} = {json.dumps(TABLES)};
+    const {{ en, de }} = {json.dumps({language: {"shared": texts} for language, texts in TEXTS.items()})};
     {re.sub(r"^import .*$", "", source, flags=re.MULTILINE)}
     const inShadow = (lang, host) => ({{ lang, parentElement: null, getRootNode: () => ({{ host }}) }});
     // The innermost lies in a shadow tree.
