@@ -40,8 +40,8 @@ from app.images.schemas import (
     LinkWanted,
     PictureLink,
     WriteAnswer,
+    WriteCounts,
     WritesAnswer,
-    count_written,
     written_by,
 )
 from app.images.uploads import (
@@ -303,7 +303,7 @@ async def upload_images(
     """
     written = await unless_disconnected(request, write_sent(services, collection, sent))
     _note(request, written)
-    counts = count_written(written.images)
+    counts = WriteCounts.of(written.images)
     if counts.refused:
         response.status_code = HTTPStatus.MULTI_STATUS
     return WritesAnswer(

@@ -78,8 +78,9 @@ class ImageChanges(Request):
 
     @model_validator(mode="after")
     def _no_null(self) -> Self:
-        for name in ("texts", "labels", "split", "metadata"):
-            if name in self.model_fields_set and getattr(self, name) is None:
+        for name in type(self).model_fields:
+            is_null = name in self.model_fields_set and getattr(self, name) is None
+            if is_null and name not in ("report", "group"):
                 raise ValueError(f"`{name}` cannot be null: leave it out to keep it as it is.")
         return self
 
@@ -143,6 +144,12 @@ class WriteCounts(Answer):
     unchanged: int
     refused: int
 
+    @classmethod
+    def of(cls, images: Sequence[Written]) -> Self:
+        """Count images by their outcome."""
+        by_outcome: dict[str, int] = dict.fromkeys(("created", "replaced", "unchanged", "refused"), 0)
+        return cls(received=len(images), **(by_outcome | Counter(image.status for image in images)))
+
 
 class WritesAnswer(Answer):
     """Outcome of each image, in the order of the files; all but the refused are on the disk."""
@@ -152,18 +159,6 @@ class WritesAnswer(Answer):
     results: list[Written]
     counts: WriteCounts
     written_to: WrittenBy
-
-
-def count_written(images: Sequence[Written]) -> WriteCounts:
-    """Count images by their outcome."""
-    counts = Counter(image.status for image in images)
-    return WriteCounts(
-        received=len(images),
-        created=counts["created"],
-        replaced=counts["replaced"],
-        unchanged=counts["unchanged"],
-        refused=counts["refused"],
-    )
 
 
 def written_by(active: ActiveGeneration) -> WrittenBy:
