@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, and_, case, delete, func, not_, or_, selec
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import NOT_DELETED, now, require_active, require_collection
-from index.catalogue.lookup import storable_text
+from index.catalogue.lookup import images_named, storable_text
 from index.catalogue.tables import CollectionRow, FeedbackRow, ImageRow, TextRow
 from index.errors import FeedbackFullError, QueryError, StoreError
 from index.files.image_store import ImageStore
@@ -123,6 +123,28 @@ class UsableFeedback:
     def all(self) -> int:
         """Number of all judgements."""
         return self.usable + self.held_out + self.without_text + self.several_parts
+
+
+@dataclass(frozen=True, slots=True)
+class LearningPair:
+    """A part of a query, which is a text or else an example by its id, and an image by its id."""
+
+    text: str | None
+    example: str | None
+    image: str
+
+
+@dataclass(frozen=True, slots=True)
+class LearningPairs:
+    """Training examples from a collection's judgements.
+
+    Attributes:
+        positives: Pairs whose image was judged relevant.
+        negatives: Pairs whose image was found and judged not relevant: hard negatives.
+    """
+
+    positives: tuple[LearningPair, ...]
+    negatives: tuple[LearningPair, ...]
 
 
 def record_judgement(
@@ -263,7 +285,7 @@ def count_usable(session: Session, collection: str, *, since: str = "") -> Usabl
     """Count what a training on texts and images can learn from, of all feedback or that after a time."""
     part = FeedbackRow.query
     texts, images = part["texts"].as_string(), part["images"].as_string()
-    # A hit is no example of itself.
+    # A hit is no example of itself; see `_pairs`.
     only_itself = and_(
         part["images", 1].as_string().is_(None), part["images", 0].as_string() == ImageRow.external_id
     )
@@ -322,46 +344,29 @@ def clear_feedback(session: Session, collection: str) -> int:
     return len(session.execute(forget).all())
 
 
-@dataclass(frozen=True)
-class Taught:
-    """The texts that were searched for by the id of an image.
+def learning_pairs(session: Session, collection: str) -> LearningPairs:
+    """Return what a model can learn from the feedback of a collection.
 
-    Attributes:
-        liked: Texts that the image is relevant to.
-        disliked: Texts that it was found for and is not relevant to: hard negatives.
+    A relevant hit is a positive of each text and each example that was asked for. A hit that is not relevant
+    is a negative only of a query of one part: of several, nobody knows which part it does not fit. What was
+    said of that part alone weighs more than what was said of it among others. Examples that have been
+    removed since are left out.
     """
-
-    liked: dict[str, list[str]] = field(default_factory=dict)
-    disliked: dict[str, list[str]] = field(default_factory=dict)
-
-    @cached_property
-    def rejected(self) -> frozenset[str]:
-        """All texts that an image was not relevant to."""
-        return frozenset(text for texts in self.disliked.values() for text in texts)
-
-
-def taught_by(session: Session, collection: str) -> Taught:
-    """Return what a model of texts and images can learn from the feedback of a collection.
-
-    A relevant hit fits each text that was asked for. A hit that is not relevant fits the text only of a query
-    of one part: of several, nobody knows which part it does not fit. What was said of that part alone weighs
-    more than what was said of it among others.
-    """
-    alone: dict[tuple[str, str], bool] = {}
-    together: dict[tuple[str, str], bool] = {}
+    alone: dict[LearningPair, bool] = {}
+    together: dict[LearningPair, bool] = {}
     for judgement in judgements(session, collection):
-        query, image = judgement.query, judgement.image
-        pairs = [(text, image) for text in query.texts]
-        # A hit is no example of itself.
-        examples = sum(example != image for example in query.images)
-        if len(pairs) + examples == 1 and not (query.unlike_texts or query.unlike_images):
-            alone |= dict.fromkeys(pairs, judgement.relevant)
+        pairs, query = _pairs(judgement), judgement.query
+        if len(pairs) == 1 and not (query.unlike_texts or query.unlike_images):
+            alone[pairs[0]] = judgement.relevant
         elif judgement.relevant:
             together |= dict.fromkeys(pairs, True)
-    taught = Taught()
-    for (text, image), relevant in (together | alone).items():
-        (taught.liked if relevant else taught.disliked).setdefault(image, []).append(text)
-    return taught
+    said = together | alone
+    examples = {pair.example for pair in said if pair.example is not None}
+    there = images_named(session, require_collection(session, collection).id, examples)
+    left = [pair for pair in said if pair.example is None or pair.example in there]
+    return LearningPairs(
+        tuple(pair for pair in left if said[pair]), tuple(pair for pair in left if not said[pair])
+    )
 
 
 def _refuse_more(session: Session, collection_id: int, limit: int) -> None:
@@ -375,6 +380,14 @@ def _refuse_more(session: Session, collection_id: int, limit: int) -> None:
 
 def _digest(kept: Mapping[str, Sequence[str]]) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+def _pairs(judgement: Judgement) -> list[LearningPair]:
+    query, image = judgement.query, judgement.image
+    return [
+        *(LearningPair(text, None, image) for text in query.texts),
+        *(LearningPair(None, example, image) for example in query.images if example != image),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,6 +411,19 @@ class ExportReport:
     judged: UsableFeedback
 
 
+@dataclass
+class _Taught:
+    """The texts that were searched for by image: those that it was relevant to, and the others."""
+
+    liked: dict[str, list[str]] = field(default_factory=dict)
+    disliked: dict[str, list[str]] = field(default_factory=dict)
+
+    @cached_property
+    def rejected(self) -> frozenset[str]:
+        """All texts that an image was not relevant to."""
+        return frozenset(text for texts in self.disliked.values() for text in texts)
+
+
 def export_collection(
     home: Home, collection: str, folder: Path, *, feedback: bool = True, label_sentences: bool = False
 ) -> ExportReport:
@@ -418,7 +444,7 @@ def export_collection(
     """
     with home.catalogue.read() as session, atomic_folder(folder) as fresh:
         (fresh / "images").mkdir()
-        taught = taught_by(session, collection) if feedback else Taught()
+        taught = _taught(session, collection) if feedback else _Taught()
         chooses = _can_choose(_rows(session, collection, ImageRow.split == "val"), taught)
         export = _Export(home.store, fresh / "images", taught, chooses, label_sentences)
         refused = Rejections(1, max_share=1.0)
@@ -435,7 +461,7 @@ class _Export:
 
     store: ImageStore
     images: Path
-    taught: Taught
+    taught: _Taught
     chooses: bool
     label_sentences: bool
     missing: int = 0
@@ -478,7 +504,16 @@ class _Export:
             link.symlink_to(self.store.path(sha256).absolute())
 
 
-def _can_choose(validation: Iterable[tuple[ImageRow, list[str]]], taught: Taught) -> bool:
+def _taught(session: Session, collection: str) -> _Taught:
+    pairs, taught = learning_pairs(session, collection), _Taught()
+    for kept, by_image in ((pairs.positives, taught.liked), (pairs.negatives, taught.disliked)):
+        for pair in kept:
+            if pair.text is not None:
+                by_image.setdefault(pair.image, []).append(pair.text)
+    return taught
+
+
+def _can_choose(validation: Iterable[tuple[ImageRow, list[str]]], taught: _Taught) -> bool:
     """Tell if images for validation distinguish two models: two by their texts, or eleven by labels."""
     said: set[frozenset[str]] = set()
     labelled = 0

@@ -1,6 +1,6 @@
 """What people say of hits: kept once for each query and image, gone with the image, and what it teaches."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,14 +22,15 @@ from index.feedback import (
     FeedbackCounts,
     JudgedQuery,
     Judgement,
+    LearningPair,
     UsableFeedback,
     clear_feedback,
     count_feedback,
     count_usable,
     export_collection,
     judgements,
+    learning_pairs,
     record_judgement,
-    taught_by,
 )
 from index.ingest import ingest_manifest
 from index.writes.live import remove_images
@@ -160,12 +161,12 @@ def test_a_backup_holds_what_was_said(searched: SearchEngine, tmp_path: Path) ->
     again.close()
 
 
-def text(words: str, image: int) -> tuple[str, str]:
-    return words, f"image-{image:03}"
+def text(words: str, image: int) -> LearningPair:
+    return LearningPair(words, None, f"image-{image:03}")
 
 
-def pairs_of(texts: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
-    return [(text, image) for image, own in texts.items() for text in own]
+def example(other: int, image: int) -> LearningPair:
+    return LearningPair(None, f"image-{other:03}", f"image-{image:03}")
 
 
 @pytest.fixture
@@ -192,11 +193,19 @@ def taught(searched: SearchEngine) -> Iterator[SearchEngine]:
 
 def test_what_judgements_teach(taught: SearchEngine) -> None:
     with taught.home.catalogue.read() as session:
-        found = taught_by(session, "c")
-    assert sorted(pairs_of(found.liked)) == sorted(
-        [text("two dogs", 0), text("two dogs", 2), text("a beach", 2), text("a cat", 1), text("a mat", 5)]
-    )
-    assert sorted(pairs_of(found.disliked)) == sorted([text("two dogs", 1), text("a cat", 5)])
+        pairs = learning_pairs(session, "c")
+    assert set(pairs.positives) == {
+        text("two dogs", 0),
+        example(10, 0),
+        text("two dogs", 2),
+        text("a beach", 2),
+        example(11, 2),
+        text("a cat", 1),
+        text("a mat", 5),
+    }
+    assert set(pairs.negatives) == {text("two dogs", 1), example(11, 1), text("a cat", 5)}
+    assert len(pairs.positives) == 7
+    assert len(pairs.negatives) == 3
 
 
 def test_what_a_training_can_use_is_counted(taught: SearchEngine) -> None:
@@ -207,7 +216,7 @@ def test_what_a_training_can_use_is_counted(taught: SearchEngine) -> None:
     with taught.home.catalogue.write() as session:
         session.execute(update(ImageRow).values(split="train"))
         assert count_usable(session, "c") == UsableFeedback(7, 0, 4, 4)
-        taught_by_text = set(pairs_of(taught_by(session, "c").disliked))
+        taught_by_text = {pair for pair in learning_pairs(session, "c").negatives if pair.text is not None}
         assert taught_by_text == {text("two dogs", 1), text("a cat", 5), text("two dogs", 6)}
         session.execute(update(ImageRow).where(ImageRow.external_id == "image-000").values(split="val"))
         found = count_usable(session, "c")
