@@ -82,13 +82,6 @@ def put_list(
 ) -> tuple[CaseList, bool]:
     """Begin a list, or give it another name.
 
-    Args:
-        session: Session of a transaction that writes.
-        collection: The collection.
-        list_id: Id of the list.
-        name: Its name.
-        condition: What must hold of the list before.
-
     Returns:
         The list, and whether it was there before.
 
@@ -144,15 +137,6 @@ def save_case(
     condition: Condition = UNCONDITIONAL,
 ) -> tuple[CaseEntry, bool]:
     """Put an image into a list at its end, or change its note where it is; None leaves a note as it is.
-
-    Args:
-        session: Session of a transaction that writes.
-        collection: The collection.
-        list_id: Id of the list.
-        image: Id of the image.
-        note: The note.
-        user: Who writes it; None where nobody is told apart.
-        condition: What must hold of the image in the list before.
 
     Returns:
         The image in the list, and whether it was there before.

@@ -216,13 +216,7 @@ def record_judgement(
 
 
 def rename_examples(session: Session, collection_id: int, ids: Mapping[str, str]) -> None:
-    """Let the queries of judgements name images by their new ids, in the caller's transaction.
-
-    Args:
-        session: Session of the transaction.
-        collection_id: Key of the collection.
-        ids: New ids by the former ones.
-    """
+    """Let the queries of judgements name images by their new ids, given by the former ones."""
     query = select(FeedbackRow).where(FeedbackRow.collection_id == collection_id)
     renamed = []
     for row in session.execute(query.execution_options(yield_per=_AT_ONCE)).scalars():

@@ -4,8 +4,8 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, Any, Final, NamedTuple, TypeVar
+from functools import partial, wraps
+from typing import Annotated, Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from fastapi import Request
 from pydantic import Field, TypeAdapter
@@ -48,7 +48,7 @@ _ONE = FormShape(
 _RECORD = TypeAdapter(ImageWords)
 _RECORDS = TypeAdapter(Annotated[list[NewImage], Field(fail_fast=True, max_length=MAX_UPLOADS)])
 Result = TypeVar("Result")
-# Attempts: another writer, or a change of the model, may come between the read and the write.
+_Given = ParamSpec("_Given")
 _TRIES = 3
 _BLANK: Final = Record(id="-", image="-", split="test")
 
@@ -183,6 +183,24 @@ class WrittenImages(NamedTuple):
     images: list[Written]
 
 
+def _tried_again(
+    work: Callable[_Given, Coroutine[Any, Any, Result]],
+) -> Callable[_Given, Coroutine[Any, Any, Result]]:
+    """Do it again where another writer, or a change of the model, came between its read and its write."""
+
+    @wraps(work)
+    async def tries(*given: _Given.args, **named: _Given.kwargs) -> Result:
+        for _ in range(_TRIES - 1):
+            try:
+                return await work(*given, **named)
+            except StaleWriteError:
+                continue
+        return await work(*given, **named)
+
+    return tries
+
+
+@_tried_again
 async def write_sent(
     services: Services,
     collection: str,
@@ -201,52 +219,6 @@ async def write_sent(
         RecoquestError: The write failed whole: the collection cannot be written to, the encoder is busy or
             failed, the disk is full, or somebody else changes the same images all the time.
     """
-    return await _repeated(lambda: _write_once(services, collection, images, condition, refuse=refuse))
-
-
-async def change_one(
-    services: Services, collection: str, image_id: str, changes: ImageChanges, condition: Condition
-) -> WrittenImages:
-    """Change the record of an image, if a condition holds of it; new texts are embedded.
-
-    Raises:
-        ConditionError: The condition does not hold.
-        RecoquestError: The write failed whole; see `write_sent`.
-    """
-    # For any present record; nothing is embedded for a change that is refused.
-    changed_record(_BLANK, changes, services.settings)
-    change = partial(changed_record, changes=changes, settings=services.settings)
-
-    async def once() -> WrittenImages:
-        active = await services.threads.read(services.engine.active, collection)
-        await _known(services, active, [image_id], condition, if_new=False)
-        loaded = await services.encoders.of(active)
-        vectors, cut = await _embed_texts(services, loaded, changes.texts or [])
-        outcome, revision = await services.threads.write(
-            change_image, services.engine.home, active, image_id, change, vectors, condition
-        )
-        return WrittenImages(active, [_written(image_id, outcome, revision, changes.texts or [], cut)])
-
-    return await _repeated(once)
-
-
-async def _repeated(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    for _ in range(_TRIES - 1):
-        try:
-            return await work()
-        except StaleWriteError:
-            continue
-    return await work()
-
-
-async def _write_once(
-    services: Services,
-    collection: str,
-    images: Sequence[SentImage],
-    condition: Condition,
-    *,
-    refuse: bool,
-) -> WrittenImages:
     active = await services.threads.read(services.engine.active, collection)
     loaded = await services.encoders.of(active)
     # An id that is refused may be none that a database can look for.
@@ -276,6 +248,29 @@ async def _write_once(
             write = writes[image.id]
             written.append(_written(image.id, outcomes[image.id], write.revision, write.record.texts, cut))
     return WrittenImages(active, written)
+
+
+@_tried_again
+async def change_one(
+    services: Services, collection: str, image_id: str, changes: ImageChanges, condition: Condition
+) -> WrittenImages:
+    """Change the record of an image, if a condition holds of it; new texts are embedded.
+
+    Raises:
+        ConditionError: The condition does not hold.
+        RecoquestError: The write failed whole; see `write_sent`.
+    """
+    # For any present record; nothing is embedded for a change that is refused.
+    changed_record(_BLANK, changes, services.settings)
+    active = await services.threads.read(services.engine.active, collection)
+    await _known(services, active, [image_id], condition, if_new=False)
+    loaded = await services.encoders.of(active)
+    vectors, cut = await _embed_texts(services, loaded, changes.texts or [])
+    change = partial(changed_record, changes=changes, settings=services.settings)
+    outcome, revision = await services.threads.write(
+        change_image, services.engine.home, active, image_id, change, vectors, condition
+    )
+    return WrittenImages(active, [_written(image_id, outcome, revision, changes.texts or [], cut)])
 
 
 async def _known(
