@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +53,7 @@ _SHOWN: Final = 10
 # What a value becomes that names an erased image, and an argument of a job.
 _GONE: Final = object()
 _ERASED: Final = "erased"
+_BLOCK: Final = 1 << 20
 _LINES: Final = frozenset({".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".log"})
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -446,11 +446,13 @@ def _pattern(names: Collection[str]) -> re.Pattern[bytes]:
 
 def _names_one(path: Path, pattern: re.Pattern[bytes]) -> bool:
     """Tell whether a file names an image, in bounded memory."""
+    before = b""
     with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            return False
-        with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-            return pattern.search(content) is not None
+        while block := file.read(_BLOCK):
+            if pattern.search(before + block):
+                return True
+            before = block[-1024:]
+    return False
 
 
 def _rewrite_document(path: Path, names: frozenset[str]) -> bool:
