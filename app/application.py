@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from opentelemetry.trace import Tracer, TracerProvider
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from app import embeddings, feedback, idempotency
 from app import page_routes as pages
@@ -31,7 +31,7 @@ from app.concurrency import Threads
 from app.decoding.images import ImageDecoders
 from app.edge.admission import Admission, Stages
 from app.edge.metrics import Metrics
-from app.edge.middleware import BodyLimit, Methods, Ranges
+from app.edge.middleware import Methods
 from app.edge.problems import install_problems
 from app.edge.protocol import ConnectionLimits, Connections
 from app.edge.request_context import REQUEST_ID_HEADER, RequestContext, open_provider
@@ -76,19 +76,13 @@ class RecoquestService(FastAPI):
     stopping: asyncio.Event
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; routes, folders of files and links in answers need the path again."""
-        if scope["type"] == "http":
-            scope["path"] = self.root_path + scope["path"]
+        """Answer one request; the middleware sees requests alone, and not the start and the end."""
+        if scope["type"] != "http":
+            await self.router({**scope, "app": self}, receive, send)
+            return
+        # Routes, folders of files and links in answers need the path again.
+        scope["path"] = self.root_path + scope["path"]
         await super().__call__(scope, receive, send)
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """The application inside its middleware, which sees requests alone: start and end pass it by."""
-        inside = super().build_middleware_stack()
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            await (inside if scope["type"] == "http" else self.router)(scope, receive, send)
-
-        return answer
 
     def openapi(self) -> dict[str, Any]:
         """The description, made once."""
@@ -101,7 +95,7 @@ def create_app(
     settings: Settings | None = None,
     *,
     load: LoadEncoder | None = None,
-    give_up: Callable[[], object] | None = None,
+    give_up: Callable[[], object] = lambda: None,
     tracer_provider: TracerProvider | None = None,
 ) -> RecoquestService:
     """Build the application; nothing is opened before it starts.
@@ -109,7 +103,7 @@ def create_app(
     Args:
         settings: Settings; None: those of the environment.
         load: Opens a bundle; None loads it onto the device of the settings.
-        give_up: Ends the process, once an encoder hangs for good; None: nothing does.
+        give_up: Ends the process, once an encoder in one of its threads hangs for good.
         tracer_provider: Takes the traces of requests; None: the collector of the settings does, if any.
 
     Raises:
@@ -188,7 +182,7 @@ async def _run(
     settings: Settings,
     metrics: Metrics,
     load: LoadEncoder | None,
-    give_up: Callable[[], object] | None,
+    give_up: Callable[[], object],
 ) -> AsyncIterator[None]:
     _log.debug("settings", **settings.printable())
     # Closed also if the start fails, so that no process is left.
@@ -203,9 +197,7 @@ async def _run(
             # The fork server starts while the catalogue is opened.
             load = EncoderLoader(settings.device, settings.threads, limits.pass_limit_s, metrics.restarted)
             opened.callback(load.close)
-        if application.state.archive is not None:
-            opened.callback(application.state.archive.close)
-        encoders = Encoders(load, limits, metrics, threads=settings.threads, give_up=give_up)
+            encoders = Encoders(load, limits, metrics, give_up=give_up)
         threads = Threads()
         metrics.decodes_waiting.set_function(lambda: decoders.pool.waiting)
         patience = service_patience(settings)
@@ -238,6 +230,8 @@ async def _run(
                 task.cancel()
             await asyncio.to_thread(decoders.close)
             await encoders.close()
+            if application.state.archive is not None:
+                await application.state.archive.close()
             if recorder is not None:
                 await asyncio.to_thread(recorder.close)
             # Work in a thread needs the catalogue; one that is stuck ends with the process.
@@ -274,14 +268,7 @@ def _add_middleware(
 ) -> None:
     """Wrap the application, from the inside out."""
     application.add_middleware(Methods)
-    application.add_middleware(Ranges)
     application.add_middleware(Admission, stages=application.stages)
-    application.add_middleware(
-        BodyLimit,
-        max_form_bytes=settings.max_body_bytes,
-        max_other_bytes=settings.max_json_bytes,
-        files_in_json=(embeddings.PATH,),
-    )
     if settings.cors_origins:
         application.add_middleware(
             CORSMiddleware,
@@ -314,10 +301,12 @@ def _add_middleware(
                 "Server-Timing",
             ],
         )
-    hosts = AllowedHosts(settings.allowed_hosts, settings.host)
-    application.add_middleware(SiteCheck, hosts=hosts, origins=settings.cors_origins)
-    application.add_middleware(AuditTrail, recorder_of=lambda scope: services_of(scope).recorder)
-    application.add_middleware(RequestContext, metrics=metrics, origins=settings.cors_origins, tracer=tracer)
     application.add_middleware(
-        SecurityHeaders, frame_ancestors=settings.frame_ancestors, allowed=settings.cors_origins
+        RequestContext,
+        metrics=metrics,
+        wrong_site=SiteCheck(AllowedHosts(settings.allowed_hosts, settings.host), settings.cors_origins),
+        audit=AuditTrail(lambda scope: services_of(scope).recorder),
+        add_headers=SecurityHeaders(settings.frame_ancestors, settings.cors_origins),
+        origins=settings.cors_origins,
+        tracer=tracer,
     )

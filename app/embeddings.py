@@ -20,9 +20,10 @@ from app.edge.problems import KINDS, TOO_LARGE, UNSUPPORTED, FieldError, Request
 from app.edge.schemas import Answer, Text
 from app.edge.schemas import Request as Body
 from app.permissions import GuardedRoute, InjectedPrincipal, may
+from app.search.query import ImageFile, Source
 from app.search.read_search import check_length, invalid, parsed
 from app.search.schemas import MAX_SEARCHES, Truncation
-from app.search.search import ImageFile, PartMaker, Source, TextSource, side_by_side
+from app.search.search import PartMaker
 from app.services import InjectedServices
 from app.settings import Settings
 from index.engine import SearchEngine
@@ -153,7 +154,7 @@ class Embeddings(Answer):
         }
     },
 )
-@operation("search", work="search")
+@operation("search", work="search", files_in_json=True)
 async def create_embeddings(
     request: Request, services: InjectedServices, principal: InjectedPrincipal
 ) -> Embeddings:
@@ -174,8 +175,7 @@ async def create_embeddings(
         raise invalid(
             "dimensions", f"The vectors have {active.dim} numbers and cannot be shortened: leave it out."
         )
-    make = PartMaker(services, active).in_turn()
-    made = await unless_disconnected(request, side_by_side([make(source) for source in sources]))
+    made = await unless_disconnected(request, PartMaker(services, active).make_all(sources))
     if collection != query.model:
         request.state.alias = query.model
     texts = [one.text for one in query.input if one.text is not None]
@@ -228,11 +228,12 @@ def _parsed(content: bytes, settings: Settings) -> tuple[EmbeddingsQuery, list[S
     for place, sent in enumerate(query.input):
         field = f"input.{place}"
         if sent.image is not None:
-            sources.append(ImageFile(field, _file(f"{field}.image", sent.image)))
+            file = ImageFile(field, _file(f"{field}.image", sent.image))
+            sources.append(Source(field, file=file))
         else:
             text = sent.text or ""
             check_length(field, text, settings.max_text_length)
-            sources.append(TextSource(field, text))
+            sources.append(Source(field, text=text))
     return query, sources
 
 
@@ -269,12 +270,10 @@ def _find_space(engine: SearchEngine, model: str, collection: str, principal: Pr
         raise invalid(
             "model", f"Several models have the name {shortened(model)!r}: give a digest, {digests}."
         )
-    for info, names in found:
-        for name in names:
-            active = engine.active(name)
-            # Another one may have been activated meanwhile.
-            if active.digest == info.digest:
-                return active
+    for active in (engine.active(name) for _, names in found for name in names):
+        # Another one may have been activated meanwhile.
+        if active.digest == found[0][0].digest:
+            return active
     collections = sorted(name for _, names in usable for name in names)
     models = dict.fromkeys(info.name for info, _ in usable)
     known = (

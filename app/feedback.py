@@ -83,6 +83,19 @@ class NewJudgement(Body):
         description="Whether the image was not among the hits: a relevant one supplements them.",
     )
 
+    def write(self, session: Session, collection: str, user: User | None, limit: int) -> bool:
+        """Write it down; return whether something had been said of the hit before."""
+        return record_judgement(
+            session,
+            collection,
+            self.query.judged(),
+            self.hit,
+            self.relevant,
+            limit=limit,
+            user=user,
+            missed=self.missed,
+        )
+
 
 class Judged(Answer):
     """The stored judgement."""
@@ -131,24 +144,16 @@ async def judge_hit(
     The last judgement of the same query and image stands, so it can be sent again. Searches do not change by
     it. Images of the collection that are named in the query must be there.
     """
-    query, limit = new.query, services.settings.max_text_length
-    check_length("query.text", query.text or "", limit)
-    for name, examples in (("like", query.like), ("unlike", query.unlike)):
+    limit = services.settings.max_text_length
+    check_length("query.text", new.query.text or "", limit)
+    for name, examples in (("like", new.query.like), ("unlike", new.query.unlike)):
         for place, example in enumerate(examples):
             check_length(f"query.{name}.{place}.text", example.text or "", limit)
     caller = principal_of(request)
+    user = User(caller.id, caller.name) if caller.id else None
 
     def judge(session: Session) -> str:
-        record_judgement(
-            session,
-            collection,
-            new.query.judged(),
-            new.hit,
-            new.relevant,
-            limit=services.settings.max_feedback,
-            user=User(caller.id, caller.name) if caller.id else None,
-            missed=new.missed,
-        )
+        new.write(session, collection, user, services.settings.max_feedback)
         generation, _ = require_active(session, collection)
         return generation.digest
 

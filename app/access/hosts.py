@@ -12,10 +12,10 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Scope
 
 from app.edge.addresses import path_of
-from app.edge.problems import Kind, problem_response
+from app.edge.problems import Kind
 from index.errors import shortened
 
 _BAD_HOST: Final = Kind("bad-host", "The Host header cannot be read", HTTPStatus.BAD_REQUEST)
@@ -138,7 +138,7 @@ def is_own_origin(origin: str, host: Authority) -> bool:
 
 @dataclass(slots=True)
 class SiteCheck:
-    """ASGI middleware that answers under the service's own names only, and no page of a foreign origin.
+    """Lets requests pass under the service's own names only, and none of a page of a foreign origin.
 
     Browsers say of each request where it comes from: `Origin` with all that a script or a form sends, and
     `Sec-Fetch-Site` with the rest. Programs say neither and pass.
@@ -148,19 +148,12 @@ class SiteCheck:
         origins: Origins whose pages may call it.
     """
 
-    app: ASGIApp
     hosts: AllowedHosts
     origins: Sequence[str] = ()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        wrong = self._wrong_host(scope) or (None if self._passes(scope) else (_FOREIGN, _DETAIL))
-        if wrong is None:
-            await self.app(scope, receive, send)
-            return
-        kind, detail = wrong
-        response = problem_response(kind, detail, scope=scope)
-        await response(scope, receive, send)
+    def __call__(self, scope: Scope) -> tuple[Kind, str] | None:
+        """Return what is wrong with where a request comes from, or with the name that it is for."""
+        return self._wrong_host(scope) or (None if self._passes(scope) else (_FOREIGN, _DETAIL))
 
     def _wrong_host(self, scope: Scope) -> tuple[Kind, str] | None:
         """Return the problem of a request's Host, if it has one."""
@@ -213,12 +206,9 @@ def _brings_link(scope: Scope) -> bool:
 
 
 class SecurityHeaders:
-    """ASGI middleware that adds the headers; a route that set one itself keeps it."""
+    """Adds the headers of security to answers; a route that set one itself keeps it."""
 
-    def __init__(
-        self, app: ASGIApp, frame_ancestors: Sequence[str] = (), allowed: Sequence[str] = ()
-    ) -> None:
-        self.app = app
+    def __init__(self, frame_ancestors: Sequence[str] = (), allowed: Sequence[str] = ()) -> None:
         ancestors = " ".join(frame_ancestors) or "'none'"
         self._allowed = frozenset(allowed)
         # Encoded once, since every answer has them.
@@ -234,20 +224,16 @@ class SecurityHeaders:
             for cache in (_ASK, _NEVER)
         }
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                given = list(message.get("headers", ()))
-                if self._embeds(scope):
-                    given.append((b"cross-origin-resource-policy", b"cross-origin"))
-                names = {name.lower() for name, _ in given}
-                added = (header for header in self._of(path_of(scope)) if header[0] not in names)
-                message["headers"] = [*given, *added]
-            await send(message)
-
-        await self.app(scope, receive, send_with_headers)
+    def __call__(self, scope: Scope, start: Message) -> None:
+        """Add them to the start of an answer."""
+        given = list(start.get("headers", ()))
+        if self._embeds(scope):
+            given.append((b"cross-origin-resource-policy", b"cross-origin"))
+        names = {name.lower() for name, _ in given}
+        path = path_of(scope)
+        policy = _DOCS_POLICY if path.startswith("/docs") else _PAGE_POLICY
+        every = self._headers[policy, _ASK if path.startswith(_ASSETS) else _NEVER]
+        start["headers"] = [*given, *(header for header in every if header[0] not in names)]
 
     def _embeds(self, scope: Scope) -> bool:
         """Whether a page that may call the service asks for it.
@@ -260,7 +246,3 @@ class SecurityHeaders:
         headers = Headers(scope=scope)
         origin = headers.get("origin") or "/".join(headers.get("referer", "").split("/", 3)[:3])
         return origin in self._allowed
-
-    def _of(self, path: str) -> tuple[tuple[bytes, bytes], ...]:
-        policy = _DOCS_POLICY if path.startswith("/docs") else _PAGE_POLICY
-        return self._headers[policy, _ASK if path.startswith(_ASSETS) else _NEVER]

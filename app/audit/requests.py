@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from fastapi import Request
 from starlette.requests import HTTPConnection
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import Scope
 
 from app.audit.recorder import AuditUnavailableError, Recorder
 from app.edge.operations import operation_of
@@ -100,42 +101,28 @@ class _Recent:
 
 @dataclass(slots=True)
 class AuditTrail:
-    """ASGI middleware that records the events of requests.
+    """Records the events of requests.
 
     An event is queued before its answer begins, and one of a change is on the disk by then.
     """
 
-    app: ASGIApp
     recorder_of: Callable[[Scope], Recorder | None]
     shown: _Recent = field(default_factory=lambda: _Recent(_SHOWN_SECONDS))
     refusals: _Recent = field(default_factory=lambda: _Recent(_REFUSALS_SECONDS))
     unrecorded: dict[str, int] = field(default_factory=dict)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+    async def __call__(self, scope: Scope, status: int) -> Response | None:
+        """Record the event of a request that is about to be answered; return what it is answered instead."""
         recorder = self.recorder_of(scope)
-        if recorder is None:
-            await self.app(scope, receive, send)
-            return
-        replaced = False
-
-        async def send_recorded(message: Message) -> None:
-            nonlocal replaced
-            if message["type"] == "http.response.start":
-                event = self._event(scope, message["status"])
-                if event is not None:
-                    try:
-                        refused = event.action == "sign-in" and event.outcome == "failure"
-                        durable = event.action not in _READING and not refused
-                        await recorder.record(event, durable=durable)
-                    except AuditUnavailableError as error:
-                        replaced = True
-                        answer = problem_response(_UNAVAILABLE, str(error), scope=scope)
-                        await answer(scope, receive, send)
-            if not replaced:
-                await send(message)
-
-        await self.app(scope, receive, send_recorded)
+        event = None if recorder is None else self._event(scope, status)
+        if recorder is None or event is None:
+            return None
+        refused = event.action == "sign-in" and event.outcome == "failure"
+        try:
+            await recorder.record(event, durable=event.action not in _READING and not refused)
+        except AuditUnavailableError as error:
+            return problem_response(_UNAVAILABLE, str(error), scope=scope)
+        return None
 
     def _event(self, scope: Scope, status: int) -> Event | None:
         operation = getattr(scope.get("endpoint"), "__name__", "")

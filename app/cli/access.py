@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from app.cli.options import UTC_CAPTION, AsJson, Home, line_writer, opened, print_table
+from app.cli.options import UTC_CAPTION, AsJson, Home, line_writer, opened, print_table, shown_time
 from index.errors import CollectionNameError, UnknownCollectionError
 from training.common.errors import RecoquestError
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from index.keys.api_keys import NewKey, Role
-
 
 # As in `index.keys.api_keys`, whose import takes half a second.
 _ROLES: Final = "reader, judge, curator, admin, auditor"
@@ -40,13 +39,10 @@ def create(
     from index.catalogue.collections import check_name
     from index.keys.api_keys import EVERY_COLLECTION, create_key, role_of
 
-    given: set[Role] = set()
     for each in role:
-        found = role_of(each)
-        if found is None:
+        if role_of(each) is None:
             raise typer.BadParameter(f"{each!r} is not one of {_ROLES}.", param_hint="--role")
-        given.add(found)
-    roles = frozenset(given)
+    roles: frozenset[Role] = frozenset(filter(None, map(role_of, role)))
     if "auditor" in roles and collection and EVERY_COLLECTION not in collection:
         raise typer.BadParameter(
             "The audit trail belongs to no collection: give an auditor a key without --collection.",
@@ -88,8 +84,8 @@ def list_all(as_json: AsJson = False, home: Home = None) -> None:
             key.name,
             key.state,
             "; ".join(f"{', '.join(r)} in {c}" for c, r in written_grants(key.grants).items()),
-            _minute(key.created),
-            "never" if key.expires is None else _minute(key.expires),
+            shown_time(key.created),
+            shown_time(key.expires) or "never",
             key.used or "never",
         )
         for key in found
@@ -144,13 +140,9 @@ def _warn_of_name(session: "Session", name: str) -> None:
 
 def _print_key(made: "NewKey") -> None:
     """The key alone goes to standard output, for scripts to take it from there."""
-    until = "" if made.key.expires is None else f", holds until {_minute(made.key.expires)} UTC"
+    until = "" if made.key.expires is None else f", holds until {shown_time(made.key.expires)} UTC"
     typer.echo(f"The key {made.key.id} of {made.key.name!r}{until}. It is shown this once:", err=True)
     typer.echo(made.text)
-
-
-def _minute(stamp: str) -> str:
-    return stamp[:16].replace("T", " ")
 
 
 def _time(text: str) -> datetime:
@@ -177,10 +169,6 @@ audit = typer.Typer(
 )
 
 
-class AuditFaultError(RecoquestError):
-    """The audit trail fails its verification."""
-
-
 @audit.command()
 def verify(
     head: Annotated[
@@ -199,7 +187,7 @@ def verify(
         with installation.catalogue.read() as session:
             found = verify_trail(session, key=trail.key, head=head)
     if found.fault is not None:
-        raise AuditFaultError(f"The audit trail fails its verification. {found.fault}")
+        raise RecoquestError(f"The audit trail fails its verification. {found.fault}")
     pruned = f" ({found.pruned:,} before them were pruned)" if found.pruned else ""
     typer.echo(f"{found.events:,} events are as they were written{pruned}.")
     typer.echo(f"Head: {found.hash}")

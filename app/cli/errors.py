@@ -102,16 +102,13 @@ def leave_hanging() -> NoReturn:
 
 def _exit_code(command: Callable[[], object], *, tell_stop: bool) -> int:
     try:
-        command()
-        sys.stdout.flush()
-    except SystemExit as leaving:
-        return _interpreted(leaving, tell_stop=tell_stop)
+        return _code_of(command)
     except StoppedError as stopped:
         return _say(str(stopped), stopped.code) if tell_stop else stopped.code
-    except KeyboardInterrupt:
-        return _say("Stopped.", STOPPED) if tell_stop else STOPPED
     except BrokenPipeError:
-        return _closed_pipe()
+        # The reader has gone, as `head` does; the interpreter must not write there again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return MENDABLE
     except AnotherProcessFailedError:
         return MENDABLE
     except RecoquestError as error:
@@ -124,17 +121,19 @@ def _exit_code(command: Callable[[], object], *, tell_stop: bool) -> int:
             advice = 'run `pip install -c constraints.txt ".[cpu]"`, or ".[gpu]", in the checkout'
             return _say(f"faiss is not installed: {advice}.", MENDABLE)
         return _defect(error)
-    return 0
 
 
-def _interpreted(leaving: SystemExit, *, tell_stop: bool) -> int:
-    code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-    if code in (STOPPED, TERMINATED):
-        return _say("Stopped.", code) if tell_stop else code
+def _code_of(command: Callable[[], object]) -> int:
+    code = 0
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return _closed_pipe()
+        command()
+    except KeyboardInterrupt as error:
+        raise StoppedError("Stopped.", STOPPED) from error
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        if code in (STOPPED, TERMINATED):
+            raise StoppedError("Stopped.", code) from leaving
+    sys.stdout.flush()
     return code
 
 
@@ -144,12 +143,6 @@ def _say(sentence: str, code: int, notes: Sequence[str] = ()) -> int:
     for line in (f"recoquest: {sentence}", *notes):
         print(" ".join(line.split()), file=sys.stderr)  # noqa: T201
     return code
-
-
-def _closed_pipe() -> int:
-    """The reader has gone, as `head` does; the interpreter must not write there again at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return MENDABLE
 
 
 def _defect(error: Exception) -> int:

@@ -68,39 +68,32 @@ def _judge(
 
     from app.audit.trail import command_actor
     from app.edge.problems import sentence
-    from app.feedback import SearchedQuery
-    from index.feedback import User, record_judgement
+    from app.feedback import NewJudgement
+    from index.feedback import User
 
-    liked = [{"text": text} for text in texts or ()] + [{"id": name} for name in like or ()]
-    disliked = [{"id": name} for name in unlike or ()]
+    liked = [{"text": text} for text in (texts or ())[1:]]
+    query = {
+        "text": texts[0] if texts else None,
+        "like": [*liked, *({"id": name} for name in like or ())],
+        "unlike": [{"id": name} for name in unlike or ()],
+    }
     try:
-        query = SearchedQuery.model_validate({"like": liked, "unlike": disliked}).judged()
+        new = NewJudgement.model_validate(
+            {"query": query, "hit": hit, "relevant": relevant, "missed": missed}
+        )
     except ValidationError as error:
         raise typer.BadParameter(f"this query cannot be judged: {sentence(error.errors()[0])}") from None
     actor = command_actor()
     with opened(home=home) as installation:
         with installation.catalogue.write() as session:
-            known = record_judgement(
-                session,
-                collection,
-                query,
-                hit,
-                relevant,
-                limit=installation.settings.max_feedback,
-                user=User(actor.id, actor.name),
-                missed=missed,
-            )
+            user = User(actor.id, actor.name)
+            known = new.write(session, collection, user, installation.settings.max_feedback)
         installation.record(
             "judge",
             "feedback",
             collection=collection,
             objects=[hit],
-            query={
-                "text": query.texts,
-                "like": query.images,
-                "unlike_text": query.unlike_texts,
-                "unlike": query.unlike_images,
-            },
+            query=new.query.parts(),
             relevant=relevant,
             missed=missed,
         )

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from index.ingest import IngestReport
     from index.writes.vectors import ImageEncoder
 
+# Images a forward pass, of the few that a generation may lack when it is activated.
+_BATCH_SIZE: Final = 64
 ChosenView = Literal["auto", "exact", "ivf", "mapped", "gpu"]
 
 
@@ -270,22 +272,19 @@ def reindex(
 def activate(
     collection: Collection,
     number: Annotated[int, typer.Argument(min=1, help="Number of the generation.")],
-    batch_size: BatchSize = 64,
     home: Home = None,
     device: Device = None,
 ) -> None:
     """Search in another generation; images and texts that it lacks are embedded first."""
-    _swap(collection, number, batch_size, home, device)
+    _swap(collection, number, home, device)
 
 
-def rollback(
-    collection: Collection, batch_size: BatchSize = 64, home: Home = None, device: Device = None
-) -> None:
+def rollback(collection: Collection, home: Home = None, device: Device = None) -> None:
     """Search again in the generation that was active before; what was written since is embedded before."""
-    _swap(collection, None, batch_size, home, device)
+    _swap(collection, None, home, device)
 
 
-def _swap(collection: str, number: int | None, batch_size: int, home: Home, device: Device) -> None:
+def _swap(collection: str, number: int | None, home: Home, device: Device) -> None:
     from app.generations.build import open_generation
     from index.generations.activation import generation_before, require_complete
 
@@ -303,7 +302,7 @@ def _swap(collection: str, number: int | None, batch_size: int, home: Home, devi
                 require_complete(session, generation, texts="text" in encoder.modalities)
         except IncompleteGenerationError as error:
             typer.echo(f"{str(error).partition(' To embed')[0]} They are embedded first.", err=True)
-        _swap_to(installation, (generation, encoder, seconds), batch_size, "activate")
+        _swap_to(installation, (generation, encoder, seconds), _BATCH_SIZE, "activate")
 
 
 def _swap_to(

@@ -16,7 +16,6 @@ from app.cli.index import activate
 from app.cli.options import (
     UTC_CAPTION,
     AsJson,
-    BatchSize,
     Device,
     EnvFile,
     Home,
@@ -168,7 +167,7 @@ def cancel(job: Number, home: Home = None) -> None:
 
 
 @jobs.command()
-def promote(job: Number, batch_size: BatchSize = 64, home: Home = None, device: Device = None) -> None:
+def promote(job: Number, home: Home = None, device: Device = None) -> None:
     """Search with the model of a retraining that waits for a person."""
     with _opened(home) as (_, catalogue):
         found = _get(catalogue, job)
@@ -177,7 +176,7 @@ def promote(job: Number, batch_size: BatchSize = 64, home: Home = None, device: 
         raise JobStateError(
             f"Job {job} has no model that waits: `recoquest jobs show {job}` says what it has."
         )
-    activate(result["collection"], result["generation"], batch_size, home, device)
+    activate(result["collection"], result["generation"], home, device)
 
 
 def worker(

@@ -76,14 +76,6 @@ Strict = Annotated[
 ]
 
 
-class NothingIndexedError(RecoquestError):
-    """The home folder has no catalogue."""
-
-
-class RadiologyOffError(RecoquestError):
-    """A command of radiology, in an installation without it."""
-
-
 class LeftOutError(RecoquestError):
     """A strict command is done and could not use everything."""
 
@@ -111,13 +103,13 @@ def radiology_settings(env_file: Path | None = None, **values: Any) -> "Settings
     """The settings of a command of radiology.
 
     Raises:
-        RadiologyOffError: There is none here.
+        RecoquestError: Radiology is off.
     """
     from app.settings import load_settings
 
     settings = load_settings(env_file, **values)
     if not settings.radiology:
-        raise RadiologyOffError("This is off here: the setting RECOQUEST_RADIOLOGY=true turns it on.")
+        raise RecoquestError("This is off here: the setting RECOQUEST_RADIOLOGY=true turns it on.")
     return settings
 
 
@@ -134,14 +126,13 @@ def opened(
         options: Arguments of `load_settings`.
 
     Raises:
-        NothingIndexedError: Nothing was indexed, and none is to be made.
-        RadiologyOffError: The command is one of radiology, and there is none here.
+        RecoquestError: Nothing was indexed and no home is to be made, or radiology is off.
     """
     from app.settings import load_settings
 
     settings = radiology_settings(**options) if radiology else load_settings(**options)
     if not create and settings.database_url is None and not settings.home.is_dir():
-        raise NothingIndexedError(
+        raise RecoquestError(
             f"Nothing is indexed in {settings.home}: run `recoquest index` first, or give another --home."
         )
     from app.engine import open_engine

@@ -31,9 +31,9 @@ from training.common.errors import RecoquestError
 if TYPE_CHECKING:
     from app.radiology.archive import Archive
     from app.radiology.reports import ReportIntake
+    from app.radiology.result_objects import ChosenCases
     from app.radiology.sync import Sync
-    from app.radiology.transfer import SyncReport
-    from app.radiology.write_back import ChosenCases
+    from app.radiology.sync_report import SyncReport
     from app.settings import ResultForm
     from training.clinical.reports.study_report import StudyReport
 
@@ -116,7 +116,7 @@ def sync(
     from app.radiology.listing import Selection
     from app.radiology.reports import ReportIntake
     from app.radiology.sync import Sync
-    from app.radiology.transfer import SyncPlan, quarantine_list
+    from app.radiology.sync_report import quarantine_list
     from app.radiology.write_back import NOTES_OFF, note_forms
     from training.clinical.reports.study_report import is_uid
 
@@ -151,7 +151,7 @@ def sync(
             _begin(installation, collection, bundle)
         with film_reader(settings, selection.modalities) as reader:
             intake = ReportIntake(engine, settings, collection, _COMMAND)
-            syncing = Sync(SyncPlan(archive, selection, reader, intake, listed))
+            syncing = Sync(archive, selection, reader, intake, listed)
             if not studies:
                 _follow(syncing, intake, every)
                 return
@@ -173,17 +173,12 @@ def _day(text: str | None, option: str) -> date | None:
 
 def _begin(installation: Installation, collection: str, bundle: Path) -> None:
     from app.collections.names import refuse_gained_roles
-    from index.files.bundles import installed_bundle, register_bundle
-    from index.generations.models import create_collection
-    from training.models.bundle import read_bundle
+    from index.generations.models import create_collection, register_model
 
     home = installation.engine.home
     with installation.catalogue.read() as session:
         refuse_gained_roles(installation.settings, session, collection)
-    with installed_bundle(read_bundle(bundle), home.bundles_folder) as info:
-        with installation.catalogue.write() as session:
-            register_bundle(session, info)
-        create_collection(home, collection, model=info.digest)
+    create_collection(home, collection, model=register_model(home, bundle).digest)
 
 
 def _follow(syncing: "Sync", intake: "ReportIntake", every: float | None) -> None:
@@ -383,7 +378,7 @@ def hl7(
         opened(for_queries=True, radiology=True, env_file=env_file, home=home, device=device) as installation,
         bind(host, port) as taken,
     ):
-        from app.radiology.reports import Listener, ReportIntake, run_listener
+        from app.radiology.reports import Listener, ReportIntake
 
         address, number = taken.getsockname()[:2]
         if not allow_network and not is_loopback(address):
@@ -396,7 +391,7 @@ def hl7(
         configure_logging(settings.log_level)
         typer.echo(f"Listening for HL7 on {address}:{number}, for {collection}.", err=True)
         intake = ReportIntake(engine, settings, collection, "hl7")
-        run_listener(Listener(intake, patient_key(settings.home)), taken, stop_by_signals)
+        Listener(intake, patient_key(settings.home)).run(taken, stop_by_signals)
 
 
 def findings(

@@ -14,15 +14,6 @@ from app.cli.options import Device, Home, parse_filter_option
 
 _GARBAGE_THRESHOLD: Final = 100_000
 _NUMPY: Final = b"\x93NUMPY"
-# The options that fields of a query come from.
-_OPTIONS: Final = {"text": "TEXT", "image_boxes": "--box"} | {
-    name: f"--{name.replace('_', '-')}"
-    for name in (
-        *("like", "unlike", "keywords", "keywords_state", "target", "group_by", "exclude_same_group"),
-        *("min_score", "diversity", "filter", "limit", "cursor"),
-    )
-}
-
 # An example of a query, and the option that it was given by.
 _Given = tuple[str, dict[str, Any]]
 
@@ -166,24 +157,27 @@ def search(
         unwanted = (unlike, unlike_texts, unlike_vectors, unlike_images)
         if any((*wanted, *unwanted, exclude_same_group is not None, same_patient, cursor)):
             raise typer.BadParameter("each line is a whole query: give no other.", param_hint="--queries")
-        print_pages(
-            collection, queries, _OPTIONS, common, likeness_alone=likeness_alone, home=home, device=device
-        )
+        print_pages(collection, queries, common, likeness_alone=likeness_alone, home=home, device=device)
         return
     marked = _boxes(boxes, len(images or like or ()))
-    liked: list[_Given] = [("--text", {"text": more}) for more in given[1:]]
-    liked += _examples("--like", like, like_texts, like_vectors, [] if images else marked)
-    disliked = _examples("--unlike", unlike, unlike_texts, unlike_vectors)
-    options = dict(_OPTIONS)
-    for name, examples in (("like", liked), ("unlike", disliked)):
-        options |= {f"{name}.{number}": option for number, (option, _) in enumerate(examples)}
+    examples: dict[str, list[_Given]] = {
+        "like": [
+            *(("--text", {"text": more}) for more in given[1:]),
+            *_examples("--like", like, like_texts, like_vectors, () if images else marked),
+        ],
+        "unlike": _examples("--unlike", unlike, unlike_texts, unlike_vectors),
+    }
+    options = {
+        f"{field}.{place}": option
+        for field, several in examples.items()
+        for place, (option, _) in enumerate(several)
+    }
     query = parse_query(
         options,
         **common,
+        **{field: [example for _, example in several] for field, several in examples.items()},
         text=given[0] if given else None,
         image_boxes=marked if images else [],
-        like=[example for _, example in liked],
-        unlike=[example for _, example in disliked],
         exclude_same_group=False if same_patient and exclude_same_group is None else exclude_same_group,
         cursor=True if cursor == "true" else cursor,
     )

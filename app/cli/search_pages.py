@@ -1,9 +1,8 @@
 """Pages that `recoquest search` prints: queries, their vectors, searches, tables."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
@@ -15,24 +14,16 @@ from pydantic import ValidationError
 from app.cli.options import Installation, opened, print_table, query_device, read_text
 from app.edge.console import console
 from app.edge.problems import sentence
-from app.search.schemas import SearchQuery, SearchResponse, SimilarityMap, TookMs, Truncation, page_from
-from app.search.search import (
-    ImageFile,
-    QuerySources,
-    Source,
-    TextSource,
-    query_parts,
-    record_searches,
-    region_part,
-    stored_part,
-)
+from app.search.query import Found, ImageFile, MadePart, Search, Source
+from app.search.schemas import SearchHit, SearchQuery, SearchResponse, SimilarityMap, TookMs, Truncation
+from app.search.search import file_named, find_batch, region_part, stored_part
 from index.catalogue.words import MAX_WORDS, parse_words
 from index.engine import SearchEngine
 from index.errors import QueryError, StoreError
 from index.files.renditions import STORED_LIMITS
 from index.scoring import MIN_IMAGES, MIN_KINDS
-from index.search.request import BatchEntry, Part
-from index.search.results import ActiveGeneration, SearchPage, StoredImage
+from index.search.request import Part
+from index.search.results import ActiveGeneration, StoredImage
 from training.common.errors import DataError, ImageError, NoRegionsError
 from training.common.progress import progress_bar
 from training.imaging.images import DecodedImage, ImageLimits, decode_whole, read_content, read_header
@@ -51,33 +42,38 @@ _AT_ONCE: Final = 64
 Files = tuple[Sequence[Path], Sequence[Path]]
 
 
-def parse_query(options: Mapping[str, str], **values: Any) -> SearchQuery:
-    """Return the query of these fields, or a usage error that names the option of the wrong one."""
+def parse_query(examples: Mapping[str, str], **values: Any) -> SearchQuery:
+    """Return the query of these fields, or a usage error that names the option of the wrong one.
+
+    `examples` are the options of examples by their places in the query, such as `like.0`.
+    """
     try:
         return SearchQuery.model_validate(values)
     except ValidationError as error:
         wrong = error.errors()[0]
-        raise typer.BadParameter(sentence(wrong), param_hint=_option(options, *wrong["loc"])) from None
+        option = _option(examples, *map(str, wrong["loc"]))
+        raise typer.BadParameter(sentence(wrong), param_hint=option) from None
 
 
 @contextmanager
-def options_named(options: Mapping[str, str]) -> Iterator[None]:
+def options_named(examples: Mapping[str, str]) -> Iterator[None]:
     """Name the option that is at fault where a field of the query is."""
     try:
         yield
     except QueryError as error:
-        option = _option(options, *(error.field or "").split("."))
-        if option is None:
+        if error.field is None:
             raise
+        option = _option(examples, *error.field.split("."))
         raise typer.BadParameter(str(error), param_hint=option) from None
 
 
-def _option(options: Mapping[str, str], *location: str | int) -> str | None:
+def _option(examples: Mapping[str, str], field: str, *place: str) -> str:
     """The option of a place in the query: that of the example there, or else that of the field."""
-    if "box" in location:
-        return options.get("image_boxes")
-    example = ".".join(str(part) for part in location[:2])
-    return options.get(example) or options.get(str(location[0]))
+    if field == "text":
+        return "TEXT"
+    if field == "image_boxes" or "box" in place:
+        return "--box"
+    return examples.get(".".join((field, *place[:1])), f"--{field.replace('_', '-')}")
 
 
 def find_page(
@@ -85,14 +81,10 @@ def find_page(
 ) -> SearchResponse:
     """Search, with the words of a text looked up, and note what is shown in the audit trail."""
     with opened(**options) as installation:
-        engine = installation.engine
-        query, active = _with_words(query, words, engine, collection), engine.active(collection)
-        sources = _sources(query, files, installation)
-        maker = _PartMaker(installation, active, sources.modality)
-        found = sources.find(engine, active, [maker.make(source) for source in sources.all])
-        took = _took(maker.encode_ms, found.search_ms)
-        page = page_from(found, active, query, took_ms=took, truncations=maker.truncations)
-        record_searches(installation.settings, installation.catalogue, collection, [(query, page)])
+        query = _with_words(query, words, installation.engine, collection)
+        active = installation.engine.active(collection)
+        search = _read_search(query, files, installation)
+        (page,) = _Searcher(installation, active, search.sources).pages([search])
     return page
 
 
@@ -101,20 +93,20 @@ def map_image(
 ) -> SimilarityMap:
     """Tell which parts of a stored image fit a query, and note it in the audit trail."""
     with opened(**options) as installation:
-        sources = _sources(query, files, installation)
-        if not sources.all:
+        search = _read_search(query, files, installation)
+        if not search.sources:
             raise typer.BadParameter("give a text, an image or an example with it.", param_hint="--map")
         active = installation.engine.active(collection)
-        maker = _PartMaker(installation, active)
-        image, grid = maker.regions_of(image_id)
-        parts = [maker.make(source) for source in sources.all]
-        entry = sources.entry(installation.engine, active, parts)
+        searcher = _Searcher(installation, active)
+        image, grid = searcher.regions_of(image_id)
+        (made,) = searcher.make([search])
+        entry = search.entry(installation.engine, active, made)
         installation.record(
             "view",
             "search --map",
             collection=collection,
             objects=[image.id],
-            query=query_parts(query),
+            query=search.audited(),
             model=active.digest,
             generation=active.generation,
         )
@@ -122,13 +114,7 @@ def map_image(
 
 
 def print_pages(
-    collection: str,
-    path: Path,
-    fields: Mapping[str, str],
-    values: Mapping[str, Any],
-    *,
-    likeness_alone: bool,
-    **options: Any,
+    collection: str, path: Path, values: Mapping[str, Any], *, likeness_alone: bool, **options: Any
 ) -> None:
     """Print a page for each line of a file that has something in it, as a line of JSON with its text.
 
@@ -139,48 +125,26 @@ def print_pages(
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             try:
-                queries.append(parse_query(fields, text=line.strip(), **values))
+                queries.append(parse_query({}, text=line.strip(), **values))
             except typer.BadParameter as error:
                 message = f"line {number}: {error.message}"
                 raise typer.BadParameter(message, param_hint="--queries") from None
     if not queries:
         raise DataError(f"{path} has no text in it: write one query a line.")
     with opened(**options) as installation:
-        settings, engine = installation.settings, installation.engine
+        engine = installation.engine
         active = engine.active(collection)
         if not likeness_alone:
             queries = [_with_words(query, query.text or "", engine, collection) for query in queries]
-        encoder = load_query_encoder(active.bundle, query_device(settings), only="text")
-        with progress_bar(f"Searching {collection}", len(queries)) as bar:
-            for start in range(0, len(queries), _AT_ONCE):
-                some = queries[start : start + _AT_ONCE]
-                found = list(zip(some, _batch_pages(engine, active, encoder, some), strict=True))
-                record_searches(settings, installation.catalogue, collection, found)
-                for query, page in found:
-                    shown = {"text": query.text, **page.model_dump(mode="json")}
+        searches = [Search(query) for query in queries]
+        searcher = _Searcher(installation, active, searches[0].sources)
+        with progress_bar(f"Searching {collection}", len(searches)) as bar:
+            for start in range(0, len(searches), _AT_ONCE):
+                some = searches[start : start + _AT_ONCE]
+                for search, page in zip(some, searcher.pages(some), strict=True):
+                    shown = {"text": search.query.text, **page.model_dump(mode="json")}
                     typer.echo(json.dumps(shown, ensure_ascii=False))
                 bar.advance(len(some))
-
-
-def _batch_pages(
-    engine: SearchEngine,
-    active: ActiveGeneration,
-    encoder: "Encoder | OnnxEncoder",
-    queries: Sequence[SearchQuery],
-) -> Iterator[SearchResponse]:
-    started = perf_counter()
-    texts = [query.text or "" for query in queries]
-    embedded = encoder.embed_texts(texts)
-    encode_ms, started = _ms_since(started), perf_counter()
-    requests = (replace(query.request(), kind="text") for query in queries)
-    pages = engine.search_batch(active, list(map(BatchEntry, embedded.vectors, requests, texts)))
-    # Every query gets an equal share of the batch's time.
-    took = _took(encode_ms / len(queries), _ms_since(started) / len(queries))
-    for query, page, cut in zip(queries, pages, embedded.truncations, strict=True):
-        if not isinstance(page, SearchPage):
-            raise page
-        truncations = [] if cut is None else [Truncation.of("text", cut)]
-        yield page_from(page, active, query, took_ms=took, truncations=truncations)
 
 
 def _with_words(query: SearchQuery, text: str, engine: SearchEngine, collection: str) -> SearchQuery:
@@ -194,54 +158,110 @@ def _with_words(query: SearchQuery, text: str, engine: SearchEngine, collection:
     return query.model_copy(update={"keywords": text})
 
 
-def _sources(query: SearchQuery, files: Files, installation: Installation) -> QuerySources:
+def _read_search(query: SearchQuery, files: Files, installation: Installation) -> Search:
     limits = installation.settings.image_limits
     images, unlike_images = ([_read_image(path, limits) for path in kind] for kind in files)
-    return QuerySources.of(query, images, unlike_images)
+    return Search(query, images, unlike_images)
 
 
 def _read_image(path: Path, limits: ImageLimits) -> ImageFile:
     """Read an image file, and refuse it before an encoder is loaded, which takes seconds."""
-    with _file_named(str(path)):
+    with file_named(str(path)):
         content = read_content(path, limits)
         # A JPEG may be decoded at any size; only the encoder knows which.
         read_header(content, limits, min_side=1)
     return ImageFile(str(path), content)
 
 
-@contextmanager
-def _file_named(name: str) -> Iterator[None]:
-    try:
-        yield
-    except ImageError as error:
-        raise ImageError(f"{name}: {error}") from None
+class _Searcher:
+    """Answers searches by an encoder of its own, of which it loads only the towers that the sources need."""
 
+    def __init__(
+        self, installation: Installation, active: ActiveGeneration, sources: Sequence[Source] = ()
+    ) -> None:
+        texts = any(source.text is not None for source in sources)
+        images = any(source.file is not None or source.box is not None for source in sources)
+        self._modality: Modality | None = None if texts == images else "text" if texts else "image"
+        self._installation = installation
+        self._active = active
+        self._encode_ms = 0.0
 
-@dataclass
-class _PartMaker:
-    """Makes the vectors of a query's parts; only towers that they need are loaded."""
+    def pages(self, searches: Sequence[Search]) -> list[SearchResponse]:
+        """Search, and write to the audit trail what is shown; each has an equal share of the time of all."""
+        self._encode_ms = 0.0
+        made = self.make(searches)
+        started = perf_counter()
+        answers = find_batch(self._installation.engine, self._active, searches, made)
+        encode, search = (ms / len(searches) for ms in (self._encode_ms, 1000 * (perf_counter() - started)))
+        found = []
+        for one in answers:
+            if not isinstance(one, Found):
+                raise one
+            found.append(one)
+        self._record(found)
+        took = TookMs(encode=encode, search=search, total=encode + search)
+        return [one.answer(took) for one in found]
 
-    installation: Installation
-    active: ActiveGeneration
-    modality: Modality | None = None
-    encode_ms: float = 0.0
-    truncations: list[Truncation] = field(default_factory=list)
+    def _record(self, found: Sequence[Found]) -> None:
+        installation, active = self._installation, self._active
+        if not installation.settings.audit:
+            return
+        with installation.catalogue.write() as session:
+            for one in found:
+                installation.record(
+                    "search",
+                    "search",
+                    session=session,
+                    collection=active.collection,
+                    objects=dict.fromkeys(hit.id for hit in one.page.hits),
+                    query=one.search.audited(),
+                    model=active.digest,
+                    generation=active.generation,
+                    target=one.search.query.target,
+                    limit=one.search.query.limit,
+                )
 
-    def make(self, source: Source) -> Part:
-        """Encode a text or an image file, or look up the vector of an example."""
-        if isinstance(source, TextSource):
-            return self._of_text(source.text, source.field)
-        if isinstance(source, ImageFile):
-            return self._of_image(source)
-        if source.box is not None and source.example.id is not None:
-            _, grid = self.regions_of(source.example.id)
-            return region_part(grid, source.box, f"{source.field}.box")
-        return stored_part(self.installation.engine, self.active, source)
+    def make(self, searches: Sequence[Search]) -> list[list[MadePart]]:
+        """Make the parts of searches, of all texts in one pass through the encoder."""
+        made = self._of_texts(
+            [source for search in searches for source in search.sources if source.text is not None]
+        )
+        return [
+            [self._of_image(source) if source.text is None else next(made) for source in search.sources]
+            for search in searches
+        ]
+
+    def _of_texts(self, sources: Sequence[Source]) -> Iterator[MadePart]:
+        if not sources:
+            return
+        encoder, texts = self._encoder, [source.text or "" for source in sources]
+        with self._encoding():
+            embedded = encoder.embed_texts(texts)
+        for source, text, vector, cut in zip(
+            sources, texts, embedded.vectors, embedded.truncations, strict=True
+        ):
+            yield MadePart(Part(vector, "text", text), Truncation.of(source.field, cut))
+
+    def _of_image(self, source: Source) -> MadePart:
+        """Encode an image file, or look up the vector of an example."""
+        if source.file is not None:
+            encoder, limits = self._encoder, self._installation.settings.image_limits
+            with file_named(source.file.name):
+                decoded = decode_whole(source.file.content, limits, encoder.min_image_side)
+            if source.box is not None:
+                return MadePart(region_part(self._grid(decoded), source.box, source.field))
+            with self._encoding():
+                vector = encoder.embed_images(encoder.prepare_image(decoded.pixels)[None])[0]
+            return MadePart(Part(vector, "image"))
+        if source.image_id is not None and source.box is not None:
+            _, grid = self.regions_of(source.image_id)
+            return MadePart(region_part(grid, source.box, source.field))
+        return MadePart(stored_part(self._installation.engine, self._active, source))
 
     def regions_of(self, image_id: str) -> tuple[StoredImage, RegionGrid]:
         """Embed the regions of a stored image."""
-        engine = self.installation.engine
-        image = engine.image(self.active.collection, image_id)
+        engine = self._installation.engine
+        image = engine.image(self._active.collection, image_id)
         path = engine.home.store.path(image.sha256)
         try:
             decoded = decode_whole(path, STORED_LIMITS, self._encoder.min_image_side)
@@ -251,49 +271,22 @@ class _PartMaker:
 
     @cached_property
     def _encoder(self) -> "Encoder | OnnxEncoder":
-        device = query_device(self.installation.settings)
-        return load_query_encoder(self.active.bundle, device, only=self.modality)
-
-    def _of_text(self, text: str, field: str) -> Part:
-        encoder = self._encoder
-        started = perf_counter()
-        embedded = encoder.embed_texts([text])
-        self.encode_ms += _ms_since(started)
-        cut = embedded.truncations[0]
-        if cut is not None:
-            self.truncations.append(Truncation.of(field, cut))
-        return Part(embedded.vectors[0], "text", text)
-
-    def _of_image(self, file: ImageFile) -> Part:
-        encoder, limits = self._encoder, self.installation.settings.image_limits
-        with _file_named(file.name):
-            decoded = decode_whole(file.content, limits, encoder.min_image_side)
-        if file.box is not None:
-            return region_part(self._grid(decoded), file.box, file.field)
-        image = decoded.pixels
-        started = perf_counter()
-        vector = encoder.embed_images(encoder.prepare_image(image)[None])[0]
-        self.encode_ms += _ms_since(started)
-        return Part(vector, "image")
+        device = query_device(self._installation.settings)
+        return load_query_encoder(self._active.bundle, device, only=self._modality)
 
     def _grid(self, decoded: DecodedImage) -> RegionGrid:
         encoder = self._encoder
         if not encoder.regions:
             raise NoRegionsError
-        started = perf_counter()
-        regions = encoder.embed_regions(encoder.prepare_image(decoded.pixels)[None])[0]
-        self.encode_ms += _ms_since(started)
+        with self._encoding():
+            regions = encoder.embed_regions(encoder.prepare_image(decoded.pixels)[None])[0]
         return grid_of(regions, (decoded.width, decoded.height), encoder.image_config.square)
 
-
-def _ms_since(started: float) -> float:
-    return 1000 * (perf_counter() - started)
-
-
-def _took(encode_ms: float, search_ms: float) -> TookMs:
-    return TookMs(
-        encode=round(encode_ms, 3), search=round(search_ms, 3), total=round(encode_ms + search_ms, 3)
-    )
+    @contextmanager
+    def _encoding(self) -> Iterator[None]:
+        started = perf_counter()
+        yield
+        self._encode_ms += 1000 * (perf_counter() - started)
 
 
 def print_page(page: SearchResponse, query: SearchQuery) -> None:
@@ -314,28 +307,29 @@ def print_page(page: SearchResponse, query: SearchQuery) -> None:
             err=True,
         )
     first = page.hits[0]
-    ranked, fused = first["cosine"] is not None, first["score_kind"] == "fused"
-    grouped = first["group_size"] is not None
-    kinds = [str(first["cosine_kind"]).replace("_", " ").capitalize(), "Z-score"] if ranked else []
-    rows = []
-    for hit in page.hits:
-        text, deviations = hit["text"] or hit["matched"], hit["z_score"]
-        z_score = "" if deviations is None else f"{deviations:+.1f}"
-        rows.append(
-            (
-                str(hit["rank"]),
-                hit["id"],
-                *([] if hit["cosine"] is None else [f"{hit['cosine']:.4f}", z_score]),
-                *([" and ".join(hit["found_by"])] if fused else []),
-                *([str(hit["group_size"])] if grouped else []),
-                next(iter(hit["texts"]), "") if text is None else text["text"],
-            )
-        )
-    extra = [*kinds, *(["Found by"] if fused else []), *(["In group"] if grouped else [])]
-    print_table("Rank", "Id", *extra, "Text", rows=rows)
+    columns: dict[str, Callable[[SearchHit], str]] = {
+        "Rank": lambda hit: str(hit["rank"]),
+        "Id": lambda hit: hit["id"],
+    }
+    if first["cosine"] is not None:
+        kind = str(first["cosine_kind"]).replace("_", " ").capitalize()
+        columns[kind] = lambda hit: f"{hit['cosine']:.4f}"
+        columns["Z-score"] = lambda hit: "" if hit["z_score"] is None else f"{hit['z_score']:+.1f}"
+    if first["score_kind"] == "fused":
+        columns["Found by"] = lambda hit: " and ".join(hit["found_by"])
+    if first["group_size"] is not None:
+        columns["In group"] = lambda hit: str(hit["group_size"])
+    columns["Text"] = _text_of
+    rows = [tuple(shown(hit) for shown in columns.values()) for hit in page.hits]
+    print_table(*columns, rows=rows)
     if page.count is not None:
         last_rank = page.hits[-1]["rank"]
         typer.echo(f"{first['rank']:,} to {last_rank:,} of {page.count:,}", err=True)
+
+
+def _text_of(hit: SearchHit) -> str:
+    text = hit["text"] or hit["matched"]
+    return next(iter(hit["texts"]), "") if text is None else text["text"]
 
 
 def _why_nothing(query: SearchQuery, page: SearchResponse) -> str:

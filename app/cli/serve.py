@@ -59,7 +59,6 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     import uvicorn
 
     from app.application import create_app
-    from app.edge.admission import Shedding
     from app.edge.logging import configure_logging
     from app.edge.protocol import bounded
     from app.edge.server import GracefulServer, allow_descriptors
@@ -76,7 +75,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     application.openapi()
     config = uvicorn.Config(
         application,
-        http=bounded(application.connections, Shedding(application.stages)),
+        http=bounded(application.connections, application.stages.shed),
         ws="none",
         log_config=None,
         access_log=False,

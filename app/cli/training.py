@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Column, Table
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from training.language_models.config import LanguageModelRecipe
     from training.recipes.library import RecipeFile
     from training.shortcuts.config import ShortcutConfig
+    from training.tasks.opening import TaskResult
 
 ResultsFolder = Annotated[
     Path, typer.Option("--out", help="Folder of the run; results go to OUT/results.json.")
@@ -192,23 +193,24 @@ def classify(
             train_together(count, "classify", recipe, data, overrides or [], options)
             return
         if isinstance(resolved, ImageRecipe):
-            of_images = classify_images(resolved, data, options)
-            rejected, what, checkpoint = of_images.rejected, "lines or images", of_images.checkpoint
-            tables = [_label_table(of_images.test), _image_table(resolved, of_images.test)]
+            result: TaskResult[Any] = classify_images(resolved, data, options)
+            tables = [_label_table(result.test), _image_table(resolved, result.test)]
+            units = "lines or images"
         elif isinstance(resolved, QuestionRecipe):
-            of_questions = answer_questions(resolved, data, options)
-            rejected, what, checkpoint = of_questions.rejected, "questions or images", of_questions.checkpoint
-            tables = [_answer_table(resolved, of_questions.metrics)]
+            result = answer_questions(resolved, data, options)
+            tables, units = [_answer_table(resolved, result.test)], "questions or images"
         else:
-            of_texts = classify_texts(resolved, data, options)
-            rejected, what, checkpoint = of_texts.rejected, "lines", of_texts.checkpoint
-            tables = [_text_table(resolved, of_texts.metrics)]
-    if not speaks:
-        return
-    if rejected:
-        typer.echo(f"Left out: {rejected:,} {what} that cannot be used.")
+            result = classify_texts(resolved, data, options)
+            tables, units = [_text_table(resolved, result.test)], "lines"
+    if speaks:
+        _tell(result, units, *tables)
+
+
+def _tell(result: "TaskResult[Any]", units: str, *tables: Table) -> None:
+    if result.rejected:
+        typer.echo(f"Left out: {result.rejected:,} {units} that cannot be used.")
     console().print(*tables, sep="\n")
-    typer.echo(f"Checkpoint: {checkpoint}")
+    typer.echo(f"Checkpoint: {result.checkpoint}")
 
 
 def _label_table(scores: "Scores") -> Table:
@@ -285,12 +287,8 @@ def language_model(
             train_together(count, "language-model", recipe, data, overrides or [], options)
             return
         result = train_language_model(resolved, data, options)
-    if not speaks:
-        return
-    if result.rejected:
-        typer.echo(f"Left out: {result.rejected:,} lines that cannot be used.")
-    console().print(_language_table(resolved, result.test))
-    typer.echo(f"Checkpoint: {result.checkpoint}")
+    if speaks:
+        _tell(result, "lines", _language_table(resolved, result.test))
 
 
 def _language_table(recipe: "LanguageModelRecipe", figures: dict[str, float]) -> Table:

@@ -5,24 +5,22 @@ import time
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from app.concurrency import record_waited
 from app.settings import Settings
-from index.files.renditions import Rendition
+from index.files.renditions import STORED_LIMITS, Rendition
 from training.common.errors import ImageError
-from training.common.record import PICTURE_FIELDS
 from training.imaging.depth import Levels
-from training.imaging.formats import MEDIA_TYPES
 from training.imaging.images import check_signature
 from training.imaging.processes.errors import DecodingTimeoutError
 from training.imaging.processes.pool import DecodingObserver, DecodingPool, PoolLimits, Priority
 from training.imaging.processes.process import Answer, DecoderLimits, Task
+from training.imaging.processes.worker import decode_task, decoded_of
 from training.models.config import ImagePreprocessingConfig
-from training.models.inputs.images import Pixels
+from training.models.inputs.images import Pixels, to_planes
 
 # The module that runs in the processes.
 WORKER: Final = "app.decoding.worker"
@@ -37,7 +35,7 @@ _LEVELS: Final = TypeAdapter(Levels)
 
 
 @dataclass(frozen=True, slots=True)
-class DecodedUpload:
+class PreparedImage:
     """An image file that can be used.
 
     Attributes:
@@ -54,22 +52,19 @@ class DecodedUpload:
     pixels: Pixels
     flags: tuple[str, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class DecodedQuery:
-    """The picture of a query.
-
-    Attributes:
-        pixels: Pixels for the encoder (3, S, S).
-        picture: Width and height of the upright whole.
-    """
-
-    pixels: Pixels
-    picture: tuple[int, int]
+    @property
+    def picture(self) -> tuple[int, int]:
+        """Width and height."""
+        return self.width, self.height
 
 
 class ImageDecoders:
-    """Decodes query images, uploads and thumbnails, in this order where several wait."""
+    """Decodes query images, uploads and thumbnails, in this order where several wait.
+
+    Its methods raise ImageError where a file cannot be decoded or is over its limits; DecodingError where too
+    many images wait, it was not done in time, or the service ends; and DecoderStartError where no process can
+    be started.
+    """
 
     def __init__(self, settings: Settings, observer: DecodingObserver | None = None) -> None:
         self.limits = settings.image_limits
@@ -84,41 +79,16 @@ class ImageDecoders:
             observer,
         )
 
-    async def decode_query(self, source: bytes | Path, config: ImagePreprocessingConfig) -> DecodedQuery:
-        """Decode a query image, or the file of a stored one, and resize it to the encoder's input.
+    async def decode_query(self, source: bytes | Path, config: ImagePreprocessingConfig) -> PreparedImage:
+        """Decode a query image, or the file of a stored one, and resize it to the encoder's input."""
+        return await self._prepare(source, config, Priority.SEARCH, self.pool.deadline_s)
 
-        Raises:
-            ImageError: The bytes are no image that can be used, or one over the limits.
-            DecodingError: Too many images wait, it was not done in time, or the service ends.
-            DecoderStartError: No process can be started.
-        """
-        if isinstance(source, bytes):
-            answer = await self._decode(source, config, Priority.SEARCH, self.pool.deadline_s)
-        else:
-            header = {"task": "prepare", "path": str(source.absolute()), "encoder": _encoder(config)}
-            answer = await self._answer(Task(header, 3 * config.size**2), Priority.SEARCH)
-        picture = _side(answer.header.get("width")), _side(answer.header.get("height"))
-        return DecodedQuery(_pixels(answer, config.size), picture)
-
-    async def decode_upload(self, content: bytes, config: ImagePreprocessingConfig) -> DecodedUpload:
+    async def decode_upload(self, content: bytes, config: ImagePreprocessingConfig) -> PreparedImage:
         """Decode an image that is to be kept, as `decode_query` does, behind those of searches."""
-        deadline_s = _UPLOAD_DEADLINES * self.pool.deadline_s
-        answer = await self._decode(content, config, Priority.UPLOAD, deadline_s)
-        width, height = _side(answer.header.get("width")), _side(answer.header.get("height"))
-        media_type = answer.header.get("media_type")
-        if media_type not in MEDIA_TYPES.values():
-            raise _nonsense()
-        pixels = _pixels(answer, config.size)
-        return DecodedUpload(str(media_type), width, height, pixels, _flags(answer.header.get("flags")))
+        return await self._prepare(content, config, Priority.UPLOAD, _UPLOAD_DEADLINES * self.pool.deadline_s)
 
     def thumbnail(self, original: Path) -> bytes:
-        """Make the WebP of a stored image; the calling thread waits, at most to the deadline.
-
-        Raises:
-            ImageError: The file cannot be decoded.
-            DecodingError: Too many images wait, it was not done in time, or the service ends.
-            DecoderStartError: No process can be started.
-        """
+        """Make the WebP of a stored image; the calling thread waits, at most to the deadline."""
         header = {"task": "thumbnail", "path": str(original.absolute())}
         future = self.pool.submit(Task(header, _MAX_THUMBNAIL_BYTES), Priority.THUMBNAIL)
         try:
@@ -128,47 +98,35 @@ class ImageDecoders:
             raise _too_late() from None
 
     async def rendition(self, original: Path, rendition: Rendition, pixels: int) -> bytearray:
-        """Make a picture of a stored image with so many pixels; a caller that is cancelled leaves the queue.
-
-        Raises:
-            ImageTooLargeError: It takes more memory or work than an image may.
-            ImageError: The file cannot be decoded.
-            DecodingError: Too many images wait, it was not done in time, or the service ends.
-            DecoderStartError: No process can be started.
-        """
+        """Make a picture of a stored image, with so many pixels; a cancelled caller leaves the queue."""
         header = {"task": "rendition", "path": str(original.absolute()), **asdict(rendition)}
         task = Task(header, _RENDITION_BYTES_A_PIXEL * pixels + _RENDITION_BYTES)
-        return (await self._answer(task, Priority.THUMBNAIL)).body
+        return (await self._answer(task, Priority.THUMBNAIL, self.pool.deadline_s)).body
 
     async def levels(self, original: Path) -> Levels | None:
-        """Find the stored values of an image file; None where its samples have 8 bits.
-
-        Raises:
-            ImageError: The file cannot be decoded.
-            DecodingError: Too many images wait, it was not done in time, or the service ends.
-            DecoderStartError: No process can be started.
-        """
+        """Find the stored values of an image file; None where its samples have 8 bits."""
         task = Task({"task": "levels", "path": str(original.absolute())}, 0)
-        return _levels((await self._answer(task, Priority.THUMBNAIL)).header.get("levels"))
+        answer = await self._answer(task, Priority.THUMBNAIL, self.pool.deadline_s)
+        return _checked_levels(answer.header.get("levels"))
 
     def close(self) -> None:
         """End all processes at once."""
         self.pool.close()
 
-    async def _decode(
-        self, content: bytes, config: ImagePreprocessingConfig, priority: Priority, deadline_s: float
-    ) -> Answer:
-        check_signature(content, self.limits)
-        header: dict[str, Any] = {
-            "task": "prepare",
-            "limits": asdict(self.limits),
-            "encoder": _encoder(config),
-        }
-        task = Task(header, 3 * config.size**2, content)
-        return await self._answer(task, priority, deadline_s)
+    async def _prepare(
+        self, source: bytes | Path, config: ImagePreprocessingConfig, priority: Priority, deadline_s: float
+    ) -> PreparedImage:
+        if isinstance(source, bytes):
+            check_signature(source, self.limits)
+        limits = self.limits if isinstance(source, bytes) else STORED_LIMITS
+        task = decode_task(source, limits, config.min_side, config.square)
+        decoded = decoded_of(await self._answer(task, priority, deadline_s))
+        if decoded.pixels.size != (config.size, config.size):
+            raise _nonsense()
+        pixels = to_planes(decoded.pixels)
+        return PreparedImage(decoded.header.media_type, decoded.width, decoded.height, pixels, decoded.flags)
 
-    async def _answer(self, task: Task, priority: Priority, deadline_s: float | None = None) -> Answer:
-        deadline_s = self.pool.deadline_s if deadline_s is None else deadline_s
+    async def _answer(self, task: Task, priority: Priority, deadline_s: float) -> Answer:
         future = self.pool.submit(task, priority, deadline_s)
         started = time.perf_counter()
         try:
@@ -179,17 +137,7 @@ class ImageDecoders:
         return answer
 
 
-def _encoder(config: ImagePreprocessingConfig) -> dict[str, Any]:
-    return {"square": asdict(config.square), "min_side": config.min_side}
-
-
-def _pixels(answer: Answer, size: int) -> Pixels:
-    if len(answer.body) != 3 * size**2:
-        raise _nonsense()
-    return np.frombuffer(answer.body, dtype=np.uint8).reshape(3, size, size)
-
-
-def _levels(value: object) -> Levels | None:
+def _checked_levels(value: object) -> Levels | None:
     if value is None:
         return None
     try:
@@ -199,18 +147,6 @@ def _levels(value: object) -> Levels | None:
     if not all(map(isfinite, (levels.smallest, levels.largest, levels.low, levels.high))):
         raise _nonsense()
     return levels
-
-
-def _flags(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise _nonsense()
-    return tuple(name for name in PICTURE_FIELDS if name in value)
-
-
-def _side(value: object) -> int:
-    if not isinstance(value, int) or not 0 < value < 1 << 31:
-        raise _nonsense()
-    return value
 
 
 def _nonsense() -> ImageError:

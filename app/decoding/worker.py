@@ -7,30 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
-from index.files.renditions import STORED_LIMITS, Rendition, make_rendition, make_thumbnail, read_levels
-from training.imaging.images import ImageLimits, decode_whole
+from index.files.renditions import Rendition, make_rendition, make_thumbnail, read_levels
 from training.imaging.processes.serving import DoTask, TaskAnswer, serve
-from training.imaging.resizing import Square, to_square
+from training.imaging.processes.worker import decode
 from training.imaging.window import Window
 
 # The service itself has priority: its threads need the processor briefly and at once.
 _NICENESS: Final = 5
-
-
-def _prepare(header: Mapping[str, Any], content: bytearray) -> TaskAnswer:
-    """Decode an image and resize it to an encoder's input, uint8 (3, S, S)."""
-    encoder = header["encoder"]
-    if "path" in header:
-        decoded = decode_whole(Path(header["path"]), STORED_LIMITS, encoder["min_side"])
-    else:
-        decoded = decode_whole(bytes(content), ImageLimits(**header["limits"]), encoder["min_side"])
-    square = to_square(decoded.pixels, Square(**encoder["square"]))
-    planes = np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
-    size = {"width": decoded.width, "height": decoded.height}
-    about = {"media_type": decoded.header.media_type, **size, "flags": decoded.flags}
-    return {"outcome": "done", **about}, planes.tobytes()
 
 
 def _thumbnail(header: Mapping[str, Any], _: bytearray) -> TaskAnswer:
@@ -57,7 +40,7 @@ def _film(header: Mapping[str, Any], content: bytearray) -> TaskAnswer:
 
 
 _TASKS: Final[Mapping[str, DoTask]] = {
-    "prepare": _prepare,
+    "decode": decode,
     "thumbnail": _thumbnail,
     "rendition": _rendition,
     "levels": _levels,

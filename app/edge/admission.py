@@ -1,11 +1,6 @@
-"""Admission before work: a request that would not be answered in time is refused before its body is read.
-
-Refused searches cost next to nothing: parsing, routing and logging one takes half a millisecond, at ten
-times the capacity all that there is.
-"""
+"""Admission before work: a request that would not be answered in time is refused before its body is read."""
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,13 +11,11 @@ from typing import Final
 import structlog
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.edge.addresses import path_of
-from app.edge.middleware import declared_length, is_form
-from app.edge.operations import Work, operation_of
-from app.edge.problems import BUSY, LATE, problem_response
+from app.edge.operations import Operation, Work, operation_of
+from app.edge.problems import BUSY, LATE, TOO_LARGE, problem_response, raw_answer
 from app.settings import Settings
 
 # Share of the deadline that a new request may be expected to wait. Half of the requests exceed the mean.
@@ -136,6 +129,7 @@ class Budget:
         self._used -= size
 
 
+_NOT_KEPT: Final = {"Cache-Control": "no-store"}
 _BUSY: Final = "More requests are at work than the service can answer in time; try again in a moment."
 _PASSAGE: Final = "recoquest.passage"
 _HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
@@ -149,6 +143,11 @@ _GRACE_S: Final = 0.5
 # Writes embed many images, and changes of a whole collection load or remove all of it.
 _WRITE_DEADLINES: Final = 6
 _CHANGE_DEADLINES: Final = 60
+# Python refuses to read a number of thousands of digits.
+_MAX_DIGITS: Final = 18
+_LOG_EVERY_S: Final = 5.0
+
+_log = structlog.stdlib.get_logger(__name__)
 
 
 class BusyError(HTTPException):
@@ -156,6 +155,14 @@ class BusyError(HTTPException):
 
     def __init__(self) -> None:
         super().__init__(BUSY.status, _BUSY)
+
+
+class BodyTooLargeError(HTTPException):
+    """More bytes arrived than allowed; an HTTPException because the framework lets only those through."""
+
+    def __init__(self, limit: int) -> None:
+        detail = f"The body is larger than {limit:,} bytes, the limit for this kind of content; send less."
+        super().__init__(TOO_LARGE.status, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +186,8 @@ class Stages:
         bodies = Budget(settings.max_bodies_bytes)
         # Pictures that are made for callers and not yet taken by them.
         self.pictures = Budget(settings.max_bodies_bytes)
-        self.root_path = settings.root_path
+        self._max_form_bytes = settings.max_body_bytes
+        self._max_other_bytes = settings.max_json_bytes
         deadline = settings.encode_deadline_s
         # One batch is encoded while the queue is full.
         searches = settings.encode_queue_size + settings.encode_batch_size
@@ -197,24 +205,54 @@ class Stages:
             "write": stage("write", _WRITES, deadline * _WRITE_DEADLINES),
             "change": stage("change", _WRITES, deadline * _CHANGE_DEADLINES),
         }
-        self._declared: Final[list[tuple[set[str], Pattern[str], Work]]] = []
+        self._declared: Final[list[tuple[set[str], Pattern[str], Operation]]] = []
+        scope = {"root_path": settings.root_path}
+        self._shed_answers = [
+            raw_answer(problem_response(BUSY, _BUSY, scope=scope, headers=_NOT_KEPT | closing))
+            for closing in ({}, {"Connection": "close"})
+        ]
+        self._unlogged = 0
+        self._logged_at = float("-inf")
 
     def learn(self, routes: Iterable[APIRoute]) -> None:
         """Learn the kinds of work that operations declare."""
         for route in routes:
-            work = operation_of(route.endpoint).work
-            if work is not None:
-                self._declared.append((route.methods or set(), route.path_regex, work))
+            declared = operation_of(route.endpoint)
+            if declared.work is not None:
+                self._declared.append((route.methods or set(), route.path_regex, declared))
 
-    def of(self, scope: Scope) -> Stage:
-        """The stage of a request."""
-        method, path = scope["method"], path_of(scope)
+    def of(self, scope: Scope) -> tuple[Stage, int]:
+        """The stage of a request, and the number of bytes that its body may have."""
+        method, path, form = scope["method"], path_of(scope), _is_form(scope)
+        declared = next(
+            (one for methods, at, one in self._declared if method in methods and at.match(path)), None
+        )
+        work: Work = "write" if declared is None or declared.work is None else declared.work
         if method in _READING:
-            return self._kinds["read"]
-        for methods, pattern, work in self._declared:
-            if method in methods and pattern.match(path):
-                return self._kinds["image-search" if work == "search" and is_form(scope) else work]
-        return self._kinds["write"]
+            work = "read"
+        elif form and work == "search":
+            work = "image-search"
+        large = form or (declared is not None and declared.files_in_json)
+        return self._kinds[work], self._max_form_bytes if large else self._max_other_bytes
+
+    def shed(self, scope: Scope, closing: bool) -> bytes | None:
+        """Return the answer to a search for which there is no place; None: the application answers.
+
+        Parsing, routing and logging it would take many times as long, at ten times the capacity all that
+        there is. A page of another origin reads no answer without the headers that the application gives.
+        """
+        if not (self.searches.places.is_full or self.image_searches.places.is_full):
+            return None
+        stage, _ = self.of(scope)
+        if not stage.places.kind.endswith("search") or not stage.places.is_full or _header(scope, b"origin"):
+            return None
+        stage.refused(stage.places.kind)
+        self._unlogged += 1
+        now = time.monotonic()
+        if now - self._logged_at >= _LOG_EVERY_S:
+            _log.warning("searches were refused: too many are at work", number=self._unlogged)
+            self._unlogged, self._logged_at = 0, now
+        return self._shed_answers[closing]
 
 
 class Admission:
@@ -231,33 +269,31 @@ class Admission:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or refuse it."""
+        (stage, limit), declared = self._stages.of(scope), _declared_length(scope)
+        if (declared or 0) > limit:
+            # The body is left unread, so the connection cannot carry another request.
+            closing, detail = {"Connection": "close"}, BodyTooLargeError(limit).detail
+            await problem_response(TOO_LARGE, detail, scope=scope, headers=closing)(scope, receive, send)
+            return
         if path_of(scope) in _HEALTH:
             await self.app(scope, receive, send)
             return
-        stage, declared = self._stages.of(scope), declared_length(scope)
         if stage.places.is_full or not stage.bodies.has_room(max(0, (declared or 0) - _SMALL)):
             # The server throws the body away, so that a caller that still sends it reads the answer.
-            refusal = problem_response(BUSY, stage.refusal().detail, scope=scope)
-            await refusal(scope, receive, send)
+            await problem_response(BUSY, stage.refusal().detail, scope=scope)(scope, receive, send)
             return
-        passage = _Passage(stage, receive, send, declared)
-        try:
-            await self._within_deadline(scope, passage, stage.places.deadline_s)
-        finally:
-            passage.end()
-
-    async def _within_deadline(self, scope: Scope, passage: "_Passage", deadline_s: float) -> None:
+        passage = scope[_PASSAGE] = _Passage(stage, limit, receive, send, declared)
         try:
             async with passage.timeout:
                 passage.begin()
-                scope[_PASSAGE] = passage
                 await self.app(scope, passage.take, passage.give)
         except TimeoutError:
             if not passage.timeout.expired():
                 raise
-            detail = f"The request was not answered within {deadline_s:g} s; try again later."
-            late = problem_response(LATE, detail, scope=scope)
-            await late(scope, passage.take, passage.give)
+            detail = f"The request was not answered within {stage.places.deadline_s:g} s; try again later."
+            await problem_response(LATE, detail, scope=scope)(scope, passage.take, passage.give)
+        finally:
+            passage.end()
 
 
 class _Passage:
@@ -267,9 +303,10 @@ class _Passage:
         timeout: Runs but for the time in which the body is waited for, and ends when the answer begins.
     """
 
-    def __init__(self, stage: Stage, receive: Receive, send: Send, declared: int | None) -> None:
+    def __init__(self, stage: Stage, limit: int, receive: Receive, send: Send, declared: int | None) -> None:
         self.timeout = asyncio.timeout(None)
         self._stage = stage
+        self._limit = limit
         self._receive = receive
         self._send = send
         self._whole = declared == 0
@@ -288,8 +325,12 @@ class _Passage:
 
     async def take(self) -> Message:
         """Take a part of the body; after the last one the work goes on."""
-        if not self._whole:
-            self._pause()
+        if not self._whole and not self._answered and self._place is not None:
+            # It leaves the place while the body is waited for.
+            self._stage.places.give_back(self._place, answered=False)
+            self._place = None
+            self._stage.places.announce(self)
+            self.timeout.reschedule(None)
         message = await self._receive()
         if message["type"] == "http.request":
             self._count(len(message.get("body", b"")))
@@ -298,6 +339,16 @@ class _Passage:
                 if not self._answered:
                     self.begin()
         return message
+
+    def _count(self, size: int) -> None:
+        self._received += size
+        if self._received > self._limit:
+            raise BodyTooLargeError(self._limit)
+        more = self._received - _SMALL - self._reserved
+        if more > 0:
+            if not self._stage.bodies.reserve(more):
+                raise self._stage.refusal()
+            self._reserved += more
 
     def count_as(self, weight: int) -> None:
         """Have a request whose body has come count for several."""
@@ -326,22 +377,6 @@ class _Passage:
         self._stage.bodies.free(self._reserved)
         self._reserved = 0
 
-    def _pause(self) -> None:
-        """Leave the place while the body is waited for."""
-        if self._place is not None and not self._answered:
-            self._stage.places.give_back(self._place, answered=False)
-            self._place = None
-            self._stage.places.announce(self)
-            self.timeout.reschedule(None)
-
-    def _count(self, size: int) -> None:
-        self._received += size
-        more = self._received - _SMALL - self._reserved
-        if more > 0:
-            if not self._stage.bodies.reserve(more):
-                raise self._stage.refusal()
-            self._reserved += more
-
 
 def count_as(scope: Scope, weight: int) -> None:
     """Have a request count for several of its kind until its answer begins.
@@ -354,67 +389,18 @@ def count_as(scope: Scope, weight: int) -> None:
         passage.count_as(weight)
 
 
-def raw_answer(answer: Response) -> bytes:
-    """The bytes of a whole HTTP/1.1 answer, for what is answered before there is a request."""
-    head = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()]
-    head += [name + b": " + value for name, value in answer.raw_headers]
-    return b"\r\n".join([*head, b"", bytes(answer.body)])
+def _header(scope: Scope, name: bytes) -> bytes:
+    return next((value for given, value in scope["headers"] if given == name), b"")
 
 
-_SEARCH: Final = re.compile(rb"POST /[^ ?]*/search HTTP/1\.1\r\n")
-_FORM: Final = re.compile(rb"\r\ncontent-type:[ \t]*multipart/", re.IGNORECASE)
-_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,9})[ \t]*\r\n", re.IGNORECASE)
-# A page of another origin reads no answer without the headers that allow it; the others change what is sent.
-_SPECIAL: Final = re.compile(rb"\r\n(?:origin|transfer-encoding|expect|upgrade):", re.IGNORECASE)
-_CLOSE: Final = re.compile(rb"\r\nconnection:[^\r]*close", re.IGNORECASE)
-_END: Final = b"\r\n\r\n"
-_LOG_EVERY_S: Final = 5.0
-
-_log = structlog.stdlib.get_logger(__name__)
+def _is_form(scope: Scope) -> bool:
+    """Whether the body of a request is a form, which may have files."""
+    return _header(scope, b"content-type").lower().startswith(b"multipart/")
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Bytes of an answer, and whether the connection can carry another request."""
-
-    answer: bytes
-    keep: bool
-
-
-class Shedding:
-    """Looks at the first bytes of a request while all places of searches are taken."""
-
-    def __init__(self, stages: Stages) -> None:
-        self._stages = stages
-        headers, scope = {"Cache-Control": "no-store"}, {"root_path": stages.root_path}
-        self._kept = raw_answer(problem_response(BUSY, _BUSY, scope=scope, headers=headers))
-        headers["Connection"] = "close"
-        self._closed = raw_answer(problem_response(BUSY, _BUSY, scope=scope, headers=headers))
-        self._unlogged = 0
-        self._logged_at = float("-inf")
-
-    def refuse(self, received: bytes) -> Refusal | None:
-        """The refusal of a request that begins with these bytes; None: it goes the usual way."""
-        by_text, by_image = self._stages.searches, self._stages.image_searches
-        if not (by_text.places.is_full or by_image.places.is_full) or not _SEARCH.match(received):
-            return None
-        end = received.find(_END)
-        if end < 0 or _SPECIAL.search(received, 0, end):
-            return None
-        stage = by_image if _FORM.search(received, 0, end) else by_text
-        if not stage.places.is_full:
-            return None
-        self._count(stage)
-        length = _LENGTH.search(received, 0, end + 2)
-        whole = length is not None and len(received) == end + len(_END) + int(length[1])
-        if whole and not _CLOSE.search(received, 0, end):
-            return Refusal(self._kept, keep=True)
-        return Refusal(self._closed, keep=False)
-
-    def _count(self, stage: Stage) -> None:
-        stage.refused(stage.places.kind)
-        self._unlogged += 1
-        now = time.monotonic()
-        if now - self._logged_at >= _LOG_EVERY_S:
-            _log.warning("searches were refused: too many are at work", number=self._unlogged)
-            self._unlogged, self._logged_at = 0, now
+def _declared_length(scope: Scope) -> int | None:
+    """The length of a body as its head tells it; None where it comes in chunks of any number."""
+    length = _header(scope, b"content-length") or b"0"
+    if _header(scope, b"transfer-encoding") or not length.isdigit():
+        return None
+    return int(length[: _MAX_DIGITS + 1])

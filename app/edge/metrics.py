@@ -1,7 +1,7 @@
 """Figures for Prometheus: of requests, encoding, searches and events, and of the installation."""
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -20,7 +20,6 @@ from index.catalogue import Catalogue
 from index.catalogue.jobs import JOB_STATES
 from index.catalogue.tables import BackupRow, JobRow
 from index.vectors.ann import OperatingPoint
-from training.imaging.processes.pool import DecodeOutcome, RestartReason
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -57,6 +56,12 @@ def read_installation(settings: Settings, catalogue: Catalogue) -> Installation:
     )
 
 
+def _events(registry: CollectorRegistry, name: str, about: str, label: str) -> Callable[[str], None]:
+    """Return what counts one more event of a kind."""
+    counter = Counter(name, about, (label,), registry=registry)
+    return lambda kind: counter.labels(kind).inc()
+
+
 class Metrics:
     """The figures of one application; labels never hold anything of a query or a patient."""
 
@@ -65,6 +70,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         counter = partial(Counter, registry=self.registry)
+        events = partial(_events, self.registry)
         gauge = partial(Gauge, registry=self.registry)
         seconds = partial(Histogram, registry=self.registry, buckets=_SECONDS)
 
@@ -74,16 +80,16 @@ class Metrics:
             "From the arrival of a request to the end of its answer.",
             ("operation",),
         )
-        self._keys = counter(
+        self.key_refused = events(
             "recoquest_key_refusals",
             "Keys that were wrong, or came too early after other wrong ones.",
-            ("reason",),
+            "reason",
         )
-        self._refused = counter("recoquest_refused", "Requests that were not begun.", ("kind",))
-        self._ended = counter(
+        self.refused = events("recoquest_refused", "Requests that were not begun.", "kind")
+        self.connection_ended = events(
             "recoquest_connections_ended",
             "Connections that the service ended: time-outs, bytes that are no HTTP, no place.",
-            ("reason",),
+            "reason",
         )
         self.connections = gauge("recoquest_connections", "Open connections.")
 
@@ -95,11 +101,11 @@ class Metrics:
             registry=self.registry,
         )
         self._encode = seconds("recoquest_encode_seconds", "One forward pass.", ("kind",))
-        self._encoder_restarts = counter("recoquest_encode_worker_restarts", "Encoding workers that died.")
+        self.restarted = counter("recoquest_encode_worker_restarts", "Encoding workers that died.").inc
         self.queries_waiting = gauge("recoquest_encode_queue_depth", "Queries that wait to be encoded.")
-        self._decodes = counter("recoquest_decodes", "Images and thumbnails decoded.", ("outcome",))
-        self._decoder_restarts = counter(
-            "recoquest_decoder_restarts", "Decoding processes that were lost and replaced.", ("reason",)
+        self.decoded = events("recoquest_decodes", "Images and thumbnails decoded.", "outcome")
+        self.decoder_restarted = events(
+            "recoquest_decoder_restarts", "Decoding processes that were lost and replaced.", "reason"
         )
         self.decodes_waiting = gauge("recoquest_decodes_waiting", "Images that wait to be decoded.")
 
@@ -145,34 +151,10 @@ class Metrics:
         self._requests.labels(operation, str(status)).inc()
         self._latency.labels(operation).observe(seconds)
 
-    def key_refused(self, reason: str) -> None:
-        """A key was not taken."""
-        self._keys.labels(reason).inc()
-
-    def refused(self, kind: str) -> None:
-        """A request was refused before any work, because too many are at work."""
-        self._refused.labels(kind).inc()
-
-    def connection_ended(self, reason: str) -> None:
-        """The service has ended a connection."""
-        self._ended.labels(reason).inc()
-
     def encoded(self, kind: Kind, size: int, seconds: float) -> None:
         """A batch has been through an encoder."""
         self._batch_size.labels(kind).observe(size)
         self._encode.labels(kind).observe(seconds)
-
-    def restarted(self) -> None:
-        """An encoding worker died and was replaced."""
-        self._encoder_restarts.inc()
-
-    def decoded(self, outcome: DecodeOutcome) -> None:
-        """A decoding process has ended a task, or was lost with it."""
-        self._decodes.labels(outcome).inc()
-
-    def decoder_restarted(self, reason: RestartReason) -> None:
-        """A decoding process was lost and is replaced."""
-        self._decoder_restarts.labels(reason).inc()
 
     def searched(self, seconds: float) -> None:
         """An index has been searched."""

@@ -1,4 +1,4 @@
-"""Middlewares of HTTP: bounds of bodies, ranges of files, and HEAD and OPTIONS of every address."""
+"""Middlewares of HTTP: ranges of files, and HEAD and OPTIONS of every address."""
 
 import re
 from dataclasses import dataclass
@@ -6,86 +6,12 @@ from http import HTTPStatus
 from typing import Final
 
 from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.edge.addresses import allowed_methods
-from app.edge.problems import TOO_LARGE, Kind, problem_response
-
-# Python refuses to read a number of thousands of digits.
-_MAX_DIGITS = 18
-
-
-class BodyTooLargeError(HTTPException):
-    """More bytes arrived than allowed; an HTTPException because the framework lets only those through."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(TOO_LARGE.status, _detail(limit))
-
-
-@dataclass(slots=True)
-class BodyLimit:
-    """ASGI middleware that bounds request bodies; those with a file may be larger than other bodies.
-
-    `files_in_json` are ends of paths that take files in JSON, whose limit is that of forms.
-    """
-
-    app: ASGIApp
-    max_form_bytes: int
-    max_other_bytes: int
-    files_in_json: tuple[str, ...] = ()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        takes_files = is_form(scope) or scope["path"].endswith(self.files_in_json)
-        limit = self.max_form_bytes if takes_files else self.max_other_bytes
-        if (declared_length(scope) or 0) > limit:
-            response = problem_response(
-                TOO_LARGE,
-                _detail(limit),
-                scope=scope,
-                # The body is left unread, so the connection cannot carry another request.
-                headers={"Connection": "close"},
-            )
-            await response(scope, receive, send)
-            return
-        await self.app(scope, _Counted(receive, limit), send)
-
-
-@dataclass(slots=True)
-class _Counted:
-    receive: Receive
-    limit: int
-    received: int = 0
-
-    async def __call__(self) -> Message:
-        message = await self.receive()
-        if message["type"] == "http.request":
-            self.received += len(message.get("body", b""))
-            if self.received > self.limit:
-                raise BodyTooLargeError(self.limit)
-        return message
-
-
-def is_form(scope: Scope) -> bool:
-    """Whether the body of a request is a form, which may have files."""
-    return Headers(scope=scope).get("content-type", "").lower().startswith("multipart/")
-
-
-def declared_length(scope: Scope) -> int | None:
-    """The length of a body as its head tells it; None where it comes in chunks of any number."""
-    headers = Headers(scope=scope)
-    length = headers.get("content-length", "0")
-    if "transfer-encoding" in headers or not length.isdecimal():
-        return None
-    return int(length[: _MAX_DIGITS + 1])
-
-
-def _detail(limit: int) -> str:
-    return f"The body is larger than {limit:,} bytes, the limit for this kind of content; send less."
-
+from app.edge.problems import Kind, problem_response
 
 _UNSATISFIABLE: Final = Kind(
     "range-not-satisfiable", "The file has no such part", HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
@@ -94,47 +20,6 @@ _UNSATISFIABLE: Final = Kind(
 _MAX_RANGES: Final = 8
 # Python takes quadratic time for a number of thousands of digits.
 _RANGE: Final = re.compile(r"(?P<first>[0-9]{1,18})-(?P<last>[0-9]{0,18})|-(?P<suffix>[0-9]{1,18})")
-
-
-@dataclass(slots=True)
-class Ranges:
-    """ASGI middleware that passes valid ranges on and tells of wrong ones (RFC 9110, section 14)."""
-
-    app: ASGIApp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if not any(name == b"range" for name, _ in scope["headers"]):
-            await self.app(scope, receive, send)
-            return
-        before, ranges = dict(scope), _ranges_of(scope)
-        caught = _Caught(send)
-        await self._ask(scope, ranges, receive, caught)
-        if caught.content_range is None:
-            return
-        size = int(caught.content_range.rpartition("/")[2])
-        inside = [part for part in ranges if _is_inside(part, size)]
-        if inside and len(inside) < len(ranges):
-            # The framework refuses all for one that is outside. Routing begins anew.
-            scope.update(before)
-            await self._ask(scope, inside, receive, send)
-            return
-        response = problem_response(
-            _UNSATISFIABLE,
-            f"The file has {size:,} bytes: ask for bytes before its end, or leave Range out.",
-            scope=scope,
-            headers={"Content-Range": caught.content_range},
-        )
-        await response(scope, receive, send)
-
-    async def _ask(self, scope: Scope, ranges: list[re.Match[str]], receive: Receive, send: Send) -> None:
-        """Let the route answer a request for these ranges; for the whole file, where there are none."""
-        headers = [(name, value) for name, value in scope["headers"] if name != b"range"]
-        if ranges:
-            headers.append((b"range", f"bytes={','.join(part[0] for part in ranges)}".encode()))
-        # In the scope itself: the log and the audit trail look there for the operation.
-        scope["headers"] = headers
-        await self.app(scope, receive, send)
 
 
 @dataclass(slots=True)
@@ -168,6 +53,13 @@ def _ranges_of(scope: Scope) -> list[re.Match[str]]:
     return ranges if len(found) == len(ranges) <= _MAX_RANGES else []
 
 
+def _with_ranges(scope: Scope, ranges: list[re.Match[str]]) -> Scope:
+    """Have a request ask for these ranges."""
+    text = f"bytes={','.join(part[0] for part in ranges)}"
+    scope["headers"] = [*scope["headers"], (b"range", text.encode())]
+    return scope
+
+
 def _is_inside(part: re.Match[str], size: int) -> bool:
     return int(part["suffix"]) > 0 if part["suffix"] else int(part["first"]) < size
 
@@ -178,22 +70,48 @@ class _NothingMoreError(OSError):
 
 @dataclass(slots=True)
 class Methods:
-    """ASGI middleware that answers HEAD as GET without its body, and OPTIONS with the methods there are."""
+    """ASGI middleware for what any address takes.
+
+    It answers HEAD as GET without its body, and OPTIONS with the methods there are. Valid ranges of a GET are
+    passed on, and those outside of a file are told of (RFC 9110, section 14).
+    """
 
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["method"] == "HEAD":
+        if any(name == b"range" for name, _ in scope["headers"]):
+            await self._answer_parts(scope, receive, send)
+        elif scope["method"] == "HEAD":
             await self._answer_head(scope, receive, send)
+        elif scope["method"] == "OPTIONS" and (allowed := allowed_methods(scope["app"], scope)):
+            headers = {"Allow": ", ".join(allowed)}
+            await Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _answer_parts(self, scope: Scope, receive: Receive, send: Send) -> None:
+        ranges = _ranges_of(scope)
+        # In the scope itself: the log and the audit trail look there for the operation.
+        scope["headers"] = [(name, value) for name, value in scope["headers"] if name != b"range"]
+        if not ranges:
+            await self(scope, receive, send)
             return
-        if scope["method"] == "OPTIONS":
-            allowed = allowed_methods(scope["app"], scope)
-            if allowed:
-                headers = {"Allow": ", ".join(allowed)}
-                await Response(status_code=HTTPStatus.NO_CONTENT, headers=headers)(scope, receive, send)
-                return
-        await self.app(scope, receive, send)
+        before, caught = dict(scope), _Caught(send)
+        await self.app(_with_ranges(scope, ranges), receive, caught)
+        if caught.content_range is None:
+            return
+        size = int(caught.content_range.rpartition("/")[2])
+        inside = [part for part in ranges if _is_inside(part, size)]
+        if inside and len(inside) < len(ranges):
+            # The framework refuses all for one that is outside. Routing begins anew.
+            scope.update(before)
+            await self.app(_with_ranges(scope, inside), receive, send)
+            return
+        detail = f"The file has {size:,} bytes: ask for bytes before its end, or leave Range out."
+        content_range = {"Content-Range": caught.content_range}
+        refusal = problem_response(_UNSATISFIABLE, detail, scope=scope, headers=content_range)
+        await refusal(scope, receive, send)
 
     async def _answer_head(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the route answer GET up to the end of its headers."""

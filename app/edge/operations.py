@@ -19,17 +19,21 @@ class Operation:
     Attributes:
         audit: Action of its events; None: "change" where the method may change something, else it has none.
         work: Kind of work, which is admitted apart from others; None: "read" or "write", by the method.
+        files_in_json: Whether its JSON may have files, and be as large as a form.
     """
 
     audit: Action | None = None
     work: Work | None = None
+    files_in_json: bool = False
 
 
-def operation(audit: Action | None = None, *, work: Work | None = None) -> Callable[[Endpoint], Endpoint]:
+def operation(
+    audit: Action | None = None, *, work: Work | None = None, files_in_json: bool = False
+) -> Callable[[Endpoint], Endpoint]:
     """Return the decorator of a route's function that declares its operation."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
-        setattr(endpoint, _DECLARED, Operation(audit, work))
+        setattr(endpoint, _DECLARED, Operation(audit, work, files_in_json))
         return endpoint
 
     return declare

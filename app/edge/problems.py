@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core.core_schema import ErrorType
 from starlette.exceptions import HTTPException
@@ -469,6 +469,13 @@ def problem_response(
     return JSONResponse(
         document.model_dump(), status_code=kind.status, media_type=MEDIA_TYPE, headers=all_headers
     )
+
+
+def raw_answer(answer: Response) -> bytes:
+    """The bytes of a whole HTTP/1.1 answer, for what is answered before there is a request."""
+    head = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()]
+    head += [name + b": " + value for name, value in answer.raw_headers]
+    return b"\r\n".join([*head, b"", bytes(answer.body)])
 
 
 def problem_responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:

@@ -14,21 +14,19 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, Literal, cast
 
-import h11
+import httptools
 import structlog
+from starlette.types import Scope
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from app.edge.admission import Shedding, raw_answer
-from app.edge.problems import Kind, problem_response
+from app.edge.problems import Kind, problem_response, raw_answer
 
-_END_OF_HEAD: Final = re.compile(rb"\n\r?\n")
-# Method, version and spaces of a request line.
-_BESIDE_TARGET: Final = 64
 # More than the largest body that any setting allows is seldom sent; it is read only to be thrown away.
 MAX_DISCARDED: Final = 32 << 20
-# Parsing a chunk costs as much as parsing kilobytes. A sender may begin with small ones.
+# Each chunk costs a few calls. A sender may begin with small ones.
 _FREE_CHUNKS: Final = 1000
 _MIN_MEAN_CHUNK: Final = 64
 # The length of a chunk, or trailers.
@@ -48,138 +46,6 @@ class HeadLimits:
     size: int = 64 << 10
     fields: int = 100
     target: int = 8 << 10
-
-
-class OverBoundError(h11.RemoteProtocolError):
-    """A request is over a bound; status 400, 414 or 431 is in `error_status_hint`."""
-
-
-class BoundedConnection(h11.Connection):
-    """The server's side of one connection.
-
-    Attributes:
-        refused: The error that ended the parsing, once there is one.
-    """
-
-    def __init__(self, limits: HeadLimits) -> None:
-        super().__init__(h11.SERVER, limits.size)
-        self.refused: h11.RemoteProtocolError | None = None
-        self._limits = limits
-        self._scanned = 0
-        self._lines = 0
-        self._chunks = 0
-        self._body_bytes = 0
-        self._declared = 0
-        self._discarded = 0
-        self._chunked = False
-
-    @property
-    def waits_for_head(self) -> bool:
-        """Whether no whole head has come since the last request."""
-        return self.their_state is h11.IDLE
-
-    @property
-    def waits_for_body(self) -> bool:
-        """Whether a body has begun and not ended."""
-        return self.their_state is h11.SEND_BODY
-
-    @property
-    def body_bytes(self) -> int:
-        """Bytes of the body: as many as its head has declared, or as have come."""
-        return max(self._declared, self._body_bytes)
-
-    @property
-    def is_cheap(self) -> bool:
-        """Whether any number of bytes is parsed at once for little: inside a body of known length."""
-        return self.waits_for_body and not self._chunked
-
-    @property
-    def may_answer(self) -> bool:
-        """Whether an answer can begin."""
-        return self.our_state in (h11.IDLE, h11.SEND_RESPONSE)
-
-    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """Parse the next event within the bounds.
-
-        Raises:
-            OverBoundError: The request is over a bound.
-            h11.RemoteProtocolError: The bytes are no HTTP.
-        """
-        try:
-            if self.waits_for_head:
-                self._check_head(self.trailing_data[0])
-            event = super().next_event()
-            if isinstance(event, h11.Request):
-                self._begin(event)
-            elif isinstance(event, h11.Data):
-                self._count(event)
-            elif isinstance(event, h11.EndOfMessage) and len(event.headers) > self._limits.fields:
-                raise _too_large(f"The request has over {self._limits.fields} trailers.")
-            elif event is h11.NEED_DATA and self.waits_for_body:
-                self._check_between_chunks(self.trailing_data[0])
-        except h11.RemoteProtocolError as error:
-            self.refused = error
-            raise
-        return event
-
-    def _check_head(self, head: bytes) -> None:
-        end = _END_OF_HEAD.search(head, max(0, self._scanned - 2))
-        size = len(head) if end is None else end.end()
-        self._lines += head.count(b"\n", self._scanned, size)
-        line = head.find(b"\n", 0, self._limits.target + _BESIDE_TARGET)
-        self._scanned = size
-        if line < 0 and size > self._limits.target + _BESIDE_TARGET:
-            raise _too_long(self._limits.target)
-        if size > self._limits.size:
-            raise _too_large(f"The head of the request has over {self._limits.size:,} bytes.")
-        # The request line, and the empty line at the end.
-        if self._lines > self._limits.fields + 2:
-            raise _too_large(f"The request has over {self._limits.fields} header fields.")
-
-    def _begin(self, request: h11.Request) -> None:
-        self._scanned = self._lines = self._chunks = self._body_bytes = self._discarded = 0
-        self._chunked = any(name == b"transfer-encoding" for name, _ in request.headers)
-        # The parser has checked that it is a number.
-        lengths = (int(value) for name, value in request.headers if name == b"content-length")
-        self._declared = next(lengths, 0)
-        if len(request.target) > self._limits.target:
-            raise _too_long(self._limits.target)
-
-    def _count(self, data: h11.Data) -> None:
-        size = len(data.data)
-        self._body_bytes += size
-        if self.our_state is h11.DONE:
-            self._discarded += size
-            if self._discarded > MAX_DISCARDED:
-                raise OverBoundError("The body goes on long after the answer.")
-        if self._chunked and data.chunk_start:
-            self._chunks += 1
-            # A chunk that has just begun does not count as small.
-            small = self._body_bytes - size < (self._chunks - 1) * _MIN_MEAN_CHUNK
-            if self._chunks > _FREE_CHUNKS and small:
-                raise OverBoundError(
-                    f"The body comes in chunks of fewer than {_MIN_MEAN_CHUNK} bytes: send larger ones."
-                )
-
-    def _check_between_chunks(self, received: bytes) -> None:
-        if len(received) > _MAX_BETWEEN_CHUNKS or received.count(b"\n") > self._limits.fields + 1:
-            raise _too_large(
-                f"The trailers of the request have over {_MAX_BETWEEN_CHUNKS:,} bytes or "
-                f"{self._limits.fields} fields."
-            )
-
-
-def _too_large(message: str) -> OverBoundError:
-    return OverBoundError(
-        f"{message} Send fewer.", error_status_hint=HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-    )
-
-
-def _too_long(limit: int) -> OverBoundError:
-    return OverBoundError(
-        f"The URL has over {limit:,} bytes; send a shorter one, and a search as a body.",
-        error_status_hint=HTTPStatus.REQUEST_URI_TOO_LONG,
-    )
 
 
 Reason = Literal["head-timeout", "body-timeout", "answer-unread", "replaced", "refused", "malformed"]
@@ -320,33 +186,29 @@ class Connections:
 _MAX_BUFFERED: Final = 64 << 10
 
 
-class LingeringTransport(asyncio.Transport):
-    """Hands everything on; `close` first asks whether it may.
+class LingeringTransport:
+    """The transport of a connection, whose `close` first asks whether it may.
 
     Small writes are joined until the event loop gets to its next callback: a system call for each would cost
     more than the bytes.
     """
 
     def __init__(self, transport: asyncio.Transport, may_close: Callable[[], bool]) -> None:
-        super().__init__()
         self._transport = transport
         self._may_close = may_close
-        self._loop = asyncio.get_running_loop()
         self._held = bytearray()
         self._ended = False
 
-    @property
-    def is_sending(self) -> bool:
-        """Whether bytes are left that the system has not taken."""
-        return bool(self._held) or self._transport.get_write_buffer_size() > 0
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Properties of the connection, such as its addresses."""
-        return self._transport.get_extra_info(name, default)
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the system has not taken."""
+        return len(self._held) + self._transport.get_write_buffer_size()
 
     def is_closing(self) -> bool:
-        """Whether it is closed, or will be once all is written."""
-        return self._transport.is_closing()
+        """Whether nothing more may be sent."""
+        return self._ended or self._transport.is_closing()
 
     def close(self) -> None:
         """Close when all is written."""
@@ -354,20 +216,7 @@ class LingeringTransport(asyncio.Transport):
             self._flush()
             self._transport.close()
 
-    def close_at_once(self) -> None:
-        """Close; what the system does not take now is lost."""
-        self._flush()
-        if self._transport.get_write_buffer_size():
-            self._transport.abort()
-        else:
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Close now; what is not written is lost."""
-        self._held.clear()
-        self._transport.abort()
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
+    def write(self, data: bytes) -> None:
         """Send bytes, small ones together with those that follow at once; none after the end."""
         if self._ended:
             return
@@ -376,7 +225,7 @@ class LingeringTransport(asyncio.Transport):
             self._transport.write(data)
             return
         if data and not self._held:
-            self._loop.call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self._flush)
         self._held += data
 
     def write_eof(self) -> None:
@@ -384,18 +233,6 @@ class LingeringTransport(asyncio.Transport):
         self._flush()
         self._ended = True
         self._transport.write_eof()
-
-    def can_write_eof(self) -> bool:
-        """Whether that can be said."""
-        return self._transport.can_write_eof()
-
-    def pause_reading(self) -> None:
-        """Take no bytes."""
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Take bytes again."""
-        self._transport.resume_reading()
 
     def _flush(self) -> None:
         if self._held and not self._transport.is_closing():
@@ -411,16 +248,13 @@ _CROWDED: Final = Kind(
     retry_after_s=1,
 )
 _NO_HTTP: Final = Kind("bad-request", "The request is no valid HTTP", HTTPStatus.BAD_REQUEST)
-_OVER_BOUND: Final = {
-    int(kind.status): kind
-    for kind in (
-        Kind("uri-too-long", "The URL is too long", HTTPStatus.REQUEST_URI_TOO_LONG),
-        Kind("head-too-large", "The head is too large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE),
-        _NO_HTTP,
-    )
-}
+_LONG_URL: Final = Kind("uri-too-long", "The URL is too long", HTTPStatus.REQUEST_URI_TOO_LONG)
+_LARGE_HEAD: Final = Kind(
+    "head-too-large", "The head is too large", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+)
 # Bytes that are parsed at once outside of bodies of known length.
 _PIECE: Final = 8 << 10
+_VERSIONS: Final = ("1.0", "1.1")
 # An idle connection gives its place before any that has begun a request.
 _IDLE_FIRST: Final = 1e6
 # A body that comes at this rate, in bytes a second, keeps its place; the rate is measured over this time.
@@ -429,8 +263,20 @@ _MOVING_S: Final = 1.0
 _CHECK_OF_HEALTH: Final = re.compile(rb"(?:GET|HEAD) /(?:livez|readyz|metrics) ")
 
 
-class BoundedProtocol(H11Protocol):
-    """One connection of the server."""
+class OverBoundError(Exception):
+    """A request is over a bound."""
+
+    def __init__(self, kind: Kind, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection of the server.
+
+    The parser calls `on_...` for what it finds. Bytes outside of bodies are counted as they come, a piece at
+    a time, so that a name, a value or a length without an end is bounded as well.
+    """
 
     def __init__(
         self,
@@ -440,28 +286,37 @@ class BoundedProtocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         connections: Connections,
-        shedding: Shedding | None,
+        shed: "Shed | None",
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self._shed = shed
         self._limits = connections.limits
         self._all = connections
-        self._shedding = shedding
-        self.conn = self._bounded = BoundedConnection(self._limits.head)
+        # The request that is answered; `cycle` is the one that arrives.
+        self._answering: RequestResponseCycle | None = None
+        self._rest = b""
+        self._last_words: tuple[Kind, str] | None = None
+        # Of the request that arrives.
+        self._in_head = self._telling = self._chunked = False
         self._head_since: float | None = None
         self._body_since: float | None = None
-        self._body_of: object = None
+        self._outside = self._fields = 0
+        self._chunks = self._body_bytes = self._declared = self._discarded = 0
+
         self._last_byte = self._measured_at = self.loop.time()
         self._bytes_since = 0
         self._rate = 0.0
         self._health_only = False
         self._unread_since: float | None = None
         self._leave_by: float | None = None
-        self._discarded = 0
+
+    @property
+    def _at_work(self) -> bool:
+        return self._answering is not None and not self._answering.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a place, or refuse the connection."""
-        self._gentle = LingeringTransport(transport, self._close_gently)
-        super().connection_made(self._gentle)
+        super().connection_made(cast(asyncio.Transport, LingeringTransport(transport, self._close_gently)))
         now = self.loop.time()
         self._head_since = self._last_byte = now
         if self._all.enter(self, now):
@@ -473,86 +328,185 @@ class BoundedProtocol(H11Protocol):
         """Give the place back."""
         self._all.gone(self)
         self._unset_keepalive_if_required()
+        self.pipeline.clear()
+        self._rest = b""
+        if self._answering is not None:
+            self._disconnect(self._answering)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has come, a piece at a time where a piece may be costly."""
+        """Parse what has come, a piece at a time where requests may follow each other."""
         self._last_byte = self.loop.time()
         self._bytes_since += len(data)
-        if self._health_only and self._leave_by is None and not self._goes_on_with_a_check(data):
+        self._unset_keepalive_if_required()
+        leaving = self._leave_by is not None
+        if self._health_only and not leaving and not self._goes_on_with_a_check(data):
             self._refuse()
-        if self._leave_by is not None:
+        if leaving or self._last_words is not None:
             self._discarded += len(data)
             if self._discarded > MAX_DISCARDED:
                 self.transport.abort()
-        elif self._shed(data):
-            return
-        while data and self._leave_by is None:
-            size = len(data) if self._bounded.is_cheap else _PIECE
-            super().data_received(data[:size])
+        elif self._rest:
+            self._rest += data
+            self.flow.pause_reading()
+        else:
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        """Parse bytes until requests wait for the answer to the one before them."""
+        if not self._in_head and self._body_since is None and self._head_since is None:
+            self._head_since = self._last_byte
+        while data and self._leave_by is None and self._last_words is None and not self.pipeline:
+            size = max(_PIECE, self._declared - self._body_bytes)
+            self._parse_piece(data[:size])
             data = data[size:]
+        self._rest = data
+
+    def _parse_piece(self, piece: bytes) -> None:
+        self._outside += len(piece)
+        try:
+            self.parser.feed_data(piece)
+            if self._body_since is None and self._outside > self._limits.head.size:
+                raise _too_large(f"The head of the request has over {self._limits.head.size:,} bytes.")
+            if self._body_since is not None and self._outside > _MAX_BETWEEN_CHUNKS:
+                raise _too_large(f"The trailers of the request have over {_MAX_BETWEEN_CHUNKS:,} bytes.")
+        except httptools.HttpParserUpgrade as upgrade:
+            # No other protocol is spoken here. The parser takes a body that follows for the next request,
+            # unless it is told.
+            if self._body_since is not None:
+                self._telling = True
+                length = (
+                    b"transfer-encoding: chunked" if self._chunked else b"content-length: %d" % self._declared
+                )
+                self.parser.feed_data(b"POST / HTTP/1.1\r\n" + length + b"\r\n\r\n")
+                self._telling = False
+            self._parse_piece(piece[upgrade.args[0] :])
+        except (OverBoundError, httptools.HttpParserError) as error:
+            self._all.count("malformed")
+            cause = error if isinstance(error, OverBoundError) else error.__context__
+            if isinstance(cause, OverBoundError):
+                self._end(cause.kind, str(cause))
+            else:
+                self._end(_NO_HTTP, "The request is no valid HTTP/1.1; send it by an HTTP client.")
 
     def _goes_on_with_a_check(self, data: bytes) -> bool:
         """Whether bytes begin a check of health, or are more of its head."""
-        amid_head = self._bounded.waits_for_head and bool(self._bounded.trailing_data[0])
-        return amid_head or _CHECK_OF_HEALTH.match(data) is not None
+        return self._in_head or _CHECK_OF_HEALTH.match(data) is not None
 
-    def _shed(self, data: bytes) -> bool:
-        """Refuse a search for which there is no place, before it is parsed."""
-        if not self._bounded.waits_for_head or self._bounded.trailing_data[0]:
-            return False
-        refusal = None if self._shedding is None else self._shedding.refuse(data)
-        if refusal is None:
-            return False
-        self.transport.write(refusal.answer)
-        self._head_since = None
-        self._unset_keepalive_if_required()
-        if refusal.keep:
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        if self._telling:
+            return
+        super().on_message_begin()
+        self._in_head = True
+        if self._head_since is None:
+            self._head_since = self._last_byte
+        self._outside = self._fields = 0
+        self._chunks = self._body_bytes = self._declared = self._discarded = 0
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the URL."""
+        if self._telling:
+            return
+        super().on_url(url)
+        if len(self.url) > self._limits.head.target:
+            detail = f"The URL has over {self._limits.head.target:,} bytes; send a shorter one, and a search"
+            raise OverBoundError(_LONG_URL, f"{detail} as a body.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header field, or a trailer, which nobody asks for."""
+        if self._telling:
+            return
+        self._fields += 1
+        if self._fields > self._limits.head.fields:
+            kind = "header fields" if self._in_head else "trailers"
+            raise _too_large(f"The request has over {self._limits.head.fields} {kind}.")
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: the work begins, or waits for its turn."""
+        if self._telling:
+            return
+        limits, names = self._limits.head, [name for name, _ in self.headers]
+        if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > limits.size:
+            raise _too_large(f"The head of the request has over {limits.size:,} bytes.")
+        version, hosts = self.parser.get_http_version(), names.count(b"host")
+        no_path = not self.url.startswith(b"/")
+        if no_path or version not in _VERSIONS or hosts > 1 or (not hosts and version != "1.0"):
+            raise httptools.HttpParserError
+        self._in_head, self._head_since, self._body_since = False, None, self._last_byte
+        self._outside = self._fields = 0
+        # The parser has checked that it is a number.
+        self._declared = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
+        self._chunked = b"transfer-encoding" in names
+        super().on_headers_complete()
+
+    def on_chunk_header(self) -> None:
+        """A chunk begins."""
+        self._chunks += 1
+        # A chunk that has just begun does not count as small.
+        if self._chunks > _FREE_CHUNKS and self._body_bytes < (self._chunks - 1) * _MIN_MEAN_CHUNK:
+            detail = f"The body comes in chunks of fewer than {_MIN_MEAN_CHUNK} bytes: send larger ones."
+            raise OverBoundError(_NO_HTTP, detail)
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body."""
+        self._outside = 0
+        self._body_bytes += len(body)
+        if self.cycle.response_complete:
+            self._discarded += len(body)
+            if self._discarded > MAX_DISCARDED:
+                raise OverBoundError(_NO_HTTP, "The body goes on long after the answer.")
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        if self.parser.should_upgrade() and (self._chunked or self._declared):
+            return
+        self._body_since = None
+        self._outside = self._declared = self._body_bytes = 0
+        super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answering = cycle
+        shed = self._shed and self._shed(cast(Scope, cycle.scope), not cycle.keep_alive)
+        if not shed:
+            super()._start_asgi_task(cycle, app)
+            return
+        cycle.response_started = cycle.response_complete = True
+        self.transport.write(shed)
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+
+    def on_response_complete(self) -> None:
+        """Count idle time from the end of the answer; requests that came behind it wait for their turn."""
+        self._last_byte = self.loop.time()
+        if self._head_since is not None:
+            self._head_since = self._last_byte
+        if self.pipeline or self._rest:
+            # Take turns: requests sent in one go would all be answered before the next caller's.
+            self._all.take_turns(self._go_on)
         else:
-            self._leave()
-        return True
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self.transport.is_closing():
+            return
+        if self._last_words is not None and not self.pipeline:
+            self._end(*self._last_words)
+            return
+        super().on_response_complete()
+        if not self.pipeline:
+            self._parse(self._rest)
+        if self.pipeline or self._rest:
+            self.flow.pause_reading()
 
     def eof_received(self) -> None:
         """Close; a caller that was told of the end has read it."""
         if self._leave_by is not None:
             self.transport.abort()
-
-    def handle_events(self) -> None:
-        """Answer complete requests, and note the part of the next one that is awaited: head or body."""
-        super().handle_events()
-        now = self.loop.time()
-        if self._bounded.waits_for_head:
-            if not self._bounded.trailing_data[0]:
-                self._head_since = None
-            elif self._head_since is None:
-                self._head_since = now
-        else:
-            self._head_since = None
-        if not self._bounded.waits_for_body:
-            self._body_since = None
-        elif self._body_since is None or self._body_of is not self.cycle:
-            self._body_since, self._body_of = now, self.cycle
-
-    def on_response_complete(self) -> None:
-        """Count idle time from the end of the answer; requests that came behind it wait for their turn."""
-        self._last_byte = self.loop.time()
-        if self._bounded.trailing_data[0]:
-            # Take turns: requests sent in one go would all be answered before the next caller's.
-            self._all.take_turns(super().on_response_complete)
-        else:
-            super().on_response_complete()
-
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the parser knows more
-        """Refuse a request that is no HTTP, or over a bound."""
-        self._all.count("malformed")
-        refused = self._bounded.refused
-        if isinstance(refused, OverBoundError):
-            self._end(_OVER_BOUND[refused.error_status_hint], str(refused))
-        else:
-            self._end(_NO_HTTP, "The request is no valid HTTP/1.1; send it by an HTTP client.")
 
     def pause_writing(self) -> None:
         """Note since when the caller does not read on."""
@@ -583,12 +537,14 @@ class BoundedProtocol(H11Protocol):
         elif self._unread_since is not None and now - self._unread_since > limits.answer_s:
             self._all.count("answer-unread")
             self.transport.abort()
-        elif self._head_since is not None and now - self._head_since > limits.head_s:
+        elif self._head_since is not None and not self._at_work and now - self._head_since > limits.head_s:
             self._time_out("head-timeout", f"The head of the request took over {limits.head_s:g} s.")
         elif self._body_since is not None and not self.flow.read_paused:
             if now - self._last_byte > limits.stall_s:
                 self._time_out("body-timeout", f"Nothing of the body came for {limits.stall_s:g} s.")
-            elif now - self._body_since > limits.body_s + self._bounded.body_bytes / limits.body_rate:
+                return
+            size = max(self._declared, self._body_bytes)
+            if now - self._body_since > limits.body_s + size / limits.body_rate:
                 detail = f"The body came at less than {limits.body_rate / 1024:g} KiB/s."
                 self._time_out("body-timeout", detail)
 
@@ -597,12 +553,12 @@ class BoundedProtocol(H11Protocol):
         if self._body_since is not None and not self.flow.read_paused:
             waited = now - self._body_since
             return waited if waited > _MOVING_S and self._rate < _MOVING else None
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._at_work:
             return None
         if self._head_since is not None:
             return now - self._head_since
         # An answer that is under way, or has just gone, is not yet read.
-        return None if self._gentle.is_sending else now - self._last_byte + _IDLE_FIRST
+        return None if self.transport.get_write_buffer_size() else now - self._last_byte + _IDLE_FIRST
 
     def replace(self) -> None:
         """End, because another connection needs the place."""
@@ -615,7 +571,9 @@ class BoundedProtocol(H11Protocol):
         self._end(_CROWDED, detail)
 
     def _time_out(self, reason: Reason, detail: str) -> None:
-        begun = self._body_since is not None or bool(self._bounded.trailing_data[0])
+        begun = self._body_since is not None or self._in_head
+        if self._last_words is not None:
+            return
         if not begun and self._has_unread():
             # The service is late, not the caller.
             return
@@ -634,24 +592,33 @@ class BoundedProtocol(H11Protocol):
         return bool(waiting.poll(0))
 
     def _end(self, kind: Kind, detail: str) -> None:
-        """Answer with a problem if no answer has begun, and close."""
+        """Tell of a problem with the request that arrives, once those before it are answered, and close."""
         self._unset_keepalive_if_required()
-        may_answer = self._bounded.may_answer
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        if not may_answer:
-            self._all.gone(self)
-            self.transport.abort()
+        broken = self.cycle if self._body_since is not None else None
+        if self._at_work and broken is not self._answering:
+            if broken is not None and self._last_words is None:
+                self.pipeline.popleft()
+            self._last_words = kind, detail
             return
+        if broken is not None:
+            if broken.response_started:
+                self._all.gone(self)
+                self.transport.abort()
+                return
+            self._disconnect(broken)
         scope = {"root_path": getattr(self.config.app, "root_path", "")}
         problem = problem_response(kind, detail, scope=scope, headers={"Connection": "close"})
         self.transport.write(raw_answer(problem))
         self._leave()
 
+    def _disconnect(self, cycle: RequestResponseCycle) -> None:
+        if not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+
     def _close_gently(self) -> bool:
         """Whether the transport may close at once: unread bytes would take the answer from the caller."""
-        if self._leave_by is not None or not self._bounded.waits_for_body:
+        if self._leave_by is not None or self._body_since is None:
             return True
         self._leave()
         return False
@@ -660,14 +627,27 @@ class BoundedProtocol(H11Protocol):
         """Say that nothing more is sent, and throw away what comes until the caller goes."""
         self._leave_by = self.loop.time() + self._limits.leave_s
         if not self._all.leave(self):
-            self._gentle.close_at_once()
+            # Nobody looks at it any more: it may not wait for a caller that does not read.
+            large = self.transport.get_write_buffer_size() > _PIECE
+            (self.transport.abort if large else self.transport.close)()
             return
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
 
 
-def bounded(connections: Connections, shedding: Shedding | None = None) -> type[asyncio.Protocol]:
-    """The protocol of one server's connections, as uvicorn takes it."""
+def _too_large(message: str) -> OverBoundError:
+    return OverBoundError(_LARGE_HEAD, f"{message} Send fewer.")
+
+
+Shed = Callable[[Scope, bool], bytes | None]
+
+
+def bounded(connections: Connections, shed: "Shed | None" = None) -> type[asyncio.Protocol]:
+    """The protocol of one server's connections, as uvicorn takes it.
+
+    `shed` returns the answer to a request that is refused before any work, by its scope and whether the
+    connection ends with it.
+    """
     # Uvicorn only calls it.
-    return cast(type[asyncio.Protocol], partial(BoundedProtocol, connections=connections, shedding=shedding))
+    return cast(type[asyncio.Protocol], partial(BoundedProtocol, connections=connections, shed=shed))

@@ -4,7 +4,7 @@ import asyncio
 import re
 import time
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,7 @@ from opentelemetry.trace import (
 )
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.concurrency import Part, Timings, collected_timings
@@ -42,11 +43,19 @@ class RequestContext:
     """ASGI middleware, outside of all that can err.
 
     A log line names the operation, never the path or the query: both may hold what belongs to a patient.
-    Pages of the `origins` may read the times of an answer.
+
+    Attributes:
+        wrong_site: Returns why a request is refused for where it comes from or what name it is for.
+        audit: Records an answer that is about to begin; returns another that takes its place.
+        add_headers: Adds headers to the start of an answer.
+        origins: Their pages may read the times of an answer.
     """
 
     app: ASGIApp
     metrics: Metrics
+    wrong_site: Callable[[Scope], tuple[Kind, str] | None]
+    audit: Callable[[Scope, int], Awaitable[Response | None]]
+    add_headers: Callable[[Scope, Message], None]
     origins: Collection[str] = ()
     tracer: Tracer | None = None
 
@@ -67,55 +76,58 @@ class RequestContext:
         named = {"request_id": request_id}
         if trace_id is not None:
             named["trace_id"] = trace_id
-        origin = headers.get("origin", "")
+        status, replaced = 0, False
+
+        async def tell(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = int(message["status"])
+                self._add_headers(scope, message, timings)
+            await send(message)
+
+        async def audited(message: Message) -> None:
+            nonlocal replaced
+            if message["type"] == "http.response.start":
+                other = await self.audit(scope, message["status"])
+                if other is not None:
+                    replaced = True
+                    await other(scope, receive, tell)
+            if not replaced:
+                await tell(message)
+
         with structlog.contextvars.bound_contextvars(**named), collected_timings() as timings:
-            tracked = _TrackedSend(send, request_id, timings, origin if origin in self.origins else None)
+            problem: Kind | None = None
             try:
-                await self.app(scope, receive, tracked)
+                wrong = self.wrong_site(scope)
+                answer = self.app if wrong is None else problem_response(*wrong, scope=scope)
+                await answer(scope, receive, audited)
             except ClientDisconnect:
-                tracked.status = _CLIENT_CLOSED_REQUEST
+                status = _CLIENT_CLOSED_REQUEST
             except asyncio.CancelledError:
                 # Only a server that ends cancels a request as a whole.
-                await self._answer(STOPPING, scope, receive, tracked)
+                problem = STOPPING
             except Exception as error:  # noqa: BLE001 - the last place where a defect can become an answer
                 _log.error("defect", error=type(error).__name__, at=where(error))
                 let_go(error)
-                await self._answer(DEFECT, scope, receive, tracked)
-            self._report(scope, tracked.status, time.perf_counter() - started)
+                problem = DEFECT
+            if problem is not None and not status:
+                await problem_response(problem, "", scope=scope)(scope, receive, tell)
+            seconds, operation = time.perf_counter() - started, _operation(scope)
+            self.metrics.answered(operation, status, seconds)
+            _log.info("answered", operation=operation, status=status, ms=round(seconds * 1000, 2))
             if self.tracer is not None and span is not None:
-                _end_span(self.tracer, span, _operation(scope), tracked.status, timings.spans)
+                _end_span(self.tracer, span, operation, status, timings.spans)
 
-    async def _answer(self, kind: Kind, scope: Scope, receive: Receive, send: "_TrackedSend") -> None:
-        """Answer with a problem unless an answer has begun."""
-        if not send.status:
-            response = problem_response(kind, "", scope=scope)
-            await response(scope, receive, send)
-
-    def _report(self, scope: Scope, status: int, seconds: float) -> None:
-        operation = _operation(scope)
-        self.metrics.answered(operation, status, seconds)
-        _log.info("answered", operation=operation, status=status, ms=round(seconds * 1000, 2))
-
-
-@dataclass(slots=True)
-class _TrackedSend:
-    send: Send
-    request_id: str
-    timings: Timings
-    reader: str | None = None
-    status: int = 0
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = int(message["status"])
-            headers = MutableHeaders(scope=message)
-            headers[REQUEST_ID_HEADER] = self.request_id
-            parts = self.timings.milliseconds()
-            if parts:
-                headers["Server-Timing"] = ", ".join(f"{name};dur={ms:.2f}" for name, ms in parts.items())
-                if self.reader is not None:
-                    headers["Timing-Allow-Origin"] = self.reader
-        await self.send(message)
+    def _add_headers(self, scope: Scope, start: Message, timings: Timings) -> None:
+        headers = MutableHeaders(scope=start)
+        headers[REQUEST_ID_HEADER] = scope["state"]["request_id"]
+        parts = timings.milliseconds()
+        if parts:
+            headers["Server-Timing"] = ", ".join(f"{name};dur={ms:.2f}" for name, ms in parts.items())
+            origin = Headers(scope=scope).get("origin", "")
+            if origin in self.origins:
+                headers["Timing-Allow-Origin"] = origin
+        self.add_headers(scope, start)
 
 
 def milliseconds_since_arrival(scope: Scope) -> float:

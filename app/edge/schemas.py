@@ -14,6 +14,7 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
+    ValidationInfo,
     model_validator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError, ValidationError
@@ -45,9 +46,11 @@ class Request(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _are_known(cls, value: Any) -> Any:
+    def _are_known(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse the first unknown field before anything is judged: thousands of them would take seconds."""
-        refuse_lone_surrogates(value)
+        # Pydantic's own parser of JSON has refused half characters.
+        if info.mode == "python":
+            refuse_lone_surrogates(value)
         if isinstance(value, dict):
             for name in value:
                 if name not in cls._names():
@@ -137,11 +140,7 @@ def _place_of_half(value: Any) -> _Place | None:
             # A name that cannot be written cannot be named.
             if any(isinstance(name, str) and _HALF.search(name) for name in part):
                 return place
-            waiting.extend(((*place, name), inner) for name, inner in part.items() if _may_hold(inner))
+            waiting.extend(((*place, name), inner) for name, inner in part.items())
         elif isinstance(part, list):
-            waiting.extend(((*place, number), inner) for number, inner in enumerate(part) if _may_hold(inner))
+            waiting.extend(((*place, number), inner) for number, inner in enumerate(part))
     return None
-
-
-def _may_hold(value: Any) -> bool:
-    return isinstance(value, str | dict | list)

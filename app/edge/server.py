@@ -96,8 +96,6 @@ _LOOK_S: Final = 0.05
 # many turns as there are others before it.
 _LISTENERS: Final = 16
 
-_log = structlog.stdlib.get_logger(__name__)
-
 
 class GracefulServer(uvicorn.Server):
     """uvicorn's server, with an end that no stream, upload or thread delays.

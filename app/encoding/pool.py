@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -11,17 +11,14 @@ import structlog
 
 from app.concurrency import timed
 from app.encoding.processes import EncoderProcesses, ForkServer, ServedEncoder
-from app.encoding.queue import EncodingQueue, QueueLimits, QueueObserver
-from app.encoding.threads import ComputeThreads, cores, passes_of, use_torch_threads, warm_up
+from app.encoding.queue import EncodingQueue, QueueClosedError, QueueLimits, QueueObserver
+from app.encoding.threads import ComputeThreads, ThreadedEncoder, use_torch_threads, warm_up
 from index.files.bundles import check_digest
 from index.search.results import ActiveGeneration
 from training.common.errors import BundleError, RecoquestError
 from training.models.onnx.loading import computes_on_cpu, load_query_encoder
 
 LoadEncoder = Callable[[Path], ServedEncoder]
-_MEASURED_TEXT = "two people walk along the beach with a dog in the evening"
-# Larger loads are encoded side by side, in lanes.
-_MEASURED_SIZE = 2
 
 _FIRST_REST_S = 1.0
 _MAX_REST_S = 60.0
@@ -50,10 +47,10 @@ class EncoderLoader:
         device: str,
         threads: int | None,
         limit_s: float,
-        replaced: Callable[[], object] | None = None,
+        replaced: Callable[[], object] = lambda: None,
     ) -> None:
         self._device = device
-        self._threads = ComputeThreads(threads)
+        self._threads = ComputeThreads.of(threads)
         self._limit_s = limit_s
         self._replaced = replaced
         self._server = ForkServer() if self._threads.lanes > 1 and computes_on_cpu(device) else None
@@ -64,20 +61,9 @@ class EncoderLoader:
         Raises:
             BundleError: The bundle cannot be used.
         """
-        threads = self._threads
         if self._server is not None:
-            return EncoderProcesses(
-                self._server,
-                bundle,
-                threads.lanes,
-                self._limit_s,
-                self._replaced,
-                threads=threads.side_by_side,
-            )
-        encoder = load_query_encoder(bundle, self._device, threads=threads.side_by_side)
-        if not encoder.fixed_threads:
-            use_torch_threads(1)
-        return encoder
+            return EncoderProcesses(self._server, bundle, self._threads, self._limit_s, self._replaced)
+        return load_query_encoder(bundle, self._device, threads=self._threads.side_by_side)
 
     def close(self) -> None:
         """End the fork server, and with it all processes."""
@@ -110,11 +96,25 @@ class LoadedEncoder:
 
 
 @dataclass(slots=True)
-class _Failure:
-    """A bundle that could not be loaded, and how often; `rest` keeps it from being tried again at once."""
+class _Entry:
+    """An encoder that is in use, loaded or not.
 
-    tries: int = 0
-    rest: asyncio.Task[None] | None = field(default=None, repr=False)
+    Attributes:
+        loading: The last try to load it.
+        last_active: When it was last the encoder of an active generation.
+        failures: Number of tries that failed, in a row.
+        rest: Keeps a bundle that failed from being tried again at once.
+    """
+
+    loading: asyncio.Task[LoadedEncoder]
+    last_active: float
+    failures: int = 0
+    rest: asyncio.Task[None] | None = None
+
+    @property
+    def loaded(self) -> LoadedEncoder | None:
+        task = self.loading
+        return None if not task.done() or task.cancelled() or task.exception() else task.result()
 
     @property
     def rests(self) -> bool:
@@ -131,8 +131,7 @@ class Encoders:
         load: Opens a bundle.
         limits: Limits of each queue.
         observer: Receives the queues' figures.
-        threads: Threads of a forward pass on the CPU; None: the fastest number, measured for each encoder.
-        give_up: Called when an encoder hangs for good: the process has to end.
+        give_up: Called when an encoder in a thread of this process hangs for good: the process has to end.
     """
 
     def __init__(
@@ -141,17 +140,15 @@ class Encoders:
         limits: QueueLimits,
         observer: QueueObserver | None = None,
         *,
-        threads: int | None = None,
-        give_up: Callable[[], object] | None = None,
+        give_up: Callable[[], object] = lambda: None,
     ) -> None:
         self._load = load
         self._limits = limits
         self._observer = observer
-        self._threads = threads
+        self._replaced = (lambda: None) if observer is None else observer.restarted
         self._give_up = give_up
-        self._loading: dict[str, asyncio.Task[LoadedEncoder]] = {}
-        self._failures: dict[str, _Failure] = {}
-        self._last_active: dict[str, float] = {}
+        self._closed = False
+        self._entries: dict[str, _Entry] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     async def of(self, active: ActiveGeneration) -> LoadedEncoder:
@@ -161,14 +158,14 @@ class Encoders:
             EncoderLoadingError: Loading takes longer than a query may wait; it goes on.
             EncoderBrokenError: The bundle is missing or damaged and is not tried again at once.
         """
-        task = self._start_loading(active.digest, active.bundle)
-        if task is None:
+        entry = self._begun(active)
+        if (loaded := entry.loaded) is not None:
+            return loaded
+        if entry.rests:
             raise EncoderBrokenError("The collection's encoder cannot be loaded; the service's log says why.")
-        if _has_loaded(task):
-            return task.result()
         try:
             with timed("load"):
-                return await asyncio.wait_for(asyncio.shield(task), self._limits.deadline_s)
+                return await asyncio.wait_for(asyncio.shield(entry.loading), self._limits.deadline_s)
         except TimeoutError:
             raise EncoderLoadingError(
                 "The collection's encoder is still being loaded; try again shortly."
@@ -176,24 +173,22 @@ class Encoders:
 
     def is_broken(self, digest: str) -> bool:
         """Whether the last try to load this encoder failed and none has succeeded since."""
-        return digest in self._failures
+        return digest in self._entries and self._entries[digest].failures > 0
 
     def follow(self, actives: Iterable[ActiveGeneration]) -> None:
         """Load the encoders of these generations and close those that have been in none for a while."""
         now = time.monotonic()
         for active in actives:
-            self._start_loading(active.digest, active.bundle)
-            self._last_active[active.digest] = now
-        for digest, seen in list(self._last_active.items()):
+            self._begun(active).last_active = now
+        for digest, entry in list(self._entries.items()):
             # A query that began before the change still holds the encoder; its deadline bounds how long.
             # One that is still being loaded can only be closed when it has come.
-            task = self._loading.get(digest)
-            if now - seen > 2 * self._limits.deadline_s and (task is None or task.done()):
+            if now - entry.last_active > 2 * self._limits.deadline_s and entry.loading.done():
                 self._close(digest)
 
     def loaded(self) -> dict[str, LoadedEncoder]:
         """Encoders that answer now, by digest."""
-        return {digest: task.result() for digest, task in self._loading.items() if _has_loaded(task)}
+        return {digest: loaded for digest, entry in self._entries.items() if (loaded := entry.loaded)}
 
     def waiting(self) -> int:
         """Number of queries that wait, over all queues."""
@@ -201,127 +196,92 @@ class Encoders:
 
     async def close(self) -> None:
         """Stop every queue and wait for the batches in work."""
-        loaded = list(self.loaded().values())
-        rests = [failure.rest for failure in self._failures.values() if failure.rest is not None]
-        for task in (*self._loading.values(), *rests):
-            task.cancel()
-        self._loading.clear()
-        self._failures.clear()
-        await asyncio.gather(*(asyncio.to_thread(one.close) for one in loaded), *self._closing)
+        self._closed = True
+        for entry in self._entries.values():
+            entry.loading.cancel()
+        for digest in list(self._entries):
+            self._close(digest)
+        await asyncio.gather(*self._closing)
 
-    def _start_loading(self, digest: str, bundle: Path) -> asyncio.Task[LoadedEncoder] | None:
-        """The task that loads an encoder, begun now if it has to be; None while a broken bundle rests."""
-        task = self._loading.get(digest)
-        if task is None or (task.done() and not _has_loaded(task)):
-            if digest in self._failures and self._failures[digest].rests:
-                return None
-            task = asyncio.create_task(self._open(digest, bundle))
-            # Someone must look at the outcome even when every caller has gone.
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self._loading[digest] = task
-            self._last_active.setdefault(digest, time.monotonic())
+    def _begun(self, active: ActiveGeneration) -> _Entry:
+        """The entry of an encoder, whose loading is begun now if it has to be."""
+        entry = self._entries.get(active.digest)
+        if entry is None:
+            entry = self._entries[active.digest] = _Entry(self._start(active), time.monotonic())
+        elif entry.loading.done() and entry.loaded is None and not entry.rests:
+            entry.loading = self._start(active)
+        return entry
+
+    def _start(self, active: ActiveGeneration) -> asyncio.Task[LoadedEncoder]:
+        task = asyncio.create_task(self._open(active.digest, active.bundle))
+        # Someone must look at the outcome even when every caller has gone.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
     async def _open(self, digest: str, bundle: Path) -> LoadedEncoder:
         started = time.monotonic()
         before = await asyncio.to_thread(_state_of, bundle)
         try:
-            encoder = await asyncio.to_thread(self._load_checked, digest, bundle)
-            loaded = await self._warmed(encoder)
+            loaded = await asyncio.to_thread(self._load_ready, digest, bundle)
         except Exception as error:
-            self._failed(digest, bundle, before, error)
+            self._failed(self._entries[digest], digest, bundle, before, error)
             raise
-        self._failures.pop(digest, None)
+        self._entries[digest].failures = 0
         _log.info("encoder loaded", digest=digest, seconds=round(time.monotonic() - started, 3))
         return loaded
 
-    def _load_checked(self, digest: str, bundle: Path) -> ServedEncoder:
-        """Load an encoder, which must have this digest."""
+    def _load_ready(self, digest: str, bundle: Path) -> LoadedEncoder:
+        """Load an encoder, which must have this digest, and put it behind a queue after its first pass."""
         encoder = self._load(bundle)
         try:
             if encoder.info is not None:
                 check_digest(encoder.info, digest)
+            if self._closed:
+                raise QueueClosedError("The service is shutting down; try again.")
+            if isinstance(encoder, EncoderProcesses):
+                queue = EncodingQueue(encoder, self._limits, self._observer, lanes=encoder.lanes)
+            else:
+                set_up = None if encoder.fixed_threads else partial(use_torch_threads, 1)
+                threaded = ThreadedEncoder(encoder, self._limits, self._replaced, self._give_up, set_up)
+                threaded.call(partial(warm_up, encoder))
+                queue = EncodingQueue(threaded, self._limits, self._observer)
         except BaseException:
             if isinstance(encoder, EncoderProcesses):
                 encoder.close()
             raise
-        return encoder
+        return LoadedEncoder(encoder, queue)
 
-    async def _warmed(self, encoder: ServedEncoder) -> LoadedEncoder:
-        """Put an encoder behind a queue, whose thread makes a first pass and measures thread counts."""
-        threads = self._threads_of(encoder)
-        queue = EncodingQueue(
-            encoder,
-            self._limits,
-            self._observer,
-            lanes=threads.lanes,
-            prepare=partial(_warm_up_and_measure, encoder, threads),
-            enter=threads.enter,
-            give_up=self._give_up,
-        )
-        loaded = LoadedEncoder(encoder, queue)
-        try:
-            await asyncio.wrap_future(queue.prepared)
-        except BaseException:
-            self._close_loaded(loaded)
-            raise
-        return loaded
-
-    def _threads_of(self, encoder: ServedEncoder) -> ComputeThreads:
-        if encoder.fixed_threads:
-            return ComputeThreads(self._threads or cores(), lambda _: None)
-        if isinstance(encoder, EncoderProcesses):
-            return ComputeThreads(self._threads, encoder.use_threads)
-        return ComputeThreads(self._threads if encoder.on_cpu else 1)
-
-    def _failed(self, digest: str, bundle: Path, state: object, error: Exception) -> None:
-        failure = self._failures.setdefault(digest, _Failure())
-        rest_s = min(_FIRST_REST_S * 2**failure.tries, _MAX_REST_S)
-        failure.tries += 1
-        failure.rest = asyncio.create_task(self._rest(digest, bundle, state, rest_s))
+    def _failed(self, entry: _Entry, digest: str, bundle: Path, state: object, error: Exception) -> None:
+        rest_s = min(_FIRST_REST_S * 2**entry.failures, _MAX_REST_S)
+        entry.failures += 1
+        entry.rest = asyncio.create_task(_rest(bundle, state, rest_s))
         _log.error(
             "encoder cannot be loaded",
             digest=digest,
             error=type(error).__name__,
             reason=str(error),
-            tries=failure.tries,
+            tries=entry.failures,
             next_try_s=rest_s,
         )
 
-    async def _rest(self, digest: str, bundle: Path, state: object, seconds: float) -> None:
-        """Wait until a broken bundle may be tried again: time has passed, or its folder has changed."""
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, _LOOK_S))
-            if await asyncio.to_thread(_state_of, bundle) != state:
-                self._failures[digest].tries = 0
-                return
-
     def _close(self, digest: str) -> None:
-        self._last_active.pop(digest)
-        task = self._loading.pop(digest, None)
-        failure = self._failures.pop(digest, None)
-        if failure is not None and failure.rest is not None:
-            failure.rest.cancel()
-        if task is not None and _has_loaded(task):
+        entry = self._entries.pop(digest)
+        if entry.rest is not None:
+            entry.rest.cancel()
+        if (loaded := entry.loaded) is not None:
             _log.info("encoder closed", digest=digest)
-            self._close_loaded(task.result())
-
-    def _close_loaded(self, loaded: LoadedEncoder) -> None:
-        closing = asyncio.create_task(asyncio.to_thread(loaded.close))
-        self._closing.add(closing)
-        closing.add_done_callback(self._closing.discard)
+            closing = asyncio.create_task(asyncio.to_thread(loaded.close))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
 
-def _warm_up_and_measure(encoder: ServedEncoder, threads: ComputeThreads) -> None:
-    """Make the first pass, and measure how many threads are quickest for passes that run alone."""
-    threads.enter()
-    warm_up(encoder)
-    threads.measure(passes_of(encoder, size=_MEASURED_SIZE, text=_MEASURED_TEXT))
-
-
-def _has_loaded(task: asyncio.Task[LoadedEncoder]) -> bool:
-    return task.done() and not task.cancelled() and task.exception() is None
+async def _rest(bundle: Path, state: object, seconds: float) -> None:
+    """Wait until a broken bundle may be tried again: time has passed, or its folder has changed."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        await asyncio.sleep(min(left, _LOOK_S))
+        if await asyncio.to_thread(_state_of, bundle) != state:
+            return
 
 
 def _state_of(folder: Path) -> object:

@@ -15,12 +15,13 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -29,6 +30,7 @@ import structlog
 from numpy.typing import NDArray
 
 from app.encoding.queue import EncoderLostError
+from app.encoding.threads import ComputeThreads
 from training.common.errors import MissingModalityError
 from training.common.stopped import kill_stopped
 from training.models.bundle import read_bundle
@@ -62,7 +64,6 @@ class ForkServer:
         self._starter = ThreadPoolExecutor(1, "fork-server")
         self._process: subprocess.Popen[bytes] | None = None
         self._orders: socket.socket | None = None
-        self._closed = False
         # Tried again when a process is needed.
         with suppress(OSError):
             self._start()
@@ -88,7 +89,7 @@ class ForkServer:
             try:
                 self._start()
                 return self._forked(with_torch)
-            except OSError as error:
+            except (OSError, RuntimeError) as error:
                 raise EncoderLostError(_NO_PROCESS) from error
 
     def kill(self) -> None:
@@ -98,49 +99,38 @@ class ForkServer:
             process.kill()
 
     def close(self) -> None:
-        """End the server, and with it every process that it has forked."""
-        self._closed = True
+        """End the server, and with it every process that it has forked; it starts no more."""
+        self._starter.shutdown(wait=False)
         self.kill()
         with self._guard:
             self._end()
-        self._starter.shutdown(wait=False)
 
     def _start(self) -> None:
-        if self._closed:
-            raise EncoderLostError("The encoder is closed.")
         own, theirs = socket.socketpair()
         own.settimeout(_START_S)
-        try:
-            with theirs:
-                self._process = self._starter.submit(_started, theirs.fileno()).result()
-        except OSError:
-            own.close()
-            raise
-        except RuntimeError as error:
-            # The server was closed meanwhile.
-            own.close()
-            raise EncoderLostError(_NO_PROCESS) from error
+        with theirs, ExitStack() as opened:
+            opened.callback(own.close)
+            # After the end it takes no more work: a RuntimeError.
+            self._process = self._starter.submit(_started, theirs.fileno()).result()
+            opened.pop_all()
         self._orders = own
 
     def _forked(self, with_torch: bool) -> tuple[int, int, Connection]:
         if self._orders is None:
             raise OSError("no fork server runs")
-        own, theirs = socket.socketpair()
-        try:
-            with theirs:
-                socket.send_fds(
-                    self._orders, [WITH_TORCH if with_torch else WITHOUT_TORCH], [theirs.fileno()]
-                )
+        own, theirs = Pipe()
+        with theirs, ExitStack() as opened:
+            opened.callback(own.close)
+            order = WITH_TORCH if with_torch else WITHOUT_TORCH
+            socket.send_fds(self._orders, [order], [theirs.fileno()])
             answer, handles, _, _ = socket.recv_fds(self._orders, 32, 1)
             if not answer:
                 raise OSError("the fork server has ended")
             if not handles:
                 # The others that it has forked go on.
                 raise EncoderLostError(_NO_PROCESS)
-        except (OSError, EncoderLostError):
-            own.close()
-            raise
-        return int(answer), handles[0], Connection(own.detach())
+            opened.pop_all()
+        return int(answer), handles[0], own
 
     def _end(self) -> None:
         if self._orders is not None:
@@ -203,8 +193,8 @@ class EncodingProcess:
         """
         # A later process with the same id does not share the pidfd.
         self.pid, self._handle, self._connection = server.fork(with_torch=not load.by_onnx)
-        self._guard = threading.Lock()
-        self._ended = False
+        # Closed no earlier: its number may be another's by the time that a thread kills the process.
+        weakref.finalize(self, os.close, self._handle)
         self._is_ready = False
         # The end of a process is told by `wait_until_ready`.
         with suppress(OSError):
@@ -213,8 +203,7 @@ class EncodingProcess:
     @property
     def is_alive(self) -> bool:
         """Whether it can take an order."""
-        with self._guard:
-            return not self._ended and not self._has_ended(0)
+        return not self._has_ended(0)
 
     def wait_until_ready(self) -> None:
         """Wait until it has made its first pass.
@@ -231,11 +220,9 @@ class EncodingProcess:
         self._is_ready = True
 
     def ask(self, order: Order, limit_s: float) -> TextEmbeddings | NDArray[np.float32] | Exception:
-        """Give an order, and return the vectors or the encoder's own error; one that raises is to be ended.
+        """Give an order, and return the vectors or the encoder's own error.
 
-        Raises:
-            BundleError: The bundle cannot be used.
-            EncoderLostError: The process has ended, or takes too long.
+        A process that raises, as by `wait_until_ready`, is to be ended.
         """
         self.wait_until_ready()
         try:
@@ -247,21 +234,14 @@ class EncodingProcess:
 
     def kill(self) -> None:
         """Kill it; whoever waits for its answer is told, and ends it."""
-        with self._guard, suppress(ProcessLookupError):
-            if not self._ended:
-                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
     def end(self) -> None:
         """Kill it, wait for its end, and let go of it."""
         self.kill()
-        with self._guard:
-            if self._ended:
-                return
-            self._has_ended(None)
-            self._ended = True
-            os.close(self._handle)
-        with suppress(OSError):
-            self._connection.close()
+        self._has_ended(None)
+        self._connection.close()
 
     def _has_ended(self, wait_ms: int | None) -> bool:
         watched = select.poll()
@@ -285,48 +265,42 @@ class EncoderProcesses(ImageInput):
     Args:
         server: Forks the processes.
         bundle: Holds the encoder.
-        count: Number of concurrent passes.
+        threads: Number of concurrent passes, and threads of each.
         limit_s: Longest that a pass may take.
         replaced: Called when a process was lost.
-        threads: Threads of a pass by ONNX Runtime.
 
     Raises:
         BundleError: The bundle cannot be used.
         EncoderLostError: A process does not start.
     """
 
-    on_cpu: Final = True
-
     def __init__(
         self,
         server: ForkServer,
         bundle: Path,
-        count: int,
+        threads: ComputeThreads,
         limit_s: float,
-        replaced: Callable[[], object] | None = None,
-        *,
-        threads: int = 1,
+        replaced: Callable[[], object] = lambda: None,
     ) -> None:
         self.info = read_bundle(bundle)
         config = self.info.config
         self.image_config = self.info.preprocessing.image
         self.modalities: Collection[str] = config.modalities
         graphs = read_graphs(self.info, bundle / FOLDER)
-        self.fixed_threads = graphs is not None
         self.regions = config.regions if graphs is None else graphs.regions
+        self.lanes = threads.lanes
+        self._threads = threads
         self._server = server
-        self._start_with = Load(bundle, threads, by_onnx=self.fixed_threads)
-        self._count = count
+        self._start_with = Load(bundle, threads.side_by_side, by_onnx=graphs is not None)
         self._replaced = replaced
         self._limit_s = limit_s
-        self._of_thread = threading.local()
         self._changed = threading.Condition()
         self._closed = False
         self._idle: deque[EncodingProcess] = deque()
         self._all: set[EncodingProcess] = set()
         self._watch_ended = kill_stopped(self._running)
         try:
-            for _ in range(count):
+            for _ in range(self.lanes):
                 self._start()
             for process in list(self._all):
                 process.wait_until_ready()
@@ -339,22 +313,18 @@ class EncoderProcesses(ImageInput):
         """The processes by their number in the system."""
         return [process.pid for process in self._all]
 
-    def use_threads(self, count: int) -> None:
-        """Have the calling thread's passes computed by torch on so many threads."""
-        self._of_thread.count = count
-
     def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         """Vectors (B, D) of prepared images (B, 3, S, S).
 
         Raises:
             EncoderLostError: The process has ended, or the pass took too long.
         """
-        vectors: NDArray[np.float32] = self._ask(Order(images, self._threads))
+        vectors: NDArray[np.float32] = self._ask(images)
         return vectors
 
     def embed_regions(self, images: Pixels) -> NDArray[np.float32]:
         """Embeddings (B, K, D) of the regions of prepared images; raises as `embed_images` does."""
-        regions: NDArray[np.float32] = self._ask(Order(images, self._threads, regions=True))
+        regions: NDArray[np.float32] = self._ask(images, regions=True)
         return regions
 
     def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
@@ -366,7 +336,7 @@ class EncoderProcesses(ImageInput):
         """
         if "text" not in self.modalities:
             raise MissingModalityError("text")
-        embeddings: TextEmbeddings = self._ask(Order(list(texts), self._threads))
+        embeddings: TextEmbeddings = self._ask(list(texts))
         return embeddings
 
     def close(self) -> None:
@@ -383,20 +353,18 @@ class EncoderProcesses(ImageInput):
         for process in idle:
             process.end()
 
-    @property
-    def _threads(self) -> int:
-        return getattr(self._of_thread, "count", 1)
-
     def _running(self) -> dict[int, Callable[[], object]]:
         with self._changed:
             running: dict[int, Callable[[], object]] = {process.pid: process.kill for process in self._all}
         # Without it no process can be replaced.
         return running if self._server.pid is None else {**running, self._server.pid: self._server.kill}
 
-    def _ask(self, order: Order) -> Any:
+    def _ask(self, batch: list[str] | Pixels, *, regions: bool = False) -> Any:
         process = self._take()
+        is_alone = len(self._idle) == len(self._all) - 1
+        threads = self._threads.alone if is_alone else self._threads.side_by_side
         try:
-            answer = process.ask(order, self._limit_s)
+            answer = process.ask(Order(batch, threads, regions), self._limit_s)
         except Exception as error:
             self._replace(process, str(error))
             raise
@@ -411,7 +379,7 @@ class EncoderProcesses(ImageInput):
     def _take(self) -> EncodingProcess:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._idle or len(self._all) < self._count)
+                self._changed.wait_for(lambda: self._closed or self._idle or len(self._all) < self.lanes)
                 if self._closed:
                     raise EncoderLostError("The encoder is closed.")
                 process = self._idle.pop() if self._idle else None
@@ -429,8 +397,7 @@ class EncoderProcesses(ImageInput):
             if self._closed:
                 return
         _log.error("an encoder's process is replaced", reason=reason)
-        if self._replaced is not None:
-            self._replaced()
+        self._replaced()
         # Now, since a start takes seconds; where there is no room for it, when the next batch needs it.
         with suppress(EncoderLostError):
             self._start()
@@ -438,7 +405,7 @@ class EncoderProcesses(ImageInput):
     def _start(self) -> None:
         process = EncodingProcess(self._server, self._start_with)
         with self._changed:
-            if not self._closed and len(self._all) < self._count:
+            if not self._closed and len(self._all) < self.lanes:
                 self._all.add(process)
                 # Behind those that are ready.
                 self._idle.appendleft(process)

@@ -4,8 +4,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -35,10 +34,10 @@ _UPLOAD_SHARE = 4
 # Oldest batches among which the texts of a batch are chosen by length.
 _CHOICE = 2
 _SMALLER_BATCHES_S = 60.0
-_RESTART_PAUSE_S = 0.05
-_MAX_LOOK_S = 1.0
-# No text waits to be encoded together with others behind a pass that takes longer.
+# No text waits to be encoded together with others behind a batch that takes longer.
 _SLOW_PASS_S = 1.0
+# How often an idle lane looks for such a batch.
+_LOOK_S = 0.5
 TOO_SLOW = "The query could not be encoded in time; try again when the service is less busy."
 FAILED = "The encoder failed on this query; the service's log says why."
 NO_MEMORY = "There is too little memory to encode this query now; try again in a moment."
@@ -157,7 +156,7 @@ class Encoded:
     pass_s: float = 0.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Job:
     """A query with its deadline (monotonic seconds) and the future of its vector."""
 
@@ -171,6 +170,11 @@ class Job:
     def length(self) -> int:
         """Characters of a text; 0 of an image, which all cost the same."""
         return len(self.payload) if isinstance(self.payload, str) else 0
+
+    def fits(self, other: "Job") -> bool:
+        """Whether a batch may hold both: of one kind, and either uploads or searches and probes."""
+        is_upload = self.priority is Priority.UPLOAD
+        return self.kind == other.kind and is_upload == (other.priority is Priority.UPLOAD)
 
 
 def fail(jobs: Sequence[Job], error: RecoquestError, cause: BaseException | None = None) -> None:
@@ -186,21 +190,20 @@ def fail(jobs: Sequence[Job], error: RecoquestError, cause: BaseException | None
 
 
 class PriorityQueue:
-    """Queries in order of arrival for each priority; its owner's lock guards it.
+    """Queries that wait, in order of arrival; its owner's lock guards it.
 
     Where more wait than a batch holds, the oldest takes with it those of about its length: a pass costs as
-    much for each text as for the longest.
-
-    Each priority has places of its own, so that uploads cannot fill those of searches.
+    much for each text as for the longest. Each priority has places of its own, so that uploads cannot fill
+    those of searches.
     """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._lines: dict[Priority, deque[Job]] = {priority: deque() for priority in Priority}
+        self._jobs: list[Job] = []
         self._passes_before_uploads = 0
 
     def __len__(self) -> int:
-        return sum(len(line) for line in self._lines.values())
+        return len(self._jobs)
 
     def add(self, job: Job, now: float) -> None:
         """Put a query at the end of its line.
@@ -208,140 +211,58 @@ class PriorityQueue:
         Raises:
             QueueFullError: All places of its priority are taken.
         """
-        if len(self._lines[job.priority]) >= self._capacity:
+        if self._is_full(job.priority):
             self.drop_stale(now)
-        if len(self._lines[job.priority]) >= self._capacity:
+        if self._is_full(job.priority):
             waiting = "uploads" if job.priority is Priority.UPLOAD else "searches"
             raise QueueFullError(f"Too many {waiting} are waiting; try again in a moment.")
-        self._lines[job.priority].append(job)
+        self._jobs.append(job)
 
     def head(self) -> Job | None:
         """The query that the next batch begins with; None if none waits."""
-        line = next((self._lines[priority] for priority in self._turn() if self._lines[priority]), None)
-        return None if line is None else line[0]
+        searches_had_their_turn = self._passes_before_uploads >= _SEARCH_PASSES_IN_A_ROW
+
+        def turn(job: Job) -> float:
+            return 0.5 if searches_had_their_turn and job.priority is Priority.UPLOAD else job.priority
+
+        return min(self._jobs, key=turn, default=None)
 
     def count(self, head: Job) -> int:
         """Number of queries that fit a batch with `head`."""
-        return sum(job.kind == head.kind for line in self._lines_with(head) for job in line)
+        return sum(job.fits(head) for job in self._jobs)
 
     def take(self, limit: int) -> list[Job]:
         """Take the next batch: queries of one kind, at most `limit`, either of uploads or of searches."""
         head = self.head()
         if head is None:
             return []
-        if head.priority is Priority.UPLOAD:
-            if self._lines[Priority.SEARCH]:
-                limit = max(1, limit // _UPLOAD_SHARE)
+        if head.priority is not Priority.UPLOAD:
+            self._passes_before_uploads += any(job.priority is Priority.UPLOAD for job in self._jobs)
+        else:
             self._passes_before_uploads = 0
-        elif self._lines[Priority.UPLOAD]:
-            self._passes_before_uploads += 1
-        batch: list[Job] = []
-        for line in self._lines_with(head):
-            _move(line, batch, head, limit)
-        return batch
+            if any(job.priority is Priority.SEARCH for job in self._jobs):
+                limit = max(1, limit // _UPLOAD_SHARE)
+        fitting = sorted((job for job in self._jobs if job.fits(head)), key=lambda job: job.priority)
+        if len(fitting) > limit:
+            # The oldest goes in any case, and the latest have to wait: none stays behind for long.
+            fitting = fitting[: _CHOICE * limit]
+            fitting.sort(key=lambda job: abs(job.length - head.length))
+        taken = fitting[:limit]
+        self._jobs = [job for job in self._jobs if job not in taken]
+        return [job for job in taken if job.future.set_running_or_notify_cancel()]
 
     def drop_stale(self, now: float) -> None:
         """Forget queries whose caller has gone or whose deadline has passed."""
-        for line in self._lines.values():
-            if any(job.future.cancelled() or job.deadline <= now for job in line):
-                fail([job for job in line if job.deadline <= now], EncodingTimeoutError(TOO_SLOW))
-                kept = [job for job in line if not job.future.done()]
-                line.clear()
-                line.extend(kept)
+        fail([job for job in self._jobs if job.deadline <= now], EncodingTimeoutError(TOO_SLOW))
+        self._jobs = [job for job in self._jobs if not job.future.done()]
 
     def clear(self) -> list[Job]:
         """Take all queries out."""
-        jobs = [job for line in self._lines.values() for job in line]
-        for line in self._lines.values():
-            line.clear()
+        jobs, self._jobs = self._jobs, []
         return jobs
 
-    def _turn(self) -> tuple[Priority, ...]:
-        if self._passes_before_uploads >= _SEARCH_PASSES_IN_A_ROW:
-            return Priority.PROBE, Priority.UPLOAD, Priority.SEARCH
-        return tuple(Priority)
-
-    def _lines_with(self, head: Job) -> list[deque[Job]]:
-        if head.priority is Priority.UPLOAD:
-            return [self._lines[Priority.UPLOAD]]
-        return [self._lines[Priority.PROBE], self._lines[Priority.SEARCH]]
-
-
-def _move(line: deque[Job], batch: list[Job], head: Job, limit: int) -> None:
-    """Move queries of a kind from a line to a batch until the batch is full: oldest first, or most alike."""
-    fitting = [job for job in line if job.kind == head.kind]
-    if line and line[0] is head and len(fitting) > limit:
-        # The oldest goes in any case, and the latest have to wait: none stays behind for long.
-        fitting = fitting[: _CHOICE * limit]
-        fitting.sort(key=lambda job: abs(job.length - head.length))
-    moved: set[int] = set()
-    for job in fitting:
-        if len(batch) == limit:
-            break
-        moved.add(id(job))
-        if job.future.set_running_or_notify_cancel():
-            batch.append(job)
-    if moved:
-        kept = [job for job in line if id(job) not in moved]
-        line.clear()
-        line.extend(kept)
-
-
-class AbandonedError(Exception):
-    """The thread was given up while its pass hung; its queries have their answers."""
-
-
-class Worker(threading.Thread):
-    """A thread that encodes; the supervisor sees how long its pass takes and may give it up.
-
-    Attributes:
-        lane: Number of this encoding thread, from 0.
-        batch: The queries in work.
-        busy: Whether the batch before held several.
-    """
-
-    def __init__(self, lane: int, work: Callable[["Worker"], None]) -> None:
-        super().__init__(target=work, args=(self,), name="encoding-worker", daemon=True)
-        self._guard = threading.Lock()
-        self._abandoned = False
-        self._pass_began: float | None = None
-        self.lane = lane
-        self.batch: list[Job] = []
-        self.busy = False
-
-    @property
-    def pass_seconds(self) -> float:
-        """Seconds that the pass in work has taken; 0 between passes."""
-        began = self._pass_began
-        return 0.0 if began is None else time.monotonic() - began
-
-    def lives(self, seconds: float) -> bool:
-        """Wait for the thread's end; whether it still runs."""
-        self.join(seconds)
-        return self.is_alive()
-
-    def abandon(self) -> None:
-        """Let the thread end as soon as its pass does."""
-        with self._guard:
-            self._abandoned = True
-
-    def begin_pass(self) -> None:
-        """Take note that a forward pass begins.
-
-        Raises:
-            AbandonedError: The thread was given up.
-        """
-        with self._guard:
-            if self._abandoned:
-                raise AbandonedError
-            self._pass_began = time.monotonic()
-
-    def end_pass(self) -> None:
-        """Take note that the forward pass is over; raises as `begin_pass` does."""
-        with self._guard:
-            self._pass_began = None
-            if self._abandoned:
-                raise AbandonedError
+    def _is_full(self, priority: Priority) -> bool:
+        return sum(job.priority is priority for job in self._jobs) >= self._capacity
 
 
 class Batches:
@@ -363,32 +284,25 @@ class Batches:
         """Most queries of a batch: fewer for a minute after memory was short."""
         return self._smaller if time.monotonic() < self._smaller_until else self._size
 
-    def encode(self, batch: list[Job], thread: Worker) -> None:
-        """Answer all queries of a batch.
-
-        Raises:
-            AbandonedError: A pass outlived its limit and its thread was given up.
-        """
+    def encode(self, batch: list[Job]) -> None:
+        """Answer all queries of a batch."""
         parts = [batch]
         while parts:
             part = _in_time(parts.pop())
-            if part and not self._answered(part, thread):
+            if part and not self._answered(part):
                 middle = len(part) // 2
                 parts += [part[middle:], part[:middle]]
 
-    def _answered(self, part: list[Job], thread: Worker) -> bool:
+    def _answered(self, part: list[Job]) -> bool:
         """Pass a part of a batch through the encoder; False asks for its halves."""
         started = time.perf_counter()
-        thread.begin_pass()
         try:
             results = self._vectors(part)
-        except MissingModalityError as error:
+        except (MissingModalityError, EncodingTimeoutError) as error:
             fail(part, error)
             return True
         except Exception as error:  # noqa: BLE001 - whatever the encoder raises must reach the callers
             return self._failed(part, error)
-        finally:
-            thread.end_pass()
         seconds = time.perf_counter() - started
         self._deliver(part, results, seconds)
         if self._observer is not None:
@@ -446,28 +360,39 @@ def _in_time(jobs: list[Job]) -> list[Job]:
     return [job for job in jobs if not job.future.done()]
 
 
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """A thread that encodes.
+
+    Attributes:
+        number: From 0.
+        batch: The queries in work.
+        began: When it took them, on the clock of `time.monotonic`.
+        busy: Whether the batch before held several.
+    """
+
+    number: int
+    batch: list[Job] = field(default_factory=list)
+    began: float = 0.0
+    busy: bool = False
+
+
 class EncodingQueue:
     """Batches the queries of many callers for one encoder.
 
-    A worker thread takes the queries that wait, up to a batch of one kind. Only when the batch before held
+    A lane's thread takes the queries that wait, up to a batch of one kind. Only when the batch before held
     several queries, it waits a moment for more, so that a lone query is never delayed. Every query has a
-    deadline; one whose caller has gone is skipped; an error reaches the query that causes it. A supervisor
-    replaces a worker when it dies, and when a forward pass outlives its limit.
+    deadline; one whose caller has gone is skipped; an error reaches the query that causes it. The encoder
+    bounds the time of a pass.
 
-    There is a worker for each lane. The lanes beside the first join in only when enough queries wait for a
-    pass of their own, so that a few are still encoded together.
+    The lanes after the first join in only when enough queries wait for a pass of their own, so that a few
+    are still encoded together.
 
     Args:
-        encoder: Computes in the workers' threads only.
+        encoder: Threads of the lanes share it.
         limits: Bounds of waiting, batches and times.
         observer: Receives figures.
-        lanes: Number of workers that encode side by side.
-        prepare: Called by the first worker's thread before all queries; no limit of time applies.
-        enter: Called by a worker's thread before each pass, with whether no other lane is at work.
-        give_up: Called when the replacements of hanging workers hang too: the process has to end.
-
-    Attributes:
-        prepared: The outcome of `prepare`.
+        lanes: Number of concurrent batches.
     """
 
     def __init__(
@@ -477,30 +402,25 @@ class EncodingQueue:
         observer: QueueObserver | None = None,
         *,
         lanes: int = 1,
-        prepare: Callable[[], object] = lambda: None,
-        enter: Callable[[bool], object] = lambda _: None,
-        give_up: Callable[[], object] | None = None,
     ) -> None:
         self._limits = limits or QueueLimits()
-        self._observer = observer
-        self._enter = enter
-        self._give_up = give_up
         self._batches = Batches(encoder, self._limits.batch_size, observer)
         self._line = PriorityQueue(self._limits.capacity)
-        self._prepare = prepare
-        self.prepared: Future[None] = Future()
-        self._hanging: list[Worker] = []
         self._lock = threading.Lock()
         # The first lane waits apart from the others, which are woken only when there is enough for them.
         self._first, self._others = threading.Condition(self._lock), threading.Condition(self._lock)
         self._closed = False
-        self._workers: dict[int, Worker] = {}
-        self._supervisors = [
-            threading.Thread(target=self._supervise, args=(lane,), name="encoding-supervisor", daemon=True)
-            for lane in range(lanes)
-        ]
-        for supervisor in self._supervisors:
-            supervisor.start()
+        self._lanes = [_Lane(number) for number in range(lanes)]
+        self._threads: list[threading.Thread] = []
+        try:
+            for lane in self._lanes:
+                thread = threading.Thread(target=self._serve, args=(lane,), name="encoding-lane", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except RuntimeError:
+            # The system has no room for another thread.
+            self.close()
+            raise
 
     @property
     def depth(self) -> int:
@@ -556,17 +476,16 @@ class EncodingQueue:
         return job.future
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Refuse new queries, fail those that wait, and let the batch in work end within the time given."""
+        """Refuse new queries, fail those that wait, and let the batches in work end within the time given."""
         with self._lock:
             self._closed = True
             waiting = self._line.clear()
-            self.prepared.cancel()
             self._first.notify_all()
             self._others.notify_all()
         fail(waiting, QueueClosedError("The service is shutting down; try again."))
         end = time.monotonic() + timeout_s
-        for supervisor in self._supervisors:
-            supervisor.join(max(0.0, end - time.monotonic()))
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
 
     async def _wait_for(self, future: Future[Encoded]) -> Encoded:
         started = time.perf_counter()
@@ -578,136 +497,47 @@ class EncodingQueue:
         record_waited("encode", time.perf_counter() - started, encoded.pass_s)
         return encoded
 
-    def _supervise(self, lane: int) -> None:
+    def _serve(self, lane: _Lane) -> None:
         while not self._closed:
-            worker = self._workers[lane] = Worker(lane, self._work)
+            with self._lock:
+                self._take(lane)
             try:
-                worker.start()
-            except RuntimeError as error:
-                # The system has no thread for it now.
-                _log.error("an encoding worker does not start", reason=str(error))
-                time.sleep(self._look_s)
-                continue
-            while worker.lives(self._look_s):
-                if worker.pass_seconds > self._limits.pass_limit_s:
-                    self._abandon(worker)
-                    break
-                if worker.pass_seconds > _SLOW_PASS_S:
-                    self._wake_beside(worker)
-            if self._closed:
-                return
-            self._clear(worker, EncodingFailedError(FAILED))
-            if self._observer is not None:
-                self._observer.restarted()
-            time.sleep(_RESTART_PAUSE_S)
+                self._batches.encode(lane.batch)
+            except Exception as error:  # noqa: BLE001 - the lane goes on, and the callers are told
+                _log.error("encoding a batch failed", error=type(error).__name__)
+                fail(lane.batch, EncodingFailedError(FAILED))
+            lane.batch = []
 
-    @property
-    def _look_s(self) -> float:
-        return min(self._limits.pass_limit_s / 4, _MAX_LOOK_S)
-
-    def _clear(self, worker: Worker, error: EncodingError) -> None:
-        """Fail the queries of a worker that is gone, and let another lane take those that wait."""
-        fail(worker.batch, error)
-        with self._lock:
-            worker.batch = []
-            self._first.notify_all()
-            self._others.notify_all()
-
-    def _abandon(self, worker: Worker) -> None:
-        """Give up a worker whose pass hangs, and wait while there are as many such as may be at once."""
-        worker.abandon()
-        self._clear(worker, EncodingTimeoutError(TOO_SLOW))
-        # Every lane may hang once, and one replacement.
-        most = len(self._supervisors) + 1
-        with self._lock:
-            self._hanging = [one for one in (*self._hanging, worker) if one.is_alive()]
-            hanging = len(self._hanging)
-        _log.error("a forward pass hangs", limit_s=self._limits.pass_limit_s, hanging=hanging)
-        if hanging >= most and not self._closed:
-            _log.critical("the encoder hangs again after its worker was replaced: the process has to end")
-            if self._give_up is not None:
-                self._give_up()
-        while len(self._hanging) >= most and not self._closed:
-            time.sleep(self._look_s)
-            with self._lock:
-                self._line.drop_stale(time.monotonic())
-                self._hanging = [one for one in self._hanging if one.is_alive()]
-
-    def _work(self, worker: Worker) -> None:
-        try:
-            if worker.lane == 0 and not self.prepared.done() and self.prepared.set_running_or_notify_cancel():
-                self._make_ready()
-            while batch := self._next_batch(worker):
-                self._enter(self._is_alone(worker))
-                self._batches.encode(batch, worker)
-                worker.batch = []
-        except AbandonedError:
-            # A batch that it took just before it was given up.
-            fail(worker.batch, EncodingTimeoutError(TOO_SLOW))
-            _log.warning("a forward pass that hung has ended")
-        except BaseException as error:  # noqa: BLE001 - a thread's end is reported here or nowhere
-            _log.error("encoding worker died", error=type(error).__name__)
-
-    def _make_ready(self) -> None:
-        try:
-            self._prepare()
-        except BaseException as error:
-            self.prepared.set_exception(error)
-            if not isinstance(error, Exception):
-                raise
-        else:
-            self.prepared.set_result(None)
-
-    def _next_batch(self, worker: Worker) -> list[Job]:
-        """Wait for queries and take a batch of them; empty once closed."""
-        while not self._closed:
-            with self._lock:
-                batch = self._take(worker)
-            if batch:
-                return batch
-        return []
-
-    def _take(self, worker: Worker) -> list[Job]:
+    def _take(self, lane: _Lane) -> None:
         """Take a batch, or wait for a change and take none; the lock is held."""
-        changed = self._first if worker.lane == 0 else self._others
+        changed = self._first if lane.number == 0 else self._others
         self._line.drop_stale(time.monotonic())
         head = self._line.head()
-        if head is None or not self._joins(worker, head):
-            if head is not None and worker.lane > 0:
-                # The first may have left these to this worker's batch, which is over.
+        if head is None or not self._joins(lane, head):
+            if head is not None and lane.number > 0:
+                # The first may have left these to this lane's batch, which is over.
                 self._first.notify()
             if not self._closed:
-                changed.wait()
-            return []
-        if worker.busy:
+                changed.wait(_LOOK_S)
+            return
+        if lane.busy:
             changed.wait_for(partial(self._is_full, head), self._limits.batch_wait_s)
-        worker.batch = self._line.take(self._batches.size)
-        worker.busy = len(worker.batch) > 1
+        lane.batch, lane.began = self._line.take(self._batches.size), time.monotonic()
+        lane.busy = len(lane.batch) > 1
         self._wake_another()
-        return worker.batch
 
-    def _is_alone(self, worker: Worker) -> bool:
-        return not any(other.batch for other in list(self._workers.values()) if other is not worker)
-
-    def _joins(self, worker: Worker, head: Job) -> bool:
-        """Whether a worker takes a batch: the first while no other works, any if enough wait for one more."""
-        if self._is_alone(worker):
-            return worker.lane == 0
+    def _joins(self, lane: _Lane, head: Job) -> bool:
+        """Whether a lane takes a batch: the first while no other works, any if enough wait for one more."""
+        if not any(other.batch for other in self._lanes if other is not lane):
+            return lane.number == 0
         return self._line.count(head) >= self._worth(head)
 
     def _wake_another(self) -> None:
-        """Wake a lane beside the first if one is at work and enough wait for another."""
-        if any(worker.batch for worker in self._workers.values()):
+        """Wake a lane after the first if one is at work and enough wait for another."""
+        if any(lane.batch for lane in self._lanes):
             head = self._line.head()
             if head is not None and self._line.count(head) >= self._worth(head):
                 self._others.notify()
-
-    def _wake_beside(self, slow: Worker) -> None:
-        """Let another lane take what waits behind a pass that has become slow: few are worth a pass now."""
-        with self._lock:
-            if slow.lane > 0:
-                self._first.notify()
-            self._wake_another()
 
     def _worth(self, head: Job) -> int:
         """Number of queries that justify a pass beside those at work.
@@ -717,10 +547,9 @@ class EncodingQueue:
         """
         if head.kind != "text" or head.priority is Priority.PROBE:
             return 1
-        soon = any(
-            worker.batch and worker.batch[0].kind == "text" and worker.pass_seconds < _SLOW_PASS_S
-            for worker in list(self._workers.values())
-        )
+        slow = time.monotonic() - _SLOW_PASS_S
+        batches = [lane.batch for lane in self._lanes if lane.began > slow]
+        soon = any(batch[0].kind == "text" for batch in batches if batch)
         return max(1, self._batches.size // 2) if soon else 1
 
     def _is_full(self, head: Job) -> bool:

@@ -1,84 +1,71 @@
-"""Passes of an encoder, and their threads on the CPU: given, or what is quickest in a short measurement."""
+"""Passes of an encoder on the CPU, the threads of each, and passes in a thread of the service."""
 
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 import structlog
+from numpy.typing import NDArray
 from PIL import Image
 
-from app.encoding.processes import ServedEncoder
+from app.encoding.queue import (
+    FAILED,
+    TOO_SLOW,
+    EncodingFailedError,
+    EncodingTimeoutError,
+    QueryEncoder,
+    QueueLimits,
+)
+from training.models.embeddings import TextEmbeddings
+from training.models.inputs.images import Pixels
 
-# One more number of threads is tried only while time is left, so a start is delayed by about a second.
-_MEASURE_S = 0.8
-_MIN_PASSES = 2
-_MIN_COUNTS = 2
+if TYPE_CHECKING:
+    # The import of torch takes seconds.
+    from training.models.encoder import Encoder
+    from training.models.onnx.encoder import OnnxEncoder
+
 # Batches that wait in a full queue of the default size.
-_MAX_LANES = 4
+_MAX_LANES: Final = 4
+# More threads of one pass wait for each other longer than they compute.
+_MOST_ALONE: Final = 8
+# The pass at work, and one that hangs.
+_MOST_PASSES: Final = 2
+_RESTART_PAUSE_S: Final = 0.05
+
+Result = TypeVar("Result")
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
-def warm_up(encoder: ServedEncoder) -> None:
-    """Embed an image, and a text if the encoder reads any: a broken encoder fails before a query needs it."""
-    for one in passes_of(encoder, size=1, text="ready"):
-        one()
-
-
-def passes_of(encoder: ServedEncoder, *, size: int, text: str) -> Sequence[Callable[[], object]]:
-    """A pass of a batch for each kind of query that the encoder takes."""
-    images = np.stack([encoder.prepare_image(Image.new("RGB", (8, 8)))] * size)
-    passes: list[Callable[[], object]] = [lambda: encoder.embed_images(images)]
-    if "text" in encoder.modalities:
-        passes.append(lambda: encoder.embed_texts([text] * size))
-    return passes
-
-
+@dataclass(frozen=True, slots=True)
 class ComputeThreads:
-    """Lanes of one encoder, the passes that run side by side, and the threads of torch in each.
+    """Threads of the passes of one encoder.
 
-    A pass that runs alone takes the quickest number of threads. Under load, passes side by side share the
-    cores: threads of one pass wait for the slowest of them at each layer, threads of different passes for
-    none. torch keeps the number, and a pool, for each thread that computes. All other threads of the process
-    keep one, so that no pool but the encoder's competes for the cores.
-
-    Args:
-        count: Given by an operator, for all lanes together; None measures.
-        use: Sets the number for passes of the calling thread.
+    Threads of one pass wait for the slowest of them at each layer, threads of different passes for none:
+    under load, passes side by side share the cores.
 
     Attributes:
         lanes: Concurrent passes.
         side_by_side: Threads of each of them.
+        alone: Threads of a pass by torch that runs alone.
     """
 
-    def __init__(self, count: int | None = None, use: Callable[[int], None] | None = None) -> None:
-        self._use = use or use_torch_threads
-        self._given = count
+    lanes: int
+    side_by_side: int
+    alone: int
+
+    @classmethod
+    def of(cls, count: int | None = None) -> "ComputeThreads":
+        """Share out the threads that an operator gave to all lanes together; None: one for each core."""
         total = count or cores()
-        self._alone = count or 1
-        self.lanes = min(total, _MAX_LANES)
-        self.side_by_side = total // self.lanes
-        self._of_thread = threading.local()
-
-    def enter(self, alone: bool = True) -> None:
-        """Set up the calling thread, which is an encoder's, for a pass alone or beside others."""
-        count = self._alone if alone else self.side_by_side
-        if getattr(self._of_thread, "count", None) != count:
-            self._use(count)
-            self._of_thread.count = count
-
-    def measure(self, passes: Sequence[Callable[[], object]]) -> None:
-        """Choose the number under which these passes are quickest alone, unless one was given.
-
-        Call it in the encoder's thread, after a first pass.
-        """
-        if self._given is None and passes:
-            self._alone = quickest_count(passes, cores(), use=self._use)
-            self._of_thread.count = None
-            _log.info("threads measured", threads=self._alone)
-        self.enter()
+        lanes = min(total, _MAX_LANES)
+        return cls(lanes, total // lanes, count or min(total, _MOST_ALONE))
 
 
 def cores() -> int:
@@ -99,42 +86,99 @@ def use_torch_threads(count: int) -> None:
     later.join()
 
 
-def quickest_count(
-    passes: Sequence[Callable[[], object]],
-    most: int,
-    clock: Callable[[], float] = time.perf_counter,
-    use: Callable[[int], None] | None = None,
-) -> int:
-    """The number of threads, 1 to `most`, with the least time over all passes.
+def warm_up(encoder: "Encoder | OnnxEncoder") -> None:
+    """Embed an image, and a text if the encoder reads any: a broken encoder fails before a query needs it."""
+    encoder.embed_images(np.stack([encoder.prepare_image(Image.new("RGB", (8, 8)))]))
+    if "text" in encoder.modalities:
+        encoder.embed_texts(["ready"])
 
-    The times of different passes, such as texts and images, are weighed as shares of their times on one
-    thread. Numbers are doubled, and `most` itself is tried; after the second, the measurement ends when time
-    is up. `use` sets the number for passes of the calling thread.
+
+class ThreadedEncoder:
+    """An encoder whose passes run in a thread of their own, which is replaced when one of them hangs.
+
+    Args:
+        encoder: Computes in that thread only.
+        limits: Seconds that a pass may take.
+        replaced: Called when the thread was lost.
+        give_up: Called when the replacement hangs too: the process has to end.
+        set_up: Called in each such thread first.
     """
-    use = use or use_torch_threads
-    counts = [*(2**power for power in range(most.bit_length()) if 2**power < most), most]
-    end, share_s = clock() + _MEASURE_S, _MEASURE_S / (len(counts) * len(passes))
-    best, least = 1, float("inf")
-    alone: list[float] = []
-    for tried, count in enumerate(counts):
-        if tried >= _MIN_COUNTS and clock() > end:
-            break
-        use(count)
-        times = [_min_time(one, share_s, clock) for one in passes]
-        alone = alone or times
-        cost = sum(time_s / alone_s for time_s, alone_s in zip(times, alone, strict=True))
-        if cost < least:
-            best, least = count, cost
-    return best
 
+    def __init__(
+        self,
+        encoder: QueryEncoder,
+        limits: QueueLimits,
+        replaced: Callable[[], object] = lambda: None,
+        give_up: Callable[[], object] = lambda: None,
+        set_up: Callable[[], object] | None = None,
+    ) -> None:
+        self._encoder = encoder
+        self._limits = limits
+        self._replaced = replaced
+        self._give_up = give_up
+        self._set_up = set_up
+        self._free = threading.Semaphore(_MOST_PASSES)
+        self._thread = self._new_thread()
 
-def _min_time(one: Callable[[], object], seconds: float, clock: Callable[[], float]) -> float:
-    """The least time of a few passes within the seconds given, after one that is not counted."""
-    one()
-    times: list[float] = []
-    end = clock() + seconds
-    while len(times) < _MIN_PASSES or clock() < end:
-        began = clock()
-        one()
-        times.append(clock() - began)
-    return min(times)
+    def call(self, work: Callable[[], object]) -> None:
+        """Have the thread call something that may take any time."""
+        self._submitted(work).result()
+
+    def embed_images(self, images: Pixels) -> NDArray[np.float32]:
+        """Vectors (B, D) of prepared images (B, 3, S, S).
+
+        Raises:
+            EncodingTimeoutError: The pass took longer than its limit.
+            EncodingFailedError: Its thread died.
+        """
+        return self._run(partial(self._encoder.embed_images, images))
+
+    def embed_regions(self, images: Pixels) -> NDArray[np.float32]:
+        """Embeddings (B, K, D) of the regions of prepared images; raises as `embed_images` does."""
+        return self._run(partial(self._encoder.embed_regions, images))
+
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+        """Vectors (B, D) of texts, with how each was cut; raises as `embed_images` does."""
+        return self._run(partial(self._encoder.embed_texts, texts))
+
+    def _run(self, one_pass: Callable[[], Result]) -> Result:
+        outcome = self._submitted(one_pass)
+        try:
+            return outcome.result(self._limits.pass_limit_s)
+        except Exception:
+            if outcome.done():
+                raise
+        except BaseException as error:
+            self._replaced()
+            raise EncodingFailedError(FAILED) from error
+        _log.error("a forward pass hangs", limit_s=self._limits.pass_limit_s)
+        self._replaced()
+        self._thread = self._new_thread()
+        if self._free.acquire(blocking=False):
+            self._free.release()
+        else:
+            _log.critical("the encoder hangs again after its thread was replaced: the process has to end")
+            self._give_up()
+        raise EncodingTimeoutError(TOO_SLOW)
+
+    def _submitted(self, one_pass: Callable[[], Result]) -> "Future[Result]":
+        """Have the thread make a pass, as soon as no more than one other hangs."""
+        end = time.monotonic() + self._limits.deadline_s
+        if not self._free.acquire(timeout=self._limits.deadline_s):
+            raise EncodingTimeoutError(TOO_SLOW)
+        while True:
+            try:
+                outcome = self._thread.submit(one_pass)
+            except RuntimeError as error:
+                # The system has no room for a thread now.
+                if time.monotonic() > end:
+                    self._free.release()
+                    raise EncodingFailedError(FAILED) from error
+                self._thread = self._new_thread()
+                time.sleep(_RESTART_PAUSE_S)
+            else:
+                outcome.add_done_callback(lambda _: self._free.release())
+                return outcome
+
+    def _new_thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, "encoding-worker", initializer=self._set_up)

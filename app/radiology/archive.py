@@ -8,14 +8,16 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property, partial
 from http import HTTPStatus
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
-from threading import Lock, local
+from ssl import SSLError, create_default_context
+from threading import Lock
 from typing import Any, Final, Literal, TypeVar
 
-import requests
+import httpx2
 from python_multipart.multipart import parse_options_header
-from requests.auth import HTTPBasicAuth
 
 from app.settings import Settings, checked_archive_url
 from training.common.errors import RecoquestError
@@ -25,10 +27,10 @@ KIND: Final = "multipart/related"
 _MOST_HEADER_BYTES: Final = 8192
 _LONGEST_BOUNDARY: Final = 256
 _LINE: Final = b"\r\n"
-# What follows a boundary: the last one, or spaces and the end of the line; and the beginning of either.
-_END_OF_BOUNDARY: Final = re.compile(rb"--|[ \t]*\r\n")
-_BEGUN_END: Final = re.compile(rb"-?|[ \t]*\r?")
-_MOST_PADDING: Final = 256
+# What follows a boundary: the last one, or spaces and the end of the line.
+_END_OF_BOUNDARY: Final = re.compile(rb"--|[ \t]{0,254}\r\n")
+# What an answer with one file may have in addition to it.
+_MOST_FRAMING: Final = 1 << 16
 _HOURS: Final = re.compile(r"([01]?\d|2[0-4])-([01]?\d|2[0-4])")
 _LONGEST_PAUSE: Final = 30.0
 _Answer = TypeVar("_Answer")
@@ -40,7 +42,6 @@ _PAUSES: Final = (1.0, 3.0, 9.0)
 _LONGEST_RETRY_AFTER: Final = 60.0
 _AGAIN: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
 _MOST_JSON_BYTES: Final = 256 << 20
-_CHUNK: Final = 1 << 18
 _JSON: Final = "application/dicom+json, application/json"
 # In the stored transfer syntax; without this parameter, some archives convert every file.
 _DICOM: Final = 'multipart/related; type="application/dicom"; transfer-syntax=*'
@@ -93,100 +94,50 @@ def boundary_of(content_type: str) -> bytes:
     return boundary
 
 
-class PartReader:
-    """Takes a body piece by piece and gives its parts as each is whole (RFC 2046, section 5.1).
+def read_parts(body: bytes | bytearray, boundary: bytes, max_bytes: int, most: int) -> list[Part]:
+    """Return the parts of a body (RFC 2046, section 5.1); reading ends at the first one beyond `most`.
 
-    What comes before the first boundary and after the last one is ignored.
-
-    Args:
-        max_bytes: Most bytes of a part; a larger one is passed over.
+    What comes before the first boundary and after the last one is ignored. A part of more than `max_bytes`
+    is passed over.
 
     Raises:
-        MultipartError: The boundary is too long.
+        MultipartError: The body is malformed, or its boundary is too long.
     """
-
-    def __init__(self, boundary: bytes, max_bytes: int) -> None:
-        if len(boundary) > _LONGEST_BOUNDARY:
-            raise MultipartError("The boundary of the body cannot be used: it is too long.")
-        # The empty line before the content may be the beginning of a boundary, so it is counted with it.
-        self._max_bytes = max_bytes + len(_LINE)
-        self._delimiter = _LINE + b"--" + boundary
-        # The first boundary may begin the body.
-        self._buffer = bytearray(_LINE)
-        self._state: Literal["preamble", "headers", "content", "end"] = "preamble"
-        self._media_type = ""
-        self._content: bytearray | None = None
-
-    def feed(self, data: bytes) -> list[Part]:
-        """Take the next piece of the body, and return the parts that end in it.
-
-        Raises:
-            MultipartError: The body is malformed.
-        """
-        found: list[Part] = []
-        if self._state != "end":
-            self._buffer += data
-            while self._headers() if self._state == "headers" else self._boundary(found):
-                pass
-        return found
-
-    def close(self) -> None:
-        """End the body.
-
-        Raises:
-            MultipartError: Its last boundary did not come.
-        """
-        if self._state != "end":
-            raise MultipartError("The body ends before its last boundary.")
-
-    def _headers(self) -> bool:
-        """Read the headers of a part, from the end of the line before; False: more is needed."""
-        end = self._buffer.find(2 * _LINE, 0, _MOST_HEADER_BYTES)
-        if end < 0 and len(self._buffer) < _MOST_HEADER_BYTES:
-            return False
+    if len(boundary) > _LONGEST_BOUNDARY:
+        raise MultipartError("The boundary of the body cannot be used: it is too long.")
+    delimiter = _LINE + b"--" + boundary
+    # The first boundary may begin the body.
+    begins = body.startswith(delimiter[2:])
+    end = begins and _END_OF_BOUNDARY.match(body, len(delimiter) - 2)
+    end = end or _boundary(body, delimiter, 0)[1]
+    found: list[Part] = []
+    while end[0] != b"--" and len(found) <= most:
+        # The end of the boundary's line: without headers, it is the first half of the empty line.
+        start = end.end() - len(_LINE)
+        empty_line = body.find(2 * _LINE, start, start + _MOST_HEADER_BYTES)
+        # The empty line before the content may be the beginning of a boundary.
+        last, end = _boundary(body, delimiter, max(start, empty_line + len(_LINE)))
         # Lines that begin with a space continue the one before.
-        lines = re.sub(rb"\r\n[ \t]+", b" ", self._buffer[:end]).split(_LINE)[1:]
-        if end < 0 or not all(b":" in line for line in lines):
+        lines = re.sub(rb"\r\n[ \t]+", b" ", bytes(body[start:empty_line])).split(_LINE)[1:]
+        if empty_line < 0 or not all(b":" in line for line in lines):
             raise MultipartError(f"The body is not well-formed {KIND}.")
         headers = {name.strip().lower(): value for name, _, value in (line.partition(b":") for line in lines)}
         kind, _ = parse_options_header(headers.get(b"content-type", b"").strip())
-        self._media_type = kind.decode("latin-1").lower()
-        del self._buffer[: end + len(_LINE)]
-        self._content, self._state = bytearray(), "content"
-        return True
+        first = empty_line + 2 * len(_LINE)
+        content = bytes(memoryview(body)[first : max(first, last)]) if last - first <= max_bytes else None
+        found.append(Part(kind.decode("latin-1").lower(), content))
+    return found
 
-    def _boundary(self, found: list[Part]) -> bool:
-        """Take what comes before the next boundary, and its line; False: more is needed."""
-        place = self._buffer.find(self._delimiter)
-        if place < 0:
-            self._take(len(self._buffer) - len(self._delimiter) + 1)
-            return False
-        after = place + len(self._delimiter)
-        rest = bytes(self._buffer[after : after + _MOST_PADDING])
-        line = _END_OF_BOUNDARY.match(rest)
-        if line is None:
-            waits = len(rest) < _MOST_PADDING and _BEGUN_END.fullmatch(rest) is not None
-            # Unless more is to come, the boundary is the beginning of another line.
-            self._take(place if waits else place + 1)
-            return not waits
-        self._take(place)
-        if self._state == "content":
-            content = None if self._content is None else bytes(memoryview(self._content)[len(_LINE) :])
-            found.append(Part(self._media_type, content))
-        self._state = "end" if line[0] == b"--" else "headers"
-        # The end of the line stays: without headers it is the first half of the empty line.
-        del self._buffer[: len(self._delimiter) + line.end() - len(_LINE)]
-        return self._state == "headers"
 
-    def _take(self, count: int) -> None:
-        """Move bytes from the buffer to the part, unless these are too many."""
-        if count <= 0:
-            return
-        if self._content is not None and len(self._content) + count <= self._max_bytes:
-            self._content += memoryview(self._buffer)[:count]
-        else:
-            self._content = None
-        del self._buffer[:count]
+def _boundary(body: bytes | bytearray, delimiter: bytes, start: int) -> tuple[int, re.Match[bytes]]:
+    """Return where the next boundary begins, and its end."""
+    while (at := body.find(delimiter, start)) >= 0:
+        end = _END_OF_BOUNDARY.match(body, at + len(delimiter))
+        if end is not None:
+            return at, end
+        # The boundary is the beginning of another line.
+        start = at + 1
+    raise MultipartError("The body ends before its last boundary.")
 
 
 class OutsideHoursError(Exception):
@@ -223,8 +174,7 @@ class Hours:
         """Return the seconds until they begin; 0: they have."""
         if self.include(at.hour):
             return 0.0
-        begin = at.replace(hour=self.first, minute=0, second=0, microsecond=0)
-        begin = begin if begin > at else begin + timedelta(days=1)
+        begin = at.replace(minute=0, second=0, microsecond=0) + timedelta(hours=(self.first - at.hour) % 24)
         return (begin - at).total_seconds()
 
 
@@ -324,6 +274,24 @@ class Access:
             settings.pacs_ca,
         )
 
+    def options(self, url: str) -> dict[str, Any]:
+        """Return the arguments of an HTTP client of an archive that follows nothing and keeps nothing.
+
+        Raises:
+            OSError: The file with the certificates cannot be used.
+        """
+        auth = None if self.user is None else httpx2.BasicAuth(self.user, self.password)
+        is_tls = not url.lower().startswith("http:")
+        return {
+            "auth": auth if self.token is None else None,
+            "headers": {} if self.token is None else {"Authorization": f"Bearer {self.token}"},
+            # Reading the certificates of the system takes time.
+            "verify": is_tls if self.ca is None else create_default_context(cafile=self.ca),
+            "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=())),
+            # Neither .netrc nor a proxy of the environment gets to know of patients.
+            "trust_env": False,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class JsonAnswer:
@@ -363,7 +331,6 @@ class Archive:
         self._access = access or Access()
         self._pace = pace or Pace()
         self._pauses = pauses
-        self._sessions = local()
 
     def get_json(self, path: str, params: Mapping[str, Sequence[str]] | None = None) -> JsonAnswer:
         """Get JSON.
@@ -373,20 +340,7 @@ class Archive:
         Raises:
             ArchiveError: The archive does not answer in JSON.
         """
-
-        def read(answer: requests.Response) -> JsonAnswer:
-            body = b"".join(_chunks(answer, _MOST_JSON_BYTES))
-            # 299: there are more results (PS3.18, section 8.3.4.4).
-            partial = answer.headers.get("Warning", "").startswith("299")
-            try:
-                return JsonAnswer(json.loads(body) if body.strip() else None, partial)
-            except (ValueError, RecursionError):
-                raise ArchiveError(
-                    "The archive answers in something else than JSON: is the address that of its DICOMweb?",
-                    answer.status_code,
-                ) from None
-
-        return self._get(path, params or {}, _JSON, read)
+        return self._ask("GET", path, _JSON, _read_json, params=params or {})
 
     def get_file(self, path: str, max_bytes: int) -> bytes | None:
         """Get the DICOM file of an instance by WADO-RS; None: it is too large.
@@ -394,20 +348,7 @@ class Archive:
         Raises:
             ArchiveError: The archive does not give it whole.
         """
-
-        def read(answer: requests.Response) -> bytes | None:
-            kind = answer.headers.get("Content-Type", "")
-            if kind.lower().startswith("application/dicom"):
-                # Some archives send the file alone, against the standard.
-                return _whole(answer, max_bytes)
-            reader = PartReader(boundary_of(kind), max_bytes)
-            parts = [part for chunk in _chunks(answer) for part in reader.feed(chunk)]
-            reader.close()
-            if len(parts) != 1:
-                raise ArchiveError("The archive gives several files for one instance.", answer.status_code)
-            return parts[0].content
-
-        return self._get(path, {}, _DICOM, read)
+        return self._ask("GET", path, _DICOM, partial(_read_file, max_bytes=max_bytes))
 
     def post(self, path: str, body: bytes, content_type: str, answers: Collection[int]) -> tuple[int, bytes]:
         """Send a body, once, and return the status and the body of the answer.
@@ -416,83 +357,85 @@ class Archive:
             ArchiveError: The archive answers with another status, or not at all.
         """
 
-        def read(answer: requests.Response) -> tuple[int, bytes]:
+        def read(answer: httpx2.Response) -> tuple[int, bytes]:
             return answer.status_code, b"".join(_chunks(answer, _MOST_JSON_BYTES))
 
-        headers = {"Accept": _JSON, "Content-Type": content_type}
-        return self._once("POST", path, headers, read, data=body, answers=answers)
+        return self._ask("POST", path, _JSON, read, answers, content=body, kind=content_type)
 
-    def _get(
+    def _ask(
         self,
+        method: Literal["GET", "POST"],
         path: str,
-        params: Mapping[str, Sequence[str]],
         accept: str,
-        read: Callable[[requests.Response], _Answer],
+        read: Callable[[httpx2.Response], _Answer],
+        answers: Collection[int] = (),
+        *,
+        kind: str | None = None,
+        **sent: Any,
     ) -> _Answer:
-        """Get an answer, and again after a pause where it failed in a way that may pass."""
-        for pause in (*self._pauses, None):
+        """Send a request, a GET again after a pause where it failed in a way that may pass.
+
+        `answers`: statuses that are read whatever they say.
+        """
+        base, path = (self.url.rpartition("/")[0], path[3:]) if path.startswith("../") else (self.url, path)
+        headers = {"Accept": accept} if kind is None else {"Accept": accept, "Content-Type": kind}
+        for pause in (*(self._pauses if method == "GET" else ()), None):
+            self._pace.wait()
+            begun = False
             try:
-                return self._once("GET", path, {"Accept": accept}, read, params=params)
+                with self._client.stream(method, f"{base}/{path}", headers=headers, **sent) as answer:
+                    begun = True
+                    if answer.status_code not in answers:
+                        _check(answer)
+                    return read(answer)
             except ArchiveError as error:
-                if pause is None or not error.passing:
-                    raise
-                wait = max(pause * random.uniform(0.8, 1.2), error.retry_after)
-            time.sleep(wait)
+                failure = error
+            except (httpx2.HTTPError, httpx2.InvalidURL, MultipartError, OSError) as error:
+                failure = _error(error, begun)
+            if pause is None or not failure.passing:
+                raise failure from None
+            time.sleep(max(pause * random.uniform(0.8, 1.2), failure.retry_after))
         raise AssertionError
 
-    def _once(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        read: Callable[[requests.Response], _Answer],
-        *,
-        params: Mapping[str, Sequence[str]] | None = None,
-        data: bytes | None = None,
-        answers: Collection[int] = (),
-    ) -> _Answer:
-        """Send a request once; statuses of `answers` are read whatever they say."""
-        self._pace.wait()
-        base = self.url
-        if path.startswith("../"):
-            base, path = base.rpartition("/")[0], path.removeprefix("../")
-        try:
-            answer = self._session.request(
-                method,
-                f"{base}/{path}",
-                params=params,
-                data=data,
-                headers=dict(headers),
-                timeout=(_CONNECT_S, _READ_S),
-                stream=True,
-                allow_redirects=False,
-            )
-            with answer:
-                if answer.status_code not in answers:
-                    _check(answer)
-                return read(answer)
-        except (requests.RequestException, MultipartError, OSError) as error:
-            raise _error(error) from None
-
-    @property
-    def _session(self) -> requests.Session:
-        session: requests.Session | None = getattr(self._sessions, "session", None)
-        if session is None:
-            session = requests.Session()
-            # Neither .netrc nor a proxy of the environment gets to know of patients.
-            session.trust_env = False
-            access = self._access
-            if access.token is not None:
-                session.headers["Authorization"] = f"Bearer {access.token}"
-            elif access.user is not None:
-                session.auth = HTTPBasicAuth(access.user.encode(), access.password.encode())
-            if access.ca is not None:
-                session.verify = str(access.ca)
-            self._sessions.session = session
-        return session
+    @cached_property
+    def _client(self) -> httpx2.Client:
+        return httpx2.Client(
+            timeout=httpx2.Timeout(_READ_S, connect=_CONNECT_S), **self._access.options(self.url)
+        )
 
 
-def _check(answer: requests.Response) -> None:
+def _read_json(answer: httpx2.Response) -> JsonAnswer:
+    body = b"".join(_chunks(answer, _MOST_JSON_BYTES))
+    # 299: there are more results (PS3.18, section 8.3.4.4).
+    is_partial = answer.headers.get("Warning", "").startswith("299")
+    try:
+        return JsonAnswer(json.loads(body) if body.strip() else None, is_partial)
+    except (ValueError, RecursionError):
+        raise ArchiveError(
+            "The archive answers in something else than JSON: is the address that of its DICOMweb?",
+            answer.status_code,
+        ) from None
+
+
+def _read_file(answer: httpx2.Response, max_bytes: int) -> bytes | None:
+    kind = answer.headers.get("Content-Type", "")
+    # Some archives send the file alone, against the standard.
+    is_bare = kind.lower().startswith("application/dicom")
+    boundary = b"" if is_bare else boundary_of(kind)
+    body, most = bytearray(), max_bytes if is_bare else max_bytes + _MOST_FRAMING
+    for chunk in _chunks(answer):
+        body += chunk
+        if len(body) > most:
+            return None
+    if is_bare:
+        return bytes(body)
+    parts = read_parts(body, boundary, max_bytes, most=1)
+    if len(parts) != 1:
+        raise ArchiveError("The archive gives several files for one instance.", answer.status_code)
+    return parts[0].content
+
+
+def _check(answer: httpx2.Response) -> None:
     status = answer.status_code
     if status in (401, 403):
         raise ArchiveError(
@@ -503,55 +446,46 @@ def _check(answer: requests.Response) -> None:
     if status == 404:
         raise ArchiveError("The archive has nothing at this address (status 404).", status)
     if status >= 400:
+        after = answer.headers.get("Retry-After", "")
+        # Dates count for nothing.
+        wait = min(float(after), _LONGEST_RETRY_AFTER) if after.isdecimal() else 0.0
         raise ArchiveError(
-            f"The archive fails with status {status}.",
-            status,
-            passing=status in _AGAIN,
-            retry_after=_seconds(answer.headers.get("Retry-After")),
+            f"The archive fails with status {status}.", status, passing=status in _AGAIN, retry_after=wait
         )
 
 
-def _seconds(text: str | None) -> float:
-    """Return the seconds of a Retry-After header; dates count for nothing."""
-    return min(float(text), _LONGEST_RETRY_AFTER) if text is not None and text.isdecimal() else 0.0
+def _error(error: Exception, begun: bool) -> ArchiveError:
+    """Return what a failure means, without the library's words: these hold the address of a study.
 
-
-def _error(error: Exception) -> ArchiveError:
-    """Return what a failure means, without the library's words: these hold the address of a study."""
-    if isinstance(error, requests.exceptions.SSLError):
+    `begun`: whether the answer had begun.
+    """
+    if isinstance(error, httpx2.ConnectError) and _is_about_tls(error):
         return ArchiveError(
             "The archive has a certificate that is not trusted: RECOQUEST_PACS_CA names the file of who "
             "signed it."
         )
-    if isinstance(error, requests.Timeout):
+    if isinstance(error, httpx2.TimeoutException):
         return ArchiveError("The archive does not answer in time.", passing=True, late=True)
-    if isinstance(error, requests.ConnectionError):
+    if isinstance(error, httpx2.TransportError) and not begun:
         return ArchiveError("The archive cannot be reached, or closed the connection.", passing=True)
-    if isinstance(error, requests.RequestException | MultipartError):
-        return ArchiveError(
-            "The archive ended its answer too soon, or wrote it in another form.", passing=True
-        )
-    return ArchiveError("The archive cannot be asked, as the file of RECOQUEST_PACS_CA cannot be used.")
+    if isinstance(error, OSError):
+        return ArchiveError("The archive cannot be asked, as the file of RECOQUEST_PACS_CA cannot be used.")
+    return ArchiveError("The archive ended its answer too soon, or wrote it in another form.", passing=True)
 
 
-def _chunks(answer: requests.Response, most: int = 1 << 62) -> Iterator[bytes]:
+def _is_about_tls(error: BaseException | None) -> bool:
+    return error is not None and (isinstance(error, SSLError) or _is_about_tls(error.__context__))
+
+
+def _chunks(answer: httpx2.Response, most: int = 1 << 62) -> Iterator[bytes]:
     until, size = time.monotonic() + _ANSWER_S, 0
-    for chunk in answer.iter_content(_CHUNK):
+    for chunk in answer.iter_bytes():
         size += len(chunk)
         if size > most:
             raise ArchiveError(f"The archive's answer has over {most / 1e6:,.0f} MB.", answer.status_code)
         if time.monotonic() > until:
-            raise requests.Timeout
+            raise httpx2.ReadTimeout("")
         yield chunk
-
-
-def _whole(answer: requests.Response, max_bytes: int) -> bytes | None:
-    body = bytearray()
-    for chunk in _chunks(answer):
-        body += chunk
-        if len(body) > max_bytes:
-            return None
-    return bytes(body)
 
 
 def items(value: Any) -> list[Mapping[str, Any]]:

@@ -1,23 +1,20 @@
 """DICOMweb of the archive under the service's own origin, read only, for viewers in a browser."""
 
 import asyncio
-import base64
 import re
 import time
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import AsyncIterator
+from functools import cached_property
 from http import HTTPStatus
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl
 
+import httpx2
 import structlog
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
-from urllib3 import BaseHTTPResponse, PoolManager, Timeout
-from urllib3.exceptions import HTTPError, NewConnectionError
-from urllib3.exceptions import TimeoutError as ArchiveTimeoutError
 
 from app.access.authentication import KEY_NEEDED
 from app.audit.requests import Noted, note
@@ -25,6 +22,7 @@ from app.edge.addresses import service_url
 from app.edge.operations import operation
 from app.edge.problems import Kind, RequestError
 from app.permissions import GuardedRoute, InjectedPrincipal, may
+from app.radiology.archive import Access
 from app.services import InjectedServices
 from app.settings import Settings, SettingsError
 
@@ -59,10 +57,8 @@ _CONNECT_S: Final = 5.0
 _READ_S: Final = 30.0
 # Limit for a complete answer.
 _ANSWER_S: Final = 900.0
-_CHUNK: Final = 1 << 16
 # Answers at a time: a browser asks for six.
 _CONCURRENT: Final = 48
-_THREADS: Final = 16
 # Media types that viewers ask for. A page or a drawing with scripts would run as one of the service's own.
 _MEDIA_TYPES: Final = (
     "application/dicom+json",
@@ -123,89 +119,20 @@ def parse_path(path: str) -> ArchivePath | None:
     return ArchivePath(path, uids[-1] if uids else None, query is not None)
 
 
-class AddressRewriter:
-    """Rewrites JSON piece by piece.
+async def rewritten(pieces: AsyncIterator[bytes], root: str) -> AsyncIterator[bytes]:
+    """Rewrite the archive's addresses in JSON piece by piece.
 
-    Args:
-        root: Address of the service that stands for the archive's root, with a slash at its end.
+    `root`: address of the service that stands for the archive's root, with a slash at its end.
     """
-
-    def __init__(self, root: str) -> None:
-        self._replacement = b'"' + root.encode()
-        self._rest = b""
-
-    def feed(self, piece: bytes) -> bytes:
-        """Take a piece; return what can be sent. The beginning of a string is kept for the next piece."""
-        content = self._rest + piece
+    replacement, rest = b'"' + root.encode(), b""
+    async for piece in pieces:
+        content = rest + piece
+        # The beginning of a string waits for the next piece.
         quote = content.rfind(b'"', max(0, len(content) - _HELD))
         end = len(content) if quote < 0 else quote
-        self._rest = content[end:]
-        return _ADDRESS.sub(lambda _: self._replacement, content[:end])
-
-    def close(self) -> bytes:
-        """Return the rest."""
-        rest, self._rest = self._rest, b""
-        return _ADDRESS.sub(lambda _: self._replacement, rest)
-
-
-class ArchiveAnswer:
-    """An answer whose body is read piece by piece, once.
-
-    Args:
-        answer: The answer, of which nothing is read.
-        ended: Called once, when the answer is closed.
-
-    Attributes:
-        status: 200, or 204 for nothing found.
-        content_type: Content type with its parameters; empty: there is no body.
-        length: Number of bytes as text; None: it is not known.
-    """
-
-    def __init__(
-        self, answer: BaseHTTPResponse, threads: ThreadPoolExecutor, ended: Callable[[], None]
-    ) -> None:
-        self.status = answer.status
-        self.content_type = answer.headers.get("Content-Type", "") if answer.status == HTTPStatus.OK else ""
-        self.length = answer.headers.get("Content-Length")
-        self._answer = answer
-        self._threads = threads
-        self._ended: Callable[[], None] | None = ended
-        self._reading: Future[bytes] | None = None
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Read the body.
-
-        Raises:
-            ClientDisconnect: It does not come to an end. A connection that breaks tells the caller so.
-        """
-        until = time.monotonic() + _ANSWER_S
-        try:
-            while True:
-                self._reading = self._threads.submit(self._answer.read, _CHUNK)
-                piece = await asyncio.wrap_future(self._reading)
-                if time.monotonic() > until:
-                    raise ArchiveTimeoutError
-                if not piece:
-                    return
-                yield piece
-        except (HTTPError, OSError) as error:
-            _log.warning("the archive ended its answer too soon", error=type(error).__name__)
-            raise ClientDisconnect from None
-
-    def close(self) -> None:
-        """Free the connection; what is not read yet is thrown away."""
-        if self._ended is None:
-            return
-        ended, self._ended = self._ended, None
-        ended()
-        if self._reading is None or self._reading.done():
-            self._answer.close()
-        else:
-            self._reading.add_done_callback(lambda _: self._answer.close())
-
-    def __del__(self) -> None:
-        """Close an answer that nobody has taken."""
-        self.close()
+        rest = content[end:]
+        yield _ADDRESS.sub(lambda _: replacement, content[:end])
+    yield _ADDRESS.sub(lambda _: replacement, rest)
 
 
 class ArchiveReader:
@@ -218,18 +145,20 @@ class ArchiveReader:
     def __init__(self, settings: Settings) -> None:
         assert settings.pacs_url is not None
         self._root = settings.pacs_url
-        self._pool = PoolManager(
-            num_pools=1,
-            maxsize=_THREADS,
-            timeout=Timeout(connect=_CONNECT_S, read=_READ_S),
-            headers=_credentials(settings),
-            ca_certs=None if settings.pacs_ca is None else str(settings.pacs_ca),
-        )
-        self._threads = ThreadPoolExecutor(_THREADS, "archive")
+        self._access = Access.of(settings)
         self._open = 0
 
-    async def get(self, path: str, query: str, accept: str) -> ArchiveAnswer:
-        """Ask the archive.
+    @cached_property
+    def _client(self) -> httpx2.AsyncClient:
+        timeout = httpx2.Timeout(_READ_S, connect=_CONNECT_S)
+        limits = httpx2.Limits(max_connections=_CONCURRENT)
+        client = httpx2.AsyncClient(timeout=timeout, limits=limits, **self._access.options(self._root))
+        client.headers.update({"User-Agent": "recoquest", "Accept-Encoding": "identity"})
+        del client.headers["Connection"]
+        return client
+
+    async def get(self, path: str, query: str, accept: str) -> httpx2.Response:
+        """Ask the archive; `release` ends what was got.
 
         Raises:
             RequestError: The archive does not answer in time, or not with what was asked for.
@@ -237,50 +166,39 @@ class ArchiveReader:
         if self._open >= _CONCURRENT:
             raise RequestError(_BUSY, "Ask again in a moment.")
         self._open += 1
+        answer = None
         try:
-            answer = await asyncio.wrap_future(self._threads.submit(self._ask, path, query, accept))
+            answer = await self._ask(path, query, accept)
+            _check(answer.status_code, answer.headers.get("Content-Type"))
         except BaseException:
-            self._open -= 1
+            await self.release(answer)
             raise
-        found = ArchiveAnswer(answer, self._threads, self._ended)
-        try:
-            _check(answer.status, answer.headers.get("Content-Type"))
-        except RequestError:
-            found.close()
-            raise
-        return found
+        return answer
 
-    def close(self) -> None:
+    async def release(self, answer: httpx2.Response | None) -> None:
+        """Free the place and the connection of an answer; what is not read yet is thrown away."""
+        self._open -= 1
+        if answer is not None:
+            await answer.aclose()
+
+    async def close(self) -> None:
         """Take no more requests."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        self._pool.clear()
+        if "_client" in vars(self):
+            await self._client.aclose()
 
-    def _ask(self, path: str, query: str, accept: str) -> BaseHTTPResponse:
+    async def _ask(self, path: str, query: str, accept: str) -> httpx2.Response:
         address = f"{self._root}/{path}" + (f"?{query}" if query else "")
-        headers = {**self._pool.headers, "Accept": accept or "*/*", "Accept-Encoding": "identity"}
         try:
-            return self._pool.request(
-                "GET",
-                address,
-                headers=headers,
-                preload_content=False,
-                decode_content=False,
-                redirect=False,
-                retries=False,
-            )
-        except (HTTPError, OSError, ValueError) as error:
-            if isinstance(error, ArchiveTimeoutError) and not isinstance(error, NewConnectionError):
-                raise RequestError(
-                    LATE, "The archive did not answer in time: ask again, or for less."
-                ) from None
+            request = self._client.build_request("GET", address, headers={"Accept": accept or "*/*"})
+            return await self._client.send(request, stream=True)
+        except httpx2.TimeoutException:
+            raise RequestError(LATE, "The archive did not answer in time: ask again, or for less.") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
             # The library's own words hold the whole address.
             _log.warning("the archive does not answer", error=type(error).__name__)
             raise RequestError(
                 UNAVAILABLE, "The archive cannot be reached: see that it runs, and RECOQUEST_PACS_URL."
             ) from None
-
-    def _ended(self) -> None:
-        self._open -= 1
 
 
 def archive_of(settings: Settings) -> ArchiveReader | None:
@@ -323,17 +241,6 @@ def _check(status: int, content_type: str | None) -> None:
         )
 
 
-def _credentials(settings: Settings) -> dict[str, str]:
-    headers = {"User-Agent": "recoquest"}
-    if settings.pacs_token is not None:
-        return {**headers, "Authorization": f"Bearer {settings.pacs_token.get_secret_value()}"}
-    if settings.pacs_user is not None:
-        password = "" if settings.pacs_password is None else settings.pacs_password.get_secret_value()
-        sent = base64.b64encode(f"{settings.pacs_user}:{password}".encode()).decode()
-        return {**headers, "Authorization": f"Basic {sent}"}
-    return headers
-
-
 @router.get(f"{PREFIX}/{{path:path}}", dependencies=[may("reader", everywhere=True)])
 @operation("view")
 async def read_archive(
@@ -366,7 +273,7 @@ async def read_archive(
         ),
     )
     answer = await reader.get(wanted.path, query, ",".join(request.headers.getlist("accept")))
-    return _PassedOn(answer, f"{service_url(request, services.settings)}{PREFIX}/")
+    return _PassedOn(reader, answer, f"{service_url(request, services.settings)}{PREFIX}/")
 
 
 def _attributes(query: str) -> list[str]:
@@ -378,14 +285,16 @@ def _attributes(query: str) -> list[str]:
 class _PassedOn(StreamingResponse):
     """An answer of the archive."""
 
-    def __init__(self, answer: ArchiveAnswer, root: str) -> None:
-        self._answer = answer
-        body, headers = answer.pieces(), dict(_POLICY)
-        if answer.content_type.partition(";")[0].strip().lower() in JSON_TYPES:
-            body = _rewritten(body, root)
-        elif answer.content_type and answer.length is not None:
-            headers["Content-Length"] = answer.length
-        super().__init__(body, answer.status, headers, media_type=answer.content_type or None)
+    def __init__(self, reader: ArchiveReader, answer: httpx2.Response, root: str) -> None:
+        self._reader, self._answer = reader, answer
+        body, headers = _pieces(answer), dict(_POLICY)
+        # 204 has no body.
+        content_type = answer.headers.get("Content-Type", "") if answer.status_code == HTTPStatus.OK else ""
+        if content_type.partition(";")[0].strip().lower() in JSON_TYPES:
+            body = rewritten(body, root)
+        elif content_type and "Content-Length" in answer.headers:
+            headers["Content-Length"] = answer.headers["Content-Length"]
+        super().__init__(body, answer.status_code, headers, media_type=content_type or None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer; close it also when the caller goes away, or reads too slowly."""
@@ -407,11 +316,21 @@ class _PassedOn(StreamingResponse):
         try:
             await super().__call__(scope, receive, send_moving)
         finally:
-            self._answer.close()
+            await self._reader.release(self._answer)
 
 
-async def _rewritten(body: AsyncIterator[bytes], root: str) -> AsyncIterator[bytes]:
-    rewriter = AddressRewriter(root)
-    async for piece in body:
-        yield rewriter.feed(piece)
-    yield rewriter.close()
+async def _pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:
+    """Read a body.
+
+    Raises:
+        ClientDisconnect: It does not come to an end. A connection that breaks tells the caller so.
+    """
+    until = time.monotonic() + _ANSWER_S
+    try:
+        async for piece in answer.aiter_raw():
+            if time.monotonic() > until:
+                raise httpx2.ReadTimeout("")
+            yield piece
+    except httpx2.HTTPError as error:
+        _log.warning("the archive ended its answer too soon", error=type(error).__name__)
+        raise ClientDisconnect from None

@@ -3,7 +3,6 @@
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -13,9 +12,8 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from pydicom import Dataset
 from pydicom.uid import SecondaryCaptureImageStorage
 
-from app.radiology.result_objects import MAX_CASES, NOTICE, WHOSE, SourceFilm, Uids, begin_object
+from app.radiology.result_objects import MAX_CASES, NOTICE, WHOSE, SourceFilm, begin_object
 from app.radiology.studies import SimilarHit
-from index.studies import StudyImage
 
 CAPTURE_MODALITY: Final = "OT"
 WIDTH: Final = 1600
@@ -139,28 +137,22 @@ def _draw_film(
         draw.text((left, top + _LINE + side + 14 + number * _LINE), line, ink, letters.regular)
 
 
-def make_capture(
-    source: SourceFilm,
-    query: tuple[StudyImage, Image.Image],
-    cases: Sequence[tuple[SimilarHit, Image.Image]],
-    model: str,
-    uids: Uids,
-    at: datetime,
-) -> Dataset:
+def make_capture(source: SourceFilm, pictures: Sequence[Image.Image]) -> Dataset:
     """Draw similar cases beside a film, on a page that names nobody.
 
-    `query`: the film in the collection, and its picture.
+    `pictures`: the film, and each case.
     """
-    image, picture = query
-    known = [image.metadata.get(name) for name in ("modality", "view", "laterality", "body_part")]
+    cases = source.cases
+    known = [cases.query.metadata.get(name) for name in ("modality", "view", "laterality", "body_part")]
+    first, *others = pictures
     sheet = draw_sheet(
         NOTICE,
-        f"recoquest {version('recoquest')}, model {model}, {at:%Y-%m-%d %H:%M}. Scores are cosines, no "
-        "probabilities.",
-        SheetFilm(picture, "This film", [_joined(known)]),
-        [_film(number, hit, shown) for number, (hit, shown) in enumerate(cases, 1)],
+        f"recoquest {version('recoquest')}, model {cases.active.model}, {cases.at:%Y-%m-%d %H:%M}. Scores "
+        "are cosines, no probabilities.",
+        SheetFilm(first, "This film", [_joined(known)]),
+        [_film(place, *case) for place, case in enumerate(zip(cases.hits, others, strict=True), 1)],
     )
-    made = begin_object(source, SecondaryCaptureImageStorage, CAPTURE_MODALITY, uids, at)
+    made = begin_object(source, SecondaryCaptureImageStorage, CAPTURE_MODALITY)
     made.ConversionType = "WSD"
     made.ImageType = ["DERIVED", "SECONDARY"]
     made.BurnedInAnnotation = "YES"

@@ -3,8 +3,10 @@
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from functools import cache
 from typing import Any, Final
 
 from pydicom import Dataset
@@ -200,36 +202,30 @@ class StudyList:
         """
         found: dict[str, ListedStudy] = {}
         self.doubts.clear()
-        for modality in self._selection.modalities or (None,):
-            waiting = [_Window(self._selection.first, self._selection.last)]
-            days: list[dict[str, ListedStudy]] = []
-            timed: set[str] = set()
-            while waiting:
-                window = waiting.pop()
-                listed, is_whole = self._window(window, modality)
-                found |= listed
-                if expected is not None and len(found) >= expected:
-                    return found
-                if window.seconds is not None:
-                    timed |= listed.keys()
-                if is_whole:
-                    continue
-                halves = window.halves(today)
-                if halves is not None and halves[0].seconds is not None and window.seconds is None:
-                    days.append(listed)
-                if halves is not None:
-                    waiting += halves
-                elif is_whole is False:
+
+        def collect(window: _Window, modality: str | None) -> set[str]:
+            """Add the studies of a window, in halves where the archive cuts them, and return their UIDs."""
+            if expected is not None and len(found) >= expected:
+                return set()
+            listed, is_whole = self._window(window, modality)
+            found.update(listed)
+            halves = None if is_whole else window.halves(today)
+            parts = [uid for half in halves or () for uid in collect(half, modality)]
+            if not is_whole and halves is None:
+                if is_whole is False:
                     raise ArchiveError(
                         f"The archive lists {len(listed):,} studies of the same time and has more: raise the "
                         "limit of its answers."
                     )
-                else:
-                    self._doubt(len(listed), "of the same time")
-            for listed in days:
-                # Those without a time are in no part of their day.
-                if len(untimed := listed.keys() - timed) >= _SMALLEST_CAP:
-                    self._doubt(len(untimed), "of a day without a time")
+                self._doubt(len(listed), "of the same time")
+            # Those without a time are in no part of their day.
+            untimed = listed.keys() - parts if halves and halves[0].seconds and not window.seconds else ()
+            if len(untimed) >= _SMALLEST_CAP:
+                self._doubt(len(untimed), "of a day without a time")
+            return listed.keys() | parts
+
+        for modality in self._selection.modalities or (None,):
+            collect(_Window(self._selection.first, self._selection.last), modality)
         return found
 
     def _doubt(self, count: int, which: str) -> None:
@@ -240,8 +236,7 @@ class StudyList:
 
     def one(self, uid: str) -> ListedStudy | None:
         """Return a study; None: the archive has none of this UID, or none that is wanted."""
-        answer = self._archive.get_json("studies", {"StudyInstanceUID": [uid], **_INCLUDED})
-        study = next((study for study in _studies(answer.value) if study.uid == uid), None)
+        study = self._find(uid)
         if study is None or not self._selection.includes_day(study.day):
             return None
         wanted = not study.modalities or any(map(self._selection.takes_modality, study.modalities))
@@ -249,8 +244,11 @@ class StudyList:
 
     def has(self, uid: str) -> bool:
         """Tell whether the archive has a study."""
-        answer = self._archive.get_json("studies", {"StudyInstanceUID": [uid]})
-        return any(study.uid == uid for study in _studies(answer.value))
+        return self._find(uid) is not None
+
+    def _find(self, uid: str) -> ListedStudy | None:
+        answer = self._archive.get_json("studies", {"StudyInstanceUID": [uid], **_INCLUDED})
+        return next((study for study in _studies(answer.value) if study.uid == uid), None)
 
     def _window(self, window: _Window, modality: str | None) -> tuple[dict[str, ListedStudy], bool | None]:
         """List a window; also tell whether that is all of it, as far as can be known."""
@@ -258,7 +256,7 @@ class StudyList:
         params = {**window.params(), **_INCLUDED}
         if modality is not None:
             params["ModalitiesInStudy"] = [modality]
-        has_more = False
+        has_more = heeds_offsets = False
         for page in range(_MOST_PAGES):
             place = {"limit": [str(PAGE)], "offset": [str(len(found))]}
             try:
@@ -266,31 +264,26 @@ class StudyList:
             except ArchiveError as error:
                 # Some archives refuse an offset.
                 if page and error.status is not None and 400 <= error.status < 500:
-                    return found, self._is_first_page_whole(len(found), has_more)
+                    break
                 raise
             listed = {study.uid: study for study in _studies(answer.value)}
-            if not listed:
-                return found, False if has_more else self._is_whole(len(found))
             if not listed.keys() - found.keys():
                 # An archive that ignores offsets answers with the first page again.
-                return found, self._is_first_page_whole(len(found), answer.partial)
+                heeds_offsets = not listed
+                has_more = has_more if heeds_offsets else answer.partial
+                break
             found |= listed
             has_more = answer.partial
-        return found, False
-
-    def _is_first_page_whole(self, count: int, has_more: bool) -> bool | None:
-        return False if has_more or count >= PAGE else self._is_whole(count)
-
-    def _is_whole(self, count: int) -> bool | None:
-        """Tell whether an answer of so many studies is complete; None: unknown.
-
-        Orthanc cuts without a word what exceeds its LimitFindResults, over all pages. So an answer is known
-        to be whole where a larger one was given, and the largest is compared with its halves.
-        """
-        if count < max(_SMALLEST_CAP, self._largest):
-            return True
-        self._largest = count
-        return None
+        else:
+            return found, False
+        # Orthanc cuts without a word what exceeds its LimitFindResults, over all pages. So an answer is known
+        # to be whole where a larger one was given, and the largest is compared with its halves.
+        if has_more or (not heeds_offsets and len(found) >= PAGE):
+            return found, False
+        if len(found) < max(_SMALLEST_CAP, self._largest):
+            return found, True
+        self._largest = len(found)
+        return found, None
 
 
 def _studies(value: Any) -> Iterator[ListedStudy]:
@@ -324,50 +317,45 @@ def list_instances(archive: Archive, study: ListedStudy, *, with_attributes: boo
     Raises:
         ArchiveError: The archive does not answer.
     """
-    if with_attributes:
-        return _by_metadata(archive, study.uid)
     found: dict[str, ListedInstance] = {}
-    for _ in range(_MOST_INSTANCE_PAGES):
-        place = {"limit": [str(_LIMIT)], "offset": [str(len(found))], "includefield": [_SOP_CLASS, _MODALITY]}
-        answer = archive.get_json(f"studies/{study.uid}/instances", place)
-        listed = {item.sop: item for item in map(_instance, items(answer.value)) if item.sop}
-        if not listed.keys() - found.keys():
-            break
-        found |= listed
-        if study.count is not None and len(found) >= study.count:
-            # One request more would cost the archive as much again.
-            break
-    if study.count is not None and len(found) < study.count:
-        # A limit of the archive cut the list; metadata have no such limit.
-        return _by_metadata(archive, study.uid)
-    return list(found.values())
-
-
-def _by_metadata(archive: Archive, uid: str) -> list[ListedInstance]:
+    if not with_attributes:
+        for _ in range(_MOST_INSTANCE_PAGES):
+            place = {"limit": [str(_LIMIT)], "offset": [str(len(found))]}
+            included = {"includefield": [_SOP_CLASS, _MODALITY]}
+            answer = archive.get_json(f"studies/{study.uid}/instances", {**place, **included})
+            listed = _instances(answer.value, with_attributes=False)
+            if not listed.keys() - found.keys():
+                break
+            found |= listed
+            if study.count is not None and len(found) >= study.count:
+                # One request more would cost the archive as much again.
+                break
+        if study.count is None or len(found) >= study.count:
+            return list(found.values())
+    # A limit of the archive may have cut the list; metadata have no such limit.
     try:
-        answer = archive.get_json(f"studies/{uid}/metadata")
+        answer = archive.get_json(f"studies/{study.uid}/metadata")
     except ArchiveError as error:
         if error.status == 404:
             return []
         raise
-    return [item for item in map(_with_attributes, items(answer.value)) if item.sop]
+    return list(_instances(answer.value, with_attributes=True).values())
 
 
-def _instance(item: Mapping[str, Any]) -> ListedInstance:
-    return ListedInstance(
-        text(item, _SOP), text(item, _SERIES), text(item, _SOP_CLASS), text(item, _MODALITY).upper(), None
-    )
-
-
-def _with_attributes(item: Mapping[str, Any]) -> ListedInstance:
-    listed = _instance(item)
-    try:
-        # Bulk data is only referred to, and never fetched.
-        attributes = Dataset.from_json(dict(item), bulk_data_uri_handler=lambda *_: None)
-    except (TypeError, ValueError, KeyError, AttributeError):
-        # The attributes are read from the file, then.
-        return listed
-    return ListedInstance(listed.sop, listed.series, listed.sop_class, listed.modality, attributes)
+def _instances(value: Any, *, with_attributes: bool) -> dict[str, ListedInstance]:
+    found = {}
+    for item in items(value):
+        attributes = None
+        # Attributes that cannot be read here are read from the file, then.
+        with suppress(TypeError, ValueError, KeyError, AttributeError):
+            if with_attributes:
+                # Bulk data is only referred to, and never fetched.
+                attributes = Dataset.from_json(dict(item), bulk_data_uri_handler=lambda *_: None)
+        sop, series = text(item, _SOP), text(item, _SERIES)
+        modality = text(item, _MODALITY).upper()
+        found[sop] = ListedInstance(sop, series, text(item, _SOP_CLASS), modality, attributes)
+    found.pop("", None)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +412,7 @@ class OrthancFeed:
     def since(self, change: int) -> Changes:
         """Return what has changed after a change."""
         arrived, last = 0, change
-        touched: dict[tuple[str, str], None] = {}
+        touched: dict[str, None] = {}
         for _ in range(_MOST_CHANGES):
             page = self._archive.get_json("../changes", {"since": [str(last)], "limit": [str(_PAGE)]}).value
             listed = page.get("Changes") if isinstance(page, dict) else None
@@ -434,7 +422,7 @@ class OrthancFeed:
                 kind, level = str(event.get("ChangeType")), _LEVELS.get(str(event.get("ResourceType")))
                 if level is not None and kind in _CHANGED:
                     arrived += kind == "NewInstance"
-                    touched[level, str(event.get("ID"))] = None
+                    touched[f"{level}/{event.get('ID')}"] = None
             last = max(last, _number(page, "Last"))
             if page.get("Done") is True or not listed:
                 break
@@ -451,22 +439,18 @@ class OrthancFeed:
                 return
             yield from filter(None, (_uid(study, "StudyInstanceUID") for study in listed))
 
-    def _studies(self, touched: Mapping[tuple[str, str], None]) -> dict[str, frozenset[str]]:
+    def _studies(self, touched: Collection[str]) -> dict[str, frozenset[str]]:
         """Return the studies of what changed, asking once for each instance, series and study."""
-        arrived: dict[str, set[str]] = {name: set() for level, name in touched if level == "series"}
-        for level, name in touched:
-            if level == "instances":
-                found = self._found(f"instances/{name}")
-                arrived.setdefault(str(found.get("ParentSeries", "")), set()).add(
-                    _uid(found, "SOPInstanceUID")
-                )
-        studies: dict[str, set[str]] = {name: set() for level, name in touched if level == "studies"}
-        for name, sops in arrived.items():
-            if name:
-                parent = str(self._found(f"series/{name}").get("ParentStudy", ""))
-                studies.setdefault(parent, set()).update(sops)
-        uids = {_uid(self._found(f"studies/{name}"), "StudyInstanceUID"): name for name in studies if name}
-        return {uid: frozenset(studies[name] - {""}) for uid, name in uids.items() if uid}
+        find = cache(self._found)
+        studies: dict[str, set[str]] = {}
+        for path in touched:
+            found = find(path)
+            sop = _uid(found, "SOPInstanceUID")
+            for parent, level in (("ParentSeries", "series"), ("ParentStudy", "studies")):
+                if parent in found:
+                    found = find(f"{level}/{found[parent]}")
+            studies.setdefault(_uid(found, "StudyInstanceUID"), set()).add(sop)
+        return {uid: frozenset(sops - {""}) for uid, sops in studies.items() if uid}
 
     def _found(self, path: str) -> dict[str, Any]:
         """Return a resource; empty: it was deleted meanwhile."""

@@ -3,14 +3,14 @@
 import asyncio
 import re
 import socket
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from functools import partial
-from typing import Final, Literal
+from functools import lru_cache, partial
+from threading import Lock
+from typing import Final, Literal, SupportsIndex
 
 import structlog
 from sqlalchemy.orm import Session
@@ -34,7 +34,7 @@ from index.reports import (
 )
 from index.search.results import ActiveGeneration
 from index.writes.live import change_image
-from index.writes.vectors import Embedder
+from index.writes.vectors import Embedder, ImageEncoder
 from training.clinical.reports.current import NO_REPORT, CurrentReport, current_report
 from training.clinical.reports.hl7 import parse_message, read_message
 from training.clinical.reports.study_report import (
@@ -52,7 +52,6 @@ _TRIES: Final = 3
 _STUDIES_KEPT: Final = 64
 _START: Final = b"\x0b"
 _END: Final = b"\x1c\r"
-_CHUNK: Final = 65_536
 # A message of which nothing has come for so long counts as silence.
 _STALLED_S: Final = 1.0
 # Accepted; an error that sending it again may mend; rejected for good.
@@ -82,6 +81,20 @@ class Taken:
     without_text: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model that a collection is searched with.
+
+    Attributes:
+        vectors: Gives vectors of sentences by their texts; keeps those of the last studies.
+    """
+
+    active: ActiveGeneration
+    encoder: ImageEncoder
+    embedder: Embedder
+    vectors: Callable[[tuple[str, ...]], dict[str, bytes]]
+
+
 @dataclass
 class ReportIntake:
     """Writes reports to one collection; opens its encoder where a text has to be embedded.
@@ -96,8 +109,29 @@ class ReportIntake:
     collection: str
     command: str
     _looked: date | None = field(default=None, init=False, repr=False)
-    _embedder: Embedder | None = field(default=None, init=False, repr=False)
-    _vectors: OrderedDict[str, dict[str, bytes]] = field(default_factory=OrderedDict, init=False, repr=False)
+    _model: Model | None = field(default=None, init=False, repr=False)
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False)
+
+    @property
+    def changes(self) -> ImageChanges:
+        """What writes the events of changed images."""
+        return ImageChanges(self.settings, self.engine.home.catalogue, self.collection, self.command)
+
+    def model(self, active: ActiveGeneration | None = None) -> Model:
+        """Return the model that is searched with, or that of a generation; threads may share it.
+
+        Raises:
+            GenerationError: The collection is searched with another model by now.
+        """
+        active = active or self.engine.active(self.collection)
+        with self._lock:
+            if self._model is None or self._model.active.generation != active.generation:
+                with self.engine.home.catalogue.read() as session:
+                    generation, _ = get_generation(session, active.generation)
+                encoder = load_bulk_encoder(self.engine.home, active.bundle, self.settings.device)
+                embedder = Embedder(generation, encoder)
+                self._model = Model(active, encoder, embedder, lru_cache(_STUDIES_KEPT)(embedder.texts))
+            return self._model
 
     def take(self, reports: Sequence[StudyReport]) -> Taken:
         """Keep reports, and bring them to the images of their studies; given again, they change nothing.
@@ -195,8 +229,7 @@ class ReportIntake:
 
     def drop_waiting(self, days: int = 0) -> int:
         """Remove the reports that have waited for images for some days, and return their number."""
-        record = ImageChanges(self.settings, self.engine.home.catalogue, self.collection, self.command)
-        return forget_waiting(self.engine.home, self.collection, days, record.forgotten)
+        return forget_waiting(self.engine.home, self.collection, days, self.changes.forgotten)
 
     def _bring(self, studies: Iterable[str], gone: Sequence[StudyReport] = ()) -> tuple[str, ...]:
         """Write the reports of studies that count to their images, and return the ids of changed ones.
@@ -223,7 +256,8 @@ class ReportIntake:
         for attempt in range(_TRIES):
             active = self.engine.active(self.collection)
             try:
-                vectors = self._embedded(active, current.sentences)
+                sentences = tuple(current.sentences)
+                vectors = self.model(active).vectors(sentences) if sentences else {}
                 change = partial(with_report, current=current)
                 record = partial(self._record, image=image)
                 changed = change_image(self.engine.home, active, image, change, vectors, also=record)
@@ -248,23 +282,6 @@ class ReportIntake:
             objects=[image],
         )
 
-    def _embedded(self, active: ActiveGeneration, sentences: Sequence[str]) -> dict[str, bytes]:
-        """Return vectors of sentences; those of the last studies are kept, whose images share them."""
-        if not sentences:
-            return {}
-        if self._embedder is None or self._embedder.generation.id != active.generation:
-            with self.engine.home.catalogue.read() as session:
-                generation, _ = get_generation(session, active.generation)
-            encoder = load_bulk_encoder(self.engine.home, active.bundle, self.settings.device)
-            self._embedder = Embedder(generation, encoder)
-            self._vectors.clear()
-        key = "\0".join(sentences)
-        if key not in self._vectors:
-            self._vectors[key] = self._embedder.texts(sentences)
-            while len(self._vectors) > _STUDIES_KEPT:
-                self._vectors.popitem(last=False)
-        return self._vectors[key]
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -282,9 +299,8 @@ class Limits:
     idle_s: float = 600.0
 
 
-@dataclass(slots=True)
-class _Sender:
-    """An open connection.
+class _Sender(asyncio.StreamReader):
+    """What comes from an open connection.
 
     Attributes:
         heard: Time of its latest byte, or of its beginning.
@@ -293,10 +309,13 @@ class _Sender:
         is_answered: Whether its message is being written.
     """
 
-    heard: float
-    has_sent: bool = False
-    in_message: bool = False
-    is_answered: bool = False
+    heard = 0.0
+    has_sent = in_message = is_answered = False
+
+    def feed_data(self, data: Iterable[SupportsIndex]) -> None:
+        """Take what the connection has sent."""
+        self.heard = asyncio.get_running_loop().time()
+        super().feed_data(data)
 
     def is_silent(self, now: float) -> bool:
         return not self.is_answered and (not self.in_message or now - self.heard >= _STALLED_S)
@@ -320,9 +339,23 @@ class Listener:
         # Messages are written one at a time: the newest version of a report is the one that came last.
         self._writer = ThreadPoolExecutor(1, "reports")
 
-    async def serve(self, taken: socket.socket, stopping: asyncio.Event) -> None:
-        """Serve until told to stop; messages that are being written are finished and acknowledged."""
-        server = await asyncio.start_server(self._accept, sock=taken, limit=_CHUNK)
+    def run(self, taken: socket.socket, on_stop: Callable[[Callable[[], None]], None]) -> None:
+        """Serve until told to stop; messages that are being written are finished and acknowledged.
+
+        `on_stop`: is given what stops it, to be called in the thread of this function's loop.
+        """
+        asyncio.run(self._serve(taken, on_stop))
+
+    async def _serve(self, taken: socket.socket, on_stop: Callable[[Callable[[], None]], None]) -> None:
+        loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+
+        def begin() -> asyncio.StreamReaderProtocol:
+            sender = _Sender(self._limits.message_bytes)
+            sender.heard = loop.time()
+            return asyncio.StreamReaderProtocol(sender, self._accept)
+
+        on_stop(stopping.set)
+        server = await loop.create_server(begin, sock=taken)
         try:
             await stopping.wait()
         finally:
@@ -332,16 +365,17 @@ class Listener:
             await asyncio.gather(*self._open, return_exceptions=True)
             self._writer.shutdown()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, sender: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        assert isinstance(sender, _Sender)
         if not self._has_room():
             _log.warning("connection refused: too many are open", open=len(self._open))
             writer.close()
             return
-        sender = self._open[task] = _Sender(asyncio.get_running_loop().time())
+        self._open[task] = sender
         try:
-            await self._converse(reader, writer, sender)
+            await self._converse(sender, writer)
         except FrameError as error:
             _log.warning("connection ended", reason=str(error))
         except (ConnectionError, TimeoutError) as error:
@@ -374,13 +408,10 @@ class Listener:
         longest.cancel()
         return True
 
-    async def _converse(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sender: _Sender
-    ) -> None:
-        rest = b""
+    async def _converse(self, sender: _Sender, writer: asyncio.StreamWriter) -> None:
         while True:
             try:
-                message, rest = await self._next(reader, rest, sender)
+                message = await self._next(sender)
             except FrameError as error:
                 await self._send(writer, acknowledgement("AR", b"", str(error)))
                 raise
@@ -406,41 +437,30 @@ class Listener:
         async with asyncio.timeout(self._limits.message_s):
             await writer.drain()
 
-    async def _next(
-        self, reader: asyncio.StreamReader, rest: bytes, sender: _Sender
-    ) -> tuple[bytes | None, bytes]:
-        """Return the next message and the bytes behind it; None at the end of the connection."""
-        if not rest:
-            try:
-                async with asyncio.timeout(self._limits.idle_s):
-                    rest = await reader.read(_CHUNK)
-            except TimeoutError:
-                return None, b""
-        parts, size = [rest], len(rest)
+    async def _next(self, sender: _Sender) -> bytes | None:
+        """Return the next message; None at the end of the connection."""
+        try:
+            async with asyncio.timeout(self._limits.idle_s):
+                while (first := await sender.read(1)) in (b"\r", b"\n"):
+                    pass
+        except TimeoutError:
+            return None
+        if not first:
+            return None
+        if first != _START:
+            raise FrameError("a message begins with the byte 0B")
+        sender.in_message = True
         try:
             async with asyncio.timeout(self._limits.message_s):
-                while True:
-                    held = b"".join(parts) if len(parts) > 1 else parts[0]
-                    parts = [held]
-                    sender.heard, sender.in_message = asyncio.get_running_loop().time(), True
-                    plain = held.lstrip(b"\r\n")
-                    if plain and not plain.startswith(_START):
-                        raise FrameError("a message begins with the byte 0B")
-                    end = held.find(_END)
-                    if end >= 0:
-                        sender.in_message = False
-                        return held[:end].lstrip(b"\r\n")[1:], held[end + len(_END) :]
-                    if size > self._limits.message_bytes:
-                        raise FrameError(f"a message has at most {self._limits.message_bytes:,} bytes")
-                    more = await reader.read(_CHUNK)
-                    if not more:
-                        if plain:
-                            raise FrameError("the connection ended within a message")
-                        return None, b""
-                    parts.append(more)
-                    size += len(more)
+                return (await sender.readuntil(_END)).removesuffix(_END)
         except TimeoutError:
             raise FrameError(f"a message took more than {self._limits.message_s:g} seconds") from None
+        except asyncio.LimitOverrunError:
+            raise FrameError(f"a message has at most {self._limits.message_bytes:,} bytes") from None
+        except asyncio.IncompleteReadError:
+            raise FrameError("the connection ended within a message") from None
+        finally:
+            sender.in_message = False
 
     def take(self, message: bytes) -> tuple[Code, str, str]:
         """Write the reports of a message, and return what to acknowledge, why, and the error condition."""
@@ -466,22 +486,6 @@ class Listener:
         counts = {"matched": taken.matched, "waiting": taken.waiting, "without_text": len(taken.without_text)}
         _log.info("message taken", **counts, images=len(taken.changed))
         return "AA", "", ""
-
-
-def run_listener(
-    listener: Listener, taken: socket.socket, on_stop: Callable[[Callable[[], None]], None]
-) -> None:
-    """Run a listener until it is told to stop.
-
-    `on_stop`: is given what stops it, to be called in the thread of this function's loop.
-    """
-
-    async def main() -> None:
-        stopping = asyncio.Event()
-        on_stop(stopping.set)
-        await listener.serve(taken, stopping)
-
-    asyncio.run(main())
 
 
 def acknowledgement(code: Code, message: bytes, reason: str = "", condition: str = DATA_TYPE_ERROR) -> bytes:

@@ -3,8 +3,8 @@
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final
 from uuid import UUID
@@ -18,7 +18,8 @@ from pydicom.uid import UID, EnhancedSRStorage, ExplicitVRLittleEndian
 
 from app.radiology.archive import Archive, ArchiveError, items, text
 from app.radiology.studies import SimilarHit
-from index.studies import Wanted
+from index.search.results import ActiveGeneration
+from index.studies import StudyImage, Wanted
 from training.clinical.dicom.elements import UNREADABLE, silence_pydicom
 from training.clinical.dicom.films import IMPLEMENTATION
 from training.clinical.dicom.objects import MANUFACTURER
@@ -51,41 +52,68 @@ _MODIFIES: Final = "HAS CONCEPT MOD"
 _DICOM: Final = "http://dicom.nema.org/resources/ontology/DCM"
 
 
+def dataset(**values: Any) -> Dataset:
+    """Return a data set with attributes, by their keywords."""
+    made = Dataset()
+    for keyword, value in values.items():
+        setattr(made, keyword, value)
+    return made
+
+
 @dataclass(frozen=True, slots=True)
-class SourceFilm:
-    """A film of the archive, to whose study results are written.
+class ChosenCases:
+    """An image and similar cases, as they are written into its study.
 
     Attributes:
-        frame: Number of the frame that was searched with, from 1; None: the film has one.
+        film: The image by its study, instance and frame.
+        hits: The cases, the most similar first; each has the UIDs of study, series and instance.
+        seed: Objects of the same seed have the same UIDs, so that a request can be sent again.
+        at: Time of the objects.
     """
 
-    study: str
+    active: ActiveGeneration
+    query: StudyImage
+    film: Wanted
     series: str
-    sop: str
+    hits: Sequence[SimilarHit]
+    seed: str
+    at: datetime = field(default_factory=lambda: datetime.now(UTC).astimezone())
+
+    def uid(self, name: str) -> str:
+        """Return the UID of a part of the objects."""
+        digest = hashlib.sha256(f"{self.seed}\n{name}".encode()).digest()
+        return f"2.25.{UUID(bytes=digest[:16], version=4).int}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFilm:
+    """A film of the archive, to whose study results are written."""
+
+    cases: ChosenCases
     sop_class: str
-    frame: int | None
     identity: Dataset
 
-    def reference(self) -> Dataset:
-        """Return the item that names the film in another object."""
-        item = Dataset()
-        item.ReferencedSOPClassUID, item.ReferencedSOPInstanceUID = self.sop_class, self.sop
-        if self.frame is not None:
-            item.ReferencedFrameNumber = self.frame
+    def reference(self, *, whole: bool = False) -> Dataset:
+        """Return the item that names the film in another object, all frames or the one that is compared."""
+        film = self.cases.film
+        item = dataset(ReferencedSOPClassUID=self.sop_class, ReferencedSOPInstanceUID=film.sop)
+        if film.frame is not None and not whole:
+            item.ReferencedFrameNumber = film.frame
         return item
 
 
-def read_source(archive: Archive, study: str, series: str, sop: str, frame: int | None) -> SourceFilm:
+def read_source(archive: Archive, cases: ChosenCases) -> SourceFilm:
     """Read the film from the archive by WADO-RS.
 
     Raises:
         ArchiveError: The archive does not have it, or does not answer.
     """
-    answer = archive.get_json(f"studies/{study}/series/{series}/instances/{sop}/metadata")
-    found = next((item for item in items(answer.value) if text(item, _SOP) == sop), None)
-    if found is None or text(found, _STUDY) != study or not text(found, _SOP_CLASS):
+    film = cases.film
+    answer = archive.get_json(f"studies/{film.study}/series/{cases.series}/instances/{film.sop}/metadata")
+    found = next((item for item in items(answer.value) if text(item, _SOP) == film.sop), None)
+    if found is None or text(found, _STUDY) != film.study or not text(found, _SOP_CLASS):
         raise ArchiveError("The archive gives other metadata than that of the film.", 200)
-    return SourceFilm(study, series, sop, text(found, _SOP_CLASS), frame, _identity(found))
+    return SourceFilm(cases, text(found, _SOP_CLASS), _identity(found))
 
 
 def _identity(metadata: Mapping[str, Any]) -> Dataset:
@@ -111,34 +139,28 @@ def _identity(metadata: Mapping[str, Any]) -> Dataset:
     return found
 
 
-class Uids:
-    """Unique identifiers that are the same for the same request, so that it can be sent again."""
-
-    def __init__(self, seed: str) -> None:
-        self._seed = seed
-
-    def of(self, name: str) -> str:
-        """Return the UID of a part of the request."""
-        digest = hashlib.sha256(f"{self._seed}\n{name}".encode()).digest()
-        return f"2.25.{UUID(bytes=digest[:16], version=4).int}"
-
-
-def begin_object(source: SourceFilm, sop_class: str, modality: str, uids: Uids, at: datetime) -> Dataset:
+def begin_object(source: SourceFilm, sop_class: str, modality: str) -> Dataset:
     """Return an object in a series of its own, in the study of a film.
 
     `modality`: its modality, which also names it.
     """
-    made = Dataset()
+    cases = source.cases
+    day, time = cases.at.strftime("%Y%m%d"), cases.at.strftime("%H%M%S")
+    made = dataset(
+        StudyInstanceUID=cases.film.study,
+        SeriesInstanceUID=cases.uid(f"{modality} series"),
+        SOPInstanceUID=cases.uid(modality),
+        SOPClassUID=sop_class,
+        Modality=modality,
+        SeriesDescription="Similar cases, not for diagnosis",
+        SeriesNumber=_SERIES,
+        InstanceNumber=1,
+        **dict.fromkeys(("SeriesDate", "ContentDate", "InstanceCreationDate"), day),
+        **dict.fromkeys(("SeriesTime", "ContentTime", "InstanceCreationTime"), time),
+        **dict.fromkeys(("Manufacturer", "ManufacturerModelName"), MANUFACTURER),
+        SoftwareVersions=version("recoquest"),
+    )
     made.update(source.identity)
-    made.StudyInstanceUID = source.study
-    made.SeriesInstanceUID, made.SOPInstanceUID = uids.of(f"{modality} series"), uids.of(modality)
-    made.SOPClassUID, made.Modality = sop_class, modality
-    made.SeriesDescription = "Similar cases, not for diagnosis"
-    made.SeriesNumber, made.InstanceNumber = _SERIES, 1
-    made.SeriesDate = made.ContentDate = made.InstanceCreationDate = at.strftime("%Y%m%d")
-    made.SeriesTime = made.ContentTime = made.InstanceCreationTime = at.strftime("%H%M%S")
-    made.Manufacturer = made.ManufacturerModelName = MANUFACTURER
-    made.SoftwareVersions = version("recoquest")
     return made
 
 
@@ -152,73 +174,47 @@ def encode(made: Dataset) -> bytes:
     return file.getvalue()
 
 
-def make_report(
-    source: SourceFilm, hits: Sequence[SimilarHit], model: str, uids: Uids, at: datetime
-) -> Dataset:
+def make_report(source: SourceFilm) -> Dataset:
     """Return a measurement report: a group for each case, with the cosine as its measurement."""
-    made = begin_object(source, EnhancedSRStorage, REPORT_MODALITY, uids, at)
+    cases = source.cases
+    made = begin_object(source, EnhancedSRStorage, REPORT_MODALITY)
     made.CompletionFlag, made.VerificationFlag = "COMPLETE", "UNVERIFIED"
     made.ReferencedPerformedProcedureStepSequence = []
     made.PerformedProcedureCodeSequence = []
-    made.CurrentRequestedProcedureEvidenceSequence = [_evidence(source)]
-    root = _container(codes.DCM.ImagingMeasurementReport, "1500")
-    root.ContentSequence = [
+    references = [source.reference(whole=True)]
+    series = dataset(SeriesInstanceUID=cases.series, ReferencedSOPSequence=references)
+    study = dataset(StudyInstanceUID=cases.film.study, ReferencedSeriesSequence=[series])
+    made.CurrentRequestedProcedureEvidenceSequence = [study]
+    film = _container(codes.DCM.ImageLibraryGroup, _CONTAINS, [_image(_CONTAINS, None, source)])
+    groups = [_case(number, hit, source) for number, hit in enumerate(cases.hits, 1)]
+    content = [
         _coded(_MODIFIES, codes.DCM.LanguageOfContentItemAndDescendants, Code("en", "RFC5646", "English")),
         _coded(_CONTEXT, codes.DCM.ObserverType, codes.DCM.Device),
         _uid(_CONTEXT, codes.DCM.DeviceObserverUID, IMPLEMENTATION),
         _text(_CONTEXT, codes.DCM.DeviceObserverName, "recoquest"),
         _text(_CONTEXT, codes.DCM.DeviceObserverManufacturer, "recoquest"),
         _coded(_MODIFIES, codes.DCM.ProcedureReported, codes.SCT.ImagingProcedure),
-        _library(source),
-        _measurements(source, hits, model, uids),
+        _container(codes.DCM.ImageLibrary, _CONTAINS, [film]),
+        _container(codes.DCM.ImagingMeasurements, _CONTAINS, groups),
         _text(_CONTAINS, codes.DCM.Comment, NOTICE),
     ]
-    made.update(root)
+    made.update(_container(codes.DCM.ImagingMeasurementReport, None, content, template="1500"))
     return made
 
 
-def _evidence(source: SourceFilm) -> Dataset:
-    reference, series, study = source.reference(), Dataset(), Dataset()
-    if "ReferencedFrameNumber" in reference:
-        del reference.ReferencedFrameNumber
-    series.SeriesInstanceUID, series.ReferencedSOPSequence = source.series, [reference]
-    study.StudyInstanceUID, study.ReferencedSeriesSequence = source.study, [series]
-    return study
-
-
-def _library(source: SourceFilm) -> Dataset:
-    group = _container(codes.DCM.ImageLibraryGroup, None, _CONTAINS)
-    group.ContentSequence = [_image(_CONTAINS, None, source)]
-    library = _container(codes.DCM.ImageLibrary, None, _CONTAINS)
-    library.ContentSequence = [group]
-    return library
-
-
-def _measurements(source: SourceFilm, hits: Sequence[SimilarHit], model: str, uids: Uids) -> Dataset:
-    container = _container(codes.DCM.ImagingMeasurements, None, _CONTAINS)
-    container.ContentSequence = [
-        _case(number, hit, source, model, uids) for number, hit in enumerate(hits, 1)
-    ]
-    return container
-
-
-def _case(number: int, hit: SimilarHit, source: SourceFilm, model: str, uids: Uids) -> Dataset:
-    group = _container(codes.DCM.MeasurementGroup, "1501", _CONTAINS)
-    cosine = _item(_CONTAINS, "NUM", _SIMILARITY)
-    value = Dataset()
-    value.NumericValue = f"{hit.score:.6f}"
-    value.MeasurementUnitsCodeSequence = [_code(_NO_UNITS)]
-    cosine.MeasuredValueSequence = [value]
-    cosine.ContentSequence = [
-        _text(_MODIFIES, codes.DCM.AlgorithmName, model),
+def _case(number: int, hit: SimilarHit, source: SourceFilm) -> Dataset:
+    cases = source.cases
+    value = dataset(NumericValue=f"{hit.score:.6f}", MeasurementUnitsCodeSequence=[_code(_NO_UNITS)])
+    measured = [
+        _text(_MODIFIES, codes.DCM.AlgorithmName, cases.active.model),
         _text(_MODIFIES, codes.DCM.AlgorithmVersion, f"recoquest {version('recoquest')}"),
         _image("INFERRED FROM", codes.DCM.SourceOfMeasurement, source),
     ]
     told = [WHOSE[hit.same_patient], hit.modality, hit.view, hit.laterality, hit.age_band, hit.sex]
-    group.ContentSequence = [
+    content = [
         _text(_CONTEXT, codes.DCM.TrackingIdentifier, f"Similar case {number}"),
-        _uid(_CONTEXT, codes.DCM.TrackingUniqueIdentifier, uids.of(f"case {number}")),
-        cosine,
+        _uid(_CONTEXT, codes.DCM.TrackingUniqueIdentifier, cases.uid(f"case {number}")),
+        _item(_CONTAINS, "NUM", _SIMILARITY, MeasuredValueSequence=[value], ContentSequence=measured),
         _uid(_CONTAINS, codes.DCM.StudyInstanceUID, str(hit.study)),
         _uid(_CONTAINS, codes.DCM.SeriesInstanceUID, str(hit.series)),
         _uid(_CONTAINS, _INSTANCE, str(hit.sop)),
@@ -226,111 +222,93 @@ def _case(number: int, hit: SimilarHit, source: SourceFilm, model: str, uids: Ui
         _text(_CONTAINS, codes.DCM.Comment, ", ".join(fact for fact in told if fact is not None)),
         *([] if hit.sentence is None else [_text(_CONTAINS, _SENTENCE, hit.sentence.text)]),
     ]
-    return group
+    return _container(codes.DCM.MeasurementGroup, _CONTAINS, content, template="1501")
 
 
-def _container(name: Code, template: str | None, relationship: str | None = None) -> Dataset:
-    item = _item(relationship, "CONTAINER", name)
-    item.ContinuityOfContent = "SEPARATE"
+def _item(relationship: str | None, kind: str, name: Code | None, **values: Any) -> Dataset:
+    related = {} if relationship is None else {"RelationshipType": relationship}
+    named = {} if name is None else {"ConceptNameCodeSequence": [_code(name)]}
+    return dataset(ValueType=kind, **related, **named, **values)
+
+
+def _container(
+    name: Code, relationship: str | None, content: Sequence[Dataset], template: str | None = None
+) -> Dataset:
+    used = {}
     if template is not None:
-        used = Dataset()
-        used.MappingResource, used.TemplateIdentifier = "DCMR", template
-        item.ContentTemplateSequence = [used]
-    return item
-
-
-def _item(relationship: str | None, kind: str, name: Code | None) -> Dataset:
-    item = Dataset()
-    if relationship is not None:
-        item.RelationshipType = relationship
-    item.ValueType = kind
-    if name is not None:
-        item.ConceptNameCodeSequence = [_code(name)]
-    return item
+        used["ContentTemplateSequence"] = [dataset(MappingResource="DCMR", TemplateIdentifier=template)]
+    return _item(
+        relationship, "CONTAINER", name, ContinuityOfContent="SEPARATE", ContentSequence=content, **used
+    )
 
 
 def _code(code: Code) -> Dataset:
-    item = Dataset()
-    item.CodeValue, item.CodingSchemeDesignator, item.CodeMeaning = (
-        code.value,
-        code.scheme_designator,
-        code.meaning,
+    return dataset(
+        CodeValue=code.value, CodingSchemeDesignator=code.scheme_designator, CodeMeaning=code.meaning
     )
-    return item
 
 
 def _text(relationship: str, name: Code, text: str) -> Dataset:
-    item = _item(relationship, "TEXT", name)
-    item.TextValue = text
-    return item
+    return _item(relationship, "TEXT", name, TextValue=text)
 
 
 def _coded(relationship: str, name: Code, value: Code) -> Dataset:
-    item = _item(relationship, "CODE", name)
-    item.ConceptCodeSequence = [_code(value)]
-    return item
+    return _item(relationship, "CODE", name, ConceptCodeSequence=[_code(value)])
 
 
 def _uid(relationship: str, name: Code, uid: str) -> Dataset:
-    item = _item(relationship, "UIDREF", name)
-    item.UID = uid
-    return item
+    return _item(relationship, "UIDREF", name, UID=uid)
 
 
 def _image(relationship: str, name: Code | None, source: SourceFilm) -> Dataset:
-    item = _item(relationship, "IMAGE", name)
-    item.ReferencedSOPSequence = [source.reference()]
-    return item
+    return _item(relationship, "IMAGE", name, ReferencedSOPSequence=[source.reference()])
 
 
-def make_selections(
-    film: Wanted, series: str, hits: Sequence[SimilarHit], model: str, uids: Uids, at: datetime
-) -> dict[str, Any]:
+def make_selections(cases: ChosenCases) -> dict[str, Any]:
     """Return a Bundle: a selection of the film that was searched with, and one of each similar case.
 
     No selection has a subject: the caller's server knows the patients by the studies.
     """
-    issued = at.isoformat(timespec="seconds")
-    place = film.study, series, str(film.sop)
-    selections = [_selection("The film that was searched with", *place, film.frame, model, issued)]
-    for number, hit in enumerate(hits, 1):
+    issued, film = cases.at.isoformat(timespec="seconds"), cases.film
+    named = [("The film that was searched with", film.study, cases.series, str(film.sop), film.frame)]
+    for number, hit in enumerate(cases.hits, 1):
         text = f"Similar case {number}, cosine {hit.score:.6f}; not for diagnosis"
-        place = str(hit.study), str(hit.series), str(hit.sop)
-        selections.append(_selection(text, *place, hit.frame, model, issued))
+        named.append((text, str(hit.study), str(hit.series), str(hit.sop), hit.frame))
+    actor = {"display": f"recoquest {version('recoquest')}, model {cases.active.model}"}
     entries = [
-        {"fullUrl": _urn(uids, f"selection {number}"), "resource": selection}
-        for number, selection in enumerate(selections)
+        {
+            "fullUrl": _urn(cases, f"selection {number}"),
+            "resource": {
+                "resourceType": "ImagingSelection",
+                "status": "available",
+                "issued": issued,
+                "performer": [{"actor": actor}],
+                "code": {
+                    "coding": [{"system": _DICOM, "code": "113000", "display": "Of Interest"}],
+                    "text": text,
+                },
+                "derivedFrom": [
+                    {
+                        "type": "ImagingStudy",
+                        "identifier": {"system": "urn:dicom:uid", "value": f"urn:oid:{study}"},
+                    }
+                ],
+                "studyUid": study,
+                "seriesUid": series,
+                "instance": [{"uid": sop} if frame is None else {"uid": sop, "subset": [str(frame)]}],
+            },
+        }
+        for number, (text, study, series, sop, frame) in enumerate(named)
     ]
     return {
         "resourceType": "Bundle",
-        "identifier": {"system": "urn:ietf:rfc:3986", "value": _urn(uids, "bundle")},
+        "identifier": {"system": "urn:ietf:rfc:3986", "value": _urn(cases, "bundle")},
         "type": "collection",
         "timestamp": issued,
         "entry": entries,
     }
 
 
-def _selection(
-    text: str, study: str, series: str, sop: str, frame: int | None, model: str, issued: str
-) -> dict[str, Any]:
-    subset = {} if frame is None else {"subset": [str(frame)]}
-    identifier = {"system": "urn:dicom:uid", "value": f"urn:oid:{study}"}
-    return {
-        "resourceType": "ImagingSelection",
-        "status": "available",
-        "issued": issued,
-        "performer": [{"actor": {"display": f"recoquest {version('recoquest')}, model {model}"}}],
-        "code": {
-            "coding": [{"system": _DICOM, "code": "113000", "display": "Of Interest"}],
-            "text": text,
-        },
-        "derivedFrom": [{"type": "ImagingStudy", "identifier": identifier}],
-        "studyUid": study,
-        "seriesUid": series,
-        "instance": [{"uid": sop, **subset}],
-    }
-
-
-def _urn(uids: Uids, name: str) -> str:
-    number = int(uids.of(name).rpartition(".")[2])
+def _urn(cases: ChosenCases, name: str) -> str:
+    number = int(cases.uid(name).rpartition(".")[2])
     return f"urn:uuid:{UUID(int=number)}"

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import structlog
 from fastapi import APIRouter, Depends, Path, Request, Response
@@ -19,9 +19,9 @@ from app.edge.problems import UNSUPPORTED, RequestError, problem_responses
 from app.images.schemas import MAX_UPLOADS
 from app.images.uploads import SentImage, write_sent
 from app.permissions import GuardedRoute, may
-from app.radiology.archive import MultipartError, Part, PartReader, boundary_of
+from app.radiology.archive import MultipartError, Part, boundary_of, read_parts
 from app.search.read_search import invalid
-from app.services import InjectedServices, Services
+from app.services import InjectedServices
 from index.audit.event import Detail
 from index.catalogue.studies import Outcome
 from index.search.results import ActiveGeneration
@@ -32,7 +32,6 @@ from training.common.errors import ImageError
 router = APIRouter(prefix="/v1/collections", tags=["writes"], route_class=GuardedRoute)
 MEDIA_TYPE: Final = "application/dicom"
 JSON: Final = "application/dicom+json"
-_PIECE: Final = 1 << 16
 # Deadline of a file in deadlines of a search, as for an upload.
 _DEADLINES: Final = 6
 # Bytes of films that are written together; a film may have more.
@@ -93,10 +92,16 @@ _RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     202: {**_ANSWER, "description": "Some are there; FailedSOPSequence names the others."},
     409: {**_ANSWER, "description": "None is there, or the collection cannot be written to."},
 }
+_ROUTE: Final[dict[str, Any]] = {
+    "responses": _RESPONSES,
+    "response_class": Response,
+    "openapi_extra": _BODY,
+    "dependencies": [may("curator")],
+}
 _log = structlog.stdlib.get_logger(__name__)
 
 
-async def read_parts(request: Request, services: InjectedServices) -> list[Part]:
+async def sent_files(request: Request, services: InjectedServices) -> list[Part]:
     """Take the files of a request out of its body.
 
     Raises:
@@ -113,7 +118,11 @@ async def read_parts(request: Request, services: InjectedServices) -> list[Part]
             UNSUPPORTED, f'{error} Send multipart/related; type="{MEDIA_TYPE}", or one file as {MEDIA_TYPE}.'
         ) from None
     body = await request.body()
-    parts = await services.threads.read(_parts, body, boundary, services.settings.max_image_bytes)
+    most = services.settings.max_image_bytes
+    try:
+        parts = await services.threads.read(read_parts, body, boundary, most, MAX_UPLOADS)
+    except MultipartError as error:
+        raise invalid("body", str(error)) from None
     if any(part.media_type not in (MEDIA_TYPE, "") for part in parts):
         raise RequestError(UNSUPPORTED, f"A part is not {MEDIA_TYPE}: send whole DICOM files.")
     if not 0 < len(parts) <= MAX_UPLOADS:
@@ -121,87 +130,7 @@ async def read_parts(request: Request, services: InjectedServices) -> list[Part]
     return parts
 
 
-def _parts(body: bytes, boundary: bytes, max_bytes: int) -> list[Part]:
-    try:
-        reader = PartReader(boundary, max_bytes)
-        found = []
-        for start in range(0, len(body), _PIECE):
-            found += reader.feed(body[start : start + _PIECE])
-            if len(found) > MAX_UPLOADS:
-                break
-        else:
-            reader.close()
-    except MultipartError as error:
-        raise invalid("body", str(error)) from None
-    return found
-
-
-@router.post(
-    "/{collection}/dicomweb/studies",
-    summary="Put DICOM instances in (STOW-RS)",
-    responses=_RESPONSES,
-    response_class=Response,
-    openapi_extra=_BODY,
-    dependencies=[may("curator")],
-)
-@operation("create")
-async def store_instances_of_studies(
-    collection: str,
-    sent: Annotated[list[Part], Depends(read_parts)],
-    request: Request,
-    services: InjectedServices,
-) -> Response:
-    """Put in the films of DICOM files, as an archive sends them; sent again, they are unchanged.
-
-    Files are de-identified before anything of them is kept, and those that may show a name are refused, as
-    `recoquest import dicom` does. The id of an image is its SOP Instance UID.
-    """
-    return await _answer(request, services, collection, sent, None)
-
-
-@router.post(
-    "/{collection}/dicomweb/studies/{study}",
-    summary="Put DICOM instances of a study in (STOW-RS)",
-    responses=_RESPONSES,
-    response_class=Response,
-    openapi_extra=_BODY,
-    dependencies=[may("curator")],
-)
-@operation("create")
-async def store_instances_of_study(
-    collection: str,
-    study: Annotated[str, Path(description="Study Instance UID; instances of another study fail.")],
-    sent: Annotated[list[Part], Depends(read_parts)],
-    request: Request,
-    services: InjectedServices,
-) -> Response:
-    """Put in the films of DICOM files of one study; those of another study fail with the reason A900."""
-    return await _answer(request, services, collection, sent, study)
-
-
-async def _answer(
-    request: Request, services: Services, collection: str, sent: list[Part], study: str | None
-) -> Response:
-    stored = await unless_disconnected(request, store_instances(services, collection, sent, study))
-    counts: dict[str, Detail] = {**stored.counts}
-    active = stored.active
-    note(
-        request,
-        Noted(
-            objects=list(stored.images),
-            model=None if active is None else active.digest,
-            generation=None if active is None else active.generation,
-            details=counts,
-        ),
-    )
-    if stored.reasons:
-        _log.info("instances were not taken", reasons=sorted(stored.reasons), **stored.counts)
-    address = f"{service_url(request, services.settings)}/v1/collections/{collection}/images"
-    return Response(json.dumps(stored.body(address)), stored.status, media_type=JSON)
-
-
-@dataclass(frozen=True, slots=True)
-class SentInstance:
+class SentInstance(NamedTuple):
     """A file that was sent.
 
     Attributes:
@@ -216,115 +145,141 @@ class SentInstance:
     elsewhere: bool = False
 
 
-@dataclass(slots=True)
-class StoredInstances:
-    """Outcomes of files that were sent.
+@dataclass
+class _Storing:
+    """A request that stores files, and what has become of them.
 
     Attributes:
         active: Generation that has what was written last; None: nothing was.
-        stored: Class and instance UIDs of the files whose images are there, each with its first image's id.
-        failed: Those of the others, and why, as PS3.18 numbers it.
+        images: Ids of the images that are there.
+        stored: References to the files whose images are there, in DICOM JSON.
+        failed: Those to the others.
     """
 
-    active: ActiveGeneration | None = None
-    images: dict[str, None] = field(default_factory=dict)
-    stored: list[tuple[str, str, str]] = field(default_factory=list)
-    failed: list[tuple[str, str, int]] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    reasons: set[str] = field(default_factory=set)
+    request: Request
+    services: InjectedServices
+    parts: Annotated[list[Part], Depends(sent_files)]
+    active: ActiveGeneration | None = field(default=None, init=False)
+    images: dict[str, None] = field(default_factory=dict, init=False)
+    stored: list[dict[str, Any]] = field(default_factory=list, init=False)
+    failed: list[dict[str, Any]] = field(default_factory=list, init=False)
+    counts: Counter[str] = field(default_factory=Counter, init=False)
+    reasons: set[str] = field(default_factory=set, init=False)
 
-    @property
-    def status(self) -> HTTPStatus:
-        """200: all are there; 202: some; 409: none."""
-        if not self.failed:
-            return HTTPStatus.OK
-        return HTTPStatus.ACCEPTED if self.stored else HTTPStatus.CONFLICT
+    async def answer(self, collection: str, study: str | None) -> Response:
+        """Store the files, and tell what has become of each.
 
-    def body(self, address: str) -> dict[str, Any]:
-        """Return the answer in DICOM JSON."""
-        failed = [
-            {**_reference(sop_class, sop), "00081197": {"vr": "US", "Value": [reason]}}
-            for sop_class, sop, reason in self.failed
-        ]
-        stored = [
-            {**_reference(sop_class, sop), "00081190": {"vr": "UR", "Value": [f"{address}/{image}"]}}
-            for sop_class, sop, image in self.stored
-        ]
-        found = {"00081198": failed, "00081199": stored}
-        return {tag: {"vr": "SQ", "Value": items} for tag, items in found.items() if items}
+        `study`: Study Instance UID of the only study whose instances are taken; None: any.
+        """
+        await unless_disconnected(self.request, self._store(collection, study))
+        active, counts = self.active, dict[str, Detail](self.counts)
+        note(
+            self.request,
+            Noted(
+                objects=list(self.images),
+                model=None if active is None else active.digest,
+                generation=None if active is None else active.generation,
+                details=counts,
+            ),
+        )
+        if self.reasons:
+            _log.info("instances were not taken", reasons=sorted(self.reasons), **counts)
+        some = HTTPStatus.ACCEPTED if self.stored else HTTPStatus.CONFLICT
+        found = {"00081198": self.failed, "00081199": self.stored}
+        body = {tag: {"vr": "SQ", "Value": items} for tag, items in found.items() if items}
+        return Response(json.dumps(body), some if self.failed else HTTPStatus.OK, media_type=JSON)
+
+    async def _store(self, collection: str, study: str | None) -> None:
+        """Write the images of the files; one that was sent before is there once.
+
+        Films may have many times the bytes of their files, so they are written whenever some have been read,
+        and the parts are given up on the way: what was written before an error stays, and is unchanged when
+        it is sent again.
+        """
+        rules = await self.services.threads.read(FilmRules.of, self.services.settings)
+        images = self.services.images
+        reader = FilmReader(images.pool, rules, images.limits, _DEADLINES * images.pool.deadline_s)
+        read: list[SentInstance] = []
+        self.parts.reverse()
+        # Files of a request are read one after another, so a request takes one place in the queue.
+        while self.parts:
+            read.append(await self._read(self.parts.pop(), reader, study))
+            size = sum(len(film.content) for item in read for film in item.reading.films)
+            if not self.parts or size >= _AT_ONCE_BYTES:
+                await self._write(collection, read)
+                read = []
+
+    async def _read(self, part: Part, reader: FilmReader, study: str | None) -> SentInstance:
+        if part.content is None:
+            return SentInstance("", "", Reading("refused", reason="The file is too large."))
+        uids = await self.services.threads.read(_uids, part.content, reader.limits.max_bytes)
+        sop_class, sop, own = uids
+        if study is not None and any(uids) and own != study:
+            reading = Reading("refused", reason="The file is of another study than the address names.")
+            return SentInstance(sop_class, sop, reading, elsewhere=True)
+        reading = await reader.read_upload(part.content)
+        if reading.films:
+            sop = str(reading.films[0].record.metadata["sop"])
+        return SentInstance(sop_class, sop, reading)
+
+    async def _write(self, collection: str, sent: Sequence[SentInstance]) -> None:
+        # Of an instance that is there twice, the last counts.
+        different = {item.sop: item for item in sent if item.reading.outcome == "taken"}
+        films = [film for item in different.values() for film in item.reading.films]
+        refused: set[str] = set()
+        if films:
+            images = [SentImage(film.record.id, film.content, film.record) for film in films]
+            written = await write_sent(self.services, collection, images)
+            refused = {image.id for image in written.images if image.status == "refused"}
+            self.active = written.active
+            self.images |= dict.fromkeys(image.id for image in written.images if image.id not in refused)
+        address = f"{service_url(self.request, self.services.settings)}/v1/collections/{collection}/images"
+        for item in sent:
+            outcome = item.reading.outcome
+            if any(film.record.id in refused for film in item.reading.films):
+                outcome = "refused"
+            self.counts[outcome] += 1
+            if item.reading.reason:
+                self.reasons.add(item.reading.reason)
+            named = {"00081150": item.sop_class, "00081155": item.sop}
+            reference: dict[str, Any] = {
+                tag: {"vr": "UI", "Value": [uid]} for tag, uid in named.items() if uid
+            }
+            if outcome == "taken":
+                image = f"{address}/{item.reading.films[0].record.id}"
+                self.stored.append(reference | {"00081190": {"vr": "UR", "Value": [image]}})
+            else:
+                reason = _MISMATCH if item.elsewhere else _REASONS[outcome]
+                self.failed.append(reference | {"00081197": {"vr": "US", "Value": [reason]}})
 
 
-async def store_instances(
-    services: Services, collection: str, parts: list[Part], study: str | None = None
-) -> StoredInstances:
-    """Write the images of files that were sent; one that was sent before is there once.
+_Sent = Annotated[_Storing, Depends()]
 
-    Films may have many times the bytes of their files, so they are written whenever some have been read, and
-    the parts are given up on the way: what was written before an error stays, and is unchanged when it is
-    sent again.
 
-    `study`: Study Instance UID of the only study whose instances are taken; None: any.
+@router.post("/{collection}/dicomweb/studies", summary="Put DICOM instances in (STOW-RS)", **_ROUTE)
+@operation("create")
+async def store_instances_of_studies(collection: str, sent: _Sent) -> Response:
+    """Put in the films of DICOM files, as an archive sends them; sent again, they are unchanged.
 
-    Raises:
-        RecoquestError: A write failed whole; see `write_sent`.
+    Files are de-identified before anything of them is kept, and those that may show a name are refused, as
+    `recoquest import dicom` does. The id of an image is its SOP Instance UID.
     """
-    rules = await services.threads.read(FilmRules.of, services.settings)
-    images = services.images
-    reader = FilmReader(images.pool, rules, images.limits, _DEADLINES * images.pool.deadline_s)
-    stored = StoredInstances()
-    read: list[SentInstance] = []
-    parts.reverse()
-    # Files of a request are read one after another, so a request takes one place in the queue.
-    while parts:
-        read.append(await _read(services, parts.pop(), reader, study))
-        size = sum(len(film.content) for item in read for film in item.reading.films)
-        if not parts or size >= _AT_ONCE_BYTES:
-            await _store(services, collection, read, stored)
-            read = []
-    return stored
+    return await sent.answer(collection, None)
 
 
-async def _store(
-    services: Services, collection: str, sent: Sequence[SentInstance], stored: StoredInstances
-) -> None:
-    # Of an instance that is there twice, the last counts.
-    different = {item.sop: item for item in sent if item.reading.outcome == "taken"}
-    images = [
-        SentImage(film.record.id, film.content, film.record)
-        for item in different.values()
-        for film in item.reading.films
-    ]
-    written = await write_sent(services, collection, images) if images else None
-    outcomes = [] if written is None else written.images
-    refused = {image.id for image in outcomes if image.status == "refused"}
-    if written is not None:
-        stored.active = written.active
-        stored.images |= dict.fromkeys(image.id for image in outcomes if image.id not in refused)
-    for item in sent:
-        outcome = item.reading.outcome
-        if any(film.record.id in refused for film in item.reading.films):
-            outcome = "refused"
-        stored.counts[outcome] += 1
-        if item.reading.reason:
-            stored.reasons.add(item.reading.reason)
-        if outcome == "taken":
-            stored.stored.append((item.sop_class, item.sop, item.reading.films[0].record.id))
-        else:
-            reason = _MISMATCH if item.elsewhere else _REASONS[outcome]
-            stored.failed.append((item.sop_class, item.sop, reason))
-
-
-async def _read(services: Services, part: Part, reader: FilmReader, study: str | None) -> SentInstance:
-    if part.content is None:
-        return SentInstance("", "", Reading("refused", reason="The file is too large."))
-    sop_class, sop, own = await services.threads.read(_uids, part.content, reader.limits.max_bytes)
-    if study is not None and (sop_class or sop or own) and own != study:
-        reading = Reading("refused", reason="The file is of another study than the address names.")
-        return SentInstance(sop_class, sop, reading, elsewhere=True)
-    reading = await reader.read_upload(part.content)
-    if reading.films:
-        sop = str(reading.films[0].record.metadata["sop"])
-    return SentInstance(sop_class, sop, reading)
+@router.post(
+    "/{collection}/dicomweb/studies/{study}",
+    summary="Put DICOM instances of a study in (STOW-RS)",
+    **_ROUTE,
+)
+@operation("create")
+async def store_instances_of_study(
+    collection: str,
+    study: Annotated[str, Path(description="Study Instance UID; instances of another study fail.")],
+    sent: _Sent,
+) -> Response:
+    """Put in the films of DICOM files of one study; those of another study fail with the reason A900."""
+    return await sent.answer(collection, study)
 
 
 def _uids(content: bytes, max_bytes: int) -> tuple[str, str, str]:
@@ -333,13 +288,5 @@ def _uids(content: bytes, max_bytes: int) -> tuple[str, str, str]:
         dataset = read_object(content, max_bytes)
     except ImageError:
         return "", "", ""
-    return (
-        uid_of(dataset, "SOPClassUID"),
-        uid_of(dataset, "SOPInstanceUID"),
-        uid_of(dataset, "StudyInstanceUID"),
-    )
-
-
-def _reference(sop_class: str, sop: str) -> dict[str, Any]:
-    uids = (("00081150", sop_class), ("00081155", sop))
-    return {tag: {"vr": "UI", "Value": [uid]} for tag, uid in uids if uid}
+    sop_class, sop, study = (f"{name}UID" for name in ("SOPClass", "SOPInstance", "StudyInstance"))
+    return uid_of(dataset, sop_class), uid_of(dataset, sop), uid_of(dataset, study)

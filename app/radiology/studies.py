@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import quote
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.audit.requests import Noted, note
@@ -21,7 +22,7 @@ from app.permissions import GuardedRoute, InjectedPrincipal, may
 from app.radiology.viewer import viewer_link, viewer_template
 from app.search.read_search import read_filter
 from app.search.schemas import ServedBy, StatedByImage, stated_from
-from app.services import InjectedServices, Services
+from app.services import InjectedServices
 from app.settings import ResultForm, Settings
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError
@@ -50,6 +51,8 @@ _PROBLEMS = problem_responses(
 )
 _IN_ONE: Final = [may("reader")]
 _IN_ANY: Final = [may("reader", somewhere=True)]
+# Fields of a hit that are texts of its metadata.
+_TEXTS: Final = (STUDY, "series", SOP, "modality", "view", "laterality", "body_part", "date", "sex")
 StudyUid = Annotated[
     str,
     Path(
@@ -77,14 +80,8 @@ class QueryImage(Answer):
     def of(cls, image: StudyImage) -> Self:
         """Describe an image."""
         known = image.metadata
-        return cls(
-            id=image.id,
-            series=text_of(known, "series"),
-            sop=text_of(known, "sop"),
-            view=text_of(known, "view"),
-            date=text_of(known, "date"),
-            date_shifted=date_shifted(known),
-        )
+        texts = {name: text_of(known, name) for name in ("series", "sop", "view", "date")}
+        return cls(id=image.id, date_shifted=date_shifted(known), **texts)
 
 
 class SimilarLinks(Answer):
@@ -218,6 +215,53 @@ class _ImagesWanted(_StudiesWanted):
     frame: int | None = Field(default=None, ge=1, description="One frame of several, from 1.")
 
 
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    """Who asks for studies."""
+
+    request: Request
+    services: InjectedServices
+    principal: InjectedPrincipal
+
+    async def similar(self, collection: str | None, named: Wanted, wanted: _StudiesWanted) -> SimilarResponse:
+        """Answer with the studies like one; without a collection, of the first that holds it."""
+        services, principal = self.services, self.principal
+        asked = SimilarRequest(
+            wanted.limit, read_filter(wanted.filter, services.settings), wanted.same_patient
+        )
+        holding, active, similar = await services.threads.read(
+            _find, services.engine, principal, collection, named, asked
+        )
+        _note(self.request, active, similar, wanted)
+        prefix, template = self.request.scope.get("root_path", ""), viewer_template(services.settings)
+        served = name = None
+        if active is not None:
+            name = active.collection
+            served = ServedBy(
+                collection=name,
+                generation=active.generation,
+                model=active.model,
+                digest=active.digest,
+                exact=similar.exact,
+            )
+        is_indexed = bool(similar.compared)
+        settings, study = services.settings, named.study
+        return SimilarResponse(
+            state="indexed" if is_indexed else "not_indexed",
+            collection=name,
+            collections=holding,
+            study=study,
+            images=[QueryImage.of(image) for image in similar.compared],
+            hits=[describe_study(one, name or "", template, prefix) for one in similar.hits],
+            index_now=None if is_indexed else _index_now(settings, principal, study, prefix),
+            write_back=_write_back(settings, principal, name, study, prefix) if is_indexed else None,
+            served_by=served,
+        )
+
+
+_Asking = Annotated[_Caller, Depends()]
+
+
 @router.get(
     "/v1/collections/{collection}/studies/{study}/similar",
     summary="Similar studies",
@@ -226,19 +270,14 @@ class _ImagesWanted(_StudiesWanted):
 )
 @operation("search")
 async def find_similar_studies(
-    collection: str,
-    study: StudyUid,
-    wanted: Annotated[_StudiesWanted, Query()],
-    request: Request,
-    services: InjectedServices,
-    principal: InjectedPrincipal,
+    collection: str, study: StudyUid, wanted: Annotated[_StudiesWanted, Query()], caller: _Asking
 ) -> SimilarResponse:
     """Studies like this one, most similar first; two are as similar as the two of their images most alike.
 
     The study itself is left out, and so are other studies of the patient unless they are asked for. A study
     that the collection does not hold has the state `not_indexed`.
     """
-    return await _answer(request, services, principal, collection, Wanted(study), wanted)
+    return await caller.similar(collection, Wanted(study), wanted)
 
 
 @router.get(
@@ -253,13 +292,10 @@ async def find_studies_like_image(
     study: StudyUid,
     sop: SopUid,
     wanted: Annotated[_ImagesWanted, Query()],
-    request: Request,
-    services: InjectedServices,
-    principal: InjectedPrincipal,
+    caller: _Asking,
 ) -> SimilarResponse:
     """Studies with an image like this one of a study; a viewer asks for its active image."""
-    named = Wanted(study, sop, wanted.frame)
-    return await _answer(request, services, principal, collection, named, wanted)
+    return await caller.similar(collection, Wanted(study, sop, wanted.frame), wanted)
 
 
 @router.get(
@@ -270,18 +306,14 @@ async def find_studies_like_image(
 )
 @operation("search")
 async def find_similar_anywhere(
-    study: StudyUid,
-    wanted: Annotated[_StudiesWanted, Query()],
-    request: Request,
-    services: InjectedServices,
-    principal: InjectedPrincipal,
+    study: StudyUid, wanted: Annotated[_StudiesWanted, Query()], caller: _Asking
 ) -> SimilarResponse:
     """Studies like this one, for a viewer that knows no collection.
 
     Of the collections that the caller may read and that hold the study, the first by name is searched: scores
     of several cannot be compared. `collections` names all of them, for a choice.
     """
-    return await _answer(request, services, principal, None, Wanted(study), wanted)
+    return await caller.similar(None, Wanted(study), wanted)
 
 
 @router.get(
@@ -292,67 +324,27 @@ async def find_similar_anywhere(
 )
 @operation("search")
 async def find_like_image_anywhere(
-    study: StudyUid,
-    sop: SopUid,
-    wanted: Annotated[_ImagesWanted, Query()],
-    request: Request,
-    services: InjectedServices,
-    principal: InjectedPrincipal,
+    study: StudyUid, sop: SopUid, wanted: Annotated[_ImagesWanted, Query()], caller: _Asking
 ) -> SimilarResponse:
     """Studies with an image like this one, for a viewer that knows no collection."""
-    return await _answer(request, services, principal, None, Wanted(study, sop, wanted.frame), wanted)
+    return await caller.similar(None, Wanted(study, sop, wanted.frame), wanted)
 
 
-async def _answer(
-    request: Request,
-    services: Services,
-    principal: Principal,
-    collection: str | None,
-    named: Wanted,
-    wanted: _StudiesWanted,
-) -> SimilarResponse:
-    asked = SimilarRequest(wanted.limit, read_filter(wanted.filter, services.settings), wanted.same_patient)
-    holding, active, similar = await services.threads.read(
-        _find, services.engine, principal, collection, named, asked
-    )
-    hits = () if similar is None else similar.hits
+def _note(
+    request: Request, active: ActiveGeneration | None, similar: SimilarStudies, wanted: _StudiesWanted
+) -> None:
     note(
         request,
         Noted(
             collection=None if active is None else active.collection,
-            objects=[one.hit.id for one in hits],
+            objects=[one.hit.id for one in similar.hits],
             query={
-                "like": [] if similar is None else [image.id for image in similar.compared],
+                "like": [image.id for image in similar.compared],
                 **filter_parts(None if wanted.filter is None else json.loads(wanted.filter)),
             },
             model=None if active is None else active.digest,
             generation=None if active is None else active.generation,
-            details={"limit": asked.limit, "same_patient": asked.same_patient},
-        ),
-    )
-    prefix, template = request.scope.get("root_path", ""), viewer_template(services.settings)
-    is_indexed = similar is not None and bool(similar.compared)
-    return SimilarResponse(
-        state="indexed" if is_indexed else "not_indexed",
-        collection=None if active is None else active.collection,
-        collections=holding,
-        study=named.study,
-        images=[] if similar is None else [QueryImage.of(image) for image in similar.compared],
-        hits=[
-            describe_study(one, "" if active is None else active.collection, template, prefix) for one in hits
-        ],
-        index_now=None if is_indexed else _index_now(services.settings, principal, named.study, prefix),
-        write_back=_write_back(services.settings, principal, active, named.study, prefix)
-        if is_indexed
-        else None,
-        served_by=None
-        if active is None or similar is None
-        else ServedBy(
-            collection=active.collection,
-            generation=active.generation,
-            model=active.model,
-            digest=active.digest,
-            exact=similar.exact,
+            details={"limit": wanted.limit, "same_patient": wanted.same_patient},
         ),
     )
 
@@ -363,7 +355,7 @@ def _find(
     collection: str | None,
     wanted: Wanted,
     asked: SimilarRequest,
-) -> tuple[list[str], ActiveGeneration | None, SimilarStudies | None]:
+) -> tuple[list[str], ActiveGeneration | None, SimilarStudies]:
     """Search a collection; None: the first one, by name, that the caller may read and that holds the study.
 
     Scores of several collections, by different models, could not be compared. Also returns all that hold it.
@@ -371,18 +363,17 @@ def _find(
     named = [name for name in engine.names() if principal.may("reader", name)]
     with engine.home.catalogue.read() as session:
         holding = collections_with(session, named, wanted)
-    if collection is not None:
-        active = engine.active(collection)
-        return holding, active, find_similar(engine, active, wanted, asked)
-    for name in holding:
+    for name in holding if collection is None else [collection]:
         try:
             active = engine.active(name)
         except NoActiveGenerationError:
+            if collection is not None:
+                raise
             continue
         similar = find_similar(engine, active, wanted, asked)
-        if similar.compared:
+        if similar.compared or collection is not None:
             return holding, active, similar
-    return holding, None, None
+    return holding, None, SimilarStudies((), (), (), exact=True)
 
 
 def describe_study(one: SimilarStudy, collection: str, template: str | None, prefix: str) -> SimilarHit:
@@ -406,19 +397,10 @@ def describe_study(one: SimilarStudy, collection: str, template: str | None, pre
         z_score=one.z_score,
         query_image=query.id,
         images=(hit.others or 0) + 1,
-        study=text_of(known, STUDY),
-        series=text_of(known, "series"),
-        sop=text_of(known, SOP),
         frame=whole_number_of(known, FRAME),
-        modality=text_of(known, "modality"),
-        view=text_of(known, "view"),
-        laterality=text_of(known, "laterality"),
-        body_part=text_of(known, "body_part"),
-        date=text_of(known, "date"),
         date_shifted=date_shifted(known),
         days=days,
         age_band=age_band(known),
-        sex=text_of(known, "sex"),
         same_patient=same_patient,
         findings=stated_from(hit.image.findings),
         sentence=None if one.told.sentence is None else MatchedSentence(**one.told.sentence._asdict()),
@@ -429,6 +411,7 @@ def describe_study(one: SimilarStudy, collection: str, template: str | None, pre
             report=path if one.told.has_report else None,
             viewer=viewer_link(template, known, prefix=prefix),
         ),
+        **{name: text_of(known, name) for name in _TEXTS},
     )
 
 
@@ -442,13 +425,11 @@ def _index_now(settings: Settings, principal: Principal, study: str, prefix: str
 
 
 def _write_back(
-    settings: Settings, principal: Principal, active: ActiveGeneration | None, study: str, prefix: str
+    settings: Settings, principal: Principal, collection: str | None, study: str, prefix: str
 ) -> WriteBack | None:
-    if active is None or not settings.pacs_write_back or principal.kind == "anonymous":
+    if collection is None or not settings.pacs_write_back or principal.kind == "anonymous":
         return None
-    if not principal.may("judge", active.collection):
+    if not principal.may("judge", collection):
         return None
-    path = (
-        f"{prefix}/v1/collections/{quote(active.collection, safe='')}/studies/{quote(study, safe='')}/results"
-    )
+    path = f"{prefix}/v1/collections/{quote(collection, safe='')}/studies/{quote(study, safe='')}/results"
     return WriteBack(path=path, forms=list(settings.pacs_write_back))

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from http.client import HTTPException
-from io import BufferedRandom
 from pathlib import Path, PurePosixPath
 from string import Formatter
 from typing import BinaryIO, Final
@@ -125,50 +124,36 @@ def install_viewer(home: Path, package: Path | None) -> Path:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder.parent) as file:
-        for chunk in _downloaded() if package is None else _chunks_of(package):
+        for chunk in _chunks(package):
             file.write(chunk)
-        _check(file)
+        file.seek(0)
+        if hashlib.file_digest(file, "sha512").hexdigest() != _SHA512:
+            raise ViewerPackageError(
+                f"This is not the package @ohif/app {VERSION} as it was published: its SHA-512 is another. "
+                f"Download {PACKAGE} again."
+            )
+        file.seek(0)
         with atomic_folder(folder) as part:
             _unpack(file, part)
     return folder
 
 
-def _downloaded() -> Iterator[bytes]:
+def _chunks(package: Path | None) -> Iterator[bytes]:
+    """Read the package, or download it."""
+    size = 0
     try:
-        with urlopen(PACKAGE, timeout=_TIMEOUT_S) as answer:
-            yield from _chunks(answer)
+        with urlopen(PACKAGE, timeout=_TIMEOUT_S) if package is None else package.open("rb") as file:
+            while size <= _MAX_BYTES and (chunk := file.read(_CHUNK)):
+                size += len(chunk)
+                yield chunk
     except (OSError, HTTPException) as error:
+        if package is not None:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ViewerPackageError(f"{package} cannot be read: {reason}.") from None
         raise ViewerPackageError(
             f"{PACKAGE} cannot be downloaded ({error}). Where this machine has no network, bring the file "
             "here and give it with --package."
         ) from None
-
-
-def _chunks_of(package: Path) -> Iterator[bytes]:
-    try:
-        with package.open("rb") as file:
-            yield from _chunks(file)
-    except OSError as error:
-        raise ViewerPackageError(f"{package} cannot be read: {error.strerror}.") from None
-
-
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    size = 0
-    while chunk := file.read(_CHUNK):
-        size += len(chunk)
-        if size > _MAX_BYTES:
-            break
-        yield chunk
-
-
-def _check(file: BufferedRandom) -> None:
-    file.seek(0)
-    if hashlib.file_digest(file, "sha512").hexdigest() != _SHA512:
-        raise ViewerPackageError(
-            f"This is not the package @ohif/app {VERSION} as it was published: its SHA-512 is another. "
-            f"Download {PACKAGE} again."
-        )
-    file.seek(0)
 
 
 def _unpack(file: BinaryIO, folder: Path) -> None:

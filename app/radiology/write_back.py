@@ -3,8 +3,6 @@
 import io
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
 
@@ -29,14 +27,13 @@ from app.radiology.capture import CAPTURE_MODALITY, LARGE, SMALL, make_capture
 from app.radiology.result_objects import (
     MAX_CASES,
     REPORT_MODALITY,
-    SourceFilm,
-    Uids,
+    ChosenCases,
     encode,
     make_report,
     make_selections,
     read_source,
 )
-from app.radiology.studies import SimilarHit, StudyUid, describe_study
+from app.radiology.studies import StudyUid, describe_study
 from app.search.read_search import invalid
 from app.services import InjectedServices, Services
 from app.settings import ResultForm, Settings
@@ -44,8 +41,7 @@ from index.engine import SearchEngine
 from index.errors import shortened
 from index.files.renditions import Rendition, make_rendition
 from index.filters.grammar import AnyOf
-from index.search.results import ActiveGeneration
-from index.studies import FRAME, SOP, SimilarRequest, StudyImage, Wanted, find_similar
+from index.studies import FRAME, SOP, SimilarRequest, Wanted, find_similar
 
 _Uid = Annotated[str, Field(max_length=64, pattern=r"^[0-9]+(\.[0-9]+)*$")]
 _ImageId = Annotated[str, Field(max_length=255)]
@@ -56,8 +52,9 @@ NOTES_OFF: Final = (
     "No note is written: RECOQUEST_PACS_WRITE_BACK of the service names the forms that may be written to the "
     "archive, such as capture,report."
 )
+StoredForm = Literal["capture", "report"]
 # Modalities of the forms that are stored, by which the UIDs of their objects are named.
-_STORED: Final[Mapping[ResultForm, str]] = {"capture": CAPTURE_MODALITY, "report": REPORT_MODALITY}
+_STORED: Final[Mapping[StoredForm, str]] = {"capture": CAPTURE_MODALITY, "report": REPORT_MODALITY}
 _SOP_UID: Final = "00080018"
 
 
@@ -95,7 +92,7 @@ class NewResults(Body):
 class WrittenObject(Answer):
     """An object that was sent to the archive."""
 
-    form: Literal["capture", "report"]
+    form: StoredForm
     status: Literal["stored", "refused"]
     reason: str | None = Field(description="Why the archive refused it, in words; null where it is stored.")
     sop_class: str
@@ -115,22 +112,14 @@ class WrittenResults(Answer):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenCases:
-    """An image and similar cases.
-
-    Attributes:
-        hits: The cases, the most similar first; each has the UIDs of study, series and instance.
-    """
-
-    active: ActiveGeneration
-    query: StudyImage
-    series: str
-    hits: Sequence[SimilarHit]
+def _shown(cases: ChosenCases) -> list[tuple[str, Rendition]]:
+    """The images of a capture by their ids, each as a picture of twice the size that it has there."""
+    sides = [(cases.query.id, LARGE), *((hit.id, SMALL) for hit in cases.hits)]
+    return [(name, Rendition("image/png", 2 * side)) for name, side in sides]
 
 
 def _compare_cases(
-    engine: SearchEngine, collection: str, wanted: Wanted, chosen: Sequence[str]
+    engine: SearchEngine, collection: str, wanted: Wanted, chosen: Sequence[str], seed: str
 ) -> ChosenCases:
     """Compare an image with cases by their ids, as a search for similar studies does."""
     active = engine.active(collection)
@@ -155,16 +144,13 @@ def _compare_cases(
     series = text_of(query.metadata, "series")
     if series is None or text_of(query.metadata, SOP) is None:
         raise invalid("sop", "The image has no UID of its series: take it from the archive.")
-    return ChosenCases(active, query, series, hits)
+    return ChosenCases(active, query, wanted, series, hits, seed)
 
 
-def _most_similar_cases(
-    engine: SearchEngine, collection: str, study: str
-) -> tuple[ChosenCases, Sequence[str]] | None:
+def _most_similar_cases(engine: SearchEngine, collection: str, study: str) -> ChosenCases | None:
     """Compare the image of a study that is most like one of another patient with such images.
 
-    Cases of patients that are not known are left out. Also returns the ids of all images of the study; None
-    where there is no such case.
+    Cases of patients that are not known are left out; None where there is no other.
     """
     active = engine.active(collection)
     whole = find_similar(engine, active, Wanted(study), SimilarRequest(1))
@@ -180,7 +166,8 @@ def _most_similar_cases(
     hits = [hit for hit in hits if hit.same_patient is False and None not in (hit.study, hit.series, hit.sop)]
     if not hits:
         return None
-    return ChosenCases(active, query, series, hits), [image.id for image in whole.images]
+    seed = "\n".join(("note", study, active.digest, *sorted(image.id for image in whole.images)))
+    return ChosenCases(active, query, wanted, series, hits, seed)
 
 
 @router.post(
@@ -214,25 +201,26 @@ async def write_results(
     if principal.kind == "anonymous":
         raise RequestError(KEY_NEEDED, "The archive is written to with a key or a session only.")
     forms = _allowed_forms(services, new.forms)
-    wanted = Wanted(study, new.sop, new.frame)
-    cases = await services.threads.read(_compare_cases, services.engine, collection, wanted, new.hits)
     attempt = attempt_of(request)
     # A request that is sent again with its key stores the same objects, which are there once.
     seed = uuid.uuid4().hex if attempt is None else "\n".join((attempt.sent.caller, attempt.sent.key))
-    uids, at = Uids(f"{study}\n{seed}"), datetime.now(UTC).astimezone()
+    wanted = Wanted(study, new.sop, new.frame)
+    cases = await services.threads.read(
+        _compare_cases, services.engine, collection, wanted, new.hits, f"{study}\n{seed}"
+    )
     objects: list[WrittenObject] = []
     if set(forms) - {"selection"}:
-        objects = await _write_objects(request, services, wanted, cases, forms, uids, at)
+        objects = await _write_objects(request, services, cases, forms)
     stored = [one for one in objects if one.status == "stored"]
     _note(request, cases, forms, objects)
     if objects and not stored:
         reasons = "; ".join(f"{one.form}: {one.reason}" for one in objects)
         raise RequestError(_NOT_STORED, f"The archive refuses the objects ({reasons}). Nothing was stored.")
-    selection = None
-    if "selection" in forms:
-        selection = make_selections(wanted, cases.series, cases.hits, cases.active.model, uids, at)
     return WrittenResults(
-        collection=cases.active.collection, study=study, objects=objects, selection=selection
+        collection=cases.active.collection,
+        study=study,
+        objects=objects,
+        selection=make_selections(cases) if "selection" in forms else None,
     )
 
 
@@ -253,29 +241,23 @@ def _allowed_forms(services: Services, asked: Sequence[ResultForm] | None) -> Se
 
 
 async def _write_objects(
-    request: Request,
-    services: Services,
-    film: Wanted,
-    cases: ChosenCases,
-    forms: Sequence[ResultForm],
-    uids: Uids,
-    at: datetime,
+    request: Request, services: Services, cases: ChosenCases, forms: Sequence[ResultForm]
 ) -> list[WrittenObject]:
-    pictures = await _pictures(services, cases) if "capture" in forms else []
+    pictures: list[bytes] = []
+    for name, rendition in _shown(cases) if "capture" in forms else ():
+        image = await services.threads.read(services.engine.image, cases.active.collection, name)
+        pictures.append(await make(services, image, rendition))
     settings = services.settings
     assert settings.pacs_url is not None
     # A person waits for the answer: what fails is told, and not tried again.
     archive = Archive(settings.pacs_url, Access.of(settings), pauses=())
     try:
-        source = await services.threads.archive(
-            read_source, archive, film.study, cases.series, str(film.sop), film.frame
-        )
+        made = await services.threads.archive(_make_objects, archive, cases, forms, pictures)
     except ArchiveError as error:
         raise _problem(error, "Nothing was sent to it.") from None
-    made = await services.threads.archive(_make_objects, cases, forms, source, pictures, uids, at)
     files = {str(one.SOPInstanceUID): encode(one) for one in made.values()}
     try:
-        refused = await services.threads.archive(store_instances, archive, film.study, files)
+        refused = await services.threads.archive(store_instances, archive, cases.film.study, files)
     except ArchiveError as error:
         # The archive may have stored them nevertheless.
         _note(request, cases, forms, [], attempted=list(files))
@@ -283,54 +265,34 @@ async def _write_objects(
             error,
             "Look into the study before trying again: with the same Idempotency-Key, objects are there once.",
         ) from None
-    return [_described(form, one, refused) for form, one in made.items()]
-
-
-async def _pictures(services: Services, cases: ChosenCases) -> list[Image.Image]:
-    pictures: list[Image.Image] = []
-    for place, name in enumerate([cases.query.id, *(hit.id for hit in cases.hits)]):
-        image = await services.threads.read(services.engine.image, cases.active.collection, name)
-        rendition = Rendition("image/png", 2 * (SMALL if place else LARGE))
-        pictures.append(Image.open(io.BytesIO(await make(services, image, rendition))))
-    return pictures
+    return [
+        WrittenObject(
+            form=form,
+            status="refused" if str(one.SOPInstanceUID) in refused else "stored",
+            reason=refused.get(str(one.SOPInstanceUID)),
+            sop_class=str(one.SOPClassUID),
+            study=str(one.StudyInstanceUID),
+            series=str(one.SeriesInstanceUID),
+            sop=str(one.SOPInstanceUID),
+        )
+        for form, one in made.items()
+    ]
 
 
 def _make_objects(
-    cases: ChosenCases,
-    forms: Collection[ResultForm],
-    source: SourceFilm,
-    pictures: Sequence[Image.Image],
-    uids: Uids,
-    at: datetime,
-) -> Mapping[ResultForm, Dataset]:
-    """Make the objects of a film's cases that are stored in its study.
+    archive: Archive, cases: ChosenCases, forms: Collection[ResultForm], pictures: Sequence[bytes]
+) -> Mapping[StoredForm, Dataset]:
+    """Make the objects that are stored in the study of a film, by what the archive has of it.
 
-    `forms`: forms; those that are not stored make no object.
     `pictures`: pictures of the film and of each case; none without a capture.
     """
-    hits, model = cases.hits, cases.active.model
-    made: dict[ResultForm, Dataset] = {}
+    source = read_source(archive, cases)
+    made: dict[StoredForm, Dataset] = {}
     if "capture" in forms:
-        query, *others = pictures
-        shown = list(zip(hits, others, strict=True))
-        made["capture"] = make_capture(source, (cases.query, query), shown, model, uids, at)
+        made["capture"] = make_capture(source, [Image.open(io.BytesIO(picture)) for picture in pictures])
     if "report" in forms:
-        made["report"] = make_report(source, hits, model, uids, at)
+        made["report"] = make_report(source)
     return made
-
-
-def _described(form: ResultForm, made: Dataset, refused: Mapping[str, str]) -> WrittenObject:
-    assert form != "selection"
-    reason = refused.get(str(made.SOPInstanceUID))
-    return WrittenObject(
-        form=form,
-        status="stored" if reason is None else "refused",
-        reason=reason,
-        sop_class=str(made.SOPClassUID),
-        study=str(made.StudyInstanceUID),
-        series=str(made.SeriesInstanceUID),
-        sop=str(made.SOPInstanceUID),
-    )
 
 
 def _problem(error: ArchiveError, outcome: str) -> RequestError:
@@ -395,20 +357,19 @@ def write_note(
         UnknownCollectionError: No collection has this name.
         NoActiveGenerationError: The collection cannot be searched yet.
     """
-    found = _most_similar_cases(engine, collection, study)
-    if found is None:
+    cases = _most_similar_cases(engine, collection, study)
+    if cases is None:
         return (
             "No note: the study has no film that can be compared, or no other patient is known to have one."
         )
-    cases, images = found
-    uids = Uids("\n".join(("note", study, cases.active.digest, *sorted(images))))
-    missing = [form for form in forms if not _is_there(archive, study, uids, _STORED[form])]
+    missing = [form for form in _STORED if form in forms and not _is_there(archive, cases, form)]
     if not missing:
         return "The study has its note already."
-    known = cases.query.metadata
-    source = read_source(archive, study, cases.series, str(known[SOP]), whole_number_of(known, FRAME))
-    pictures = _note_pictures(engine, cases) if "capture" in missing else []
-    made = _make_objects(cases, missing, source, pictures, uids, datetime.now(UTC).astimezone())
+    pictures = [
+        make_rendition(engine.image_path(cases.active.collection, name), rendition)
+        for name, rendition in (_shown(cases) if "capture" in missing else ())
+    ]
+    made = _make_objects(archive, cases, missing, pictures)
     files = {str(one.SOPInstanceUID): encode(one) for one in made.values()}
     record(cases, list(files))
     refused = store_instances(archive, study, files)
@@ -417,23 +378,13 @@ def write_note(
     return f"Note written: {len(cases.hits):,} of the most similar studies of other patients."
 
 
-def _is_there(archive: Archive, study: str, uids: Uids, modality: str) -> bool:
+def _is_there(archive: Archive, cases: ChosenCases, form: StoredForm) -> bool:
     """Tell whether the archive has an object of the note."""
-    series, sop = uids.of(f"{modality} series"), uids.of(modality)
+    series, sop = cases.uid(f"{_STORED[form]} series"), cases.uid(_STORED[form])
     try:
-        answer = archive.get_json(f"studies/{study}/series/{series}/instances/{sop}/metadata")
+        answer = archive.get_json(f"studies/{cases.film.study}/series/{series}/instances/{sop}/metadata")
     except ArchiveError as error:
         if error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
             return False
         raise
     return any(text(item, _SOP_UID) == sop for item in items(answer.value))
-
-
-def _note_pictures(engine: SearchEngine, cases: ChosenCases) -> list[Image.Image]:
-    pictures: list[Image.Image] = []
-    for place, name in enumerate([cases.query.id, *(hit.id for hit in cases.hits)]):
-        path = engine.image_path(cases.active.collection, name)
-        side = SMALL if place else LARGE
-        content = make_rendition(path, Rendition("image/png", 2 * side))
-        pictures.append(Image.open(io.BytesIO(content)))
-    return pictures

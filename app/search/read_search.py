@@ -2,11 +2,11 @@
 
 import codecs
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -17,12 +17,12 @@ from starlette.exceptions import HTTPException
 
 from app.edge.problems import INVALID, TOO_LARGE, UNSUPPORTED, FieldError, Kind, RequestError
 from app.edge.schemas import parse_json
-from app.search.schemas import MAX_EXAMPLES, CountQuery, FacetQuery, SearchQuery
+from app.search.query import ImageFile, Search
+from app.search.schemas import MAX_EXAMPLES, SearchQuery
 from app.services import InjectedServices
 from app.settings import Settings
 from index.errors import shortened
 from index.filters.grammar import Filter, parse_filter
-from index.search.request import SearchRequest
 
 _Model = TypeVar("_Model")
 
@@ -33,39 +33,28 @@ _UNREADABLE_FORM: Final = Kind("bad-request", "The form cannot be read", HTTPSta
 _MAX_BOUNDARY: Final = 70
 # Any bytes have texts in these, and none of them half of a character.
 _CHARSETS: Final = frozenset({"utf-8", "ascii", "iso8859-1"})
-# By what the framework says.
-_UNREADABLE = {
-    "The Content-Disposition header": "A part of the form has no name: give each the name of its field.",
-    "Invalid multipart data": f"The body is not the {_MULTIPART} that its content type says: send it again.",
-}
 
 
-@dataclass(frozen=True, slots=True)
-class SentSearch:
-    """A search as it was sent, the image files not yet looked at."""
-
-    query: SearchQuery
-    images: tuple[bytes, ...] = ()
-    unlike_images: tuple[bytes, ...] = ()
-
-
-async def read_search(request: Request, services: InjectedServices) -> SentSearch:
+async def read_search(request: Request, services: InjectedServices) -> Search:
     """Read a search from JSON, or from a form of JSON and image files, within the service's limits.
 
     Raises:
         RequestError: The body is neither JSON nor a form, or a text is too long.
         RequestValidationError: A field is unknown or not valid.
         QueryError: The fields make no search together.
+        FilterError: The filter is none.
     """
     content_type, settings = request.headers.get("content-type", "").lower(), services.settings
     if content_type.startswith(_MULTIPART):
         sent = await _read_form(request, settings)
     elif content_type.split(";")[0].strip() == _JSON:
-        sent = SentSearch(parsed(SearchQuery.model_validate_json, await request.body(), "body"))
+        sent = Search(parsed(SearchQuery.model_validate_json, await request.body(), "body"))
     else:
         raise RequestError(UNSUPPORTED, f"Send the search as {_JSON}, or with image files as {_MULTIPART}.")
     sent.query.check(images=len(sent.images), unlike_images=len(sent.unlike_images))
     check_lengths(sent.query, settings)
+    # A wrong filter is refused before the collection is looked up.
+    _ = sent.request
     return sent
 
 
@@ -79,19 +68,6 @@ def check_lengths(query: SearchQuery, settings: Settings, place: str = "") -> No
     check_length(f"{place}filter", json.dumps(query.filter), settings.max_filter_length)
 
 
-def read_count(query: CountQuery | FacetQuery, settings: Settings) -> SearchRequest:
-    """Check the lengths of what is to be counted, and return what the engine is asked for.
-
-    Raises:
-        RequestError: A text is too long.
-        FilterError: The filter is none.
-    """
-    check_length("keywords", query.keywords or "", settings.max_text_length)
-    check_length("filter", json.dumps(query.filter), settings.max_filter_length)
-    condition = None if query.filter is None else parse_filter(query.filter)
-    return SearchRequest(filter=condition, words=query.keywords, words_state=query.keywords_state)
-
-
 def read_filter(text: str | None, settings: Settings) -> Filter | None:
     """Read the filter of an address.
 
@@ -99,14 +75,21 @@ def read_filter(text: str | None, settings: Settings) -> Filter | None:
         RequestError: It is too long, or is not JSON.
         FilterError: It is no filter.
     """
+    condition = read_condition(text, settings)
+    return None if text is None else parse_filter(condition)
+
+
+def read_condition(text: str | None, settings: Settings) -> Any:
+    """Read the filter of an address as JSON; raises what `read_filter` does."""
     if text is None:
         return None
     check_length("filter", text, settings.max_filter_length)
     try:
-        parsed = json.loads(text)
+        condition = json.loads(text)
     except (ValueError, RecursionError):
         raise invalid("filter", "The filter is not JSON: write it as in a search, and quote it.") from None
-    return parse_filter(parsed)
+    parse_filter(condition)
+    return condition
 
 
 def check_length(field: str, text: str, limit: int) -> None:
@@ -122,15 +105,7 @@ def invalid(field: str, message: str) -> RequestError:
 
 @dataclass(frozen=True, slots=True)
 class FormShape:
-    """Limits of a form.
-
-    Attributes:
-        text: The field of its JSON text.
-        max_texts: Maximum number of text fields.
-        files: Field that an error names if there are too many files.
-        max_files: Maximum number of files.
-        too_many_files: Message for more files.
-    """
+    """Limits of a form: the field of its JSON text, and the field that errors of its files name."""
 
     text: str
     max_texts: int
@@ -158,19 +133,23 @@ async def opened_form(request: Request, settings: Settings, shape: FormShape) ->
 
 def _form_error(error: HTTPException, shape: FormShape, settings: Settings) -> HTTPException | RequestError:
     """Say in our words what the framework, by its words alone, refuses a form for."""
-    if error.detail.startswith("Too many files"):
-        return invalid(shape.files, shape.too_many_files)
-    if error.detail.startswith("Too many fields"):
-        return invalid(
+    too_long = f"A text of the form has over {settings.max_json_bytes:,} bytes; send a shorter one."
+    problems = {
+        "Too many files": invalid(shape.files, shape.too_many_files),
+        "Too many fields": invalid(
             shape.text, f"The form has too many texts: send `{shape.text}` once, and images as files."
-        )
-    if error.detail.startswith("Part exceeded"):
-        message = f"A text of the form has over {settings.max_json_bytes:,} bytes; send a shorter one."
-        return RequestError(TOO_LARGE, message, errors=[FieldError(field=shape.text, message=message)])
-    for words, message in _UNREADABLE.items():
-        if error.detail.startswith(words):
-            return RequestError(_UNREADABLE_FORM, message)
-    return error
+        ),
+        "Part exceeded": RequestError(
+            TOO_LARGE, too_long, errors=[FieldError(field=shape.text, message=too_long)]
+        ),
+        "The Content-Disposition header": RequestError(
+            _UNREADABLE_FORM, "A part of the form has no name: give each the name of its field."
+        ),
+        "Invalid multipart data": RequestError(
+            _UNREADABLE_FORM, f"The body is not the {_MULTIPART} that its content type says: send it again."
+        ),
+    }
+    return next((one for words, one in problems.items() if error.detail.startswith(words)), error)
 
 
 _SEARCH = FormShape(
@@ -182,7 +161,7 @@ _SEARCH = FormShape(
 )
 
 
-async def _read_form(request: Request, settings: Settings) -> SentSearch:
+async def _read_form(request: Request, settings: Settings) -> Search:
     files: dict[str, list[bytes]] = {"image": [], "unlike_image": []}
     queries: list[bytes] = []
     async with opened_form(request, settings, _SEARCH) as form:
@@ -202,7 +181,13 @@ async def _read_form(request: Request, settings: Settings) -> SentSearch:
     if not queries and not any(files.values()):
         raise invalid("query", "The form holds nothing: send the search in its field `query`, or an image.")
     query = parsed(SearchQuery.model_validate_json, queries[0], "query") if queries else SearchQuery()
-    return SentSearch(query, tuple(files["image"]), tuple(files["unlike_image"]))
+    return Search(query, _named("image", files["image"]), _named("unlike_image", files["unlike_image"]))
+
+
+def _named(field: str, files: Sequence[bytes]) -> list[ImageFile]:
+    if len(files) == 1:
+        return [ImageFile("", files[0])]
+    return [ImageFile(f"File {number} of `{field}`", content) for number, content in enumerate(files, 1)]
 
 
 def parsed(read: Callable[[str | bytes], _Model], content: str | bytes, whole: str, *place: str) -> _Model:

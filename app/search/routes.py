@@ -1,12 +1,8 @@
 """Search a collection, list its images, and count what they hold."""
 
 import io
-import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from http import HTTPStatus
-from itertools import repeat
 from typing import Annotated, Final
 
 import numpy as np
@@ -14,7 +10,6 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from PIL import Image
 
 from app.audit.requests import Noted, note
-from app.audit.trail import filter_parts
 from app.collections.schemas import CountedFields
 from app.concurrency import unless_disconnected
 from app.edge.admission import count_as
@@ -22,9 +17,9 @@ from app.edge.headers import preferred
 from app.edge.operations import operation
 from app.edge.problems import NOT_ACCEPTABLE, Problem, RequestError, answer_recoquest_error, problem_responses
 from app.edge.request_context import milliseconds_since_arrival
-from app.edge.schemas import images_path
 from app.permissions import GuardedRoute, may
-from app.search.read_search import SentSearch, check_lengths, read_count, read_filter, read_search
+from app.search.query import Found, MadePart, Search
+from app.search.read_search import check_lengths, read_condition, read_search
 from app.search.schemas import (
     SEARCH_BODY,
     BatchQuery,
@@ -39,28 +34,13 @@ from app.search.schemas import (
     SearchResponse,
     SimilarityMap,
     TookMs,
-    listed_from,
-    page_from,
 )
-from app.search.search import (
-    Found,
-    MadePart,
-    PartMaker,
-    QuerySources,
-    find_batch,
-    make_batch,
-    note_queries,
-    sources_of,
-    stored_regions,
-    with_details,
-)
+from app.search.search import PartMaker, find_batch, make_batch, note_queries, stored_regions
 from app.services import InjectedServices, Services
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, QueryError
 from index.files.renditions import scaled_size
-from index.search.request import SearchRequest
-from index.search.results import ActiveGeneration, HitDetails, HitPart, SearchPage, read_details
-from training.common.errors import RecoquestError
+from index.search.results import ActiveGeneration
 
 router = APIRouter(
     prefix="/v1/collections/{collection}",
@@ -102,7 +82,7 @@ _MOST_OPAQUE: Final = 190
 @operation("search", work="search")
 async def search_images(
     collection: str,
-    sent: Annotated[SentSearch, Depends(read_search)],
+    sent: Annotated[Search, Depends(read_search)],
     request: Request,
     services: InjectedServices,
 ) -> SearchResponse:
@@ -111,24 +91,14 @@ async def search_images(
     Send JSON; to send image files, a form with the same JSON in the field `query`. A file that is sent is not
     kept. An image of the collection that is an example is left out of the hits.
     """
-    query, engine = sent.query, services.engine
-    sources = sources_of(sent)
     # Taken before anything is encoded, so that query and collection are of one model.
-    active = await services.threads.read(_active, engine, collection, sources, query.parts)
+    active = await services.threads.read(_active, services.engine, collection, sent)
     started = time.perf_counter()
     made: list[MadePart] = []
     if active is not None:
-        made = await unless_disconnected(request, PartMaker(services, active).make_all(sources))
+        made = await unless_disconnected(request, PartMaker(services, active).make_all(sent.sources))
     encoded = time.perf_counter()
-
-    def find() -> Found:
-        if active is None:
-            page = engine.browse(collection, sources.request)
-        else:
-            page = sources.find(engine, active, [one.part for one in made])
-        return with_details(engine, collection, active, page, query)
-
-    page, details = await services.threads.read(find)
+    found = await services.threads.read(sent.find, services.engine, collection, active, made)
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
     await note_queries(
@@ -136,34 +106,25 @@ async def search_images(
         services,
         active,
         [sent],
-        [hit.id for hit in page.hits],
-        target=query.target,
-        limit=query.limit,
-        later_page=isinstance(query.cursor, str),
+        [hit.id for hit in found.page.hits],
+        target=sent.query.target,
+        limit=sent.query.limit,
+        later_page=isinstance(sent.query.cursor, str),
     )
-    return page_from(
-        page,
-        active or collection,
-        query,
-        took_ms=TookMs(
-            encode=1000 * (encoded - started),
-            search=1000 * seconds,
-            total=milliseconds_since_arrival(request.scope),
-        ),
-        truncations=[one.truncation for one in made if one.truncation is not None],
-        prefix=request.scope.get("root_path", ""),
-        details=details,
+    took = TookMs(
+        encode=1000 * (encoded - started),
+        search=1000 * seconds,
+        total=milliseconds_since_arrival(request.scope),
     )
+    return found.answer(took, request.scope.get("root_path", ""))
 
 
-def _active(
-    engine: SearchEngine, collection: str, sources: QuerySources, parts: Sequence[HitPart]
-) -> ActiveGeneration | None:
+def _active(engine: SearchEngine, collection: str, sent: Search) -> ActiveGeneration | None:
     """Return the active generation; None where there is none and a list needs none."""
     try:
         return engine.active(collection)
     except NoActiveGenerationError:
-        if sources.all or "vector" in parts:
+        if sent.sources or "vector" in sent.query.parts:
             raise
         return None
 
@@ -183,7 +144,7 @@ def _active(
 async def map_similarity(
     collection: str,
     image_id: str,
-    sent: Annotated[SentSearch, Depends(read_search)],
+    sent: Annotated[Search, Depends(read_search)],
     request: Request,
     services: InjectedServices,
 ) -> SimilarityMap | Response:
@@ -197,14 +158,12 @@ async def map_similarity(
     wanted = preferred(accept, ["application/json", _OVERLAY_MEDIA_TYPE])
     if wanted is None:
         raise RequestError(NOT_ACCEPTABLE, f"Accept application/json or {_OVERLAY_MEDIA_TYPE}.")
-    sources = sources_of(sent)
-    if not sources.all:
+    if not sent.sources:
         raise QueryError("There is nothing to compare the image with: give a text, an image or an example.")
     active = await services.threads.read(services.engine.active, collection)
     image, grid = await unless_disconnected(request, stored_regions(services, active, image_id))
-    made = await unless_disconnected(request, PartMaker(services, active).make_all(sources))
-    parts = [one.part for one in made]
-    entry = await services.threads.read(sources.entry, services.engine, active, parts)
+    made = await unless_disconnected(request, PartMaker(services, active).make_all(sent.sources))
+    entry = await services.threads.read(sent.entry, services.engine, active, made)
     await note_queries(request, services, active, [sent], [image.id])
     found = SimilarityMap.of(image, active, grid, entry.vector)
     if wanted == _OVERLAY_MEDIA_TYPE:
@@ -216,32 +175,15 @@ async def map_similarity(
 def _draw_overlay(found: SimilarityMap) -> bytes:
     """Draw a map as a PNG of the shape of its picture, to lay over it: more opaque where more fits."""
     size = scaled_size(found.picture_width, found.picture_height, _OVERLAY_SIDE)
-    area = found.area
-    values = np.array(found.values, np.float32)
-    span = max(float(found.largest - found.smallest), float(np.finfo(np.float32).tiny))
-    levels = Image.fromarray(((values - found.smallest) / span).astype(np.float32))
-    left, right = max(0.0, area.x), min(1.0, area.x + area.width)
-    top, bottom = max(0.0, area.y), min(1.0, area.y + area.height)
-    place = [
-        round(edge * side) for edge, side in zip((left, top, right, bottom), (*size, *size), strict=True)
-    ]
+    values, area = np.array(found.values, np.float32), found.area
+    span = max(found.largest - found.smallest, float(np.finfo(np.float32).tiny))
+    levels = Image.fromarray((values - found.smallest) / span * _MOST_OPAQUE)
     across, down = found.width / area.width, found.height / area.height
-    shown = levels.resize(
-        (max(1, place[2] - place[0]), max(1, place[3] - place[1])),
-        Image.Resampling.BILINEAR,
-        box=(
-            max(0.0, (left - area.x) * across),
-            max(0.0, (top - area.y) * down),
-            min(float(found.width), (right - area.x) * across),
-            min(float(found.height), (bottom - area.y) * down),
-        ),
-    )
-    opacity = Image.new("L", size)
-    opacity.paste(
-        Image.fromarray((np.asarray(shown) * _MOST_OPAQUE).round().astype(np.uint8)), (place[0], place[1])
-    )
+    # The picture in squares of the grid; what lies beside the grid is not seen.
+    picture = (-area.x * across, -area.y * down, (1 - area.x) * across, (1 - area.y) * down)
+    opacity = levels.transform(size, Image.Transform.EXTENT, picture, Image.Resampling.BILINEAR)
     overlay = Image.new("RGBA", size, _COLOUR)
-    overlay.putalpha(opacity)
+    overlay.putalpha(Image.fromarray(np.asarray(opacity).round().astype(np.uint8)))
     content = io.BytesIO()
     overlay.save(content, "PNG")
     return content.getvalue()
@@ -262,53 +204,39 @@ async def search_batch(
     Each is answered as if it had been sent alone, in the same order: by a page, or by the problem that it
     would have had, such as an example that is not there. A request that is not of this form is refused whole.
     """
-    queries, engine = query.searches, services.engine
-    for place, asked in enumerate(queries):
-        check_lengths(asked, services.settings, f"searches.{place}.")
-    count_as(request.scope, len(queries))
+    searches, engine = [Search(asked) for asked in query.searches], services.engine
+    count, prefix = len(searches), request.scope.get("root_path", "")
+    for place, asked in enumerate(searches):
+        check_lengths(asked.query, services.settings, f"searches.{place}.")
+    count_as(request.scope, count)
     active = await services.threads.read(engine.active, collection)
     started = time.perf_counter()
-    made = await unless_disconnected(request, make_batch(services, active, queries))
+    made = await unless_disconnected(request, make_batch(services, active, searches))
     encoded = time.perf_counter()
-    found = await services.threads.read(find_batch, engine, active, queries, made)
+    found = await services.threads.read(find_batch, engine, active, searches, made)
     searched = time.perf_counter()
-    answered = [
-        (SentSearch(asked), one[0])
-        for asked, one in zip(queries, found, strict=True)
-        if not isinstance(one, RecoquestError)
-    ]
+    answered = [one for one in found if isinstance(one, Found)]
     await note_queries(
         request,
         services,
         active,
-        [asked for asked, _ in answered],
-        [hit.id for _, page in answered for hit in page.hits],
+        [one.search for one in answered],
+        [hit.id for one in answered for hit in one.page.hits],
         searches=len(answered),
     )
     encode, search = 1000 * (encoded - started), 1000 * (searched - encoded)
-    for _ in queries:
-        services.metrics.searched((searched - encoded) / len(queries))
+    for _ in searches:
+        services.metrics.searched((searched - encoded) / count)
     # Every search gets an equal share of the time of all.
-    count = len(queries)
     share = TookMs(encode=encode / count, search=search / count, total=(encode + search) / count)
     results = []
-    for asked, parts, one in zip(queries, made, found, strict=True):
-        if isinstance(one, RecoquestError):
-            answer = await answer_recoquest_error(request, one)
-            problem = Problem.model_validate_json(bytes(answer.body))
-            results.append(BatchResult.model_construct(page=None, problem=problem))
+    for one in found:
+        if isinstance(one, Found):
+            results.append(BatchResult.model_construct(page=one.answer(share, prefix), problem=None))
             continue
-        assert not isinstance(parts, RecoquestError)
-        page = page_from(
-            one[0],
-            active,
-            asked,
-            took_ms=share,
-            truncations=[part.truncation for part in parts[1] if part.truncation is not None],
-            prefix=request.scope.get("root_path", ""),
-            details=one[1],
-        )
-        results.append(BatchResult.model_construct(page=page, problem=None))
+        answer = await answer_recoquest_error(request, one)
+        problem = Problem.model_validate_json(bytes(answer.body))
+        results.append(BatchResult.model_construct(page=None, problem=problem))
     took = TookMs(encode=encode, search=search, total=milliseconds_since_arrival(request.scope))
     status = HTTPStatus.MULTI_STATUS if any(one.problem for one in results) else HTTPStatus.OK
     content = BatchResponse.model_construct(results=results, took_ms=took).model_dump_json()
@@ -328,36 +256,28 @@ async def list_images(
     A page begins behind the last image of the page before: none comes twice and none is passed over, whatever
     is written meanwhile.
     """
-    asked = wanted.request(read_filter(wanted.filter, services.settings))
+    condition = read_condition(wanted.filter, services.settings)
+    cursor = True if wanted.cursor is None else wanted.cursor
+    search = Search.of(wanted, filter=condition, cursor=cursor)
     engine = services.engine
 
-    def read() -> tuple[SearchPage, list[HitDetails]]:
+    def find() -> Found:
         # Without an active generation there are no vectors, which is an error where they are asked for.
         active = engine.active(collection) if "vector" in wanted.parts else None
-        page = engine.browse(collection, asked)
-        return page, read_details(engine.home.catalogue, active, collection, page.hits, wanted.parts)
+        return search.find(engine, collection, active, [])
 
-    page, details = await services.threads.read(read)
-    note(request, Noted(objects=[hit.id for hit in page.hits], query=_query(wanted.filter)))
-    path = images_path(collection, request.scope.get("root_path", ""))
-    # Without words, every key is counted.
-    assert page.count is not None
-    return ImageList.model_construct(
-        images=[
-            listed_from(hit.image, path, wanted.parts, known)
-            for hit, known in zip(page.hits, details or repeat(None), strict=False)
-        ],
-        count=page.count,
-        next_cursor=page.next_cursor,
-    )
+    found = await services.threads.read(find)
+    await note_queries(request, services, None, [search], [hit.id for hit in found.page.hits])
+    return found.listed(request.scope.get("root_path", ""))
 
 
 @browse_router.post("/count", summary="Count", responses=_BROWSE_PROBLEMS)
 @operation("browse", work="read")
 async def count_images(collection: str, query: CountQuery, services: InjectedServices) -> Count:
     """How many images, texts or groups pass a filter and have keywords, exactly, however many there are."""
-    asked = replace(read_count(query, services.settings), target=query.target, group_by=query.group_by)
-    return Count(count=await services.threads.read(services.engine.count, collection, asked))
+    search = Search.of(query)
+    check_lengths(search.query, services.settings)
+    return Count(count=await services.threads.read(services.engine.count, collection, search.request))
 
 
 @browse_router.get("/facets", summary="Counts of values", responses=_BROWSE_PROBLEMS)
@@ -373,9 +293,9 @@ async def count_values(
     Of a field with millions of texts, the most frequent ones of the collection are counted alone.
     Logs of proxies keep addresses: where a value may name a person, `POST` the same instead.
     """
-    condition = read_filter(wanted.filter, services.settings)
-    query = _query(wanted.filter)
-    return await _count_values(collection, SearchRequest(filter=condition), wanted, query, request, services)
+    condition = read_condition(wanted.filter, services.settings)
+    search = Search.of(wanted, filter=condition)
+    return await _count_values(collection, search, wanted, request, services)
 
 
 @browse_router.post("/facets", summary="Counts of values, by a body", responses=_BROWSE_PROBLEMS)
@@ -384,26 +304,22 @@ async def count_facets(
     collection: str, query: FacetQuery, request: Request, services: InjectedServices
 ) -> CountedFields:
     """The same as GET, and of keywords, in the body, which no log of a proxy keeps."""
-    asked = read_count(query, services.settings)
-    parts = filter_parts(query.filter) | ({"keywords": [query.keywords]} if query.keywords else {})
-    return await _count_values(collection, asked, query, parts, request, services)
+    search = Search.of(query)
+    check_lengths(search.query, services.settings)
+    return await _count_values(collection, search, query, request, services)
 
 
 async def _count_values(
     collection: str,
-    asked: SearchRequest,
+    search: Search,
     wanted: FieldsWanted | FacetQuery,
-    query: Mapping[str, Sequence[str]],
     request: Request,
     services: Services,
 ) -> CountedFields:
+    asked = search.request
     words = None if asked.words is None and asked.words_state is None else asked
     found = await services.threads.read(
         services.engine.facets, collection, asked.filter, wanted.field, wanted.containing, words
     )
-    note(request, Noted(query=query, details={"field": wanted.field}))
+    note(request, Noted(query=search.audited(), details={"field": wanted.field}))
     return CountedFields.of(found)
-
-
-def _query(condition: str | None) -> dict[str, list[str]]:
-    return filter_parts(None if condition is None else json.loads(condition))

@@ -1,8 +1,8 @@
 """Schemas of searches, of their hits and of images; the command line builds and prints the same."""
 
-import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_args
@@ -27,8 +27,8 @@ from pydantic_core import CoreSchema
 from typing_extensions import TypedDict
 
 from app.edge.problems import Problem
-from app.edge.schemas import Answer, Request, Text, image_path, images_path
-from app.generations.schemas import CosineKind, GenerationName, cosine_kind
+from app.edge.schemas import Answer, Request, Text, image_path
+from app.generations.schemas import CosineKind, GenerationName
 from index.errors import QueryError
 from index.filters.grammar import (
     MAX_CONDITIONS,
@@ -37,20 +37,17 @@ from index.filters.grammar import (
     MAX_VALUES,
     FieldName,
     Filter,
-    parse_filter,
 )
-from index.search.request import SearchRequest, stated_findings
 from index.search.results import (
     ActiveGeneration,
     FoundImage,
-    Hit,
     HitDetails,
     HitPart,
     SearchPage,
     StoredImage,
 )
 from training.clinical.findings import State
-from training.models.inputs.regions import Box, RegionGrid
+from training.models.inputs.regions import RegionGrid
 
 LIMITS = (
     f"Up to {MAX_CONDITIONS} conditions with {MAX_VALUES:,} values, {MAX_DEPTH // 2} levels deep. Other "
@@ -91,11 +88,6 @@ class QueryBox(Request):
         if self.x + self.width > 1 + _ROUNDING or self.y + self.height > 1 + _ROUNDING:
             raise ValueError("The box reaches beyond the picture: x + width and y + height are at most 1.")
         return self
-
-    @property
-    def box(self) -> Box:
-        """The box as the encoder takes it."""
-        return Box(self.x, self.y, self.width, self.height)
 
 
 class StatedFindings(TypedDict):
@@ -167,6 +159,10 @@ class HitParts(TypedDict, total=False):
     ]
 
 
+class _Shown(HitParts):
+    links: HitLinks
+
+
 # Dictionaries: of hundreds of hits, checking what is of our own making would cost more than finding them.
 class _Found(TypedDict):
     id: Annotated[str, Field(description="The image's id. Several found texts may belong to one image.")]
@@ -228,10 +224,8 @@ class _Found(TypedDict):
     ]
 
 
-class SearchHit(_Found, HitParts):
+class SearchHit(_Found, _Shown):
     """One found image; or one found text, with the image that it belongs to."""
-
-    links: HitLinks
 
 
 class _Listed(TypedDict):
@@ -239,39 +233,41 @@ class _Listed(TypedDict):
     group: Annotated[str | None, Field(description="The image's group, such as a patient or a study.")]
 
 
-class ListedImage(_Listed, HitParts):
+class ListedImage(_Listed, _Shown):
     """One image of a list."""
 
-    links: HitLinks
 
-
-def _hit_from(
-    hit: Hit,
-    z_score: float | None,
+def hits_from(
+    page: SearchPage,
     kind: CosineKind | None,
     images: str,
-    fused: bool,
     parts: Sequence[HitPart],
-    details: HitDetails | None,
-) -> SearchHit:
-    image, path = hit.image, f"{images}/{quote(hit.id, safe='')}"
-    is_scored = not math.isnan(hit.score)
-    return {
-        "id": image.id,
-        "rank": hit.rank,
-        "score": hit.score if is_scored else None,
-        "score_kind": ("fused" if fused else kind) if is_scored else None,
-        "cosine": hit.cosine if is_scored else None,
-        "cosine_kind": kind,
-        "z_score": z_score,
-        "found_by": list(hit.found_by),
-        "text": None if image.text is None else {"position": image.text.position, "text": image.text.text},
-        "matched": None if hit.matched is None else {"text": hit.matched.text, "spans": [*hit.matched.spans]},
-        "group": image.group,
-        "group_size": None if hit.others is None else hit.others + 1,
-        **_parts_of(image, parts, details),
-        "links": {"image": path, "thumbnail": f"{path}/thumbnail"},
-    }
+    details: Sequence[HitDetails],
+) -> list[SearchHit]:
+    """Describe the hits of a page; `images` is the path of the collection's images."""
+    score_kind: CosineKind | Literal["fused"] | None = "fused" if page.fused else kind
+    hits: list[SearchHit] = []
+    for hit, known, z_score in zip(page.hits, details, page.z_scores or repeat(None), strict=False):
+        image, is_scored = hit.image, not math.isnan(hit.score)
+        text, matched = image.text, hit.matched
+        hits.append(
+            {
+                "id": image.id,
+                "rank": hit.rank,
+                "score": hit.score if is_scored else None,
+                "score_kind": score_kind if is_scored else None,
+                "cosine": hit.cosine if is_scored else None,
+                "cosine_kind": kind,
+                "z_score": z_score,
+                "found_by": list(hit.found_by),
+                "text": None if text is None else {"position": text.position, "text": text.text},
+                "matched": None if matched is None else {"text": matched.text, "spans": [*matched.spans]},
+                "group": image.group,
+                "group_size": None if hit.others is None else hit.others + 1,
+                **_shown(image, images, parts, known),
+            }
+        )
+    return hits
 
 
 def listed_from(
@@ -281,31 +277,26 @@ def listed_from(
     details: HitDetails | None = None,
 ) -> ListedImage:
     """Describe an image of a list; `images` is the path of the collection's images."""
+    return {"id": image.id, "group": image.group, **_shown(image, images, parts, details or HitDetails())}
+
+
+def _shown(image: FoundImage, images: str, parts: Sequence[HitPart], details: HitDetails) -> _Shown:
     path = f"{images}/{quote(image.id, safe='')}"
-    return {
-        "id": image.id,
-        "group": image.group,
-        **_parts_of(image, parts, details),
-        "links": {"image": path, "thumbnail": f"{path}/thumbnail"},
-    }
-
-
-def _parts_of(image: FoundImage, parts: Sequence[HitPart], details: HitDetails | None) -> HitParts:
-    known = HitParts()
-    details = details or HitDetails()
+    shown = HitParts()
+    report, vector = details
     if "texts" in parts:
-        known["texts"] = list(image.texts)
+        shown["texts"] = list(image.texts)
     if "labels" in parts:
-        known["labels"] = list(image.labels)
+        shown["labels"] = list(image.labels)
     if "metadata" in parts:
-        known["metadata"] = plain(image.metadata)
+        shown["metadata"] = plain(image.metadata)
     if "report" in parts:
-        known["report"] = details.report
+        shown["report"] = report
     if "findings" in parts:
-        known["findings"] = stated_from(image.findings)
+        shown["findings"] = stated_from(image.findings)
     if "vector" in parts:
-        known["vector"] = None if details.vector is None else details.vector.tolist()
-    return known
+        shown["vector"] = None if vector is None else vector.tolist()
+    return {**shown, "links": {"image": path, "thumbnail": f"{path}/thumbnail"}}
 
 
 def plain(metadata: Mapping[str, Any]) -> dict[str, MetadataValue]:
@@ -469,10 +460,6 @@ class SearchQuery(Request):
         return ids_of((*self.like, *self.unlike))
 
     @property
-    def _excludes_groups(self) -> bool:
-        return self.exclude_same_group not in (None, False)
-
-    @property
     def boxes(self) -> dict[str, QueryBox]:
         """Parts of pictures to search by, by the place of their pictures in the query."""
         places = {f"image.{place}": box for place, box in enumerate(self.image_boxes)}
@@ -500,46 +487,11 @@ class SearchQuery(Request):
                     "The box of a stored image stands beside its id.",
                     field=f"{files}_boxes",
                 )
-        if self._excludes_groups and not self.stored:
+        if self.exclude_same_group not in (None, False) and not self.stored:
             raise QueryError(
                 "exclude_same_group goes with an example that the collection holds: give the id of one.",
                 field="exclude_same_group",
             )
-
-    def digest(self, images: Iterable[bytes] = (), unlike_images: Iterable[bytes] = ()) -> str:
-        """Return a digest of all that the query vector is made of, files that are sent included."""
-        # Cursors of queries without boxes are as they were before there were boxes.
-        unmarked = {name: {"__all__": {"box"}} for name in ("like", "unlike")}
-        own = self.model_dump_json(include={"text", "like", "unlike"}, exclude=unmarked)
-        files = [[hashlib.sha256(file).hexdigest() for file in kind] for kind in (images, unlike_images)]
-        boxes = "".join(f"{place}{box.model_dump_json()}" for place, box in self.boxes.items())
-        return hashlib.sha256(f"{own}{files}{boxes}".encode()).hexdigest()
-
-    def request(self) -> SearchRequest:
-        """Return what the engine is asked for, without what is known of the query vector alone.
-
-        Raises:
-            FilterError: The filter is none.
-        """
-        return SearchRequest(
-            k=self.limit,
-            filter=None if self.filter is None else parse_filter(self.filter),
-            cursor=self.cursor if isinstance(self.cursor, str) else None,
-            # An image that is an example is no answer, but its texts may be.
-            exclude=self.stored if self.target == "images" else (),
-            exclude_groups_of=self.stored if self._excludes_groups else (),
-            exclude_groups_by=self.exclude_same_group
-            if isinstance(self.exclude_same_group, str)
-            else "group",
-            exclude_patients_of=ids_of(self.like) if self.exclude_same_group is None else (),
-            words=self.keywords,
-            words_state=self.keywords_state,
-            stated=() if self.text is None else stated_findings(self.text),
-            target=self.target,
-            group_by=self.group_by,
-            min_score=self.min_score,
-            diversity=self.diversity,
-        )
 
 
 class BatchQuery(Request):
@@ -553,12 +505,16 @@ class BatchQuery(Request):
     )
 
 
+_Passing = Annotated[
+    FilterForm | None,
+    Field(description="A filter, as in a search.", examples=[{"field": "view", "eq": "PA"}]),
+]
+
+
 class CountQuery(Request):
     """A count: of all in a collection, or of all that pass a filter and have keywords."""
 
-    filter: FilterForm | None = Field(
-        default=None, description="A filter, as in a search.", examples=[{"field": "view", "eq": "PA"}]
-    )
+    filter: _Passing = None
     keywords: Text | None = Field(
         default=None,
         description="Count what has any of these words, with their plurals and compounds, as a search finds "
@@ -575,9 +531,7 @@ class CountQuery(Request):
 class FacetQuery(Request):
     """Values to count: of all fields or of one, among the images that pass a filter."""
 
-    filter: FilterForm | None = Field(
-        default=None, description="A filter, as in a search.", examples=[{"field": "view", "eq": "PA"}]
-    )
+    filter: _Passing = None
     field: FieldName | None = Field(
         default=None, description="Only this field, which may be id or group.", examples=[None]
     )
@@ -618,10 +572,6 @@ class ImagesWanted(Filtered):
         max_length=len(HIT_PARTS),
         description="What is told of each image: texts, findings, labels, metadata, report, vector.",
     )
-
-    def request(self, condition: Filter | None) -> SearchRequest:
-        """Return what the engine is asked for, with the filter as it was read."""
-        return SearchRequest(k=self.limit, filter=condition, cursor=self.cursor)
 
 
 class FieldsWanted(Filtered):
@@ -684,9 +634,9 @@ class Truncation(Answer):
     searched_text: str = Field(description="The part of the text that was searched for.")
 
     @classmethod
-    def of(cls, field: str, cut: "Cut") -> Self:
-        """Say how the text of a query's field was cut."""
-        return cls(field=field, tokens=cut.tokens, kept=cut.kept, searched_text=cut.searched_text)
+    def of(cls, field: str, cut: "Cut | None") -> Self | None:
+        """Say how the text of a query's field was cut; None where it was not."""
+        return None if cut is None else cls(field=field, **asdict(cut))
 
 
 class QueryEcho(Answer):
@@ -825,86 +775,17 @@ class ImageList(Answer):
     next_cursor: str | None = Field(description="Asks for the next page; null on the last.")
 
 
-def page_from(
-    page: SearchPage,
-    served_by: ActiveGeneration | str,
-    query: SearchQuery,
-    *,
-    took_ms: TookMs,
-    truncations: Sequence[Truncation] = (),
-    prefix: str = "",
-    details: Sequence[HitDetails] = (),
-) -> SearchResponse:
-    """Make the answer to a search from what the engine found.
-
-    Args:
-        page: Hits.
-        served_by: Generation that was searched; the name of a collection that was listed without one.
-        query: The search.
-        took_ms: Times of the request.
-        truncations: Texts that were cut.
-        prefix: Where a proxy has put the service.
-        details: What is told and not held with the hits; empty where nothing is.
-    """
-    active = None if isinstance(served_by, str) else served_by
-    kind = None if active is None else cosine_kind(active)
-    images = images_path(served_by if isinstance(served_by, str) else served_by.collection, prefix)
-    return SearchResponse.model_construct(
-        hits=[
-            _hit_from(hit, z_score, kind, images, page.fused, query.parts, known)
-            for hit, z_score, known in zip(
-                page.hits, page.z_scores or repeat(None), details or repeat(None), strict=False
-            )
-        ],
-        confident=page.confident,
-        count=page.count,
-        unknown_keywords=list(page.unknown_words),
-        has_more=page.has_more,
-        next_cursor=page.next_cursor if query.asks_for_cursor else MISSING,
-        query=QueryEcho(
-            limit=query.limit,
-            filter=None if query.filter is None else dict(query.filter),
-            truncations=list(truncations),
-        ),
-        served_by=None
-        if active is None
-        else ServedBy(
-            collection=active.collection,
-            generation=active.generation,
-            model=active.model,
-            digest=active.digest,
-            exact=page.exact,
-        ),
-        took_ms=took_ms,
-    )
-
-
 def image_info_from(image: StoredImage, collection: str, *, prefix: str = "") -> ImageInfo:
     """Describe a stored image."""
     path = image_path(collection, image.id, prefix=prefix)
-    return ImageInfo(
-        id=image.id,
-        texts=list(image.texts),
-        report=image.report,
-        findings=[
-            ImageFinding(**found._asdict(), prior=prior)
-            for found, prior in zip(image.findings, image.priors(), strict=True)
-        ],
-        labels=list(image.labels),
-        metadata=plain(image.metadata),
-        split=image.split,
-        group=image.group,
-        width=image.width,
-        height=image.height,
-        media_type=image.media_type,
-        sha256=image.sha256,
-        links=ImageLinks(
-            image=path,
-            thumbnail=f"{path}/thumbnail",
-            rendition=f"{path}/rendition",
-            content=f"{path}/content",
-        ),
-    )
+    links = {name: f"{path}/{name}" for name in ("thumbnail", "rendition", "content")}
+    found = zip(image.findings, image.priors(), strict=True)
+    described = {field.name: getattr(image, field.name) for field in fields(image)} | {
+        "findings": [{**finding._asdict(), "prior": prior} for finding, prior in found],
+        "metadata": plain(image.metadata),
+        "links": {"image": path, **links},
+    }
+    return ImageInfo.model_validate(described)
 
 
 class Area(Answer):

@@ -1,37 +1,28 @@
-"""From a search as it was sent to its hits: its sources, their vectors, and its events in the audit trail.
-
-The service and the command line encode sources in their own ways; everything else is shared.
-"""
+"""The vectors of searches and the events in the audit trail, as the service makes them."""
 
 import asyncio
-import hashlib
 import math
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
 from http import HTTPStatus
-from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from fastapi import Request
 
 from app.audit.requests import Noted, note
-from app.audit.trail import command_actor, filter_parts, open_trail
 from app.edge.problems import kind_of
 from app.encoding.pool import LoadedEncoder
-from app.search.read_search import SentSearch, invalid
-from app.search.schemas import Example, QueryBox, SearchQuery, SearchResponse, Truncation, ids_of
+from app.search.query import Found, ImageFile, MadePart, Search, Source
+from app.search.read_search import invalid
+from app.search.schemas import QueryBox, Truncation
 from app.services import Services
-from app.settings import Settings
-from index.audit.event import Detail, Event
-from index.catalogue import Catalogue
+from index.audit.event import Detail
 from index.engine import SearchEngine
 from index.errors import SEARCH_ERRORS, QueryError, StoreError
-from index.search.request import BatchEntry, Part, Parts, SearchRequest, unit_query
-from index.search.results import ActiveGeneration, HitDetails, SearchPage, StoredImage, read_details
+from index.search.request import BatchEntry, Part, unit_query
+from index.search.results import ActiveGeneration, SearchPage, StoredImage
 from training.common.errors import ImageError, ImageTooLargeError, NoRegionsError, RecoquestError
 from training.models.inputs.regions import Box, RegionGrid, grid_of
 
@@ -39,218 +30,56 @@ from training.models.inputs.regions import Box, RegionGrid, grid_of
 _OF_ONE: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 _Result = TypeVar("_Result")
-Found = tuple[SearchPage, list[HitDetails]]
 
 
-class ImageFile(NamedTuple):
-    """An image file of a query.
-
-    Attributes:
-        name: Name in errors; empty for the only one.
-        content: Bytes of the file.
-        box: The part to search by; None: the whole.
-        field: Field of the query that has the box.
-    """
-
-    name: str
-    content: bytes
-    box: Box | None = None
-    field: str = "image_boxes"
-
-
-class TextSource(NamedTuple):
-    """A text to encode, and its place in the query."""
-
-    field: str
-    text: str
-
-
-class StoredSource(NamedTuple):
-    """A stored image or a given vector, and its place in the query."""
-
-    field: str
-    example: Example
-
-    @property
-    def box(self) -> Box | None:
-        """The part of the image to search by; None: the whole."""
-        return None if self.example.box is None else self.example.box.box
-
-
-Source = ImageFile | TextSource | StoredSource
-
-
-@dataclass(frozen=True, slots=True)
-class QuerySources:
-    """Texts, image files and examples of a query.
-
-    Attributes:
-        request: The engine's request, without the vector.
-        asked: Text and image files.
-        liked: Positive examples.
-        disliked: Negative examples.
-    """
-
-    request: SearchRequest
-    asked: tuple[Source, ...]
-    liked: tuple[Source, ...]
-    disliked: tuple[Source, ...]
-    _digest: Callable[[], str]
-
-    @classmethod
-    def of(
-        cls, query: SearchQuery, images: Sequence[ImageFile] = (), unlike_images: Sequence[ImageFile] = ()
-    ) -> Self:
-        """Gather the sources of a query and of the image files that came with it.
-
-        Raises:
-            FilterError: The filter is none.
-        """
-        text = [] if query.text is None else [TextSource("text", query.text)]
-        files = [[file.content for file in kind] for kind in (images, unlike_images)]
-        return cls(
-            query.request(),
-            (*text, *_marked(images, query.image_boxes, "image_boxes")),
-            _examples("like", query.like),
-            (
-                *_examples("unlike", query.unlike),
-                *_marked(unlike_images, query.unlike_image_boxes, "unlike_image_boxes"),
-            ),
-            partial(query.digest, *files),
-        )
-
-    @property
-    def all(self) -> tuple[Source, ...]:
-        """All sources, in the order in which `find` takes their vectors."""
-        return (*self.asked, *self.liked, *self.disliked)
-
-    @property
-    def pictures(self) -> list[ImageFile | StoredSource]:
-        """Image files and examples that are no texts."""
-        return [source for source in self.all if not isinstance(source, TextSource)]
-
-    @property
-    def modality(self) -> Literal["text", "image"] | None:
-        """The modality of all sources to encode; None where there are both, or none."""
-        texts = any(isinstance(source, TextSource) for source in self.all)
-        images = any(isinstance(one, ImageFile) or one.box is not None for one in self.pictures)
-        if texts == images:
-            return None
-        return "text" if texts else "image"
-
-    def find(self, engine: SearchEngine, active: ActiveGeneration, made: Sequence[Part]) -> SearchPage:
-        """Search with the vectors of `all` sources, or list without any.
-
-        `SearchEngine.search` and `SearchEngine.browse` say what is raised.
-        """
-        if not self.all:
-            return engine.browse(active.collection, self.request)
-        return engine.search(active, *self.entry(engine, active, made))
-
-    def entry(self, engine: SearchEngine, active: ActiveGeneration, made: Sequence[Part]) -> BatchEntry:
-        """Return the search with the vectors of `all` sources, of which there is one or more.
-
-        Raises:
-            QueryError: The vectors cannot be one query.
-        """
-        last = len(self.asked) + len(self.liked)
-        parts = Parts(made[: len(self.asked)], made[len(self.asked) : last], made[last:])
-        request = replace(self.request, kind=parts.kind)
-        # Vectors of two parts of one picture may be nearly the same.
-        if parts.single is None or any(source.box is not None for source in self.pictures):
-            request = replace(request, parts=self._digest())
-        return BatchEntry(engine.compose(active, parts, request.target), request, parts.text)
-
-
-def _marked(images: Sequence[ImageFile], boxes: Sequence[QueryBox | None], field: str) -> Iterator[ImageFile]:
-    for image, box in zip(images, chain(boxes, repeat(None)), strict=False):
-        yield image._replace(box=None if box is None else box.box, field=field)
-
-
-def _examples(name: str, examples: Sequence[Example]) -> tuple[Source, ...]:
-    return tuple(
-        StoredSource(f"{name}.{place}", example)
-        if example.text is None
-        else TextSource(f"{name}.{place}.text", example.text)
-        for place, example in enumerate(examples)
-    )
-
-
-def sources_of(sent: SentSearch) -> QuerySources:
-    """Return the sources of a search; image files of a form's field are named where there are several."""
-
-    def named(field: str, files: Sequence[bytes]) -> list[ImageFile]:
-        several = len(files) > 1
-        return [
-            ImageFile(f"File {number} of `{field}`" if several else "", content)
-            for number, content in enumerate(files, 1)
-        ]
-
-    return QuerySources.of(sent.query, named("image", sent.images), named("unlike_image", sent.unlike_images))
-
-
-@dataclass(frozen=True, slots=True)
-class MadePart:
-    """A part of the query, how its text was cut, and the number of its tokens."""
-
-    part: Part
-    truncation: Truncation | None = None
-    tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class PartMaker:
-    """Makes the vectors of a query's parts by one generation's encoder."""
+    """Makes the vectors of queries' parts by one generation's encoder.
 
-    services: Services
-    active: ActiveGeneration
+    It makes few at once, so that the encoder's queue has room for others.
+    """
 
-    async def make(self, source: Source) -> MadePart:
-        """Encode a text or an image file, or look up the vector of an example."""
-        match source:
-            case TextSource():
-                return await self._of_text(source)
-            case ImageFile():
-                return await self._of_image(source)
-            case StoredSource() if source.box is not None and source.example.id is not None:
-                _, grid = await stored_regions(self.services, self.active, source.example.id)
-                return MadePart(region_part(grid, source.box, f"{source.field}.box"))
-            case StoredSource():
-                engine, threads = self.services.engine, self.services.threads
-                return MadePart(await threads.read(stored_part, engine, self.active, source))
+    def __init__(self, services: Services, active: ActiveGeneration) -> None:
+        self._services = services
+        self._active = active
+        self._places = asyncio.Semaphore(max(1, services.settings.encode_queue_size // 2))
 
-    async def make_all(self, sources: QuerySources) -> list[MadePart]:
+    async def make_all(self, sources: Sequence[Source]) -> list[MadePart]:
         """Make the parts of all sources side by side."""
-        return await side_by_side([self.make(source) for source in sources.all])
+        return await side_by_side([self._make(source) for source in sources])
 
-    def in_turn(self) -> Callable[[Source], Coroutine[Any, Any, MadePart]]:
-        """Return what makes parts as `make` does, so few at once that the queue has room for others."""
-        places = asyncio.Semaphore(max(1, self.services.settings.encode_queue_size // 2))
+    async def _make(self, source: Source) -> MadePart:
+        services, active = self._services, self._active
+        async with self._places:
+            if source.text is not None:
+                loaded = await services.encoders.of(active)
+                encoded = await loaded.queue.encode_text(source.text)
+                part = Part(encoded.vector, "text", source.text)
+                return MadePart(part, Truncation.of(source.field, encoded.truncation), encoded.tokens)
+            if source.file is not None:
+                return MadePart(await self._of_file(source.file, source))
+            if source.image_id is not None and source.box is not None:
+                _, grid = await stored_regions(services, active, source.image_id)
+                return MadePart(region_part(grid, source.box, source.field))
+            return MadePart(await services.threads.read(stored_part, services.engine, active, source))
 
-        async def make(source: Source) -> MadePart:
-            async with places:
-                return await self.make(source)
+    async def _of_file(self, file: ImageFile, source: Source) -> Part:
+        services = self._services
+        loaded = await services.encoders.of(self._active)
+        with file_named(file.name):
+            if source.box is not None:
+                grid = await _embed_regions(services, loaded, file.content)
+                return region_part(grid, source.box, source.field)
+            decoded = await services.images.decode_query(file.content, loaded.encoder.image_config)
+        return Part((await loaded.queue.encode_image(decoded.pixels)).vector, "image")
 
-        return make
 
-    async def _of_text(self, source: TextSource) -> MadePart:
-        loaded = await self.services.encoders.of(self.active)
-        encoded = await loaded.queue.encode_text(source.text)
-        cut = encoded.truncation
-        part = Part(encoded.vector, "text", source.text)
-        return MadePart(part, None if cut is None else Truncation.of(source.field, cut), encoded.tokens)
-
-    async def _of_image(self, file: ImageFile) -> MadePart:
-        loaded = await self.services.encoders.of(self.active)
-        try:
-            if file.box is not None:
-                grid = await _embed_regions(self.services, loaded, file.content)
-                return MadePart(region_part(grid, file.box, file.field))
-            decoded = await self.services.images.decode_query(file.content, loaded.encoder.image_config)
-        except ImageError as error:
-            raise type(error)(f"{file.name}: {error}" if file.name else str(error)) from error
-        encoded = await loaded.queue.encode_image(decoded.pixels)
-        return MadePart(Part(encoded.vector, "image"))
+@contextmanager
+def file_named(name: str) -> Iterator[None]:
+    """Name an image file in what is said of it; the only one of a request has no name."""
+    try:
+        yield
+    except ImageError as error:
+        raise type(error)(f"{name}: {error}" if name else str(error)) from error
 
 
 async def side_by_side(works: Sequence[Coroutine[Any, Any, _Result]]) -> list[_Result]:
@@ -265,16 +94,16 @@ async def side_by_side(works: Sequence[Coroutine[Any, Any, _Result]]) -> list[_R
     return [task.result() for task in tasks]
 
 
-def stored_part(engine: SearchEngine, active: ActiveGeneration, source: StoredSource) -> Part:
+def stored_part(engine: SearchEngine, active: ActiveGeneration, source: Source) -> Part:
     """Return the vector of a stored image, or the given vector at length one.
 
     Raises:
         UnknownImageError: The collection has no such image.
         QueryError: The vector is none of this collection.
     """
-    if source.example.id is not None:
-        return Part(engine.vector_of(active, source.example.id), "image")
-    numbers = np.array(source.example.vector, dtype=np.float64)
+    if source.image_id is not None:
+        return Part(engine.vector_of(active, source.image_id), "image")
+    numbers = np.array(source.vector, dtype=np.float64)
     largest = float(np.abs(numbers).max(initial=0))
     if 0 < largest < math.inf:
         # Only the direction counts, and float32 may not hold the numbers.
@@ -282,7 +111,7 @@ def stored_part(engine: SearchEngine, active: ActiveGeneration, source: StoredSo
     try:
         return Part(unit_query(numbers.astype(np.float32), active.dim), None)
     except QueryError as error:
-        raise QueryError(str(error), field=f"{source.field}.vector") from None
+        raise QueryError(str(error), field=source.field) from None
 
 
 async def stored_regions(
@@ -336,13 +165,13 @@ async def _embed_regions(services: Services, loaded: LoadedEncoder, source: byte
     return grid_of(regions, decoded.picture, config.square)
 
 
-def region_part(grid: RegionGrid, box: Box, field: str) -> Part:
+def region_part(grid: RegionGrid, box: QueryBox, field: str) -> Part:
     """Return the vector of a part of a picture.
 
     Raises:
         QueryError: The encoder sees nothing of the part.
     """
-    vector = grid.pool(box)
+    vector = grid.pool(Box(box.x, box.y, box.width, box.height))
     if vector is None:
         seen = grid.area
         raise QueryError(
@@ -354,111 +183,65 @@ def region_part(grid: RegionGrid, box: Box, field: str) -> Part:
     return Part(vector, None)
 
 
-def with_details(
-    engine: SearchEngine,
-    collection: str,
-    active: ActiveGeneration | None,
-    page: SearchPage,
-    query: SearchQuery,
-) -> Found:
-    """Load the lazily computed parts of a page that a query asks for, and the details of its hits."""
-    # In a thread: with thousands of hits before, or blades, it takes milliseconds.
-    _ = page.z_scores, query.asks_for_cursor and page.next_cursor
-    return page, read_details(engine.home.catalogue, active, collection, page.hits, query.parts)
-
-
 async def make_batch(
-    services: Services, active: ActiveGeneration, queries: Sequence[SearchQuery]
-) -> list[tuple[QuerySources, list[MadePart]] | RecoquestError]:
+    services: Services, active: ActiveGeneration, searches: Sequence[Search]
+) -> list[list[MadePart] | RecoquestError]:
     """Make the parts of each search of a batch; an error of one search is in its place.
 
     Raises:
         RecoquestError: None of them can be answered, for a reason that is not in one search.
     """
-    make = PartMaker(services, active).in_turn()
+    maker = PartMaker(services, active)
 
-    async def make_one(query: SearchQuery) -> tuple[QuerySources, list[MadePart]] | RecoquestError:
+    async def make(search: Search) -> list[MadePart] | RecoquestError:
         try:
-            query.check()
-            sources = QuerySources.of(query)
-        except SEARCH_ERRORS as error:
-            return error
-        try:
-            return sources, await side_by_side([make(source) for source in sources.all])
+            search.query.check()
+            _ = search.request
+            return await maker.make_all(search.sources)
         except RecoquestError as error:
             if kind_of(error).status in _OF_ONE:
                 return error
             raise
 
-    return await side_by_side([make_one(query) for query in queries])
+    return await side_by_side([make(search) for search in searches])
 
 
 def find_batch(
     engine: SearchEngine,
     active: ActiveGeneration,
-    queries: Sequence[SearchQuery],
-    made: Sequence[tuple[QuerySources, list[MadePart]] | RecoquestError],
+    searches: Sequence[Search],
+    made: Sequence[list[MadePart] | RecoquestError],
 ) -> list[Found | RecoquestError]:
     """Answer the searches of a batch in few passes over the index; an error of one is in its place."""
-    found: dict[int, SearchPage | RecoquestError] = {}
-    entries: dict[int, BatchEntry] = {}
-    for place, one in enumerate(made):
-        if isinstance(one, RecoquestError):
-            found[place] = one
-            continue
-        sources, parts = one
+
+    def begin(search: Search, parts: list[MadePart] | RecoquestError) -> BatchEntry | Found | RecoquestError:
+        if isinstance(parts, RecoquestError):
+            return parts
         try:
             if parts:
-                entries[place] = sources.entry(engine, active, [part.part for part in parts])
-            else:
-                found[place] = engine.browse(active.collection, sources.request)
+                return search.entry(engine, active, parts)
+            return search.find(engine, active.collection, active, parts)
         except SEARCH_ERRORS as error:
-            found[place] = error
-    found.update(zip(entries, engine.search_batch(active, list(entries.values())), strict=True))
-    pages = [found[place] for place in range(len(queries))]
-    return [
-        with_details(engine, active.collection, active, page, query) if isinstance(page, SearchPage) else page
-        for page, query in zip(pages, queries, strict=True)
-    ]
+            return error
 
-
-def record_searches(
-    settings: Settings,
-    catalogue: Catalogue,
-    collection: str,
-    found: Sequence[tuple[SearchQuery, SearchResponse]],
-) -> None:
-    """Write searches of a command, with the hits of their pages, to the audit trail, if there is one.
-
-    Raises:
-        CatalogueError: The catalogue cannot be written to.
-        DiskFullError: The disk has no space left.
-        HomeError: The key in the home folder cannot be used.
-    """
-    if not settings.audit:
-        return
-    actor = command_actor()
-    events = [
-        Event(
-            action="search",
-            actor=actor,
-            collection=collection,
-            objects=list(dict.fromkeys(hit["id"] for hit in page.hits)),
-            query=query_parts(query),
-            model=None if page.served_by is None else page.served_by.digest,
-            generation=None if page.served_by is None else page.served_by.generation,
-            details={"operation": "search", "target": query.target, "limit": query.limit},
-        )
-        for query, page in found
-    ]
-    open_trail(settings, catalogue).append(events)
+    begun = [begin(search, parts) for search, parts in zip(searches, made, strict=True)]
+    pages = iter(engine.search_batch(active, [one for one in begun if isinstance(one, BatchEntry)]))
+    found: list[Found | RecoquestError] = []
+    for search, parts, one in zip(searches, made, begun, strict=True):
+        page = next(pages) if isinstance(one, BatchEntry) else one
+        if isinstance(page, SearchPage):
+            assert not isinstance(parts, RecoquestError)
+            found.append(search.found(engine, active.collection, active, parts, page))
+        else:
+            found.append(page)
+    return found
 
 
 async def note_queries(
     request: Request,
     services: Services,
     active: ActiveGeneration | None,
-    every: Sequence[SentSearch],
+    every: Sequence[Search],
     objects: Iterable[str],
     **details: Detail,
 ) -> None:
@@ -467,10 +250,11 @@ async def note_queries(
     `active` is the generation that was searched; None for a list of a collection without one.
     """
     parts: dict[str, list[str]] = {}
-    for sent in every:
-        files = (*sent.images, *sent.unlike_images)
-        digests = await services.threads.read(_digests, files) if files else []
-        for name, texts in query_parts(sent.query, digests).items():
+    for search in every:
+        if search.images or search.unlike_images:
+            # Of large files it takes milliseconds.
+            await services.threads.read(getattr, search, "digests")
+        for name, texts in search.audited().items():
             parts.setdefault(name, []).extend(texts)
     note(
         request,
@@ -482,23 +266,3 @@ async def note_queries(
             details=details,
         ),
     )
-
-
-def _digests(files: Sequence[bytes]) -> list[str]:
-    return [hashlib.sha256(file).hexdigest() for file in files]
-
-
-def query_parts(query: SearchQuery, files: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Return the parts of a query: texts, examples by their ids, files by their digests, and the filter."""
-    parts = {
-        "text": [] if query.text is None else [query.text],
-        "keywords": [] if query.keywords is None else [query.keywords],
-        "like": [*ids_of(query.like)],
-        "unlike": [*ids_of(query.unlike)],
-        "like_text": [example.text for example in query.like if example.text is not None],
-        "unlike_text": [example.text for example in query.unlike if example.text is not None],
-        "file": list(files),
-        "box": [f"{place}: {box.model_dump_json()}" for place, box in query.boxes.items()],
-        **filter_parts(query.filter),
-    }
-    return {name: texts for name, texts in parts.items() if texts}

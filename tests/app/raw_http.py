@@ -12,8 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.cli.serve import bind
-from app.edge.admission import Shedding
-from app.edge.protocol import ConnectionLimits, Connections, bounded
+from app.edge.protocol import ConnectionLimits, Connections, Shed, bounded
 from app.edge.server import GracefulServer
 
 # Longer than anything takes on a busy machine; a test that passes waits for none of it.
@@ -55,7 +54,7 @@ async def serving(
     limits: ConnectionLimits | None = None,
     *,
     lifespan: Literal["on", "off"] = "off",
-    shedding: Shedding | None = None,
+    shed: Shed | None = None,
 ) -> AsyncIterator[Running]:
     """Serve an ASGI application with the service's protocol."""
     ended: Counter[str] = Counter()
@@ -64,7 +63,7 @@ async def serving(
     config = uvicorn.Config(
         app,
         timeout_graceful_shutdown=1,
-        http=bounded(connections, shedding),
+        http=bounded(connections, shed),
         ws="none",
         lifespan=lifespan,
         log_config=None,

@@ -11,8 +11,7 @@ from training.classification.texts.config import TextRecipe
 from training.classification.texts.tasks import TaskName
 from training.common.errors import RecipeError
 from training.recipes.library import Library
-from training.recipes.load import parse_as
-from training.tasks.load import task_tree
+from training.recipes.load import parse_as, task_tree
 
 ClassificationRecipe = TextRecipe | ImageRecipe | QuestionRecipe
 

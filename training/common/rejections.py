@@ -4,12 +4,13 @@ import math
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from training.common.errors import DataError
 
 # More than these are counted.
 _MOST_NAMED: Final = 50
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,14 @@ class LeftOut:
 
     reason: str
     count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Usable(Generic[Item]):
+    """What can be used of a file, in its order, and what was left out."""
+
+    items: tuple[Item, ...]
+    rejections: "Rejections"
 
 
 class Rejections:
@@ -78,6 +87,14 @@ class Rejections:
         self._before: Rejections | None = None
         self._items: list[Rejection] = []
         self._rows = 0
+
+    @classmethod
+    def of(cls, items: Iterable[Rejection], total: int, source: str) -> "Rejections":
+        """The tally of items that turned out to be broken, however many."""
+        rejections = cls(total, source=source)
+        for item in items:
+            rejections.add(item.line, item.reason)
+        return rejections
 
     @property
     def items(self) -> tuple[Rejection, ...]:

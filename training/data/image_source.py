@@ -104,13 +104,7 @@ class Decoder:
 
 
 class DecodingThreads:
-    """Threads that decode the images of a manifest, and the processes for those that threads would hold up.
-
-    Args:
-        decoder: Reads one.
-        threads: Number of threads.
-        processes: Most processes.
-    """
+    """Threads that decode the images of a manifest, and processes for those that threads would hold up."""
 
     def __init__(self, decoder: Decoder, threads: int, processes: int) -> None:
         self._decoder = decoder

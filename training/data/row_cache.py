@@ -155,12 +155,6 @@ class RowCache:
 class RowWriter:
     """Adds rows to a cache that is locked.
 
-    Args:
-        entries: What is there.
-        index: Descriptor of the index.
-        rows: Descriptor of the rows.
-        row_bytes: Of a row.
-
     Attributes:
         entries: What is there, with what was added.
     """
@@ -178,9 +172,6 @@ class RowWriter:
 
     def begin(self, files: Sequence[SourceFile]) -> None:
         """Give up the rows of changed files, whose place new ones take, and reserve the rest on the disk.
-
-        Args:
-            files: That rows will be added of.
 
         Raises:
             OSError: The disk has no room for them.

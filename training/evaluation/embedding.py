@@ -138,12 +138,6 @@ def embed_sounds(
 ) -> EmbeddedSounds | None:
     """Embed every sound of some records of a manifest; None where there is none that can be read.
 
-    Args:
-        encoder: Turns sounds into vectors.
-        manifest: Manifest whose folder has the sounds.
-        records: Records of which the sounds are embedded.
-        batch_size: Sounds a forward pass.
-
     Raises:
         DataError: Too many sounds cannot be read.
     """

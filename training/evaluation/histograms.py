@@ -16,15 +16,7 @@ _HEADROOM = 1.12
 def save_histogram(
     cosines: CosineCounts, path: Path, *, title: str, paired: str = "paired", unpaired: str = "unpaired"
 ) -> None:
-    """Draw both distributions, each with an area of one, into a PNG that appears whole or not at all.
-
-    Args:
-        cosines: Histogram counts of both distributions.
-        path: The file to write.
-        title: Over the picture.
-        paired: Name of the pairs that belong together.
-        unpaired: Name of all others.
-    """
+    """Draw both distributions, each with an area of one, into a PNG that appears whole or not at all."""
     figure = Figure(figsize=(7.0, 4.0), dpi=120, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()

@@ -9,10 +9,9 @@ from pydantic import Field, model_validator
 from training.common.frozen import Frozen
 from training.objectives.reclaim import ReclaimTermSettings
 from training.recipes.library import Library
-from training.recipes.load import parse_as
+from training.recipes.load import parse_as, task_tree
 from training.recipes.schema import ScheduleConfig
 from training.recipes.tasks import TaskRecipe
-from training.tasks.load import task_tree
 
 
 class RefinementConfig(Frozen):

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from training.common.errors import DataError
-from training.common.rejections import Rejections
+from training.common.rejections import Rejections, Usable
 from training.tasks.loader import ItemLoader
-from training.trainer.run_state.processes import Processes
 
 PAD: Final = 0
 UNKNOWN: Final = 1
@@ -24,15 +23,7 @@ _SPECIAL: Final = 4
 _UNKNOWN_WORD: Final = "<unk>"
 
 
-@dataclass(frozen=True, slots=True)
-class Corpus:
-    """The sentences of a file in its order, and what was left out."""
-
-    sentences: tuple[str, ...]
-    rejections: Rejections
-
-
-def read_corpus(path: Path, *, max_rejected: float = 1.0) -> Corpus:
+def read_corpus(path: Path, *, max_rejected: float = 1.0) -> Usable[str]:
     """Read a file with one sentence a line, words with blanks between them; empty lines are passed over.
 
     Args:
@@ -56,7 +47,7 @@ def read_corpus(path: Path, *, max_rejected: float = 1.0) -> Corpus:
             rejections.add(number, "it is not UTF-8")
     if not sentences:
         raise DataError(f"{path} has no sentence: it needs one a line.")
-    return Corpus(tuple(sentences), rejections)
+    return Usable(tuple(sentences), rejections)
 
 
 def fingerprint(sentences: Iterable[str]) -> str:
@@ -120,35 +111,16 @@ class SentenceBatch:
         return ids, self.lengths, items
 
 
-class SentenceLoader(ItemLoader[SentenceBatch]):
-    """Batches of sentences.
+@dataclass(kw_only=True)
+class SentenceLoader(ItemLoader[str, SentenceBatch]):
+    """Batches of sentences, as ids of a vocabulary; those with more than `max_words` words are cut."""
 
-    Args:
-        sentences: Sentences to draw from.
-        vocabulary: Vocabulary of their ids.
-        max_words: Longest sentence in words; longer ones are cut.
-        batch_size: Sentences of a batch.
-        seed: Seed of the order, which differs in every epoch.
-        processes: Whose share of each batch is drawn.
-    """
-
-    def __init__(
-        self,
-        sentences: Sequence[str],
-        vocabulary: Vocabulary,
-        max_words: int,
-        batch_size: int,
-        seed: int = 0,
-        processes: Processes | None = None,
-    ) -> None:
-        super().__init__(len(sentences), batch_size, seed, processes)
-        self._sentences = sentences
-        self._vocabulary = vocabulary
-        self._max_words = max_words
+    vocabulary: Vocabulary
+    max_words: int
 
     def batch(self, places: Sequence[int]) -> SentenceBatch:
         """The sentences at these places."""
-        rows = [self._vocabulary.ids(self._sentences[place], self._max_words) for place in places]
+        rows = [self.vocabulary.ids(self.items[place], self.max_words) for place in places]
         lengths = torch.tensor([len(row) for row in rows])
         ids = torch.full((len(rows), int(lengths.max())), PAD)
         for index, row in enumerate(rows):
@@ -157,4 +129,4 @@ class SentenceLoader(ItemLoader[SentenceBatch]):
 
     def length(self, place: int) -> int:
         """Words of a sentence that are read."""
-        return min(self._max_words, len(self._sentences[place].split()))
+        return min(self.max_words, len(self.items[place].split()))

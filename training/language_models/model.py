@@ -30,12 +30,7 @@ class VaeOutput:
 
 
 class SentenceVae(nn.Module):
-    """Encoder, posterior and decoder.
-
-    Args:
-        config: Settings of the model.
-        vocabulary: Number of ids.
-    """
+    """Encoder, posterior and decoder."""
 
     def __init__(self, config: SentenceVaeConfig, vocabulary: int) -> None:
         super().__init__()

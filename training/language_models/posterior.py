@@ -169,11 +169,6 @@ class ImplicitPosterior(Posterior):
     nothing about the sentence; the difference is the mutual information.
 
     The networks have an optimizer of their own, whose state goes into checkpoints with the weights.
-
-    Args:
-        width: Width of the encoder's state.
-        latent: Numbers of a code.
-        config: Settings of the networks.
     """
 
     def __init__(self, width: int, latent: int, config: RatioConfig) -> None:

@@ -23,11 +23,10 @@ from training.language_models.corpus import (
     read_corpus,
 )
 from training.language_models.model import SentenceVae, VaeOutput
-from training.objectives.reclaim import ReclaimTerm, ReclaimTermSettings
-from training.tasks.opening import RunOptions, open_run
-from training.tasks.problem import TaskModule, TaskProblem
-from training.tasks.rejected import report
-from training.tasks.share import kept_share
+from training.objectives.reclaim import ReclaimTermSettings
+from training.tasks.held_out import kept_share
+from training.tasks.opening import RunOptions, TaskResult, open_run
+from training.tasks.problem import ReclaimTask, TaskProblem
 from training.trainer.run_state.processes import Processes
 
 NAMES = ("elbo", "perplexity", "kl", "mutual_information", "active_units")
@@ -61,24 +60,9 @@ _LARGEST: Final = 700.0
 _SPLITS = ("train", "valid", "test")
 
 
-@dataclass(frozen=True, slots=True)
-class LanguageModelResult:
-    """Result of a finished run.
-
-    Attributes:
-        test: Metrics of the best checkpoint on the test sentences.
-        validation: Metrics of the best checkpoint on the validation sentences.
-        checkpoint: Path of the best checkpoint.
-        rejected: Number of lines left out.
-    """
-
-    test: dict[str, float]
-    validation: dict[str, float]
-    checkpoint: Path
-    rejected: int
-
-
-def train_language_model(recipe: LanguageModelRecipe, data: Path, options: RunOptions) -> LanguageModelResult:
+def train_language_model(
+    recipe: LanguageModelRecipe, data: Path, options: RunOptions
+) -> TaskResult[dict[str, float]]:
     """Train a variational language model and measure it on test sentences (RECLAIM, section 5.3).
 
     The global random generators are seeded.
@@ -96,8 +80,8 @@ def train_language_model(recipe: LanguageModelRecipe, data: Path, options: RunOp
         corpora = {
             name: read_corpus(data / f"{name}.txt", max_rejected=recipe.data.max_rejected) for name in _SPLITS
         }
-        rejected = report(run.processes, *(corpus.rejections for corpus in corpora.values()))
-        train = kept_share(corpora["train"].sentences, recipe.data)
+        rejected = run.report(*(corpus.rejections for corpus in corpora.values()))
+        train = kept_share(corpora["train"].items, recipe.data)
         vocabulary = Vocabulary.learned(train, recipe.model.vocabulary_size)
         vae = SentenceVae(recipe.model, len(vocabulary))
         loader = partial(
@@ -108,14 +92,14 @@ def train_language_model(recipe: LanguageModelRecipe, data: Path, options: RunOp
         )
         measured = partial(measure, vae, run.fabric, seed=recipe.train.seed)
         batches = loader(train, seed=recipe.train.seed, processes=run.processes)
-        valid, test = (loader(corpora[name].sentences) for name in _SPLITS[1:])
+        valid, test = (loader(corpora[name].items) for name in _SPLITS[1:])
         problem = TaskProblem(
             module=LanguageModelTask(vae, recipe.model, recipe.reclaim, instances=len(train)),
             batches=batches,
             inputs=partial(_inputs, recipe.kl, batches.batches_per_epoch, run.fabric.device),
             validate=lambda: measured(valid, draws=1),
             chosen_by=ELBO,
-            fingerprint=fingerprint([*train, *corpora["valid"].sentences]),
+            fingerprint=fingerprint([*train, *corpora["valid"].items]),
             fabric=run.fabric,
             processes=run.processes,
             largest=batches.largest,
@@ -124,20 +108,9 @@ def train_language_model(recipe: LanguageModelRecipe, data: Path, options: RunOp
         figures = problem.measured(
             lambda: measured(test, draws=recipe.test_draws, show_progress=run.show_progress)
         )
-        sizes = {name: len(corpus.sentences) for name, corpus in corpora.items()}
-        run.write_results(
-            {
-                "recipe": recipe.name,
-                "task": recipe.task,
-                "test": figures,
-                "validation": loop.metrics,
-                "steps": loop.position.step,
-                "vocabulary": len(vocabulary),
-                "examples": {**sizes, "train": len(train)},
-                "rejected": rejected,
-            }
-        )
-    return LanguageModelResult(figures, loop.metrics, run.folder.best, rejected)
+        sizes = {name: len(corpus.items) for name, corpus in corpora.items()}
+        counts = {"vocabulary": len(vocabulary), "examples": {**sizes, "train": len(train)}}
+        return run.finish(loop, figures, {"task": recipe.task, "test": figures}, counts, rejected)
 
 
 def _check_shareable(recipe: LanguageModelRecipe, processes: Processes) -> None:
@@ -162,7 +135,7 @@ def _inputs(
     return *batch.tensors(device), torch.full((), weight, device=device)
 
 
-class LanguageModelTask(TaskModule):
+class LanguageModelTask(ReclaimTask):
     """The negative ELBO with a weight on its KL divergence, and RECLAIM's term with its own.
 
     Args:
@@ -182,10 +155,7 @@ class LanguageModelTask(TaskModule):
     ) -> None:
         super().__init__()
         self.vae = vae
-        self.weight = 0.0 if reclaim is None else reclaim.weight
-        self.term = None
-        if reclaim is not None:
-            self.term = ReclaimTerm(config.latent, config.word_width, instances, reclaim)
+        self.set_term(reclaim, (config.latent, config.word_width), instances)
 
     def forward(
         self, ids: Tensor, lengths: Tensor, items: Tensor, kl_weight: Tensor
@@ -208,15 +178,7 @@ class LanguageModelTask(TaskModule):
             "kl_weight": kl_weight,
             "mutual_information": latent.information.mean(),
         }
-        if self.term is None:
-            return loss, terms
-        contrast, found = self.term(latent.codes, output.words, items)
-        return loss + self.weight * contrast, {**terms, **found}
-
-    def after_step(self) -> None:
-        """Put the last batch into RECLAIM's memory."""
-        if self.term is not None:
-            self.term.after_step()
+        return self.with_term(loss, terms, latent.codes, output.words, items)
 
 
 @dataclass

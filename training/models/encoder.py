@@ -71,11 +71,6 @@ class Encoder(ImageInput):
         self.image_config = preprocessing.image.config
         self.model = model.to(self.device)
 
-    @property
-    def on_cpu(self) -> bool:
-        """Whether it computes on the CPU."""
-        return self.device.type == "cpu"
-
     def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         """Vectors (B, D) of prepared images (B, 3, S, S)."""
         with self._evaluation():

@@ -1,15 +1,18 @@
 """What all towers have in common: backbones, their output, and the choice of layers to freeze."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Self, TypeVar
 
 import torch
+from pydantic import BaseModel, ValidationError
 from torch import Tensor, nn
 
 from training.common.errors import RecipeError
 from training.models.heads.pooling import PoolingName
+
+Options = TypeVar("Options", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,26 +169,16 @@ class AudioBackbone(Backbone):
     max_frames: int | None = None
 
 
-class Tower(Protocol):
-    """What the heads and branches need to know of a tower.
+def read_options(kind: type[Options], architecture: str, options: Mapping[str, Any]) -> Options:
+    """Check the options of an architecture.
 
-    Attributes:
-        width: Of the pooled feature.
-        local_width: Of the local features.
-        projection: What the pretrained model projects the pooled feature with; None if there is none.
-        fork_pooling: How a branch that leaves the backbone is pooled.
-        fork_prefix: How many of its tokens come before those that are pooled.
+    Raises:
+        RecipeError: An option is unknown or does not fit.
     """
-
-    width: int
-    local_width: int
-    projection: Projection | None
-    fork_pooling: PoolingName
-    fork_prefix: int
-
-    @property
-    def backbone(self) -> Backbone:
-        """The network without pooling and head."""
+    try:
+        return kind.model_validate(options)
+    except ValidationError as error:
+        raise RecipeError(f"The options of {architecture} do not fit: {error}") from error
 
 
 def use_channels_last(module: nn.Module) -> None:
@@ -213,16 +206,36 @@ def frozen_modules(backbone: Backbone, count: int | Literal["all"]) -> tuple[nn.
     return (*backbone.stem(), *(module for layer in layers[:count] for module in layer))
 
 
-class Freezer:
-    """Keeps modules as they are: no gradients, and evaluation mode, so that batch-norm statistics stay."""
+class Tower(nn.Module):
+    """A backbone and its pooling; frozen layers have no gradients and stay in evaluation mode.
 
-    def __init__(self, modules: tuple[nn.Module, ...]) -> None:
-        self._modules = modules
-        for module in modules:
+    Attributes:
+        backbone: The network without pooling and head.
+        width: Of the pooled feature.
+        local_width: Of the local features.
+        projection: What the pretrained model projects the pooled feature with; None if there is none.
+        fork_pooling: How a branch that leaves the backbone is pooled.
+        fork_prefix: How many of its tokens come before those that are pooled.
+    """
+
+    backbone: Backbone
+    width: int
+    local_width: int
+    projection: Projection | None
+    fork_pooling: PoolingName
+    fork_prefix: int = 0
+    _frozen: tuple[nn.Module, ...] = ()
+
+    def freeze(self, count: int | Literal["all"]) -> None:
+        """Keep the stem and the first layers as they are; see `frozen_modules`."""
+        self._frozen = frozen_modules(self.backbone, count)
+        for module in self._frozen:
             module.requires_grad_(False)
-        self.hold()
-
-    def hold(self) -> None:
-        """Put the modules back into evaluation mode; called after every `train()` of their owner."""
-        for module in self._modules:
             module.eval()
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of all but the frozen parts, so that their batch-norm statistics stay."""
+        super().train(mode)
+        for module in self._frozen:
+            module.eval()
+        return self

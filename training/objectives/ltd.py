@@ -61,12 +61,6 @@ class Multiplier(nn.Module):
     """A Lagrange multiplier that ascends by SGD with momentum, within [0, limit].
 
     The velocity begins with the first violation, undampened, as in `torch.optim.SGD`.
-
-    Args:
-        rate: Learning rate of the ascent.
-        momentum: Of the ascent.
-        dampening: Of the ascent.
-        limit: Largest value.
     """
 
     value: Tensor

@@ -17,7 +17,7 @@ from training.common.errors import RecipeError
 from training.objectives.base import ObjectiveConfig
 from training.objectives.registry import objective_types
 from training.recipes.document import parse_value
-from training.recipes.library import nearest, shipped
+from training.recipes.library import Library, nearest, shipped
 from training.recipes.merge import merge, nested
 from training.recipes.schema import NamedRecipe, Recipe
 
@@ -55,6 +55,21 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     tree = shipped().tree(name_or_path)
     apply_overrides(tree, overrides)
     return parse_recipe(tree, f"Recipe {name_or_path}")
+
+
+def task_tree(library: Library, kind: str, name_or_path: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """All settings of a recipe of a library, or of a YAML file, with overrides `dotted.key=value`.
+
+    Raises:
+        RecipeError: No such recipe, not YAML, or an override of another form.
+    """
+    is_path = "/" in name_or_path or ".y" in name_or_path
+    if not library.has(name_or_path) and not is_path:
+        patterns = "; ".join(file.pattern for file in library.files)
+        raise RecipeError(f"There is no recipe {name_or_path!r} of {kind}; there are {patterns}.")
+    tree = library.tree(name_or_path)
+    apply_overrides(tree, overrides)
+    return tree
 
 
 def parse_recipe(tree: Mapping[str, Any], where: str) -> Recipe:

@@ -15,12 +15,7 @@ _EPOCH: Final = 0
 
 
 class FixedShortcuts:
-    """Adds to each row of a split the same id every time.
-
-    Args:
-        config: Ids to add, and their modalities.
-        images: Number of images in the split.
-    """
+    """Adds to each row of a split the same id every time."""
 
     def __init__(self, config: ShortcutConfig, images: int) -> None:
         self._shortcuts = Shortcuts(config, _SEED, images)

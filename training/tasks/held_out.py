@@ -1,4 +1,4 @@
-"""A part of the training examples that chooses the best checkpoint and is not trained on."""
+"""The share of the training examples that a run uses, and a part that only chooses its best checkpoint."""
 
 import math
 from collections.abc import Callable, Hashable, Sequence
@@ -7,20 +7,22 @@ from typing import TypeVar
 import numpy as np
 
 from training.common.errors import DataError
-from training.recipes.tasks import ChoosingDataConfig
-from training.tasks.share import kept_share
+from training.recipes.tasks import ChoosingDataConfig, TaskDataConfig
 
 Item = TypeVar("Item")
 
 
-def whole_groups(groups: Sequence[Hashable], number: int, seed: int) -> list[int]:
-    """Places of random whole groups, at most `number` of them, rising.
+def kept_share(items: Sequence[Item], config: TaskDataConfig) -> tuple[Item, ...]:
+    """The share of items that a run trains on, in their order; at least one."""
+    if config.share == 1:
+        return tuple(items)
+    number = max(1, math.floor(config.share * len(items)))
+    chosen = np.random.default_rng(config.share_seed).permutation(len(items))[:number]
+    return tuple(items[place] for place in sorted(chosen.tolist()))
 
-    Args:
-        groups: Of each item.
-        number: Of items.
-        seed: Of the draw.
-    """
+
+def whole_groups(groups: Sequence[Hashable], number: int, seed: int) -> list[int]:
+    """Places of random whole groups, at most `number` of them, rising."""
     places: dict[Hashable, list[int]] = {}
     for place, group in enumerate(groups):
         places.setdefault(group, []).append(place)

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from heapq import nlargest
 from itertools import count
 from typing import Generic, TypeVar
@@ -12,32 +13,35 @@ from numpy.typing import NDArray
 from training.data.pairs import Position
 from training.trainer.run_state.processes import Processes
 
+Item = TypeVar("Item")
 Drawn = TypeVar("Drawn")
 Places = NDArray[np.int64]
 
 
-class ItemLoader(ABC, Generic[Drawn]):
+@dataclass
+class ItemLoader(ABC, Generic[Item, Drawn]):
     """Batches of items; the last one of an epoch holds what is left.
 
-    Args:
-        items: Number of items.
+    Attributes:
+        items: Items to draw from.
         batch_size: Items of a batch, over all processes together.
         seed: Seed of the order, which differs in every epoch.
         processes: Whose share of each batch is drawn.
     """
 
-    def __init__(
-        self, items: int, batch_size: int, seed: int = 0, processes: Processes | None = None
-    ) -> None:
-        self.batches_per_epoch = -(-items // batch_size)
-        self._items = items
-        self._batch_size = batch_size
-        self._seed = seed
-        self._processes = processes or Processes()
+    items: Sequence[Item]
+    batch_size: int
+    seed: int = 0
+    processes: Processes = field(default_factory=Processes)
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Number of batches in which every item is drawn once."""
+        return -(-len(self.items) // self.batch_size)
 
     def __len__(self) -> int:
         """Number of items."""
-        return self._items
+        return len(self.items)
 
     @abstractmethod
     def batch(self, places: Sequence[int]) -> Drawn:
@@ -56,9 +60,9 @@ class ItemLoader(ABC, Generic[Drawn]):
         return self.batch(self._longest())
 
     def _longest(self) -> list[int]:
-        whole, processes = min(self._items, self._batch_size), self._processes.count
+        whole, processes = min(len(self), self.batch_size), self.processes.count
         share = whole if whole < processes else -(-whole // processes)
-        lengths = {place: self.length(place) for place in range(self._items)}
+        lengths = {place: self.length(place) for place in range(len(self))}
         longest = nlargest(share, lengths, key=lengths.__getitem__)
         mean = sum(lengths[place] for place in longest) / share
         above = [place for place in longest if lengths[place] >= mean]
@@ -67,22 +71,22 @@ class ItemLoader(ABC, Generic[Drawn]):
     def from_position(self, position: Position) -> Iterator[Drawn]:
         """All batches from a position on in random order, without an end."""
         for epoch in count(position.epoch):
-            order = np.random.default_rng((self._seed, epoch)).permutation(self._items)
+            order = np.random.default_rng((self.seed, epoch)).permutation(len(self))
             first = position.index if epoch == position.epoch else 0
             for index in range(first, self.batches_per_epoch):
-                whole = order[index * self._batch_size : (index + 1) * self._batch_size]
-                yield self.batch(_share(whole, self._processes).tolist())
+                whole = order[index * self.batch_size : (index + 1) * self.batch_size]
+                yield self.batch(_share(whole, self.processes).tolist())
 
     @property
     def smallest_share(self) -> int:
         """Fewest items that a process has of a batch."""
-        last = self._items % self._batch_size or self._batch_size
-        return min(size // self._processes.count or size for size in (last, self._batch_size))
+        last = len(self) % self.batch_size or self.batch_size
+        return min(size // self.processes.count or size for size in (last, self.batch_size))
 
     def in_order(self) -> Iterator[Drawn]:
         """Every item once, all in each process."""
-        for start in range(0, self._items, self._batch_size):
-            yield self.batch(range(start, min(start + self._batch_size, self._items)))
+        for start in range(0, len(self), self.batch_size):
+            yield self.batch(range(start, min(start + self.batch_size, len(self))))
 
 
 def _share(places: Places, processes: Processes) -> Places:

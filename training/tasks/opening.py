@@ -1,14 +1,16 @@
 """Start of a run of any task: folder, device, processes and loop."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from lightning_fabric import Fabric
 from torch import nn
 
+from training.common.rejections import Rejections
 from training.recipes.load import dump_recipe
 from training.recipes.tasks import TaskRecipe
 from training.tasks.problem import TaskProblem
@@ -21,6 +23,9 @@ from training.trainer.run_state.errors import TrainingError
 from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.processes import Processes, check_divisible, joined
 from training.trainer.run_state.tracking import TrackerName, check_trackers
+
+logger = logging.getLogger(__name__)
+Reported = TypeVar("Reported")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,23 @@ class RunOptions:
     device: str = "auto"
     show_progress: bool = True
     trackers: tuple[TrackerName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult(Generic[Reported]):
+    """Result of a finished run.
+
+    Attributes:
+        test: Figures of the best checkpoint on the examples that are reported.
+        validation: Metrics of the best checkpoint on the examples that chose it.
+        checkpoint: Path of the best checkpoint.
+        rejected: Number of lines and images left out.
+    """
+
+    test: Reported
+    validation: dict[str, float]
+    checkpoint: Path
+    rejected: int
 
 
 @dataclass(frozen=True)
@@ -68,10 +90,6 @@ class OpenRun:
 
     def handle_batch_norm(self, module: nn.Module, *, smallest: int) -> None:
         """Take the statistics of batch norm that is trained over all GPUs; on CPUs of each process's share.
-
-        Args:
-            module: In training mode.
-            smallest: Fewest items of a share.
 
         Raises:
             RecipeError: Batch norm would see a single item.
@@ -105,10 +123,42 @@ class OpenRun:
         loop.load_best()
         return loop
 
-    def write_results(self, results: Mapping[str, Any]) -> None:
-        """Write `results.json`, once."""
+    def report(self, *parts: Rejections) -> int:
+        """Name the records that any process left out, and count them."""
+        whole = [part.joined(self.processes.gathered(part)) for part in parts]
+        for rejections in whole:
+            if rejections.items:
+                logger.warning("%s", rejections.summary())
+        return sum(map(len, whole))
+
+    def finish(
+        self,
+        loop: TrainingLoop[Drawn],
+        reported: Reported,
+        figures: Mapping[str, Any],
+        counts: Mapping[str, Any],
+        rejected: int,
+    ) -> "TaskResult[Reported]":
+        """Write `results.json`, once.
+
+        Args:
+            loop: Of the training that has ended.
+            reported: Figures of the best checkpoint, for the caller.
+            figures: The same as `results.json` has them, with the task before them.
+            counts: What was counted of the data.
+            rejected: Number of lines and images left out.
+        """
+        results = {
+            "recipe": self.recipe.name,
+            **figures,
+            "validation": loop.metrics,
+            "steps": loop.position.step,
+            **counts,
+            "rejected": rejected,
+        }
         if self.processes.leads:
             self.folder.write_results(results)
+        return TaskResult(reported, loop.metrics, self.folder.best, rejected)
 
     def _loop(self, problem: TaskProblem[Drawn]) -> TrainingLoop[Drawn]:
         tower = [] if problem.module.tower is None else list(problem.module.tower.parameters())

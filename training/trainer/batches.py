@@ -189,9 +189,6 @@ class BatchLoader:
         """Made items, as many in each process, of the size that the largest of the split have.
 
         No file is read. All have the longest text, and every other thing that a batch may have.
-
-        Args:
-            items: How many this process gets.
         """
         longest = self._sampler.longest_text()
         texts = [] if longest is None else [longest] * items

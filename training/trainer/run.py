@@ -24,7 +24,7 @@ from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.processes import check_divisible, joined
 from training.trainer.run_state.tracking import TrackerName, check_trackers
 from training.trainer.setup import heads_alone, thaw_random_towers, usable_records, with_temperature
-from training.trainer.validation import Validation, check_comparable, check_selectable
+from training.trainer.validation import check_comparable, check_selectable
 
 logger = logging.getLogger(__name__)
 
@@ -102,8 +102,13 @@ def train(
         parts.loop.run(show_progress=shown, trackers=trackers)
         metrics = processes.of_leader(_write_bundle(parts, folder) if processes.leads else {})
         broken = parts.broken.joined(processes.gathered(parts.broken))
-    left_out = _report(manifest.rejections, broken, _unreadable(parts.problem.validation, str(data)))
-    return TrainResult(folder.bundle, metrics, left_out)
+    validation = parts.problem.validation
+    unreadable = Rejections.of(
+        () if validation is None else validation.broken.values(),
+        0 if validation is None else len(validation.manifest.records),
+        f"the validation split of {data}",
+    )
+    return TrainResult(folder.bundle, metrics, _report(manifest.rejections, broken, unreadable))
 
 
 def _prepared(recipe: Recipe) -> Recipe:
@@ -148,15 +153,6 @@ def _write_bundle(parts: Assembled, folder: RunFolder) -> dict[str, float]:
         recipe_yaml=dump_recipe(recipe),
     )
     return metrics
-
-
-def _unreadable(validation: Validation | None, source: str) -> Rejections:
-    """The images of the validation split that turned out to be broken."""
-    total = 0 if validation is None else len(validation.manifest.records)
-    rejections = Rejections(total, max_share=1.0, source=f"the validation split of {source}")
-    for broken in () if validation is None else validation.broken.values():
-        rejections.add(broken.line, broken.reason)
-    return rejections
 
 
 def _report(*parts: Rejections) -> tuple[Rejection, ...]:

@@ -47,6 +47,15 @@ def test_searches_and_judgements_by_commands_are_events(home: Path, tmp_path: Pa
     assert len(resources) == 4
 
 
+def test_image_files_of_a_search_are_in_its_event(home: Path, own: Indexed, tmp_path: Path) -> None:
+    image = own.manifest.image_path(own.manifest.records[3])
+    _run(home, "search", COLLECTION, "--image", str(image), "--unlike-image", str(image))
+    _run(home, "audit", "export", str(tmp_path / "trail.ndjson"))
+    event = json.loads((tmp_path / "trail.ndjson").read_text())
+    assert len(event["query"].pop("file")) == 2
+    assert not event["query"]
+
+
 def test_a_changed_trail_ends_verify_with_an_error(home: Path) -> None:
     _run(home, "search", COLLECTION, "two dogs")
     _run(home, "search", COLLECTION, "a boat")

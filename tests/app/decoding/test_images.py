@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.decoding.images import DecodedQuery, ImageDecoders
+from app.decoding.images import ImageDecoders, PreparedImage
 from app.settings import Settings
 from tests.training.data.hostile import encoded
 from tests.training.imaging.processes.decoding import FILES, noise, small, wait_until
@@ -104,7 +104,7 @@ def test_callers_that_leave_free_no_slot(decoders: ImageDecoders) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
 
-    async def come(number: int) -> list[asyncio.Task[DecodedQuery]]:
+    async def come(number: int) -> list[asyncio.Task[PreparedImage]]:
         tasks = [asyncio.create_task(decoders.decode_query(small(), CONFIG)) for _ in range(number)]
         await asyncio.sleep(0)
         return tasks

@@ -15,7 +15,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.application import create_app
-from app.edge.admission import Budget, ConcurrencyLimiter, Place, Shedding, Stages
+from app.edge.admission import Budget, ConcurrencyLimiter, Place, Stages
 from app.settings import Settings
 from index.engine import SearchEngine
 from tests.access import AS_ADMIN
@@ -61,8 +61,8 @@ async def service(
     settings: Settings, load: Callable[[Path], Encoder] | None = None, *, shed: bool = True, **changes: Any
 ) -> AsyncIterator[Running]:
     application = create_app(settings.model_copy(update=changes), load=load)
-    shedding = Shedding(application.stages) if shed else None
-    async with serving(application, lifespan="on", shedding=shedding) as server:
+    early = application.stages.shed if shed else None
+    async with serving(application, lifespan="on", shed=early) as server:
         while statuses(await server.exchange(head("GET", "/readyz"))) != [200]:
             await asyncio.sleep(0.05)
         yield server
@@ -310,29 +310,30 @@ def test_every_search_at_ten_times_the_capacity_is_answered_or_refused_within_th
     assert after < PATIENCE / 3
 
 
-def full(settings: Settings) -> tuple[Shedding, Stages]:
-    """What is asked while all places of searches are taken."""
-    small = settings.model_copy(update={"encode_queue_size": 1, "encode_batch_size": 1})
-    stages = Stages(small, lambda _: None)
+def full(settings: Settings) -> Stages:
+    """The stages of an application while all places of searches are taken."""
+    stages = create_app(settings.model_copy(update={"encode_queue_size": 1, "encode_batch_size": 1})).stages
     assert stages.searches.places.take()
     assert stages.searches.places.take()
-    return Shedding(stages), stages
+    return stages
 
 
 def test_a_connection_carries_searches_that_are_refused_and_those_after_them(indexed: Indexed) -> None:
-    shedding, stages = full(indexed.settings)
+    stages = full(indexed.settings)
     kept = SEARCHING.replace(b"Connection: close\r\n", b"")
 
     async def run() -> list[int]:
-        async with serving(echo, shedding=shedding) as server:
-            # A moment apart, and at once: those that come together are parsed as ever.
+        async with serving(echo, shed=stages.shed) as server:
+            # A moment apart, at once, and in parts.
             answer = await server.exchange(kept, kept, kept, head("GET", "/a"))
-            together = await server.exchange(kept + head("GET", "/a"))
+            together = await server.exchange(kept + kept + head("GET", "/a"))
+            in_parts = await server.exchange(kept[:-5], kept[-5:], SEARCHING)
             stages.searches.places.give_back(Place(0.0, 1), answered=False)
             answer_to_free = await server.exchange(SEARCHING)
-            return [*statuses(answer), 0, *statuses(together), 0, *statuses(answer_to_free)]
+            found = (answer, together, in_parts, answer_to_free)
+            return [status for one in found for status in (*statuses(one), 0)]
 
-    assert asyncio.run(run()) == [429, 429, 429, 200, 0, 429, 0, 200]
+    assert asyncio.run(run()) == [429, 429, 429, 200, 0, 429, 429, 200, 0, 429, 429, 0, 200, 0]
 
 
 @pytest.mark.parametrize(
@@ -342,15 +343,16 @@ def test_a_connection_carries_searches_that_are_refused_and_those_after_them(ind
         head("POST", IMAGES, "Content-Length: 2") + b"{}",
         head("POST", "/livez?/search HTTP/1.1", "Content-Length: 2") + b"{}",
         head("POST", SEARCH, "Origin: http://viewer", "Content-Length: 2") + b"{}",
-        head("POST", SEARCH, "Transfer-Encoding: chunked") + b"0\r\n\r\n",
-        head("POST", SEARCH, "Expect: 100-continue", "Content-Length: 2") + b"{}",
-        head("POST", SEARCH)[:-2],
+        head("POST", SEARCH, f"Content-Type: {FORM}", "Content-Length: 2") + b"{}",
     ],
 )
 def test_other_requests_go_the_usual_way(indexed: Indexed, request_: bytes) -> None:
-    shedding, _ = full(indexed.settings)
-    assert shedding.refuse(request_) is None
-    assert shedding.refuse(SEARCHING) is not None
+    async def run() -> list[int]:
+        async with serving(echo, shed=full(indexed.settings).shed) as server:
+            return statuses(await server.exchange(request_)) + statuses(await server.exchange(SEARCHING))
+
+    assert asyncio.run(run())[-1] == 429
+    assert asyncio.run(run())[0] != 429
 
 
 def test_a_slow_machine_has_fewer_places(monkeypatch: pytest.MonkeyPatch) -> None:

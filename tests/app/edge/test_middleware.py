@@ -10,8 +10,10 @@ from fastapi.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
 from app.application import create_app
-from app.edge.middleware import BodyLimit, BodyTooLargeError, Methods
+from app.edge.admission import Admission, BodyTooLargeError, Stages
+from app.edge.middleware import Methods
 from app.engine import open_engine
+from app.settings import Settings
 from index.catalogue.jobs import add_job
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
@@ -49,8 +51,9 @@ def ask(reader: Reader, chunks: list[bytes], *headers: tuple[bytes, bytes]) -> l
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "path": "/", "headers": list(headers), "state": {}}
-    asyncio.run(BodyLimit(reader, max_form_bytes=100, max_other_bytes=10)(scope, receive, send))
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": list(headers), "state": {}}
+    small = Settings().model_copy(update={"max_body_bytes": 100, "max_json_bytes": 10})
+    asyncio.run(Admission(reader, Stages(small, lambda _: None))(scope, receive, send))
     return sent
 
 
@@ -282,7 +285,7 @@ def test_a_large_file_is_not_read_for_its_headers() -> None:
     async def nothing() -> Message:
         return {"type": "http.disconnect"}
 
-    asyncio.run(Methods(large)({"type": "http", "method": "HEAD"}, nothing, collect))
+    asyncio.run(Methods(large)({"type": "http", "method": "HEAD", "headers": []}, nothing, collect))
     assert len(made) == 1
     assert [message.get("body") for message in sent] == [None, b""]
 
@@ -298,7 +301,7 @@ def test_a_mistake_before_the_headers_is_not_hidden() -> None:
         raise AssertionError(message)
 
     with pytest.raises(OSError, match="the disk is gone"):
-        asyncio.run(Methods(broken)({"type": "http", "method": "HEAD"}, nothing, drop))
+        asyncio.run(Methods(broken)({"type": "http", "method": "HEAD", "headers": []}, nothing, drop))
 
 
 def test_head_is_for_whom_get_is_for(client: TestClient) -> None:

@@ -271,7 +271,7 @@ _RAISED_BY: Final[dict[str, tuple[str, ...]]] = {
     # Validators of the service have words of their own; the other form is for values of Python.
     "function-after": ("value_error",), "function-before": ("value_error",),
     "function-wrap": ("value_error",),
-    "no-info": (), "json-or-python": (), "is-instance": (),
+    "no-info": (), "with-info": (), "json-or-python": (), "is-instance": (),
 }  # fmt: skip
 _CONTEXT: Final[dict[str, Any]] = {
     "error": "expected a value", "max_length": 3, "min_length": 1, "actual_length": 5, "expected": "'a'",

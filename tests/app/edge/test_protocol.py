@@ -51,6 +51,10 @@ def send(*parts: bytes, limits: ConnectionLimits | None = None, app: ASGIApp = e
         ([CHUNKED + b"\r\n1;", b"a" * 20_000], 431, "head-too-large"),
         ([CHUNKED + b"\r\n" + b"1\r\na\r\n" * 2000], 400, "bad-request"),
         ([CHUNKED + b"\r\nno number\r\n"], 400, "bad-request"),
+        ([GET + b"Host: y\r\n" + LAST], 400, "bad-request"),
+        ([b"GET http://x/a HTTP/1.1\r\nHost: x\r\n\r\n"], 400, "bad-request"),
+        ([b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n"], 400, "bad-request"),
+        ([CHUNKED + b"Content-Length: 1\r\n\r\n0\r\n\r\n"], 400, "bad-request"),
     ],
 )
 def test_a_request_over_a_bound_is_refused_while_it_arrives(
@@ -98,6 +102,48 @@ def test_requests_in_a_row_are_answered_in_their_order() -> None:
 def test_a_later_request_over_a_bound_is_refused_after_the_answers_before_it() -> None:
     answer = send(GET + b"\r\n" + GET + b"a:\r\n" * 20_000 + b"\r\n")
     assert statuses(answer) == [200, 431]
+
+
+@pytest.mark.parametrize(
+    ("second", "status"),
+    [
+        (b"no HTTP\r\n\r\n", 400),
+        (GET + b"a:\r\n" * 200, 431),
+        (CHUNKED + b"\r\nno number\r\n", 400),
+        (POST + b"Content-Length: 9\r\n\r\nab", 408),
+    ],
+)
+def test_what_follows_a_request_at_work_is_refused_after_its_answer(second: bytes, status: int) -> None:
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/a":
+            await asyncio.sleep(0.2)
+        await echo(scope, receive, send)
+
+    answer = send(GET + b"\r\n" + second, limits=QUICK, app=slow)
+    assert statuses(answer) == [200, status]
+
+
+def test_a_connection_whose_caller_asks_for_another_protocol_goes_on() -> None:
+    upgrade = b"Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAM\r\n"
+    known = POST + upgrade + b"Content-Length: 3\r\n\r\nabc"
+    chunked = CHUNKED + upgrade + b"\r\n2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n"
+    parts = (GET + upgrade + b"\r\n", known[:-2], known[-2:], chunked, GET + LAST)
+    for answer in (send(*parts), send(b"".join(parts))):
+        assert statuses(answer) == [200] * 4
+        assert b"/b 3;" in answer
+        assert b"/b 4;" in answer
+
+
+def test_trailers_are_no_header_fields() -> None:
+    seen: list[list[tuple[bytes, bytes]]] = []
+
+    async def reading(scope: Scope, receive: Receive, send: Send) -> None:
+        await echo(scope, receive, send)
+        seen.append(scope["headers"])
+
+    trailers = b"0\r\nAuthorization: Bearer key\r\nX-Last: 1\r\n\r\n"
+    assert statuses(send(CHUNKED + LAST + b"1\r\na\r\n" + trailers, app=reading)) == [200]
+    assert [name for name, _ in seen[0]] == [b"host", b"transfer-encoding", b"connection"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.encoding.queue import EncodingQueue, Kind, QueueLimits
+from app.encoding.threads import ThreadedEncoder
 from training.models.embeddings import TextEmbeddings
 from training.models.inputs.images import Pixels
 
@@ -65,9 +66,11 @@ def queue_of(
     encoder: FakeEncoder,
     limits: QueueLimits | None = None,
     observer: Observer | None = None,
-    give_up: Callable[[], object] | None = None,
+    give_up: Callable[[], object] = lambda: None,
 ) -> Iterator[EncodingQueue]:
-    queue = EncodingQueue(encoder, limits, observer, give_up=give_up)
+    observer = observer or Observer()
+    threaded = ThreadedEncoder(encoder, limits or QueueLimits(), observer.restarted, give_up)
+    queue = EncodingQueue(threaded, limits, observer)
     try:
         yield queue
     finally:

@@ -17,24 +17,21 @@ from app.encoding.queue import (
     InvalidTextError,
     Job,
     QueueLimits,
-    Worker,
 )
 from tests.app.encoding.fakes import FakeEncoder, queue_of, vector_of
 from training.models.embeddings import TextEmbeddings
 
 
-class Passes(Worker):
-    """A thread that is never given up, and the number of its passes."""
+class Passes(FakeEncoder):
+    """An encoder that counts its passes."""
 
     def __init__(self) -> None:
-        super().__init__(0, lambda _: None)
+        super().__init__()
         self.count = 0
 
-    def begin_pass(self) -> None:
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         self.count += 1
-
-    def end_pass(self) -> None:
-        pass
+        return super().embed_texts(texts)
 
 
 def jobs_of(texts: Sequence[str], seconds: float = 30.0) -> list[Job]:
@@ -49,8 +46,8 @@ def outcome(job: Job) -> Encoded | BaseException:
     return job.future.result(0) if error is None else error
 
 
-def refusing(words: Callable[[Sequence[str]], bool], error: Exception) -> FakeEncoder:
-    encoder = FakeEncoder()
+def refusing(words: Callable[[Sequence[str]], bool], error: Exception) -> Passes:
+    encoder = Passes()
 
     def before(texts: Sequence[str]) -> None:
         if words(texts):
@@ -64,9 +61,9 @@ def refusing(words: Callable[[Sequence[str]], bool], error: Exception) -> FakeEn
 def test_one_bad_query_alone_gets_the_error(place: int) -> None:
     texts = [f"good {number}" for number in range(16)]
     texts[place] = "bad"
-    jobs, passes = jobs_of(texts), Passes()
-    encoder = refusing(lambda seen: "bad" in seen, ValueError("a text that nobody may read in a log"))
-    Batches(encoder, 16, None).encode(jobs, passes)
+    jobs = jobs_of(texts)
+    passes = refusing(lambda seen: "bad" in seen, ValueError("a text that nobody may read in a log"))
+    Batches(passes, 16, None).encode(jobs)
     for text, job in zip(texts, jobs, strict=True):
         found = outcome(job)
         if text == "bad":
@@ -80,8 +77,9 @@ def test_one_bad_query_alone_gets_the_error(place: int) -> None:
 
 
 def test_an_encoder_that_fails_always_is_tried_a_bounded_number_of_times() -> None:
-    jobs, passes = jobs_of([str(number) for number in range(16)]), Passes()
-    Batches(refusing(lambda _: True, RuntimeError("CUDA error")), 16, None).encode(jobs, passes)
+    jobs = jobs_of([str(number) for number in range(16)])
+    passes = refusing(lambda _: True, RuntimeError("CUDA error"))
+    Batches(passes, 16, None).encode(jobs)
     errors = [outcome(job) for job in jobs]
     assert [type(error) for error in errors] == [EncodingFailedError] * 16
     assert len({id(error) for error in errors}) == 16
@@ -89,13 +87,14 @@ def test_an_encoder_that_fails_always_is_tried_a_bounded_number_of_times() -> No
 
 
 def test_queries_past_their_deadline_take_no_further_pass() -> None:
-    jobs, passes = jobs_of(["a", "b", "c", "d"], seconds=0.2), Passes()
+    jobs = jobs_of(["a", "b", "c", "d"], seconds=0.2)
 
     def slow(_: Sequence[str]) -> bool:
         time.sleep(0.3)
         return True
 
-    Batches(refusing(slow, RuntimeError()), 16, None).encode(jobs, passes)
+    passes = refusing(slow, RuntimeError())
+    Batches(passes, 16, None).encode(jobs)
     assert [type(outcome(job)) for job in jobs] == [EncodingTimeoutError] * 4
     assert passes.count == 1
 
@@ -111,7 +110,7 @@ def test_queries_past_their_deadline_take_no_further_pass() -> None:
 def test_a_batch_too_large_for_the_memory_is_halved_and_later_ones_stay_small(error: Exception) -> None:
     encoder = refusing(lambda seen: len(seen) > 3, error)
     batches, jobs = Batches(encoder, 8, None), jobs_of([str(number) for number in range(8)])
-    batches.encode(jobs, Passes())
+    batches.encode(jobs)
     assert all(isinstance(outcome(job), Encoded) for job in jobs)
     assert encoder.batches == [2, 2, 2, 2]
     assert batches.size == 2
@@ -119,7 +118,7 @@ def test_a_batch_too_large_for_the_memory_is_halved_and_later_ones_stay_small(er
 
 def test_the_full_size_of_batches_comes_back_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = Batches(refusing(lambda seen: len(seen) > 1, MemoryError()), 8, None)
-    batches.encode(jobs_of(["a", "b"]), Passes())
+    batches.encode(jobs_of(["a", "b"]))
     assert batches.size == 1
     later = time.monotonic() + 61
     monkeypatch.setattr("app.encoding.queue.time.monotonic", lambda: later)
@@ -128,14 +127,14 @@ def test_the_full_size_of_batches_comes_back_after_a_while(monkeypatch: pytest.M
 
 def test_a_query_that_alone_is_too_large_for_the_memory_is_told_so() -> None:
     jobs = jobs_of(["small", "large"])
-    Batches(refusing(lambda seen: "large" in seen, MemoryError()), 8, None).encode(jobs, Passes())
+    Batches(refusing(lambda seen: "large" in seen, MemoryError()), 8, None).encode(jobs)
     assert isinstance(outcome(jobs[0]), Encoded)
     assert isinstance(outcome(jobs[1]), EncoderMemoryError)
 
 
 def test_a_failure_keeps_nothing_of_its_pass_alive() -> None:
     jobs = jobs_of(["bad"])
-    Batches(refusing(lambda _: True, ValueError()), 8, None).encode(jobs, Passes())
+    Batches(refusing(lambda _: True, ValueError()), 8, None).encode(jobs)
     cause = job_error(jobs[0]).__cause__
     assert isinstance(cause, ValueError)
     assert cause.__traceback__ is None
@@ -148,7 +147,7 @@ def job_error(job: Job) -> EncodingError:
 
 
 def test_a_vector_that_is_not_finite_fails_its_own_query_only() -> None:
-    class Broken(FakeEncoder):
+    class Broken(Passes):
         def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
             found = super().embed_texts(texts)
             for vector, text in zip(found.vectors, texts, strict=True):
@@ -156,8 +155,8 @@ def test_a_vector_that_is_not_finite_fails_its_own_query_only() -> None:
                     vector[0] = np.nan
             return found
 
-    jobs, passes = jobs_of(["good", "bad", "fine"]), Passes()
-    Batches(Broken(), 8, None).encode(jobs, passes)
+    jobs, passes = jobs_of(["good", "bad", "fine"]), Broken()
+    Batches(passes, 8, None).encode(jobs)
     assert [type(outcome(job)) for job in jobs] == [Encoded, EncodingFailedError, Encoded]
     assert passes.count == 1
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from app.cli.errors import HANGING
-from app.encoding.queue import EncodingTimeoutError, QueueLimits
+from app.encoding.queue import EncodingQueue, EncodingTimeoutError, QueueLimits
+from app.encoding.threads import ThreadedEncoder
 from tests.app.encoding.fakes import FakeEncoder, Observer, queue_of
 
 # Longer than anything takes on a busy machine; a test that passes waits for none of it.
@@ -39,7 +40,7 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 
 def workers() -> int:
-    return sum(thread.name == "encoding-worker" for thread in threading.enumerate())
+    return sum(thread.name.startswith("encoding-worker") for thread in threading.enumerate())
 
 
 def test_a_pass_that_hangs_is_given_up_and_others_are_encoded_by_a_new_thread() -> None:
@@ -60,11 +61,10 @@ def test_a_pass_that_hangs_is_given_up_and_others_are_encoded_by_a_new_thread() 
 
 
 def test_each_thread_that_encodes_is_set_up_first() -> None:
-    from app.encoding.queue import EncodingQueue
-
     encoder = Hanging()
     entered: list[int] = []
-    queue = EncodingQueue(encoder, LIMITS, enter=lambda _alone: entered.append(threading.get_ident()))
+    threaded = ThreadedEncoder(encoder, LIMITS, set_up=lambda: entered.append(threading.get_ident()))
+    queue = EncodingQueue(threaded, LIMITS)
     with pytest.raises(EncodingTimeoutError):
         queue.submit("text", "hang").result(PATIENCE)
     queue.submit("text", "harmless").result(PATIENCE)
@@ -131,7 +131,7 @@ def test_a_worker_for_which_there_is_no_thread_is_started_again(monkeypatch: pyt
     start, refused = threading.Thread.start, list[threading.Thread]()
 
     def refuse_once(self: threading.Thread) -> None:
-        if self.name == "encoding-worker" and not refused:
+        if self.name.startswith("encoding-worker") and not refused:
             refused.append(self)
             raise RuntimeError("can't start new thread")
         start(self)

@@ -44,15 +44,10 @@ def encoder() -> Gated:
 
 
 @pytest.fixture
-def alone() -> list[bool]:
-    return []
-
-
-@pytest.fixture
-def queue(encoder: Gated, alone: list[bool], monkeypatch: pytest.MonkeyPatch) -> Iterator[EncodingQueue]:
+def queue(encoder: Gated, monkeypatch: pytest.MonkeyPatch) -> Iterator[EncodingQueue]:
     # However slow the machine is, no pass seems to hang.
     monkeypatch.setattr("app.encoding.queue._SLOW_PASS_S", 1000.0)
-    made = EncodingQueue(encoder, QueueLimits(batch_size=4), lanes=2, enter=alone.append)
+    made = EncodingQueue(encoder, QueueLimits(batch_size=4), lanes=2)
     yield made
     for gate in encoder.gates.values():
         gate.set()
@@ -84,15 +79,12 @@ def test_a_few_texts_wait_to_be_encoded_together(encoder: Gated, queue: Encoding
     assert len(set(encoder.threads.values())) == 1
 
 
-def test_enough_texts_are_encoded_beside_the_pass_in_work(
-    encoder: Gated, queue: EncodingQueue, alone: list[bool]
-) -> None:
+def test_enough_texts_are_encoded_beside_the_pass_in_work(encoder: Gated, queue: EncodingQueue) -> None:
     hold(encoder, queue, "first")
     more = [queue.submit("text", text) for text in ("a", "b")]
     assert [future.result(PATIENCE).vector.shape for future in more] == [(2,), (2,)]
     assert encoder.at_work == {"first"}
     assert encoder.batches == [2]
-    assert alone == [True, False]
 
 
 def test_an_image_and_a_probe_do_not_wait_for_a_pass_of_texts(encoder: Gated, queue: EncodingQueue) -> None:

@@ -18,8 +18,9 @@ from fastapi.testclient import TestClient
 
 from app.application import create_app
 from app.encoding.pool import EncoderLoader
-from app.encoding.processes import EncoderProcesses, EncodingProcess, ForkServer, Load
+from app.encoding.processes import EncoderProcesses, EncodingProcess, ForkServer, Load, Order
 from app.encoding.queue import EncoderLostError, EncodingQueue
+from app.encoding.threads import ComputeThreads
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from training.common.errors import BundleError
 from training.models.bundle import WEIGHTS_FILE
@@ -28,6 +29,7 @@ from training.models.onnx.encoder import OnnxEncoder
 from training.models.onnx.files import FOLDER, MANIFEST_FILE
 
 PATIENCE = 60.0
+ONE = ComputeThreads.of(1)
 TEXTS = ["a red square", "", "two blue circles above a green triangle " * 30]
 
 
@@ -53,7 +55,7 @@ def make_processes(server: ForkServer, bundle: Path) -> Iterator[Callable[..., E
     made = []
 
     def make(count: int = 1, limit_s: float = PATIENCE) -> EncoderProcesses:
-        made.append(EncoderProcesses(server, bundle, count, limit_s))
+        made.append(EncoderProcesses(server, bundle, ComputeThreads.of(count), limit_s))
         return made[-1]
 
     yield make
@@ -153,7 +155,10 @@ def test_stopped_processes_are_replaced(make_processes: Callable[..., EncoderPro
 
 
 def test_a_stopped_fork_server_is_replaced(bundle: Path) -> None:
-    with closing(ForkServer()) as server, closing(EncoderProcesses(server, bundle, 1, PATIENCE)) as processes:
+    with (
+        closing(ForkServer()) as server,
+        closing(EncoderProcesses(server, bundle, ONE, PATIENCE)) as processes,
+    ):
         before = server.pid
         assert before is not None
         os.kill(before, signal.SIGSTOP)
@@ -247,7 +252,7 @@ def test_a_bundle_whose_weights_are_gone_is_told_as_such(server: ForkServer, tmp
 
 def test_a_fork_server_that_is_closed_starts_nothing(bundle: Path) -> None:
     server = ForkServer()
-    processes = EncoderProcesses(server, bundle, 1, PATIENCE)
+    processes = EncoderProcesses(server, bundle, ONE, PATIENCE)
     [pid] = processes.pids
     server.close()
     wait_until(lambda: not is_there(pid))
@@ -261,7 +266,7 @@ def test_a_damaged_bundle_is_told_and_leaves_no_process(server: ForkServer, tmp_
     content = (broken / WEIGHTS_FILE).read_bytes()
     (broken / WEIGHTS_FILE).write_bytes(content[: len(content) // 2])
     with pytest.raises(BundleError):
-        EncoderProcesses(server, broken, 2, PATIENCE)
+        EncoderProcesses(server, broken, ComputeThreads.of(2), PATIENCE)
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -269,7 +274,8 @@ def test_processes_end_with_the_one_that_has_started_them(bundle: Path, stopped:
     script = (
         "import sys, time; from pathlib import Path\n"
         "from app.encoding.processes import EncoderProcesses, ForkServer\n"
-        f"processes = EncoderProcesses(ForkServer(), Path({str(bundle)!r}), 1, 60.0)\n"
+        "from app.encoding.threads import ComputeThreads\n"
+        f"processes = EncoderProcesses(ForkServer(), Path({str(bundle)!r}), ComputeThreads.of(1), 60.0)\n"
         "print(*processes.pids, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
@@ -286,7 +292,7 @@ def test_processes_end_with_the_one_that_has_started_them(bundle: Path, stopped:
 
 def test_one_lane_and_other_devices_need_no_process(bundle: Path) -> None:
     encoder = EncoderLoader("cpu", 1, 1.0)(bundle)
-    assert isinstance(encoder, OnnxEncoder if encoder.fixed_threads else Encoder)
+    assert isinstance(encoder, OnnxEncoder if (bundle / FOLDER).exists() else Encoder)
 
 
 @pytest.mark.slow
@@ -296,7 +302,7 @@ def test_a_process_whose_graphs_are_wrong_computes_by_torch(server: ForkServer, 
     manifest = json.loads(path.read_text())
     manifest["graphs"]["text"]["reference"][0][0] += 0.1
     path.write_text(json.dumps(manifest))
-    processes = EncoderProcesses(server, made, 1, PATIENCE)
+    processes = EncoderProcesses(server, made, ONE, PATIENCE)
     with closing(processes):
         expected = load_encoder(made, "cpu").embed_texts(TEXTS).vectors
         np.testing.assert_allclose(processes.embed_texts(TEXTS).vectors, expected, atol=1e-6)
@@ -304,7 +310,7 @@ def test_a_process_whose_graphs_are_wrong_computes_by_torch(server: ForkServer, 
 
 def test_processes_with_graphs_need_no_torch(tmp_path: Path) -> None:
     made = make_bundle(tmp_path / "bundle", seed=0)
-    with closing(ForkServer()) as server, closing(EncoderProcesses(server, made, 1, PATIENCE)) as processes:
+    with closing(ForkServer()) as server, closing(EncoderProcesses(server, made, ONE, PATIENCE)) as processes:
         processes.embed_texts(["a"])
         for pid in (*processes.pids, server.pid):
             assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
@@ -323,3 +329,20 @@ def test_the_service_searches_by_processes_and_ends_them(make_indexed: Callable[
         answer = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "a red square"})
         assert answer.status_code == 200
     assert not any(is_there(pid) for pid in pids)
+
+
+def test_a_pass_of_torch_alone_takes_more_threads(
+    server: ForkServer, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, threads = EncodingProcess.ask, list[int]()
+
+    def noted(self: EncodingProcess, order: Order, limit_s: float) -> object:
+        threads.append(order.threads)
+        if len(threads) == 1:
+            processes.embed_texts(["beside"])
+        return ask(self, order, limit_s)
+
+    monkeypatch.setattr(EncodingProcess, "ask", noted)
+    with closing(EncoderProcesses(server, bundle, ComputeThreads(2, 1, 3), PATIENCE)) as processes:
+        processes.embed_texts(["alone"])
+    assert threads == [3, 1]

@@ -282,7 +282,7 @@ def test_closing_fails_what_waits_finishes_what_runs_and_refuses_the_rest() -> N
 
     queue = EncodingQueue(encoder)
     asyncio.run(ask(queue))
-    assert not [thread for thread in threading.enumerate() if thread in queue._supervisors]
+    assert not [thread for thread in threading.enumerate() if thread in queue._threads]
 
 
 def test_the_time_since_the_last_success_starts_infinite_and_is_reset_by_a_batch() -> None:

@@ -25,7 +25,8 @@ from tests.app.images.test_writes import IMAGES, picture, problem, put, replace_
 from tests.index.pictures import smooth_picture
 from tests.training.imaging.metadata_files import exif
 from training.imaging.images import decode_image
-from training.imaging.processes.pool import DecodeOutcome, RestartReason
+from training.imaging.processes.errors import LossReason
+from training.imaging.processes.pool import DecodeOutcome
 
 Pixels = NDArray[np.uint8]
 
@@ -323,7 +324,7 @@ def test_a_caller_that_has_gone_leaves_the_queue(tmp_path: Path) -> None:
         def decoded(self, outcome: DecodeOutcome) -> None:
             ended.append(outcome)
 
-        def decoder_restarted(self, reason: RestartReason) -> None:
+        def decoder_restarted(self, reason: LossReason) -> None:
             raise AssertionError(reason)
 
     async def leave() -> None:

@@ -151,7 +151,7 @@ def test_wrong_parameters_of_lists_are_named(client: TestClient) -> None:
         ("facets", {"offset": "3"}, "offset"),
     ):
         problem(client.get(f"{HERE}/{what}", params=parameters), 422, "invalid-request", field)
-    for text in ("[]", "5", '{"field": "view"}', '"PA"'):
+    for text in ("[]", "5", "null", '{"field": "view"}', '"PA"'):
         answer = client.get(f"{HERE}/images", params={"filter": text})
         assert answer.json()["type"] == "urn:recoquest:invalid-filter", text
     answer = client.get(f"{HERE}/facets", params={"filter": '{"field": "sex", "eq": "F"}'})

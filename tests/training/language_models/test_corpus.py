@@ -24,7 +24,7 @@ def test_a_line_is_a_sentence_and_empty_lines_are_passed_over(tmp_path: Path) ->
     path = tmp_path / "train.txt"
     path.write_bytes(b"\xef\xbb\xbf a cat \r\n\n \na\x0bdog\xc2\x85sits\n")
     corpus = read_corpus(path)
-    assert corpus.sentences == ("a cat", "a\x0bdog\x85sits")
+    assert corpus.items == ("a cat", "a\x0bdog\x85sits")
     assert len(corpus.rejections) == 0
 
 
@@ -66,7 +66,9 @@ def test_a_vocabulary_has_an_upper_bound_and_sentences_too() -> None:
 
 
 def test_batches_are_padded_and_know_their_sentences() -> None:
-    loader = SentenceLoader(SENTENCES, Vocabulary.learned(SENTENCES, 100), 10, batch_size=2, seed=3)
+    loader = SentenceLoader(
+        SENTENCES, batch_size=2, seed=3, vocabulary=Vocabulary.learned(SENTENCES, 100), max_words=10
+    )
     assert (len(loader), loader.batches_per_epoch) == (3, 2)
     first, last = loader.in_order()
     assert first.lengths.tolist() == [5, 6]

@@ -63,7 +63,7 @@ def test_a_split_is_measured_alike_each_time_and_whatever_the_batches(posterior:
     fabric = Fabric(accelerator="cpu", devices=1)
 
     def found(batch_size: int, draws: int) -> dict[str, float]:
-        loader = SentenceLoader(SENTENCES, vocabulary, 10, batch_size)
+        loader = SentenceLoader(SENTENCES, batch_size, vocabulary=vocabulary, max_words=10)
         return measure(vae, fabric, loader, draws=draws, seed=4)
 
     torch.manual_seed(7)

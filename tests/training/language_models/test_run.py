@@ -11,8 +11,8 @@ from tests.training.language_models.samples import tiny_recipe, write_sentences
 from tests.training.runs import assert_same_runs, before_step, lines, terminate
 from training.common.errors import DataError, RecipeError
 from training.language_models.config import LanguageModelRecipe, load_language_recipe
-from training.language_models.run import LanguageModelResult, train_language_model
-from training.tasks.opening import RunOptions
+from training.language_models.run import train_language_model
+from training.tasks.opening import RunOptions, TaskResult
 from training.trainer.loop import TrainingLoop
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
@@ -30,7 +30,9 @@ def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_sentences(tmp_path_factory.mktemp("sentences"))
 
 
-def run(recipe: LanguageModelRecipe, data: Path, out: Path, *, resume: bool = False) -> LanguageModelResult:
+def run(
+    recipe: LanguageModelRecipe, data: Path, out: Path, *, resume: bool = False
+) -> TaskResult[dict[str, float]]:
     return train_language_model(
         recipe, data, RunOptions(out, resume=resume, device="cpu", show_progress=False)
     )

@@ -3,9 +3,10 @@
 import pytest
 
 from training.common.errors import DataError
-from training.recipes.tasks import ChoosingDataConfig
-from training.tasks.held_out import train_and_validation, whole_groups
+from training.recipes.tasks import ChoosingDataConfig, TaskDataConfig
+from training.tasks.held_out import kept_share, train_and_validation, whole_groups
 
+LETTERS = tuple("abcdefghijk")
 ITEMS = tuple((group, number) for group in range(25) for number in range(4))
 
 
@@ -35,3 +36,13 @@ def test_a_group_that_is_too_large_is_trained_on() -> None:
 def test_a_part_that_would_be_empty_is_named(validation: float, items: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(DataError, match=r"data\.validation_share"):
         train_and_validation(items, lambda item: item[0], config(validation))
+
+
+def test_a_share_is_drawn_by_its_own_seed_and_keeps_the_order() -> None:
+    half = kept_share(LETTERS, TaskDataConfig(share=0.5))
+    assert len(half) == 5
+    assert list(half) == sorted(half)
+    assert half == kept_share(LETTERS, TaskDataConfig(share=0.5))
+    assert half != kept_share(LETTERS, TaskDataConfig(share=0.5, share_seed=1))
+    assert len(kept_share(LETTERS, TaskDataConfig(share=0.001))) == 1
+    assert kept_share(LETTERS, TaskDataConfig()) == LETTERS

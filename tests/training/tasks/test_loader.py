@@ -12,7 +12,7 @@ from training.tasks.loader import ItemLoader
 from training.trainer.run_state.processes import Processes
 
 
-class Numbers(ItemLoader[list[int]]):
+class Numbers(ItemLoader[int, list[int]]):
     """The numbers of the items themselves."""
 
     def batch(self, places: Sequence[int]) -> list[int]:
@@ -27,37 +27,37 @@ def drawn(source: Numbers, position: Position, count: int) -> list[list[int]]:
 
 
 def test_an_epoch_has_every_item_once_in_an_order_of_its_own() -> None:
-    source = Numbers(11, 4)
+    source = Numbers(range(11), 4)
     assert (len(source), source.batches_per_epoch) == (11, 3)
     batches = drawn(source, Position(), 6)
     assert [len(batch) for batch in batches] == [4, 4, 3, 4, 4, 3]
     first, second = list(chain(*batches[:3])), list(chain(*batches[3:]))
     assert sorted(first) == sorted(second) == list(range(11))
     assert first != second
-    assert drawn(Numbers(11, 4, seed=1), Position(), 1) != batches[:1]
+    assert drawn(Numbers(range(11), 4, seed=1), Position(), 1) != batches[:1]
 
 
 def test_any_position_goes_on_where_it_was() -> None:
-    everything, position = drawn(Numbers(11, 4), Position(), 7), Position()
+    everything, position = drawn(Numbers(range(11), 4), Position(), 7), Position()
     for start in range(6):
-        assert drawn(Numbers(11, 4), position, 7 - start) == everything[start:]
+        assert drawn(Numbers(range(11), 4), position, 7 - start) == everything[start:]
         position = position.next(3)
 
 
 def test_in_order_goes_through_all() -> None:
-    assert list(Numbers(11, 5).in_order()) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10]]
+    assert list(Numbers(range(11), 5).in_order()) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10]]
 
 
 def test_processes_share_a_batch_in_its_order_and_all_have_one_that_is_too_small() -> None:
-    whole = Numbers(9, 4)
-    first, second = (Numbers(9, 4, processes=Processes(rank, 2)) for rank in range(2))
+    whole = Numbers(range(9), 4)
+    first, second = (Numbers(range(9), 4, processes=Processes(rank, 2)) for rank in range(2))
     assert first.batches_per_epoch == second.batches_per_epoch == 3
     batches = zip(*(drawn(source, Position(), 3) for source in (whole, first, second)), strict=True)
     for number, (together, left, right) in enumerate(batches):
         assert (left == right == together) if number == 2 else (left + right == together)
-    assert (whole.smallest_share, first.smallest_share, Numbers(11, 4).smallest_share) == (1, 1, 3)
+    assert (whole.smallest_share, first.smallest_share, Numbers(range(11), 4).smallest_share) == (1, 1, 3)
     assert list(second.in_order()) == list(whole.in_order())
-    uneven = [Numbers(11, 4, processes=Processes(rank, 2)) for rank in range(2)]
+    uneven = [Numbers(range(11), 4, processes=Processes(rank, 2)) for rank in range(2)]
     assert [len(drawn(source, Position(), 3)[-1]) for source in uneven] == [2, 1]
 
 
@@ -77,7 +77,7 @@ def test_the_largest_batch_begins_with_items_that_tell_of_all(
     items: int, size: int, processes: int, expected: list[int]
 ) -> None:
     for rank in range(processes):
-        source = Numbers(items, size, processes=Processes(rank=rank, count=processes))
+        source = Numbers(range(items), size, processes=Processes(rank=rank, count=processes))
         assert source.largest() == expected
 
 
@@ -87,7 +87,7 @@ def test_no_batch_takes_more_than_the_first_items_of_the_largest_tell(lengths: l
         def length(self, place: int) -> int:
             return lengths[place]
 
-    found = [lengths[place] for place in Texts(len(lengths), size).largest()]
+    found = [lengths[place] for place in Texts(range(len(lengths)), size).largest()]
     assert sorted(found, reverse=True) == sorted(lengths, reverse=True)[:size]
     for few in (2, 4):
         if few < len(found):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tests.training.classification.texts.samples import tiny_recipe
 from tests.training.runs import lines
+from training.common.rejections import Rejections
 from training.tasks.loader import ItemLoader
 from training.tasks.opening import RunOptions, open_run
 from training.tasks.problem import TaskModule, TaskProblem
@@ -29,7 +30,7 @@ class Line(TaskModule):
         return error, {"root": error.detach().sqrt()}
 
 
-class Numbers(ItemLoader[Tensor]):
+class Numbers(ItemLoader[int, Tensor]):
     """The numbers of the items themselves."""
 
     def batch(self, places: Sequence[int]) -> Tensor:
@@ -51,7 +52,7 @@ def fit(out: Path, figure: Callable[[int], float], *, every: int = 1) -> Trainin
     with open_run(recipe, RunOptions(out, device="cpu", show_progress=False)) as run:
         problem = TaskProblem(
             module=Line(),
-            batches=Numbers(20, 8),
+            batches=Numbers(range(20), 8),
             inputs=lambda batch, _: (batch,),
             validate=validate,
             chosen_by="figure",
@@ -82,3 +83,16 @@ def test_a_report_is_that_of_encoders(tmp_path: Path) -> None:
     assert {"loss", "root", "gradient_norm", "samples_per_second", "learning_rate"} <= training[0].keys()
     # After three epochs, and at the end.
     assert [line["step"] for line in lines(tmp_path / "out") if line["kind"] == "validation"] == [9, 12]
+
+
+def test_what_was_left_out_is_named_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines, images = Rejections(10, 1, source="a.txt"), Rejections(3, 1, source="the images", unit="image")
+    whole = Rejections(5, 1, source="b.txt")
+    lines.add(4, "it is not UTF-8")
+    images.add(2, "it is cut off")
+    images.add(3, "it is cut off")
+    with open_run(tiny_recipe(), RunOptions(tmp_path / "out", device="cpu")) as run:
+        assert run.report(lines, whole, images) == 3
+    assert "Line 4: it is not UTF-8." in caplog.text
+    assert "2 of 3 images of the images" in caplog.text
+    assert "b.txt" not in caplog.text

@@ -21,9 +21,9 @@ from training.classification.texts.config import TextRecipe
 from training.classification.texts.run import classify_texts
 from training.language_models.config import LanguageModelRecipe
 from training.language_models.posterior import Gaussian
-from training.language_models.run import LanguageModelResult, train_language_model
+from training.language_models.run import train_language_model
 from training.recipes.load import parse_as
-from training.tasks.opening import RunOptions
+from training.tasks.opening import RunOptions, TaskResult
 from training.trainer.loop import TrainingLoop
 
 IMPLICIT = tiny_language_recipe(reclaim=True, posterior="implicit")
@@ -71,12 +71,12 @@ def options(out: Path, *, resume: bool = False) -> RunOptions:
 
 def texts(out: Path, data: Path) -> Any:
     """The nearest of the memory as negatives."""
-    return classify_texts(text_recipe("nearest"), data / "sst", options(out)).metrics
+    return classify_texts(text_recipe("nearest"), data / "sst", options(out)).test
 
 
 def batch_negatives(out: Path, data: Path) -> Any:
     """The others of the batch as negatives."""
-    return classify_texts(text_recipe("batch"), data / "sst", options(out)).metrics
+    return classify_texts(text_recipe("batch"), data / "sst", options(out)).test
 
 
 def images(out: Path, data: Path) -> Any:
@@ -86,7 +86,7 @@ def images(out: Path, data: Path) -> Any:
 
 def questions(out: Path, data: Path) -> Any:
     """Answers to questions."""
-    return answer_questions(question_recipe(), data / "vqa", options(out)).metrics
+    return answer_questions(question_recipe(), data / "vqa", options(out)).test
 
 
 def sentences(out: Path, data: Path) -> Any:
@@ -96,7 +96,7 @@ def sentences(out: Path, data: Path) -> Any:
         return train_language_model(language_recipe(), data / "sentences", options(out)).test
 
 
-def implicit(out: Path, data: Path, *, resume: bool = False) -> LanguageModelResult:
+def implicit(out: Path, data: Path, *, resume: bool = False) -> TaskResult[dict[str, float]]:
     """A language model with dropout and networks beside it."""
     return train_language_model(IMPLICIT, data / "sentences", options(out, resume=resume))
 

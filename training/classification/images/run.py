@@ -1,48 +1,23 @@
 """One run of image classification, from a recipe and a manifest to the AUC of each label."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from training.classification.images.config import ImageRecipe
-from training.classification.images.model import ImageClassifier, Start, build_start
+from training.classification.images.model import ImageClassifier, build_start
 from training.classification.images.scores import MEAN_AUC, Scorer, Scores
-from training.classification.images.training_images import LabelledSplits, labelled_splits, opened
+from training.classification.images.training_images import labelled_splits, opened
 from training.common.host import keep_freed_memory
 from training.common.manifest import Rejections, read_manifest
 from training.models.config import ImagePreprocessingConfig
 from training.recipes.pretrained_preprocessing import images_as_pretrained
-from training.tasks.opening import RunOptions, open_run
+from training.tasks.opening import RunOptions, TaskResult, open_run
 from training.tasks.problem import TaskProblem
-from training.tasks.rejected import report
 
 
-@dataclass(frozen=True, slots=True)
-class ImageResult:
-    """Result of a finished run.
-
-    Attributes:
-        test: Scores of the best checkpoint on the test images.
-        validation: Metrics of the best checkpoint on the validation images.
-        checkpoint: Path of the best checkpoint.
-        rejected: Number of lines and images left out.
-    """
-
-    test: Scores
-    validation: dict[str, float]
-    checkpoint: Path
-    rejected: int
-
-
-def classify_images(recipe: ImageRecipe, data: Path, options: RunOptions) -> ImageResult:
+def classify_images(recipe: ImageRecipe, data: Path, options: RunOptions) -> TaskResult[Scores]:
     """Train a classifier on an image encoder and measure the AUC of each label (ReCo, section 4.3).
 
     The global random generators are seeded.
-
-    Args:
-        recipe: Settings of the model and its training.
-        data: Folder of a manifest with labels.
-        options: Folder, device and output of the run.
 
     Raises:
         RecoquestError: Something that the user can mend; the message says what.
@@ -70,10 +45,25 @@ def classify_images(recipe: ImageRecipe, data: Path, options: RunOptions) -> Ima
             )
             loop = run.fit(problem)
         test = problem.measured(lambda: scorer.measure(splits.test, show_progress=run.show_progress))
-        left_out = report(run.processes, manifest.rejections, broken, _unscored(scorer, splits))
-        result = ImageResult(test, loop.metrics, run.folder.best, left_out)
-        run.write_results(_written(recipe, start, splits, result, loop.position.step))
-    return result
+        unscored = Rejections.of(
+            scorer.broken.values(),
+            len(splits.val.records) + len(splits.test.records),
+            f"the validation and test images of {splits.test.folder}",
+        )
+        left_out = run.report(manifest.rejections, broken, unscored)
+        parts = {"train": splits.train, "validation": splits.val, "test": splits.test}
+        return run.finish(
+            loop,
+            test,
+            {
+                "task": recipe.task,
+                "encoder": start.digest or None,
+                "test": test.figures,
+                "positives": test.positives,
+            },
+            {"examples": {name: len(part.records) for name, part in parts.items()}},
+            left_out,
+        )
 
 
 def _prepared(recipe: ImageRecipe) -> ImageRecipe:
@@ -83,31 +73,3 @@ def _prepared(recipe: ImageRecipe) -> ImageRecipe:
     given = recipe.preprocessing or ImagePreprocessingConfig()
     images = images_as_pretrained(given, recipe.model.pretrained, "preprocessing")
     return recipe.model_copy(update={"preprocessing": images})
-
-
-def _written(
-    recipe: ImageRecipe, start: Start, splits: LabelledSplits, result: ImageResult, steps: int
-) -> dict[str, Any]:
-    """Content of `results.json`."""
-    parts = {"train": splits.train, "validation": splits.val, "test": splits.test}
-    return {
-        "recipe": recipe.name,
-        "task": recipe.task,
-        "encoder": start.digest or None,
-        "test": result.test.figures,
-        "positives": result.test.positives,
-        "validation": result.validation,
-        "steps": steps,
-        "examples": {name: len(part.records) for name, part in parts.items()},
-        "rejected": result.rejected,
-    }
-
-
-def _unscored(scorer: Scorer, splits: LabelledSplits) -> Rejections:
-    """The validation and test images that turned out to be broken."""
-    total = len(splits.val.records) + len(splits.test.records)
-    source = f"the validation and test images of {splits.test.folder}"
-    rejections = Rejections(total, max_share=1.0, source=source)
-    for item in scorer.broken.values():
-        rejections.add(item.line, item.reason)
-    return rejections

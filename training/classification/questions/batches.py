@@ -19,7 +19,6 @@ from training.data.image_source import Decoder, ImageSource, open_images
 from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
 from training.tasks.loader import ItemLoader
 from training.tasks.opening import OpenRun
-from training.trainer.run_state.processes import Processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +85,6 @@ def opened(
 ) -> Iterator[SeenQuestions]:
     """Read the images of questions, or decode them as they are needed while the block runs.
 
-    Args:
-        questions: With answers.
-        folder: Folder of the images.
-        recipe: Recipe of the run.
-        run: That trains on them.
-
     Raises:
         DataError: Too many images are broken, or there is none.
     """
@@ -118,53 +111,41 @@ def opened(
         images.close()
 
 
-class QuestionLoader(ItemLoader[QuestionBatch]):
+@dataclass(kw_only=True)
+class QuestionLoader(ItemLoader[Question, QuestionBatch]):
     """Batches of questions; without those whose streamed image turns out to be broken.
 
-    Args:
-        seen: Questions to draw from.
+    Attributes:
+        seen: The questions, with their images.
         text: Makes ids of questions.
         answers: Places of the answers to choose from.
-        batch_size: Questions of a batch.
-        seed: Seed of the order, which differs in every epoch.
-        processes: Whose share of each batch is drawn.
     """
 
-    def __init__(
-        self,
-        seen: SeenQuestions,
-        text: TextPreprocessing,
-        answers: Mapping[str, int],
-        batch_size: int,
-        seed: int = 0,
-        processes: Processes | None = None,
-    ) -> None:
-        super().__init__(len(seen.items), batch_size, seed, processes)
-        self._seen = seen
-        self._text = text
-        self._answers = answers
+    seen: SeenQuestions
+    text: TextPreprocessing
+    answers: Mapping[str, int]
 
     def batch(self, places: Sequence[int]) -> QuestionBatch:
         """The questions at these places."""
-        rows = np.array([self._seen.rows[place] for place in places], dtype=np.int64)
-        images, kept = self._seen.images.load(rows)
+        rows = np.array([self.seen.rows[place] for place in places], dtype=np.int64)
+        images, kept = self.seen.images.load(rows)
         return self._asked(images, [places[index] for index in kept])
 
     def largest(self) -> QuestionBatch:
         """The longest questions, each about a black image; no file is read."""
         places = self._longest()
-        return self._asked(self._seen.images.blank(len(places)), places)
+        return self._asked(self.seen.images.blank(len(places)), places)
 
     def length(self, place: int) -> int:
         """Characters of a question."""
-        return len(self._seen.items[place].text)
+        return len(self.items[place].text)
 
     def _asked(self, images: Tensor, items: Sequence[int]) -> QuestionBatch:
         """Questions with their images."""
-        chosen = [self._seen.items[place] for place in items]
+        chosen = [self.items[place] for place in items]
         return QuestionBatch(
             images,
-            self._text([question.text for question in chosen]),
-            torch.stack([soft_scores(question.answers, self._answers) for question in chosen]),
+            self.text([question.text for question in chosen]),
+            torch.stack([soft_scores(question.answers, self.answers) for question in chosen]),
             torch.tensor(items),
         )

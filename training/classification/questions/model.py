@@ -12,9 +12,9 @@ from training.models.images.towers import ImageTower, build_image_tower
 from training.models.inputs.tokenizer import Tokenizer
 from training.models.preprocessing import TokenBatch
 from training.models.texts.towers import build_text_tower
-from training.objectives.reclaim import ReclaimTerm, ReclaimTermSettings
+from training.objectives.reclaim import ReclaimTermSettings
 from training.objectives.similarity import full_precision
-from training.tasks.problem import TaskModule
+from training.tasks.problem import ReclaimTask
 
 _RANK = 3
 
@@ -140,7 +140,7 @@ class AnswerModel(nn.Module):
         return AnswerOutput(self.classifier(found), asked.pooled, seen.pooled)
 
 
-class AnswerTask(TaskModule):
+class AnswerTask(ReclaimTask):
     """Binary cross entropy of all answers by their soft scores, and RECLAIM's term with its weight.
 
     Args:
@@ -154,11 +154,7 @@ class AnswerTask(TaskModule):
     ) -> None:
         super().__init__()
         self.model = model
-        self.weight = 0.0 if reclaim is None else reclaim.weight
-        self.term = None
-        if reclaim is not None:
-            widths = model.question.width, model.image.width
-            self.term = ReclaimTerm(*widths, len(images), reclaim, images)
+        self.set_term(reclaim, (model.question.width, model.image.width), len(images), images)
 
     @property
     def tower(self) -> ImageTower:
@@ -181,13 +177,4 @@ class AnswerTask(TaskModule):
         with torch.autocast(pixels.device.type, enabled=False):
             losses = binary_cross_entropy_with_logits(full_precision(output.logits), scores, reduction="sum")
         task = losses / len(scores)
-        terms = {"task": task.detach()}
-        if self.term is None:
-            return task, terms
-        contrast, found = self.term(output.question, output.image, items)
-        return task + self.weight * contrast, {**terms, **found}
-
-    def after_step(self) -> None:
-        """Put the last batch into RECLAIM's memory."""
-        if self.term is not None:
-            self.term.after_step()
+        return self.with_term(task, {"task": task.detach()}, output.question, output.image, items)

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -13,7 +13,7 @@ import torch
 from lightning_fabric import Fabric
 
 from training.classification.questions.answers import answer_vocabulary
-from training.classification.questions.batches import QuestionBatch, QuestionLoader, SeenQuestions, opened
+from training.classification.questions.batches import QuestionLoader, opened
 from training.classification.questions.config import QuestionRecipe
 from training.classification.questions.model import AnswerModel, AnswerTask
 from training.classification.questions.vqa import Question, read_questions
@@ -24,32 +24,14 @@ from training.models.preprocessing import ImagePreprocessing, TextPreprocessing,
 from training.models.texts.learned_tokenizer import build_tokenizer
 from training.recipes.pretrained_preprocessing import images_as_pretrained
 from training.tasks.held_out import train_and_validation
-from training.tasks.opening import OpenRun, RunOptions, open_run
+from training.tasks.opening import RunOptions, TaskResult, open_run
 from training.tasks.problem import TaskProblem
-from training.tasks.rejected import report
 
 _ROWS: Mapping[str, float] = MappingProxyType({"BAN": 66.06, "BAN + RECLAIM": 66.36})
 SCORE: Final = "vqa_score"
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionResult:
-    """Result of a finished run.
-
-    Attributes:
-        metrics: Metrics of the best checkpoint on the questions of val2014.
-        validation: Metrics on the held-out training questions that chose it.
-        checkpoint: Path of the best checkpoint.
-        rejected: Number of questions and images left out.
-    """
-
-    metrics: dict[str, float]
-    validation: dict[str, float]
-    checkpoint: Path
-    rejected: int
-
-
-def answer_questions(recipe: QuestionRecipe, data: Path, options: RunOptions) -> QuestionResult:
+def answer_questions(recipe: QuestionRecipe, data: Path, options: RunOptions) -> TaskResult[dict[str, float]]:
     """Train a model that answers questions about images, and score it once (RECLAIM, appendix B.4).
 
     All questions about some training images are held out and choose the checkpoint. The global random
@@ -79,28 +61,36 @@ def answer_questions(recipe: QuestionRecipe, data: Path, options: RunOptions) ->
             for questions in ((*train, *chosen), val.items)
         )
         training, validation = (seen.of({question.image for question in part}) for part in (train, chosen))
-        learning = _build(recipe, training, answers, run)
-        problem = learning.problem(training, validation)
-        loop = run.fit(problem)
-        metrics = problem.measured(lambda: learning.measure(reported))
-        rejected = report(run.processes, whole.rejections, val.rejections, seen.broken, reported.broken)
-        run.write_results(
-            {
-                "recipe": recipe.name,
-                "task": recipe.task,
-                "metrics": metrics,
-                "validation": loop.metrics,
-                "steps": loop.position.step,
-                "answers": len(answers),
-                "examples": {
-                    "train": len(training.items),
-                    "validation": len(validation.items),
-                    "val2014": len(reported.items),
-                },
-                "rejected": rejected,
-            }
+        config, pixels = recipe.model.question, ImagePreprocessing(recipe.preprocessing)
+        tokenizer = build_tokenizer(config.tower(), (question.text for question in training.items))
+        model = AnswerModel(recipe.model, tokenizer, len(answers), load=run.checkpoint is None)
+        loader = partial(
+            QuestionLoader,
+            batch_size=recipe.train.batch_size,
+            text=TextPreprocessing(TextPreprocessingConfig(max_tokens=config.max_tokens), tokenizer),
+            answers={answer: place for place, answer in enumerate(answers)},
         )
-    return QuestionResult(metrics, loop.metrics, run.folder.best, rejected)
+        measured = partial(score, model, pixels, run.fabric)
+        batches = loader(training.items, seen=training, seed=recipe.train.seed, processes=run.processes)
+        run.handle_batch_norm(model, smallest=batches.smallest_share)
+        problem = TaskProblem(
+            module=AnswerTask(model, recipe.reclaim, training.rows),
+            batches=batches,
+            inputs=lambda batch, _: batch.tensors(pixels, run.fabric.device),
+            validate=lambda: measured(loader(validation.items, seen=validation)),
+            chosen_by=SCORE,
+            fingerprint=fingerprint((*training.items, *validation.items)),
+            fabric=run.fabric,
+            processes=run.processes,
+            largest=batches.largest,
+        )
+        loop = run.fit(problem)
+        metrics = problem.measured(lambda: measured(loader(reported.items, seen=reported)))
+        rejected = run.report(whole.rejections, val.rejections, seen.broken, reported.broken)
+        parts = {"train": training, "validation": validation, "val2014": reported}
+        examples = {name: len(part.items) for name, part in parts.items()}
+        counts = {"answers": len(answers), "examples": examples}
+        return run.finish(loop, metrics, {"task": recipe.task, "metrics": metrics}, counts, rejected)
 
 
 def _answers(questions: Iterable[Question], recipe: QuestionRecipe) -> tuple[str, ...]:
@@ -115,62 +105,10 @@ def _answers(questions: Iterable[Question], recipe: QuestionRecipe) -> tuple[str
     return answers
 
 
-@dataclass(frozen=True)
-class _Learning:
-    """A model with what turns questions into its inputs."""
-
-    recipe: QuestionRecipe
-    run: OpenRun
-    model: AnswerModel
-    images: ImagePreprocessing
-    text: TextPreprocessing
-    answers: Mapping[str, int]
-
-    def problem(self, training: SeenQuestions, validation: SeenQuestions) -> TaskProblem[QuestionBatch]:
-        """The module, batches and objective of a run, and the measurement that chooses its checkpoint."""
-        train, fabric, processes = self.recipe.train, self.run.fabric, self.run.processes
-        batches = QuestionLoader(training, self.text, self.answers, train.batch_size, train.seed, processes)
-        self.run.handle_batch_norm(self.model, smallest=batches.smallest_share)
-        return TaskProblem(
-            module=AnswerTask(self.model, self.recipe.reclaim, training.rows),
-            batches=batches,
-            inputs=lambda batch, _: batch.tensors(self.images, fabric.device),
-            validate=lambda: self.measure(validation),
-            chosen_by=SCORE,
-            fingerprint=fingerprint((*training.items, *validation.items)),
-            fabric=fabric,
-            processes=processes,
-            largest=batches.largest,
-        )
-
-    def measure(self, questions: SeenQuestions) -> dict[str, float]:
-        """The figures of questions, the model in evaluation mode."""
-        loader = QuestionLoader(questions, self.text, self.answers, self.recipe.train.batch_size)
-        return score(self.model, self.images, self.run.fabric, loader)
-
-
-def _build(
-    recipe: QuestionRecipe, training: SeenQuestions, answers: tuple[str, ...], run: OpenRun
-) -> _Learning:
-    config = recipe.model.question
-    tokenizer = build_tokenizer(config.tower(), (question.text for question in training.items))
-    text = TextPreprocessing(TextPreprocessingConfig(max_tokens=config.max_tokens), tokenizer)
-    model = AnswerModel(recipe.model, tokenizer, len(answers), load=run.checkpoint is None)
-    places = {answer: place for place, answer in enumerate(answers)}
-    return _Learning(recipe, run, model, ImagePreprocessing(recipe.preprocessing), text, places)
-
-
 def score(
     model: AnswerModel, preprocessing: ImagePreprocessing, fabric: Fabric, loader: QuestionLoader
 ) -> dict[str, float]:
-    """Mean soft score of the answers with the highest logit, from 0 to 1, and its attainable maximum.
-
-    Args:
-        model: Model in evaluation mode.
-        preprocessing: Preprocessing of images.
-        fabric: Device and precision.
-        loader: Batches of the questions.
-    """
+    """Mean soft score of the answers with the highest logit, from 0 to 1, and its attainable maximum."""
     reached, best, questions = 0.0, 0.0, 0
     for batch in loader.in_order():
         pixels, ids, mask, scores, _ = batch.tensors(preprocessing, fabric.device)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from training.classification.questions.answers import normalised
 from training.common.errors import DataError
-from training.common.rejections import Rejections
+from training.common.rejections import Rejections, Usable
 
 Part = Literal["train2014", "val2014"]
 
@@ -30,19 +30,11 @@ class Question:
     answer: str
 
 
-@dataclass(frozen=True, slots=True)
-class Questions:
-    """The usable questions of a part in the order of its file, and what was left out."""
-
-    items: tuple[Question, ...]
-    rejections: Rejections
-
-
 class _BrokenQuestionError(Exception):
     """A question that cannot be used, and why."""
 
 
-def read_questions(folder: Path, part: Part, *, max_rejected: float = 1.0) -> Questions:
+def read_questions(folder: Path, part: Part, *, max_rejected: float = 1.0) -> Usable[Question]:
     """Read a part: its questions, its annotations, and where its images lie.
 
     The files are `v2_OpenEnded_mscoco_PART_questions.json` and `v2_mscoco_PART_annotations.json`, the images
@@ -71,7 +63,7 @@ def read_questions(folder: Path, part: Part, *, max_rejected: float = 1.0) -> Qu
             rejections.add(number, str(error))
     if not items:
         raise DataError(f"{path} has no question.")
-    return Questions(tuple(items), rejections)
+    return Usable(tuple(items), rejections)
 
 
 def _entries(path: Path, key: str) -> Sequence[Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from training.classification.texts.tasks import GlueTask
 from training.common.errors import DataError
-from training.common.rejections import Rejections
+from training.common.rejections import Rejections, Usable
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,34 +19,14 @@ class Example:
     label: float
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Examples of a file.
-
-    Attributes:
-        examples: Examples in the order of the file.
-        rejections: Lines that were left out.
-    """
-
-    path: Path
-    examples: tuple[Example, ...]
-    rejections: Rejections
-
-
 class BrokenLineError(Exception):
     """A line that cannot be used, and why."""
 
 
-def read_glue(folder: Path, name: str, task: GlueTask, *, max_rejected: float = 1.0) -> Table:
+def read_glue(folder: Path, name: str, task: GlueTask, *, max_rejected: float = 1.0) -> Usable[Example]:
     """Read a table of a task.
 
     The tables have no quotes: every tab ends a value, and only a line feed ends a line.
-
-    Args:
-        folder: Folder of the task.
-        name: Name of the file, without `.tsv`.
-        task: Task whose columns the file has.
-        max_rejected: Largest share of broken lines.
 
     Raises:
         DataError: The file cannot be read, has other columns, too many broken lines, or no example.
@@ -68,7 +48,7 @@ def read_glue(folder: Path, name: str, task: GlueTask, *, max_rejected: float = 
     examples = tuple(_examples(body, columns, task, rejections))
     if not examples:
         raise DataError(f"{path} has no line that can be used.")
-    return Table(path, examples, rejections)
+    return Usable(examples, rejections)
 
 
 def _header(path: Path, line: bytes, task: GlueTask) -> tuple[str, ...]:

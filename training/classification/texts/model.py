@@ -14,8 +14,8 @@ from training.models.heads.pooling import masked_mean
 from training.models.inputs.tokenizer import Tokenizer
 from training.models.texts.backbones import TransformersTextBackbone
 from training.models.texts.towers import TextTower, build_text_tower
-from training.objectives.reclaim import ReclaimTerm, ReclaimTermSettings
-from training.tasks.problem import TaskModule
+from training.objectives.reclaim import ReclaimTermSettings
+from training.tasks.problem import ReclaimTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +93,8 @@ class TextClassifier(nn.Module):
         self._embedded = output
 
 
-class TextTask(TaskModule):
-    """Cross entropy of the classes or squared error of the score, and RECLAIM's term with its weight.
-
-    Args:
-        classifier: With one output for regression.
-        reclaim: Settings of RECLAIM's term; None: no such term.
-        instances: Training examples.
-    """
+class TextTask(ReclaimTask):
+    """Cross entropy of the classes or squared error of the score, and RECLAIM's term with its weight."""
 
     def __init__(
         self,
@@ -113,9 +107,7 @@ class TextTask(TaskModule):
         super().__init__()
         self.classifier = classifier
         self.regression = regression
-        self.weight = 0.0 if reclaim is None else reclaim.weight
-        width = classifier.width
-        self.term = None if reclaim is None else ReclaimTerm(width, width, instances, reclaim)
+        self.set_term(reclaim, (classifier.width, classifier.width), instances)
 
     @property
     def tower(self) -> TextTower:
@@ -146,13 +138,4 @@ class TextTask(TaskModule):
                 task = mse_loss(logits.squeeze(1), labels)
             else:
                 task = cross_entropy(logits, labels.long())
-        terms = {"task": task.detach()}
-        if self.term is None:
-            return task, terms
-        contrast, found = self.term(output.sentence, output.words, items)
-        return task + self.weight * contrast, {**terms, **found}
-
-    def after_step(self) -> None:
-        """Put the last batch into RECLAIM's memory."""
-        if self.term is not None:
-            self.term.after_step()
+        return self.with_term(task, {"task": task.detach()}, output.sentence, output.words, items)

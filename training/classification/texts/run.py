@@ -2,25 +2,25 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor
 
 from training.classification.texts.config import TextRecipe
 from training.classification.texts.glue import Example, read_glue
 from training.classification.texts.model import TextClassifier, TextTask
-from training.classification.texts.tasks import GLUE, measure
+from training.classification.texts.tasks import GLUE, GlueTask, measure
 from training.classification.texts.text_pairs import PairTokenizer, PairTokens
 from training.models.texts.learned_tokenizer import build_tokenizer
 from training.tasks.held_out import train_and_validation
 from training.tasks.loader import ItemLoader
-from training.tasks.opening import OpenRun, RunOptions, open_run
+from training.tasks.opening import RunOptions, TaskResult, open_run
 from training.tasks.problem import TaskProblem
-from training.tasks.rejected import report
-from training.trainer.run_state.processes import Processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +38,7 @@ class ExampleBatch:
         return tuple(part.to(device, non_blocking=True) for part in parts)
 
 
-@dataclass(frozen=True, slots=True)
-class TextResult:
-    """Result of a finished run.
-
-    Attributes:
-        metrics: Metrics of the best checkpoint on the development sets.
-        validation: Metrics on the held-out training examples that chose it.
-        checkpoint: Path of the best checkpoint.
-        rejected: Number of lines left out.
-    """
-
-    metrics: dict[str, float]
-    validation: dict[str, float]
-    checkpoint: Path
-    rejected: int
-
-
-def classify_texts(recipe: TextRecipe, data: Path, options: RunOptions) -> TextResult:
+def classify_texts(recipe: TextRecipe, data: Path, options: RunOptions) -> TaskResult[dict[str, float]]:
     """Fine-tune a text classifier on a GLUE task and measure it once on the task's development sets.
 
     Held-out training examples choose the checkpoint; those with the same first text stay together. The
@@ -70,95 +53,63 @@ def classify_texts(recipe: TextRecipe, data: Path, options: RunOptions) -> TextR
         RecoquestError: Something that the user can mend; the message says what.
     """
     with open_run(recipe, options) as run:
-        names = ("train", *GLUE[recipe.task].dev)
+        task = GLUE[recipe.task]
         tables = {
-            name: read_glue(data, name, GLUE[recipe.task], max_rejected=recipe.data.max_rejected)
-            for name in names
+            name: read_glue(data, name, task, max_rejected=recipe.data.max_rejected)
+            for name in ("train", *task.dev)
         }
-        rejected = report(run.processes, *(table.rejections for table in tables.values()))
+        rejected = run.report(*(table.rejections for table in tables.values()))
         train, chosen = train_and_validation(
-            tables["train"].examples, lambda example: example.first, recipe.data
+            tables["train"].items, lambda example: example.first, recipe.data
         )
-        parts = {name: tables[name].examples for name in GLUE[recipe.task].dev}
-        learning = _build(recipe, train, run)
-        problem = learning.problem(train, chosen)
-        loop = run.fit(problem)
-        metrics = problem.measured(lambda: learning.measure(parts))
-        examples = {"train": len(train), "validation": len(chosen)}
-        examples |= {name: len(part) for name, part in parts.items()}
-        run.write_results(
-            {
-                "recipe": recipe.name,
-                "task": recipe.task,
-                "metrics": metrics,
-                "validation": loop.metrics,
-                "steps": loop.position.step,
-                "examples": examples,
-                "rejected": rejected,
-            }
-        )
-    return TextResult(metrics, loop.metrics, run.folder.best, rejected)
-
-
-@dataclass(frozen=True)
-class _Learning:
-    """A classifier with what turns examples into its rows."""
-
-    recipe: TextRecipe
-    run: OpenRun
-    classifier: TextClassifier
-    rows: PairTokenizer
-
-    def problem(self, train: Sequence[Example], chosen: Sequence[Example]) -> TaskProblem[ExampleBatch]:
-        """The module, batches and objective of a run, and the measurement that chooses its checkpoint."""
-        recipe, task = self.recipe, GLUE[self.recipe.task]
-        fabric, processes = self.run.fabric, self.run.processes
-        batches = ExampleLoader(train, self.rows, recipe.train.batch_size, recipe.train.seed, processes)
-        return TaskProblem(
+        parts = {name: tables[name].items for name in task.dev}
+        tokenizer = build_tokenizer(recipe.model.tower(), _texts(train))
+        separators = 2 if recipe.model.architecture == "roberta" else 1
+        rows = PairTokenizer(tokenizer, recipe.model.max_tokens, separators=separators)
+        classifier = TextClassifier(recipe.model, tokenizer, task.outputs, load=run.checkpoint is None)
+        loader = partial(ExampleLoader, batch_size=recipe.train.batch_size, tokenizer=rows)
+        measured = partial(_measure, task, classifier, run.fabric, loader)
+        batches = loader(train, seed=recipe.train.seed, processes=run.processes)
+        problem = TaskProblem(
             module=TextTask(
-                self.classifier,
-                regression=not task.labels,
-                reclaim=recipe.reclaim,
-                instances=len(train),
+                classifier, regression=not task.labels, reclaim=recipe.reclaim, instances=len(train)
             ),
             batches=batches,
-            inputs=lambda batch, _: batch.tensors(fabric.device),
-            validate=lambda: self.measure({"validation": chosen}),
+            inputs=lambda batch, _: batch.tensors(run.fabric.device),
+            validate=lambda: measured({"validation": chosen}),
             chosen_by=task.chosen_by,
             fingerprint=fingerprint((*train, *chosen)),
-            fabric=fabric,
-            processes=processes,
+            fabric=run.fabric,
+            processes=run.processes,
             largest=batches.largest,
         )
-
-    def measure(self, parts: Mapping[str, Sequence[Example]]) -> dict[str, float]:
-        """The figures of examples, in evaluation mode; those of several parts carry their names."""
-        figures: dict[str, float] = {}
-        for name, examples in parts.items():
-            outputs, labels = [], []
-            for batch in ExampleLoader(examples, self.rows, self.recipe.train.batch_size).in_order():
-                outputs.append(self._outputs(batch.tokens))
-                labels.append(batch.labels)
-            task = GLUE[self.recipe.task]
-            found = measure(task, torch.cat(outputs).double().numpy(), torch.cat(labels).double().numpy())
-            prefix = f"{name}/" if len(parts) > 1 else ""
-            figures |= {prefix + metric: value for metric, value in found.items()}
-        return figures
-
-    def _outputs(self, tokens: PairTokens) -> Tensor:
-        with torch.inference_mode(), self.run.fabric.autocast():
-            outputs: Tensor = self.classifier(tokens.to(self.run.fabric.device)).logits.float().cpu()
-        return outputs
+        loop = run.fit(problem)
+        metrics = problem.measured(lambda: measured(parts))
+        examples = {"train": len(train), "validation": len(chosen)}
+        examples |= {name: len(part) for name, part in parts.items()}
+        figures = {"task": recipe.task, "metrics": metrics}
+        return run.finish(loop, metrics, figures, {"examples": examples}, rejected)
 
 
-def _build(recipe: TextRecipe, train: Sequence[Example], run: OpenRun) -> _Learning:
-    tokenizer = build_tokenizer(recipe.model.tower(), _texts(train))
-    rows = PairTokenizer(
-        tokenizer, recipe.model.max_tokens, separators=2 if recipe.model.architecture == "roberta" else 1
-    )
-    outputs = GLUE[recipe.task].outputs
-    classifier = TextClassifier(recipe.model, tokenizer, outputs, load=run.checkpoint is None)
-    return _Learning(recipe, run, classifier, rows)
+def _measure(
+    task: GlueTask,
+    classifier: TextClassifier,
+    fabric: Fabric,
+    loader: "Callable[[Sequence[Example]], ExampleLoader]",
+    parts: Mapping[str, Sequence[Example]],
+) -> dict[str, float]:
+    """The figures of examples, in evaluation mode; those of several parts carry their names."""
+    figures: dict[str, float] = {}
+    for name, examples in parts.items():
+        outputs, labels = [], []
+        for batch in loader(examples).in_order():
+            with torch.inference_mode(), fabric.autocast():
+                outputs.append(classifier(batch.tokens.to(fabric.device)).logits.float().cpu())
+            labels.append(batch.labels)
+        found = measure(task, torch.cat(outputs).double().numpy(), torch.cat(labels).double().numpy())
+        prefix = f"{name}/" if len(parts) > 1 else ""
+        figures |= {prefix + metric: value for metric, value in found.items()}
+    return figures
 
 
 def _texts(examples: Sequence[Example]) -> Iterator[str]:
@@ -176,36 +127,19 @@ def fingerprint(examples: Sequence[Example]) -> str:
     return digest.hexdigest()
 
 
-class ExampleLoader(ItemLoader[ExampleBatch]):
-    """Batches of examples.
+@dataclass(kw_only=True)
+class ExampleLoader(ItemLoader[Example, ExampleBatch]):
+    """Batches of examples, as rows of a tokenizer."""
 
-    Args:
-        examples: Examples to draw from.
-        tokenizer: Tokenizer of rows.
-        batch_size: Rows of a batch.
-        seed: Seed of the order, which differs in every epoch.
-        processes: Whose share of each batch is drawn.
-    """
-
-    def __init__(
-        self,
-        examples: Sequence[Example],
-        tokenizer: PairTokenizer,
-        batch_size: int,
-        seed: int = 0,
-        processes: Processes | None = None,
-    ) -> None:
-        super().__init__(len(examples), batch_size, seed, processes)
-        self._examples = examples
-        self._tokenizer = tokenizer
+    tokenizer: PairTokenizer
 
     def batch(self, places: Sequence[int]) -> ExampleBatch:
         """The rows of the examples at these places."""
-        chosen = [self._examples[place] for place in places]
+        chosen = [self.items[place] for place in places]
         labels = torch.tensor([example.label for example in chosen], dtype=torch.float32)
-        return ExampleBatch(self._tokenizer(chosen), labels, torch.tensor(places))
+        return ExampleBatch(self.tokenizer(chosen), labels, torch.tensor(places))
 
     def length(self, place: int) -> int:
         """Characters of an example."""
-        example = self._examples[place]
+        example = self.items[place]
         return len(example.first) + len(example.second or "")

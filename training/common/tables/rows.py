@@ -51,10 +51,6 @@ def read_rows(
 
     Names are compared without case. Values that stand for "not known", such as "nan", are "".
 
-    Args:
-        path: The table.
-        columns: Names that it must have.
-
     Raises:
         DataError: The table cannot be read, or has no column of one of these names.
     """

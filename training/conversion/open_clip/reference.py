@@ -45,9 +45,6 @@ _PADDING: Final = 0
 class OpenClipReference:
     """An open_clip model as open_clip defines it.
 
-    Args:
-        folder: With open_clip_config.json, safetensors and a tokenizer.
-
     Raises:
         RecipeError: A file is missing or damaged.
         LookupError: A setting or weight is missing.

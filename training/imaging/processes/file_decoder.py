@@ -2,18 +2,15 @@
 
 import os
 import threading
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
-
-from PIL import Image
+from typing import Final, Self
 
 from training.common.errors import ImageError
 from training.common.host import decoding_threads, processes_here
-from training.imaging.depth import Levels
 from training.imaging.dicom_signature import is_dicom
-from training.imaging.images import DecodedImage, ImageHeader, ImageLimits, decode_whole, read_content
+from training.imaging.images import DecodedImage, ImageLimits, decode_whole, read_content
 from training.imaging.processes.errors import (
     DecoderLostError,
     DecodersClosedError,
@@ -22,8 +19,8 @@ from training.imaging.processes.errors import (
 )
 from training.imaging.processes.pool import DecodingPool, PoolLimits, Priority
 from training.imaging.processes.process import Answer, DecoderLimits, Task
+from training.imaging.processes.worker import decode_task, decoded_of
 from training.imaging.resizing import Square, to_square
-from training.imaging.window import Window
 
 _WORKER: Final = "training.imaging.processes.worker"
 # Files of the owner's own, whatever they take, unless they would stop a run.
@@ -31,7 +28,6 @@ _LIMITS: Final = DecoderLimits(memory_bytes=2 << 30, cpu_s=120)
 _DEADLINE_S: Final = 900.0
 # Each thread that asks waits for its answer.
 _WAITING: Final = 1 << 20
-_COLOURS: Final = 3
 
 
 class FileDecoder:
@@ -92,17 +88,8 @@ class FileDecoder:
         limits = limits or ImageLimits()
         content = read_content(source, limits)
         if self._isolated or is_dicom(content):
-            header: dict[str, Any] = {
-                "task": "decode",
-                "limits": asdict(limits),
-                "min_side": min_side,
-                "square": None if square is None else asdict(square),
-            }
-            if isinstance(source, Path):
-                # A process reads it from the system's cache in less time than it takes to send it.
-                header["path"], content = str(source.absolute()), b""
-            pixels = limits.max_pixels if square is None else square.size**2
-            return _decoded(self._ask(Task(header, _COLOURS * pixels, content)))
+            given = source if isinstance(source, Path) else content
+            return decoded_of(self._ask(decode_task(given, limits, min_side, square)))
         decoded = decode_whole(content, limits, min_side)
         return decoded if square is None else replace(decoded, pixels=to_square(decoded.pixels, square))
 
@@ -148,33 +135,3 @@ class FileDecoder:
                 limits = PoolLimits(_WORKER, self._processes, _WAITING, _DEADLINE_S, _LIMITS)
                 self._pool = DecodingPool(limits)
             return self._pool
-
-
-def _decoded(answer: Answer) -> DecodedImage:
-    """Read the answer of a process, which an image may have taken over.
-
-    Raises:
-        ImageError: It has another form.
-    """
-    about = answer.header
-    try:
-        width, height = about["picture"]
-        return DecodedImage(
-            header=ImageHeader(**about["file"]),
-            width=int(width),
-            height=int(height),
-            pixels=Image.frombytes("RGB", tuple(about["size"]), answer.body),
-            blank=bool(about["blank"]),
-            truncated=bool(about["truncated"]),
-            levels=_levels(about["levels"]),
-            preview_skipped=bool(about["preview_skipped"]),
-        )
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise ImageError("The image cannot be decoded: its decoder broke down; save it anew.") from None
-
-
-def _levels(about: dict[str, Any] | None) -> Levels | None:
-    if about is None:
-        return None
-    stated = about["stated"]
-    return Levels(**{**about, "stated": None if stated is None else Window(**stated)})

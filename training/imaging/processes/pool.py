@@ -30,7 +30,6 @@ from training.imaging.processes.process import (
 )
 
 DecodeOutcome = Literal[Outcome, LossReason]
-RestartReason = Literal["crash", "cpu", "wall", "memory", "stopped"]
 
 _MAX_REASON: Final = 1_000
 _TOO_SLOW: Final = "The image could not be decoded in time; try again later."
@@ -54,7 +53,7 @@ class DecodingObserver(Protocol):
     def decoded(self, outcome: DecodeOutcome) -> None:
         """A task has ended."""
 
-    def decoder_restarted(self, reason: RestartReason) -> None:
+    def decoder_restarted(self, reason: LossReason) -> None:
         """A process was lost; the next takes its place."""
 
 
@@ -85,14 +84,6 @@ class _Job:
     future: Future[Answer] = field(default_factory=Future)
 
 
-@dataclass(slots=True)
-class _Slot:
-    """One process at a time, and why it has ended if it has."""
-
-    process: DecodingProcess | None = None
-    ended_for: RestartReason = "crash"
-
-
 class DecodingPool:
     """Runs tasks in processes that are killed when they overrun or are stopped, and replaced.
 
@@ -109,10 +100,11 @@ class DecodingPool:
         self._changed = threading.Condition()
         self._closed = False
         self._busy = 0
-        self._slots = [_Slot() for _ in range(limits.processes)]
+        # One for each thread, once it is started.
+        self._processes: list[DecodingProcess | None] = [None] * limits.processes
         self._threads = [
             threading.Thread(target=self._serve, args=(slot,), name="decoding", daemon=True)
-            for slot in self._slots
+            for slot in range(limits.processes)
         ]
         for thread in self._threads:
             thread.start()
@@ -131,7 +123,7 @@ class DecodingPool:
     @property
     def pids(self) -> list[int]:
         """The processes that are there, by their number in the system."""
-        return [slot.process.pid for slot in self._slots if slot.process is not None]
+        return [process.pid for process in self._processes if process is not None]
 
     @property
     def deadline_s(self) -> float:
@@ -165,9 +157,9 @@ class DecodingPool:
         with self._changed:
             self._closed = True
             jobs, self._jobs = self._jobs, []
-            for slot in self._slots:
-                if slot.process is not None:
-                    slot.process.kill("closed")
+            for process in self._processes:
+                if process is not None:
+                    process.kill("closed")
             self._changed.notify_all()
         self._watch_ended.set()
         for job in jobs:
@@ -177,8 +169,7 @@ class DecodingPool:
             thread.join(max(0.0, until - time.monotonic()))
 
     def _running(self) -> dict[int, Callable[[], object]]:
-        processes = [(slot, slot.process) for slot in self._slots]
-        return {one.pid: partial(_end_stopped, slot, one) for slot, one in processes if one is not None}
+        return {one.pid: partial(one.kill, "stopped") for one in self._processes if one is not None}
 
     def _make_room(self, job: _Job) -> None:
         self._drop_stale()
@@ -215,45 +206,45 @@ class DecodingPool:
                     return job
             return None
 
-    def _serve(self, slot: _Slot) -> None:
+    def _serve(self, slot: int) -> None:
         """Feed a slot's process until the pool is closed; a process ends with the thread that starts it."""
         try:
             while not self._closed:
                 # Before there is a task for it: starting takes longer than decoding.
-                self._keep_running(slot)
+                self._running_process(slot)
                 job = self._next()
                 if job is not None:
                     self._work(job, slot)
                 # Free the image: the variable would keep it until the next job comes.
                 del job
         finally:
-            if slot.process is not None:
-                slot.process.end()
+            if (process := self._processes[slot]) is not None:
+                process.kill("closed")
+                process.end()
 
-    def _keep_running(self, slot: _Slot) -> DecodingProcess | None:
-        """Return the slot's process, started if there is none; None if it cannot be."""
-        if slot.process is not None:
-            if slot.process.alive:
-                return slot.process
-            slot.process.end()
-            self._report_restart(slot.ended_for)
-        if self._closed:
-            return None
-        try:
-            started = DecodingProcess(self._limits.worker, self._limits.decoder)
-        except DecoderStartError as error:
-            _log.error("decoding process does not start: %s", error)
-            started = None
+    def _running_process(self, slot: int) -> DecodingProcess | None:
+        """Return a slot's process, started if there is none; None if it cannot be."""
+        process = self._processes[slot]
+        if process is not None:
+            if process.alive:
+                return process
+            self._report_restart(process.end())
+        started = None
+        if not self._closed:
+            try:
+                started = DecodingProcess(self._limits.worker, self._limits.decoder)
+            except DecoderStartError as error:
+                _log.error("decoding process does not start: %s", error)
         with self._changed:
-            slot.process, slot.ended_for = started, "crash"
+            self._processes[slot] = started
             if started is not None and self._closed:
                 started.kill("closed")
         return started
 
-    def _work(self, job: _Job, slot: _Slot, *, again: bool = False) -> None:
+    def _work(self, job: _Job, slot: int, *, again: bool = False) -> None:
         """Have a task done; the error, whatever it is, goes to its caller."""
         # The idle process may have been killed.
-        process = self._keep_running(slot)
+        process = self._running_process(slot)
         if process is None:
             if self._closed:
                 self._finish(job, "closed", DecodersClosedError(_CLOSED))
@@ -263,18 +254,17 @@ class DecodingPool:
         try:
             answer = process.ask(job.task, job.deadline)
         except DecoderLostError as lost:
-            if lost.reason != "closed":
-                slot.ended_for = lost.reason
             if lost.reason == "stopped" and not again:
                 self._work(job, slot, again=True)
                 return
-            self._finish(job, lost.reason, _error_of(lost, self._limits.decoder))
+            self._finish(job, lost.reason, _error_of(lost.reason, self._limits.decoder, lost))
         except BaseException as error:  # noqa: BLE001 - else its caller would wait for ever
+            process.kill("crash")
             process.end()
             self._finish(job, "crash", error)
         else:
             if answer.outcome == "memory":
-                slot.ended_for = "memory"
+                process.kill("memory")
                 process.end()
             self._finish(job, answer.outcome, _refusal(answer, self._limits.decoder) or answer)
 
@@ -288,17 +278,12 @@ class DecodingPool:
         else:
             job.future.set_result(result)
 
-    def _report_restart(self, reason: RestartReason) -> None:
+    def _report_restart(self, reason: LossReason) -> None:
         if self._closed:
             return
         _log.warning("decoding process replaced: %s", reason)
         if self._observer is not None:
             self._observer.decoder_restarted(reason)
-
-
-def _end_stopped(slot: _Slot, process: DecodingProcess) -> None:
-    slot.ended_for = "stopped"
-    process.kill("stopped")
 
 
 def _rank(job: _Job) -> tuple[Priority, int]:
@@ -314,33 +299,29 @@ def _refusal(answer: Answer, limits: DecoderLimits) -> Exception | None:
     if answer.outcome == "done":
         return None
     if answer.outcome == "memory":
-        return _error_of(DecoderLostError("memory"), limits)
+        return _error_of("memory", limits)
     reason = str(answer.header.get("reason", ""))[:_MAX_REASON]
     return ImageTooLargeError(reason) if answer.outcome == "too-large" else ImageError(reason)
 
 
-def _error_of(lost: DecoderLostError, limits: DecoderLimits) -> Exception:
-    error = _told_of(lost.reason, limits)
-    error.__cause__ = lost
-    return error
-
-
-def _told_of(reason: LossReason, limits: DecoderLimits) -> Exception:
+def _error_of(reason: LossReason, limits: DecoderLimits, lost: DecoderLostError | None = None) -> Exception:
     match reason:
         case "memory":
             megabytes = limits.memory_bytes / 1e6
-            return ImageTooLargeError(
+            error: Exception = ImageTooLargeError(
                 f"Decoding the image takes more memory than the {megabytes:,.0f} MB that one may take; make "
                 "it smaller."
             )
         case "cpu":
-            return ImageTooLargeError(
+            error = ImageTooLargeError(
                 f"Decoding the image takes more than {limits.cpu_s} seconds of work; make it smaller, or "
                 "save it anew."
             )
         case "crash":
-            return ImageError("The image cannot be decoded: its decoder broke down; save it anew.")
+            error = ImageError("The image cannot be decoded: its decoder broke down; save it anew.")
         case "wall" | "stopped":
-            return DecodingTimeoutError(_TOO_SLOW)
+            error = DecodingTimeoutError(_TOO_SLOW)
         case "closed":
-            return DecodersClosedError(_CLOSED)
+            error = DecodersClosedError(_CLOSED)
+    error.__cause__ = lost or DecoderLostError(reason)
+    return error

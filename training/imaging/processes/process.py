@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -88,10 +89,11 @@ class DecodingProcess:
             self._connection, self._process = _started(worker, limits)
         except OSError as error:
             raise DecoderStartError("No process that decodes images can be started.") from error
-        self._killed_for: LossReason | None = None
+        self._ended_for: LossReason | None = None
         try:
             receive(self._connection, 0, time.monotonic() + _START_S)
         except (OSError, BrokenMessageError) as error:
+            self.kill("crash")
             self.end()
             raise DecoderStartError("The process that decodes images does not start.") from error
 
@@ -117,37 +119,30 @@ class DecodingProcess:
             send(self._connection, task.header, task.content)
             header, body = receive(self._connection, task.answer_bytes, until)
         except TimeoutError:
-            self.end()
-            raise DecoderLostError("wall") from None
+            self.kill("wall")
+            raise DecoderLostError(self.end()) from None
         except (OSError, BrokenMessageError):
-            raise DecoderLostError(self._reason()) from None
+            raise DecoderLostError(self.end()) from None
         outcome = header.get("outcome")
         if outcome not in _OUTCOMES:
-            self.end()
-            raise DecoderLostError("crash")
+            self.kill("crash")
+            raise DecoderLostError(self.end())
         return Answer(outcome, header, body, time.monotonic() - started)
 
     def kill(self, reason: LossReason) -> None:
         """Kill it from any thread; whoever waits for its answer is told the reason."""
-        self._killed_for = reason
+        self._ended_for = self._ended_for or reason
         self._process.kill()
 
-    def end(self) -> None:
-        """Kill it, wait for its end, and let go of it."""
+    def end(self) -> LossReason:
+        """Wait for its end, kill it if need be, let go of it, and return why it has ended."""
+        with suppress(subprocess.TimeoutExpired):
+            # One that has closed its side may be about to end by itself.
+            self._process.wait(_EXIT_S)
         self._process.kill()
-        self._process.wait()
+        code = self._process.wait()
         self._connection.close()
-
-    def _reason(self) -> LossReason:
-        """Why the process has ended; one that has only closed its side is ended."""
-        try:
-            code = self._process.wait(_EXIT_S)
-        except subprocess.TimeoutExpired:
-            code = 0
-        self.end()
-        if self._killed_for is not None:
-            return self._killed_for
-        return "cpu" if code == -signal.SIGXCPU else "crash"
+        return self._ended_for or ("cpu" if code == -signal.SIGXCPU else "crash")
 
 
 def _socket_pair() -> tuple[socket.socket, socket.socket]:

@@ -189,10 +189,6 @@ def build_transformers_backbone(
 def build_torchvision_resnet(file: Path, *, weights: bool) -> TransformersImageBackbone:
     """A ResNet of the depth and width that a file of weights with torchvision's names has.
 
-    Args:
-        file: Of the weights, .safetensors or .pth.
-        weights: Load them, not only their architecture.
-
     Raises:
         RecipeError: The file is not that of a ResNet.
     """

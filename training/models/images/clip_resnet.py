@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
 from training.common.errors import RecipeError
 from training.common.frozen import Frozen
 from training.models.pretrained.folder import read_tensors
-from training.models.tower import ImageBackbone, ImageFeatures, Projection, use_channels_last
+from training.models.tower import ImageBackbone, ImageFeatures, Projection, read_options, use_channels_last
 
 _EXPANSION = 4
 
@@ -143,14 +143,14 @@ def build_clip_resnet(options: dict[str, Any], folder: Path | None, *, weights: 
         RecipeError: An option does not fit, or the folder holds no such weights.
     """
     if folder is None:
-        return ClipResNet(_options(options))
+        return ClipResNet(read_options(ClipResNetOptions, "clip_resnet", options))
     tensors = {
         name.removeprefix("visual."): tensor
         for name, tensor in read_tensors(folder, prefixes=["visual."]).items()
     }
     if "attnpool.positional_embedding" not in tensors:
         raise RecipeError(f"{folder} holds no CLIP ResNet: its weights have no visual.attnpool.")
-    model = ClipResNet(_options(_inferred_options(tensors)))
+    model = ClipResNet(read_options(ClipResNetOptions, "clip_resnet", _inferred_options(tensors)))
     weight, bias = tensors.pop("attnpool.c_proj.weight"), tensors.pop("attnpool.c_proj.bias")
     if weights:
         try:
@@ -159,13 +159,6 @@ def build_clip_resnet(options: dict[str, Any], folder: Path | None, *, weights: 
             raise RecipeError(f"The weights in {folder} are not those of a CLIP ResNet: {error}") from error
         model.projection = Projection(weight, bias)
     return model
-
-
-def _options(options: dict[str, Any]) -> ClipResNetOptions:
-    try:
-        return ClipResNetOptions.model_validate(options)
-    except ValidationError as error:
-        raise RecipeError(f"The options of clip_resnet do not fit: {error}") from error
 
 
 def _inferred_options(tensors: dict[str, Tensor]) -> dict[str, Any]:

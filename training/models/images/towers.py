@@ -4,26 +4,23 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from training.common.errors import RecipeError
 from training.models.config import ImageTowerConfig
 from training.models.heads.pooling import Pooling, PoolingName, build_pooling
 from training.models.images.torchvision_resnet import is_weight_file
-from training.models.tower import Fork, Freezer, ImageBackbone, TowerOutput, frozen_modules
+from training.models.tower import Fork, ImageBackbone, Tower, TowerOutput
 
 
-class ImageTower(nn.Module):
+class ImageTower(Tower):
     """A vision backbone and its pooling.
 
     Attributes:
         config: Resolved: it rebuilds the architecture without the pretrained folder.
-        width: Of the pooled feature.
-        local_width: Of the local features.
-        projection: What the pretrained model projects the pooled feature with; None if there is none.
-        fork_pooling: How a branch that leaves the backbone is pooled.
-        fork_prefix: How many of its tokens come before those that are pooled.
     """
+
+    backbone: ImageBackbone
 
     def __init__(self, config: ImageTowerConfig, backbone: ImageBackbone) -> None:
         super().__init__()
@@ -41,7 +38,7 @@ class ImageTower(nn.Module):
         if config.pooling != "tower":
             self.fork_pooling = config.pooling
         self.fork_prefix = 0 if self.fork_pooling == "cls" else backbone.prefix
-        self._frozen = Freezer(frozen_modules(backbone, config.frozen_layers))
+        self.freeze(config.frozen_layers)
 
     def forward(self, pixels: Tensor) -> TowerOutput:
         """Features of normalised images (B, 3, S, S)."""
@@ -58,19 +55,9 @@ class ImageTower(nn.Module):
         pooled = features.cls if self.config.pooling == "cls" else features.pooled
         return TowerOutput(pooled, local, mask, fork=fork, local_count=mask.numel())
 
-    def train(self, mode: bool = True) -> "ImageTower":
-        """Set the mode of all but the frozen parts."""
-        super().train(mode)
-        self._frozen.hold()
-        return self
-
 
 def build_image_tower(config: ImageTowerConfig, *, load_pretrained: bool) -> ImageTower:
     """The image tower of a configuration.
-
-    Args:
-        config: Of the tower.
-        load_pretrained: Load the weights that `config.pretrained` names; False: only the architecture.
 
     Raises:
         RecipeError: The pretrained model, an option, the pooling or the frozen layers do not fit.

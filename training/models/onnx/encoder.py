@@ -46,7 +46,6 @@ class OnnxEncoder(ImageInput):
         regions: Whether the graph of images gives the embeddings of regions, too.
     """
 
-    on_cpu: Final = True
     fixed_threads: Final = True
 
     def __init__(

@@ -78,11 +78,6 @@ def pretrained_configuration(
 ) -> "transformers.PreTrainedConfig":
     """The configuration in a folder; of a model for images and texts, the part of this kind.
 
-    Args:
-        kind: Of the architecture that is set.
-        folder: Of the pretrained model.
-        types: Architectures that could have been set.
-
     Raises:
         RecipeError: The folder holds a model of another architecture.
     """

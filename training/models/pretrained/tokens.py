@@ -33,13 +33,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 
 def converted(pretrained: Any, folder: Path, *, first: Sequence[normalizers.Normalizer] = ()) -> Tokenizer:
-    """A tokenizer of transformers, as read from this folder, without transformers.
-
-    Args:
-        pretrained: As transformers reads it.
-        folder: Where it was read.
-        first: What is done to texts before.
-    """
+    """A tokenizer of transformers, as read from this folder, without transformers."""
     if isinstance(pretrained, transformers.SiglipTokenizer):
         backend = _siglip_backend(pretrained)
     else:

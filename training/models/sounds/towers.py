@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -18,10 +18,10 @@ from training.models.tower import (
     AudioBackbone,
     AudioFeatures,
     Fork,
-    Freezer,
     Projection,
+    Tower,
     TowerOutput,
-    frozen_modules,
+    read_options,
 )
 
 _KERNEL = 5
@@ -103,23 +103,17 @@ def build_audio_cnn(options: dict[str, Any]) -> AudioCnn:
     Raises:
         RecipeError: An option is unknown or does not fit.
     """
-    try:
-        return AudioCnn(AudioCnnOptions.model_validate(options))
-    except ValidationError as error:
-        raise RecipeError(f"The options of audio_cnn do not fit: {error}") from error
+    return AudioCnn(read_options(AudioCnnOptions, "audio_cnn", options))
 
 
-class AudioTower(nn.Module):
+class AudioTower(Tower):
     """An audio backbone and its pooling.
 
     Attributes:
         config: Resolved: it rebuilds the architecture without the pretrained folder.
-        width: Of the pooled feature.
-        local_width: Of the local features.
-        projection: None: no audio model brings one.
-        fork_pooling: How a branch that leaves the backbone is pooled.
-        fork_prefix: How many of its tokens come before those that are pooled.
     """
+
+    backbone: AudioBackbone
 
     def __init__(self, config: AudioTowerConfig, backbone: AudioBackbone) -> None:
         super().__init__()
@@ -133,7 +127,7 @@ class AudioTower(nn.Module):
         self.projection: Projection | None = None
         self.fork_pooling: PoolingName = "cls" if config.pooling == "tower" else config.pooling
         self.fork_prefix = 0 if config.pooling == "tower" else backbone.prefix
-        self._frozen = Freezer(frozen_modules(backbone, config.frozen_layers))
+        self.freeze(config.frozen_layers)
 
     def forward(self, spectrograms: SpectrogramBatch) -> TowerOutput:
         """Features of a batch of sounds; local features are its frames or patches."""
@@ -148,19 +142,9 @@ class AudioTower(nn.Module):
         pooled, weights = self.pooling(features.local, features.mask)
         return TowerOutput(pooled, features.local, features.mask, weights, fork)
 
-    def train(self, mode: bool = True) -> "AudioTower":
-        """Set the mode of all but the frozen parts."""
-        super().train(mode)
-        self._frozen.hold()
-        return self
-
 
 def build_audio_tower(config: AudioTowerConfig, *, load_pretrained: bool) -> AudioTower:
     """The audio tower of a configuration.
-
-    Args:
-        config: Of the tower.
-        load_pretrained: Load the weights that `config.pretrained` names; False: only the architecture.
 
     Raises:
         RecipeError: The pretrained model, an option, the pooling or the frozen layers do not fit.

@@ -64,12 +64,7 @@ def load_open_clip_text(model: nn.Module, folder: Path) -> nn.Module:
 
 
 def map_weights(tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str, Tensor]:
-    """Weights of a transformer of open_clip under the names of CLIP's models; unknown ones keep theirs.
-
-    Args:
-        tensors: Weights.
-        names: Of those outside of the blocks.
-    """
+    """Weights of a transformer of open_clip under the names of CLIP's models; unknown ones keep theirs."""
     mapped: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         mapped |= {names[name]: tensor} if name in names else _block(name, tensor)

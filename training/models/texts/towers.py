@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from typing import Any, Final
 
 import torch
-from pydantic import Field, PositiveInt, ValidationError
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
@@ -16,7 +16,7 @@ from training.models.heads.pooling import build_pooling, pool_sentences
 from training.models.inputs.tokenizer import Tokenizer
 from training.models.preprocessing import TokenBatch
 from training.models.slices import read_by_length
-from training.models.tower import Fork, Freezer, TextBackbone, TextFeatures, TowerOutput, frozen_modules
+from training.models.tower import Fork, TextBackbone, TextFeatures, Tower, TowerOutput, read_options
 
 _NARROWING = 4
 
@@ -97,10 +97,9 @@ def build_small_transformer(options: dict[str, Any], vocabulary_size: int) -> Sm
     Raises:
         RecipeError: An option is unknown or does not fit.
     """
-    try:
-        parsed = SmallTransformerOptions.model_validate({"vocab_size": vocabulary_size, **options})
-    except ValidationError as error:
-        raise RecipeError(f"The options of small_transformer do not fit: {error}") from error
+    parsed = read_options(
+        SmallTransformerOptions, "small_transformer", {"vocab_size": vocabulary_size, **options}
+    )
     if parsed.width % parsed.heads:
         raise RecipeError(f"small_transformer's {parsed.heads} heads do not divide its width {parsed.width}.")
     return SmallTransformer(parsed)
@@ -185,10 +184,7 @@ def build_gru(options: dict[str, Any], vocabulary_size: int) -> Gru:
     Raises:
         RecipeError: An option is unknown or does not fit.
     """
-    try:
-        return Gru(GruOptions.model_validate({"vocab_size": vocabulary_size, **options}))
-    except ValidationError as error:
-        raise RecipeError(f"The options of gru do not fit: {error}") from error
+    return Gru(read_options(GruOptions, "gru", {"vocab_size": vocabulary_size, **options}))
 
 
 class TextCNNOptions(Frozen):
@@ -262,10 +258,7 @@ def build_text_cnn(options: dict[str, Any], vocabulary_size: int) -> TextCNN:
     Raises:
         RecipeError: An option is unknown or does not fit.
     """
-    try:
-        parsed = TextCNNOptions.model_validate({"vocab_size": vocabulary_size, **options})
-    except ValidationError as error:
-        raise RecipeError(f"The options of text_cnn do not fit: {error}") from error
+    parsed = read_options(TextCNNOptions, "text_cnn", {"vocab_size": vocabulary_size, **options})
     if not parsed.widths or len(parsed.widths) != len(parsed.depths):
         raise RecipeError("text_cnn has as many widths as depths, one or more: give both.")
     return TextCNN(parsed)
@@ -278,19 +271,14 @@ _OWN: Final[Mapping[str, Callable[[dict[str, Any], int], TextBackbone]]] = {
 }
 
 
-class TextTower(nn.Module):
+class TextTower(Tower):
     """A text backbone and its pooling.
 
     Attributes:
         config: Resolved: it rebuilds the architecture without the pretrained folder.
-        width: Of the pooled feature.
-        local_width: Of the token features.
-        projection: What the pretrained model projects the pooled feature with; None if there is none.
-        fork_pooling: How a branch that leaves the backbone is pooled.
-        fork_prefix: How many of its tokens come before those that are pooled.
     """
 
-    fork_prefix = 0
+    backbone: TextBackbone
 
     def __init__(self, config: TextTowerConfig, backbone: TextBackbone) -> None:
         super().__init__()
@@ -306,7 +294,7 @@ class TextTower(nn.Module):
         self.local_width = backbone.local_width
         self.projection = backbone.projection if config.pooling == backbone.projected_pooling else None
         self.fork_pooling = config.pooling
-        self._frozen = Freezer(frozen_modules(backbone, config.frozen_layers))
+        self.freeze(config.frozen_layers)
 
     def forward(self, tokens: TokenBatch) -> TowerOutput:
         """Features of a batch of texts; local features are its tokens, or its sentences where it tells them.
@@ -330,20 +318,9 @@ class TextTower(nn.Module):
             pooled, weights = self.pooling(local, local_mask)
         return TowerOutput(pooled, local, local_mask, weights, fork, count)
 
-    def train(self, mode: bool = True) -> "TextTower":
-        """Set the mode of all but the frozen parts."""
-        super().train(mode)
-        self._frozen.hold()
-        return self
-
 
 def build_text_tower(config: TextTowerConfig, tokenizer: Tokenizer, *, load_pretrained: bool) -> TextTower:
     """The text tower of a configuration.
-
-    Args:
-        config: Of the tower.
-        tokenizer: Whose ids it reads.
-        load_pretrained: Load the weights that `config.pretrained` names; False: only the architecture.
 
     Raises:
         RecipeError: The pretrained model, the tokenizer, an option, the pooling or frozen layers do not fit.

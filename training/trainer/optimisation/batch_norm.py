@@ -14,10 +14,6 @@ logger = logging.getLogger(__name__)
 def check_batch_norm(model: nn.Module, *, smallest: int) -> None:
     """Make sure that batch norm that is trained has something to take statistics of.
 
-    Args:
-        model: In training mode.
-        smallest: Fewest items that are encoded at once.
-
     Raises:
         RecipeError: It would see a single item.
     """

@@ -38,12 +38,6 @@ class LockedTower:
     """Pooled features (W,) of images, by a tower whose weights and statistics stay as they are.
 
     Source: Zhai et al., LiT: Zero-Shot Transfer with Locked-image text Tuning, 2022, section 3.
-
-    Args:
-        tower: On the device, with its last weights.
-        image: How it takes images.
-        fabric: Device and precision.
-        precision: Its name.
     """
 
     def __init__(
@@ -68,14 +62,7 @@ class LockedTower:
 
 
 class LockedTextTower:
-    """Pooled features (W,) of texts, by a tower whose weights stay as they are.
-
-    Args:
-        tower: On the device, with its last weights.
-        text: How it takes texts.
-        fabric: Device and precision.
-        precision: Its name.
-    """
+    """Pooled features (W,) of texts, by a tower whose weights stay as they are."""
 
     def __init__(
         self, tower: TextTower, text: TextPreprocessing, fabric: Fabric, precision: Precision

@@ -13,7 +13,7 @@ from app.radiology.archive import Archive
 from app.radiology.listing import Selection
 from app.radiology.reports import ReportIntake
 from app.radiology.sync import Sync
-from app.radiology.transfer import QuarantineList, SyncPlan
+from app.radiology.sync_report import QuarantineList
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.files.bundles import installed_bundle, register_bundle
@@ -38,7 +38,7 @@ class Home:
         quarantined: QuarantineList | None = None,
     ) -> Sync:
         intake = ReportIntake(self.engine, self.settings, COLLECTION, "pacs sync")
-        return Sync(SyncPlan(archive, selection or Selection(), self.reader, intake, quarantined))
+        return Sync(archive, selection or Selection(), self.reader, intake, quarantined)
 
     def ids(self) -> set[str]:
         from index.catalogue.collections import find_active

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from app.radiology import transfer as running
+from app.radiology import sync as running
 from app.radiology.archive import Archive
-from app.radiology.transfer import COLUMNS, QuarantinedFilm, quarantine_list
+from app.radiology.sync_report import COLUMNS, QuarantinedFilm, quarantine_list
 from index.errors import CatalogueError
 from tests.app.radiology.pacs.conftest import Home
 from tests.app.radiology.pacs.small_archive import SmallArchive, serve

@@ -9,7 +9,7 @@ from pydicom.sequence import Sequence
 
 from app.radiology.archive import Archive, ArchiveError
 from app.radiology.listing import Selection
-from app.radiology.transfer import Run
+from app.radiology.sync import Sync
 from index.catalogue.collections import require_collection
 from index.reports import count_waiting
 from index.search.results import require_image
@@ -127,7 +127,7 @@ def test_what_stops_before_a_report_is_noted_takes_it_again(
 
     orthanc.store([make_film(1), make_report(1, make_film(1), "Small left effusion.")])
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "_note_report", stop)
+        patch.setattr(Sync, "_note_report", stop)
         with pytest.raises(ArchiveError):
             films.sync(Archive(orthanc.dicom_web)).run()
     again = films.sync(Archive(orthanc.dicom_web)).run()

@@ -18,7 +18,7 @@ import pytest
 
 from app.cli.serve import bind
 from app.engine import open_engine
-from app.radiology.reports import Limits, Listener, ReportIntake, run_listener
+from app.radiology.reports import Limits, Listener, ReportIntake
 from index.keys.home_secret import patient_key
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.radiology.reports.films import give_studies, holding, stored
@@ -53,7 +53,7 @@ def _listening(films: Indexed, limits: Limits) -> Iterator[int]:
     with bind("127.0.0.1", 0) as taken:
         intake = ReportIntake(engine, films.settings, COLLECTION, "hl7")
         listener = Listener(intake, patient_key(films.settings.home), limits)
-        running = threading.Thread(target=run_listener, args=(listener, taken, on_stop))
+        running = threading.Thread(target=listener.run, args=(taken, on_stop))
         running.start()
         assert started.wait(10)
         yield taken.getsockname()[1]

@@ -1,12 +1,14 @@
 """Addresses of an archive in its JSON."""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.radiology.archive_proxy import AddressRewriter
+from app.radiology.archive_proxy import rewritten
 
 ROOT = "https://images.example.org/dicomweb/"
 FOUND = [
@@ -22,9 +24,16 @@ EXPECTED = json.loads(
 )
 
 
-def _rewritten(pieces: list[bytes]) -> bytes:
-    rewriter = AddressRewriter(ROOT)
-    return b"".join([*map(rewriter.feed, pieces), rewriter.close()])
+async def _sent(pieces: list[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+def _rewritten(pieces: list[bytes]) -> list[bytes]:
+    async def read() -> list[bytes]:
+        return [piece async for piece in rewritten(_sent(pieces), ROOT)]
+
+    return asyncio.run(read())
 
 
 @given(st.lists(st.integers(0, 1500)), st.booleans())
@@ -32,9 +41,9 @@ def test_addresses_lead_to_the_service_however_the_json_is_cut(cuts: list[int], 
     content = json.dumps(FOUND, ensure_ascii=ascii_only).encode()
     places = [0, *sorted(cuts), len(content)]
     pieces = [content[start:end] for start, end in pairwise(places)]
-    assert json.loads(_rewritten(pieces)) == EXPECTED
+    assert json.loads(b"".join(_rewritten(pieces))) == EXPECTED
 
 
 def test_a_long_text_without_a_quote_is_not_kept_back() -> None:
-    rewriter = AddressRewriter(ROOT)
-    assert len(rewriter.feed(b'["' + b"x" * 10_000)) > 9_000
+    first, _ = _rewritten([b'["' + b"x" * 10_000])
+    assert len(first) > 9_000

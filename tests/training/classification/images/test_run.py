@@ -17,7 +17,8 @@ from tests.training.conversion import folders
 from tests.training.models.tiny import image_tower, tiny_config, tiny_model, tiny_preprocessing
 from tests.training.runs import assert_same, before_step, lines, measured_lines, terminate
 from training.classification.images.config import ImageRecipe
-from training.classification.images.run import ImageResult, classify_images
+from training.classification.images.run import classify_images
+from training.classification.images.scores import Scores
 from training.classification.load import load_classification_recipe
 from training.common.errors import DataError, RecipeError
 from training.common.manifest import Manifest, Record, Rejections, read_manifest
@@ -29,7 +30,7 @@ from training.models.bundle_writer import save_bundle
 from training.models.images.towers import build_image_tower
 from training.models.preprocessing import ImagePreprocessing
 from training.recipes.load import parse_as
-from training.tasks.opening import RunOptions
+from training.tasks.opening import RunOptions, TaskResult
 from training.trainer.loop import TrainingLoop
 from training.trainer.run_state.checkpoint import load_checkpoint, save_checkpoint
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
@@ -42,7 +43,7 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_squares(tmp_path_factory.mktemp("squares") / "data")
 
 
-def run(recipe: ImageRecipe, data: Path, out: Path, *, resume: bool = False) -> ImageResult:
+def run(recipe: ImageRecipe, data: Path, out: Path, *, resume: bool = False) -> TaskResult[Scores]:
     return classify_images(recipe, data, RunOptions(out, resume=resume, device="cpu", show_progress=False))
 
 

@@ -62,4 +62,4 @@ def test_recipe_trains(name: str, tmp_path: Path) -> None:
     data = write_vqa(tmp_path / "data", train=10, val=4)
     recipe = parse_as(QuestionRecipe, tree, name)
     result = answer_questions(recipe, data, RunOptions(tmp_path / "out", device="cpu", show_progress=False))
-    assert 0 <= result.metrics["vqa_score"] <= 1
+    assert 0 <= result.test["vqa_score"] <= 1

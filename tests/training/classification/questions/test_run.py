@@ -17,13 +17,13 @@ from tests.training.runs import assert_same_checkpoints, assert_same_runs, befor
 from training.classification.load import load_classification_recipe
 from training.classification.questions.batches import QuestionLoader, opened
 from training.classification.questions.config import QuestionRecipe
-from training.classification.questions.run import QuestionResult, answer_questions
+from training.classification.questions.run import answer_questions
 from training.classification.questions.vqa import read_questions
 from training.common.errors import DataError, RecipeError
 from training.models.config import TextPreprocessingConfig
 from training.models.preprocessing import TextPreprocessing
 from training.recipes.load import parse_as
-from training.tasks.opening import RunOptions, open_run
+from training.tasks.opening import RunOptions, TaskResult, open_run
 from training.trainer.loop import TrainingLoop
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
@@ -35,7 +35,9 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_vqa(tmp_path_factory.mktemp("vqa") / "data")
 
 
-def run(recipe: QuestionRecipe, data: Path, out: Path, *, resume: bool = False) -> QuestionResult:
+def run(
+    recipe: QuestionRecipe, data: Path, out: Path, *, resume: bool = False
+) -> TaskResult[dict[str, float]]:
     return answer_questions(recipe, data, RunOptions(out, resume=resume, device="cpu", show_progress=False))
 
 
@@ -52,8 +54,8 @@ def test_learns_to_look_where_it_is_asked(tmp_path: Path) -> None:
     data = write_vqa(tmp_path / "data", train=85)
     result = run(tiny_recipe(reclaim=True, epochs=10), data, tmp_path / "out")
     # Of an image alone, and of a question alone, half of the answers are right.
-    assert result.metrics["vqa_score"] > 0.7
-    assert result.metrics["attainable"] == 1
+    assert result.test["vqa_score"] > 0.7
+    assert result.test["attainable"] == 1
 
 
 @pytest.mark.parametrize("step", [3, 5])
@@ -89,7 +91,7 @@ def test_val2014_is_reported_and_chooses_nothing(squares: Path, straight: Path, 
     assert_same_checkpoints(tmp_path / "out", straight)
     before = json.loads((straight / "results.json").read_text())
     assert result.validation == before["validation"]
-    assert result.metrics != before["metrics"]
+    assert result.test != before["metrics"]
 
 
 @pytest.mark.parametrize("cache", [True, False])
@@ -107,7 +109,7 @@ def test_broken_images_are_left_out_with_their_questions(tmp_path: Path, cache: 
 
 def test_kept_and_streamed_images_train_alike(squares: Path, tmp_path: Path) -> None:
     kept, streamed = (
-        run(tiny_recipe(cache=cache), squares, tmp_path / str(cache)).metrics for cache in (True, False)
+        run(tiny_recipe(cache=cache), squares, tmp_path / str(cache)).test for cache in (True, False)
     )
     assert kept == streamed
     assert [line.get("loss") for line in lines(tmp_path / "True")] == [
@@ -142,7 +144,9 @@ def test_the_largest_batch_has_the_longest_questions(tmp_path: Path) -> None:
         opened(asked, data, recipe, opening) as seen,
     ):
         shutil.rmtree(data / "train2014")
-        batch = QuestionLoader(seen, text, {"no": 0, "yes": 1}, batch_size=4).largest()
+        batch = QuestionLoader(
+            seen.items, batch_size=4, seen=seen, text=text, answers={"no": 0, "yes": 1}
+        ).largest()
     assert batch.images.shape == (4, 3, 16, 16)
     assert 9 in batch.items
     assert batch.tokens.input_ids.shape == text(["Is " * 12]).input_ids.expand(4, -1).shape

@@ -13,7 +13,7 @@ EXAMPLES = tuple(Example(f"text {number}", None, float(number)) for number in ra
 
 def test_labels_and_rows_belong_to_the_items() -> None:
     tokenizer = PairTokenizer(tiny_tokenizer(), 16)
-    batch = next(ExampleLoader(EXAMPLES, tokenizer, batch_size=4).from_position(Position()))
+    batch = next(ExampleLoader(EXAMPLES, batch_size=4, tokenizer=tokenizer).from_position(Position()))
     assert batch.labels.tolist() == batch.items.tolist()
     alone = tokenizer([EXAMPLES[int(item)] for item in batch.items])
     assert torch.equal(alone.input_ids, batch.tokens.input_ids)

@@ -36,30 +36,30 @@ def write(folder: Path, content: str | bytes, name: str = "train") -> Path:
 @pytest.mark.parametrize("name", sorted(GLUE))
 def test_reads_every_task_as_published(tmp_path: Path, name: str) -> None:
     table = read_glue(write(tmp_path, FILES[name]), "train", GLUE[name])
-    assert [example.label for example in table.examples] == LABELS.get(name, [0.0, 1.0])
-    assert all((example.second is None) == (name in {"cola", "sst-2"}) for example in table.examples)
+    assert [example.label for example in table.items] == LABELS.get(name, [0.0, 1.0])
+    assert all((example.second is None) == (name in {"cola", "sst-2"}) for example in table.items)
     assert table.rejections.items == ()
 
 
 def test_quotes_are_letters_and_only_tabs_and_line_feeds_divide(tmp_path: Path) -> None:
     table = read_glue(write(tmp_path, FILES["mrpc"]), "train", GLUE["mrpc"])
-    assert table.examples[0] == Example('Amrozi said "he".', "Referring to him.", 0.0)
-    assert table.examples[1].first == 'one "'
+    assert table.items[0] == Example('Amrozi said "he".', "Referring to him.", 0.0)
+    assert table.items[1].first == 'one "'
     odd = "sentence\tlabel\none\u2028line \x0b with\x85 all\t1\n"
     table = read_glue(write(tmp_path, odd), "train", GLUE["sst-2"])
-    assert table.examples == (Example("one\u2028line \x0b with\x85 all", None, 1.0),)
+    assert table.items == (Example("one\u2028line \x0b with\x85 all", None, 1.0),)
 
 
 def test_windows_line_ends_and_a_missing_last_one(tmp_path: Path) -> None:
     table = read_glue(write(tmp_path, "sentence\tlabel\r\ngood\t1\r\nbad\t0"), "train", GLUE["sst-2"])
-    assert [(e.first, e.label) for e in table.examples] == [("good", 1.0), ("bad", 0.0)]
+    assert [(e.first, e.label) for e in table.items] == [("good", 1.0), ("bad", 0.0)]
 
 
 def test_broken_lines_are_named_by_number(tmp_path: Path) -> None:
     lines = [b"good\t1", b"good", b"good\t1\t1", b"", b"good\t2", b" \t1", b"\xff\xfe\t1", b"bad\t0"]
     folder = write(tmp_path, b"sentence\tlabel\n" + b"\n".join(lines) + b"\n")
     table = read_glue(folder, "train", GLUE["sst-2"], max_rejected=0.9)
-    assert [example.label for example in table.examples] == [1.0, 0.0]
+    assert [example.label for example in table.items] == [1.0, 0.0]
     assert [item.line for item in table.rejections.items] == [3, 4, 5, 6, 7, 8]
     reasons = [item.reason for item in table.rejections.items]
     assert "1 values, not 2" in reasons[0]

@@ -14,9 +14,9 @@ from tests.training.models.tiny import write_tokenizer
 from tests.training.runs import assert_same_checkpoints, assert_same_runs, before_step, lines, terminate
 from training.classification.load import load_classification_recipe
 from training.classification.texts.config import TextRecipe
-from training.classification.texts.run import TextResult, classify_texts
+from training.classification.texts.run import classify_texts
 from training.common.errors import DataError
-from training.tasks.opening import RunOptions
+from training.tasks.opening import RunOptions, TaskResult
 from training.trainer.loop import TrainingLoop
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
@@ -29,7 +29,7 @@ def sst(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_sst(tmp_path_factory.mktemp("sst"))
 
 
-def run(recipe: TextRecipe, data: Path, out: Path, *, resume: bool = False) -> TextResult:
+def run(recipe: TextRecipe, data: Path, out: Path, *, resume: bool = False) -> TaskResult[dict[str, float]]:
     return classify_texts(recipe, data, RunOptions(out, resume=resume, device="cpu", show_progress=False))
 
 
@@ -44,14 +44,14 @@ def straight(sst: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("reclaim", [False, True])
 def test_learns_an_easy_rule(sst: Path, tmp_path: Path, reclaim: bool) -> None:
     result = run(tiny_recipe(reclaim=reclaim, epochs=6), sst, tmp_path / "out")
-    assert result.metrics["accuracy"] >= 0.9
+    assert result.test["accuracy"] >= 0.9
 
 
 def test_learns_scores_of_pairs(tmp_path: Path) -> None:
     data = write_sts(tmp_path / "data")
     result = run(tiny_recipe("sts-b", reclaim=True, epochs=6), data, tmp_path / "out")
-    assert result.metrics["pearson"] > 0.5
-    assert result.metrics.keys() == {"pearson", "spearman"}
+    assert result.test["pearson"] > 0.5
+    assert result.test.keys() == {"pearson", "spearman"}
 
 
 @pytest.mark.parametrize("step", [1, 6, 9])
@@ -109,7 +109,7 @@ def test_the_development_set_is_reported_and_chooses_nothing(
     assert_same_checkpoints(tmp_path / "out", straight)
     before = json.loads((straight / "results.json").read_text())
     assert result.validation == before["validation"]
-    assert result.metrics["accuracy"] == pytest.approx(1 - before["metrics"]["accuracy"])
+    assert result.test["accuracy"] == pytest.approx(1 - before["metrics"]["accuracy"])
 
 
 def test_the_term_changes_what_is_learned(sst: Path, straight: Path, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_several_development_sets_are_measured_by_name(tmp_path: Path) -> None:
     for name in ("train", "dev_matched", "dev_mismatched"):
         (tmp_path / f"{name}.tsv").write_text("\n".join([columns, *rows]) + "\n")
     result = run(tiny_recipe("mnli"), tmp_path, tmp_path / "out")
-    assert result.metrics.keys() == {"dev_matched/accuracy", "dev_mismatched/accuracy"}
+    assert result.test.keys() == {"dev_matched/accuracy", "dev_mismatched/accuracy"}
 
 
 def test_broken_lines_are_counted_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -158,7 +158,7 @@ def test_a_pretrained_folder_is_fine_tuned_and_needed_only_once_for_its_weights(
     model = {"architecture": "bert", "pretrained": str(folder), "options": {}}
     recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update=model)})
     result = run(recipe, sst, tmp_path / "out")
-    assert 0 <= result.metrics["accuracy"] <= 1
+    assert 0 <= result.test["accuracy"] <= 1
 
 
 def test_a_used_folder_and_wrong_resumes_are_refused(sst: Path, straight: Path, tmp_path: Path) -> None:

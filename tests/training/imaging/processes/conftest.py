@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.training.imaging.processes.decoding import MIB, WORKER
-from training.imaging.processes.pool import DecodeOutcome, DecodingPool, PoolLimits, RestartReason
+from training.imaging.processes.errors import LossReason
+from training.imaging.processes.pool import DecodeOutcome, DecodingPool, PoolLimits
 from training.imaging.processes.process import DecoderLimits
 
 
@@ -15,12 +16,12 @@ class Told:
 
     def __init__(self) -> None:
         self.outcomes: list[DecodeOutcome] = []
-        self.restarts: list[RestartReason] = []
+        self.restarts: list[LossReason] = []
 
     def decoded(self, outcome: DecodeOutcome) -> None:
         self.outcomes.append(outcome)
 
-    def decoder_restarted(self, reason: RestartReason) -> None:
+    def decoder_restarted(self, reason: LossReason) -> None:
         self.restarts.append(reason)
 
 

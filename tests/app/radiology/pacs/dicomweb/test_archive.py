@@ -1,7 +1,9 @@
 """Requests to an archive: credentials, retries, limits, and errors that name nobody."""
 
 import base64
+import gzip
 import subprocess
+import tracemalloc
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from ssl import PROTOCOL_TLS_SERVER, SSLContext
@@ -40,6 +42,18 @@ def test_a_file_that_is_too_large_is_not_kept(kind: str) -> None:
     archive = SmallArchive(faults=[whole if kind == "multipart" else plain])
     with serve(archive):
         assert _archive(archive.url).get_file(PATH, 1_000_000) is None
+
+
+def test_an_answer_that_inflates_takes_no_more_memory_than_a_file_may() -> None:
+    body = gzip.compress(gzip.compress(bytes(1 << 28)))
+    headers = {"Content-Type": "application/dicom", "Content-Encoding": "gzip, gzip"}
+    archive = SmallArchive(faults=[(200, headers, body)])
+    with serve(archive):
+        tracemalloc.start()
+        assert _archive(archive.url).get_file(PATH, 1_000_000) is None
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert most < 1 << 24
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])

@@ -1,10 +1,10 @@
-"""Bodies of several files, however they are cut into pieces."""
+"""Bodies of several files."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.radiology.archive import MultipartError, PartReader, boundary_of
+from app.radiology.archive import MultipartError, boundary_of, read_parts
 
 _BOUNDARY = b"frontier"
 
@@ -17,40 +17,44 @@ def _body(parts: list[bytes]) -> bytes:
 @given(
     st.lists(st.binary(max_size=60), min_size=1, max_size=4).filter(
         lambda parts: not any(b"\r\n--frontier" in part + b"\r\n--fron" for part in parts)
-    ),
-    st.integers(1, 50),
+    )
 )
-def test_parts_are_the_same_in_pieces_of_any_size(parts: list[bytes], size: int) -> None:
-    body, reader = _body(parts), PartReader(_BOUNDARY, 100)
-    found = [part for at in range(0, len(body), size) for part in reader.feed(body[at : at + size])]
-    reader.close()
+def test_parts_are_as_they_were_sent(parts: list[bytes]) -> None:
+    found = read_parts(_body(parts), _BOUNDARY, 100, 9)
     assert [part.content for part in found] == parts
     assert {part.media_type for part in found} == {"application/dicom"}
 
 
 def test_a_part_that_is_too_large_is_passed_over_and_the_next_is_read() -> None:
-    reader = PartReader(_BOUNDARY, 10)
-    found = reader.feed(_body([bytes(11), b"small", bytes(10)]))
+    found = read_parts(_body([bytes(11), b"small", bytes(10)]), _BOUNDARY, 10, 9)
     assert [part.content for part in found] == [None, b"small", bytes(10)]
+
+
+def test_reading_ends_at_the_first_part_too_many() -> None:
+    found = read_parts(_body([b"part"] * 5)[:-20], _BOUNDARY, 10, 2)
+    assert [part.content for part in found] == [b"part"] * 3
 
 
 @pytest.mark.parametrize("left", [1, 2, 8, 40])
 def test_a_body_that_is_cut_is_an_error(left: int) -> None:
-    reader = PartReader(_BOUNDARY, 100)
-    reader.feed(_body([b"one", b"two"])[:-left])
     with pytest.raises(MultipartError, match="before its last boundary"):
-        reader.close()
+        read_parts(_body([b"one", b"two"])[:-left], _BOUNDARY, 100, 9)
 
 
-@pytest.mark.parametrize("body", [b"no boundary at all", b"--frontier\r\nno header\r\n\r\n"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"no boundary at all",
+        b"--frontier\r\nno header\r\n\r\n",
+        b"--frontier\r\nno header\r\n\r\n\r\n--frontier--",
+        b"--frontier\r\nX: " + bytes(9000) + b"\r\n\r\n\r\n--frontier--",
+    ],
+)
 def test_a_body_of_another_form_is_an_error(body: bytes) -> None:
-    reader = PartReader(_BOUNDARY, 100)
     with pytest.raises(MultipartError):
-        reader.feed(body)
-        reader.close()
+        read_parts(body, _BOUNDARY, 100, 9)
 
 
-@pytest.mark.parametrize("size", [1, 7, 1000])
 @pytest.mark.parametrize(
     ("body", "parts"),
     [
@@ -63,11 +67,8 @@ def test_a_body_of_another_form_is_an_error(body: bytes) -> None:
         ),
     ],
 )
-def test_bodies_are_read_as_the_standard_writes_them(body: bytes, parts: list[bytes], size: int) -> None:
-    reader = PartReader(_BOUNDARY, 100)
-    found = [part for at in range(0, len(body), size) for part in reader.feed(body[at : at + size])]
-    reader.close()
-    assert [part.content for part in found] == parts
+def test_bodies_are_read_as_the_standard_writes_them(body: bytes, parts: list[bytes]) -> None:
+    assert [part.content for part in read_parts(body, _BOUNDARY, 100, 9)] == parts
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import pydicom
 import pytest
 
 from app.radiology.archive import Archive, ArchiveError
-from app.radiology.write_back import ChosenCases, note_forms, write_note
+from app.radiology.result_objects import ChosenCases
+from app.radiology.write_back import note_forms, write_note
 from app.settings import Settings
 from tests.app.radiology.pacs.conftest import COLLECTION, Home
 from tests.app.radiology.pacs.results.conftest import FILMS, PRIOR, QUERY
