@@ -142,6 +142,7 @@ def create_app(
         images.writes,
         search.browse_router,
         collections.router,
+        collections.writes,
         generations.router,
         generations.models,
         jobs.router,

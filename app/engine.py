@@ -5,7 +5,7 @@ from typing import Final
 from app.settings import Settings
 from index.catalogue import PATIENT, Patience, open_catalogue
 from index.engine import SearchEngine
-from index.files.home_identity import HomeIdentity
+from index.files.home_identity import bind_identity
 from index.files.image_store import ImageStore, MakeThumbnail
 from index.files.renditions import make_thumbnail
 from index.home import Home
@@ -56,4 +56,4 @@ def bind_home(home: Home, settings: Settings) -> None:
         CatalogueError: The catalogue cannot be used.
         HomeError: Home folder and catalogue do not belong together.
     """
-    HomeIdentity(home.catalogue, home.store, settings.home).bind()
+    bind_identity(home.catalogue, home.store, settings.home)

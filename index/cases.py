@@ -73,11 +73,7 @@ class CaseEntry(NamedTuple):
 
 
 def case_lists(session: Session, collection: str) -> list[CaseList]:
-    """Return the lists of a collection, by name.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-    """
+    """Return the lists of a collection, by name."""
     return _read(session, require_collection(session, collection).id)
 
 
@@ -85,13 +81,6 @@ def put_list(
     session: Session, collection: str, list_id: str, name: str, condition: Condition = UNCONDITIONAL
 ) -> tuple[CaseList, bool]:
     """Begin a list, or give it another name.
-
-    Args:
-        session: Session of a transaction that writes.
-        collection: The collection.
-        list_id: Id of the list.
-        name: Its name.
-        condition: What must hold of the list before.
 
     Returns:
         The list, and whether it was there before.
@@ -133,12 +122,7 @@ def put_list(
 
 
 def delete_list(session: Session, collection: str, list_id: str) -> None:
-    """Remove a list with its notes; its images stay.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        UnknownCaseListError: The collection has no such list.
-    """
+    """Remove a list with its notes; its images stay."""
     row = _require_list(session, collection, list_id)
     session.delete(row)
 
@@ -153,15 +137,6 @@ def save_case(
     condition: Condition = UNCONDITIONAL,
 ) -> tuple[CaseEntry, bool]:
     """Put an image into a list at its end, or change its note where it is; None leaves a note as it is.
-
-    Args:
-        session: Session of a transaction that writes.
-        collection: The collection.
-        list_id: Id of the list.
-        image: Id of the image.
-        note: The note.
-        user: Who writes it; None where nobody is told apart.
-        condition: What must hold of the image in the list before.
 
     Returns:
         The image in the list, and whether it was there before.
@@ -204,13 +179,7 @@ def save_case(
 
 
 def remove_case(session: Session, collection: str, list_id: str, image: str) -> bool:
-    """Take an image out of a list with its note, and return whether it was in it.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        UnknownCaseListError: The collection has no such list.
-        UnknownImageError: The collection has no such image.
-    """
+    """Take an image out of a list with its note, and return whether it was in it."""
     own = _require_list(session, collection, list_id)
     key = require_image(session, collection, image).id
     row = session.get(CaseEntryRow, (own.collection_id, list_id, key))
@@ -222,12 +191,7 @@ def remove_case(session: Session, collection: str, list_id: str, image: str) -> 
 def read_list(
     session: Session, collection: str, list_id: str, *, after: int = -1, limit: int = MAX_ENTRIES
 ) -> tuple[CaseList, list[CaseEntry]]:
-    """Return a list and its images behind a position, in the order in which they came into it.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        UnknownCaseListError: The collection has no such list.
-    """
+    """Return a list and its images behind a position, in the order in which they came into it."""
     own = _require_list(session, collection, list_id)
     query = (
         select(CaseEntryRow, ImageRow.external_id)

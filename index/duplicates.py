@@ -3,11 +3,13 @@
 Two pictures are the same but for size, compression, brightness, contrast or a cropped edge.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 from sqlalchemy import select
@@ -21,6 +23,7 @@ from index.scoring import draw
 from index.vectors.protocol import Keys, Vectors
 from index.vectors.view import CosineView, VectorView
 from index.views.manager import Views
+from training.common.atomic import atomic_file
 from training.common.progress import progress_bar
 from training.evaluation.similarity import as_blades, similarity
 from training.imaging.perceptual import SKETCH_DIM, Picture, read_picture, same_picture
@@ -31,6 +34,9 @@ _SAMPLE: Final = 2000
 _ROWS: Final = 1024
 _COLUMNS: Final = 8192
 _CACHE_PICTURES: Final = 20_000
+# Together less than a job's result may have.
+_GROUP_BYTES: Final = 48 << 10
+_UNREAD_BYTES: Final = 8 << 10
 
 Pair = tuple[int, int]
 _Alike = Callable[[Vectors, Vectors], Vectors]
@@ -65,10 +71,6 @@ def find_duplicates(home: Home, collection: str, *, show_progress: bool = True) 
     Equal files belong together. Beyond them, the model's vectors and small sketches of the pictures name
     pairs that are worth a look, at thresholds that follow from the collection itself, and the pictures
     decide; neither can tell a copy from another picture of the same thing.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        NoActiveGenerationError: The collection has no active generation yet.
     """
     # Views of this call are closed: a build that they began has no other use.
     with closing(Views(home.snapshots_folder)) as views:
@@ -238,3 +240,38 @@ class _Sets:
         for key in sorted(self._parent):
             found.setdefault(self.root(key), []).append(key)
         return [group for group in found.values() if len(group) > 1]
+
+
+def as_json(found: Duplicates) -> dict[str, list[Any]]:
+    """The groups, and the ids of images that could not be looked at."""
+    groups = [{"ids": list(group.ids), "same_file": group.same_file} for group in found.groups]
+    return {"groups": groups, "unread": list(found.unread)}
+
+
+def write_groups(found: Duplicates, folder: Path) -> None:
+    """Write all into `groups.json` of a folder, and what a job shows of it into `result.json`."""
+    everything = as_json(found)
+    for name, content in (("groups.json", everything), ("result.json", _shortened(everything))):
+        with atomic_file(folder / name) as file:
+            file.write(json.dumps(content).encode() + b"\n")
+
+
+def _shortened(everything: dict[str, list[Any]]) -> dict[str, Any]:
+    """Groups that fit into a result, in order, and the number of truncated ones."""
+    shown = {
+        "groups": _fitting(everything["groups"], _GROUP_BYTES),
+        "unread": _fitting(everything["unread"], _UNREAD_BYTES),
+    }
+    left_out = {name: len(everything[name]) - len(entries) for name, entries in shown.items()}
+    return {**shown, "left_out": left_out}
+
+
+def _fitting(entries: Iterable[Any], room: int) -> list[Any]:
+    """The entries but for those that there is no room for, however large a single one is."""
+    kept = []
+    for entry in entries:
+        size = len(json.dumps(entry)) + len(", ")
+        if size <= room:
+            kept.append(entry)
+            room -= size
+    return kept

@@ -91,12 +91,12 @@ class People:
         accessions = (f"accession:{form}" for form in _forms(key, "accession", study))
         return cls(patients, (*accessions, *((f"study:{study.strip()}",) if _is_uid(study) else ())))
 
-    def images(self, session: Session, collection: str) -> list[str]:
-        """Return the ids of their images in a collection.
+    def with_others(self, others: "People") -> "People":
+        """Return these patients and studies together with others."""
+        return People((*self.patients, *others.patients), (*self.studies, *others.studies))
 
-        Raises:
-            UnknownCollectionError: No collection has this name.
-        """
+    def images(self, session: Session, collection: str) -> list[str]:
+        """Return the ids of their images in a collection."""
         if not self.patients and not self.studies:
             return []
         return images_of_people(
@@ -263,12 +263,7 @@ class PendingErasure:
     def begin(
         cls, home: Path, session: Session, collection: str, ids: Sequence[str], people: People = NOBODY
     ) -> Self:
-        """Note an erasure before it begins, within `keep_others_away`; one of nothing needs no note.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-            OSError: The file cannot be written.
-        """
+        """Note an erasure before it begins, within `keep_others_away`; one of nothing needs no note."""
         # No image has an id that a database cannot hold.
         ids = [name for name in ids if storable_text(name)]
         there = images_named(session, require_collection(session, collection).id, ids)
@@ -280,11 +275,7 @@ class PendingErasure:
         return begun
 
     def save(self) -> None:
-        """Write it to the disk.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Write it to the disk."""
         values = {
             "collection": self.collection,
             "ids": self.ids,
@@ -326,11 +317,7 @@ def keep_others_away(home: Path) -> Iterator[None]:
 
 
 def pending_erasures(home: Path) -> Iterator[PendingErasure]:
-    """Yield the erasures of a home that were not finished, or are under way.
-
-    Raises:
-        OSError: A file cannot be read.
-    """
+    """Yield the erasures of a home that were not finished, or are under way."""
     for path in sorted((home / _FOLDER).glob("*.json")):
         values = json.loads(path.read_bytes())
         people = People(tuple(values["patients"]), tuple(values["studies"]))

@@ -216,13 +216,7 @@ def record_judgement(
 
 
 def rename_examples(session: Session, collection_id: int, ids: Mapping[str, str]) -> None:
-    """Let the queries of judgements name images by their new ids, in the caller's transaction.
-
-    Args:
-        session: Session of the transaction.
-        collection_id: Key of the collection.
-        ids: New ids by the former ones.
-    """
+    """Let the queries of judgements name images by their new ids, given by the former ones."""
     query = select(FeedbackRow).where(FeedbackRow.collection_id == collection_id)
     renamed = []
     for row in session.execute(query.execution_options(yield_per=_AT_ONCE)).scalars():
@@ -243,11 +237,7 @@ def rename_examples(session: Session, collection_id: int, ids: Mapping[str, str]
 
 
 def count_feedback(session: Session, collection: str, *, since: str = "") -> FeedbackCounts:
-    """Count what was said of the hits in a collection, or what was after a time in ISO 8601.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-    """
+    """Count what was said of the hits in a collection, or what was after a time in ISO 8601."""
     counted = (
         FeedbackRow.collection_id == require_collection(session, collection).id,
         FeedbackRow.created > since,
@@ -286,11 +276,7 @@ def verdict_of(relevant: bool, supplemented: bool) -> Verdict:
 
 
 def count_usable(session: Session, collection: str, *, since: str = "") -> UsableFeedback:
-    """Count what a training on texts and images can learn from, of all feedback or that after a time.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-    """
+    """Count what a training on texts and images can learn from, of all feedback or that after a time."""
     part = FeedbackRow.query
     texts, images = part["texts"].as_string(), part["images"].as_string()
     # A hit is no example of itself; see `_pairs`.
@@ -323,11 +309,7 @@ def count_usable(session: Session, collection: str, *, since: str = "") -> Usabl
 
 
 def judgements(session: Session, collection: str) -> Iterator[Judgement]:
-    """Yield what was said of the hits in a collection, the oldest first.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-    """
+    """Yield what was said of the hits in a collection, the oldest first."""
     rows = (
         select(FeedbackRow, ImageRow.external_id)
         .join(ImageRow, ImageRow.id == FeedbackRow.image_id)
@@ -342,11 +324,7 @@ def judgements(session: Session, collection: str) -> Iterator[Judgement]:
 
 
 def judged_images(session: Session, collection: str) -> Iterator[str]:
-    """Yield the ids of the images that have judgements in a collection, each once, in bounded memory.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-    """
+    """Yield the ids of the images that have judgements in a collection, each once, in bounded memory."""
     key = require_collection(session, collection).id
     judged = select(FeedbackRow.image_id).where(FeedbackRow.collection_id == key)
     query = select(ImageRow.external_id).where(ImageRow.id.in_(judged)).order_by(ImageRow.id)
@@ -354,11 +332,7 @@ def judged_images(session: Session, collection: str) -> Iterator[str]:
 
 
 def clear_feedback(session: Session, collection: str) -> int:
-    """Forget all that was said of the hits in a collection, and return how much that was.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-    """
+    """Forget all that was said of the hits in a collection, and return how much that was."""
     key = require_collection(session, collection).id
     forget = delete(FeedbackRow).where(FeedbackRow.collection_id == key).returning(FeedbackRow.image_id)
     return len(session.execute(forget).all())
@@ -371,9 +345,6 @@ def learning_pairs(session: Session, collection: str) -> LearningPairs:
     is a negative only of a query of one part: of several, nobody knows which part it does not fit. What was
     said of that part alone weighs more than what was said of it among others. Examples that have been
     removed since are left out.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
     """
     alone: dict[LearningPair, bool] = {}
     together: dict[LearningPair, bool] = {}
@@ -384,11 +355,11 @@ def learning_pairs(session: Session, collection: str) -> LearningPairs:
         elif judgement.relevant:
             together |= dict.fromkeys(pairs, True)
     said = together | alone
-    gone = _gone(session, collection, {pair.example for pair in said if pair.example is not None})
-    said = {pair: relevant for pair, relevant in said.items() if pair.example not in gone}
+    examples = {pair.example for pair in said if pair.example is not None}
+    there = images_named(session, require_collection(session, collection).id, examples)
+    left = [pair for pair in said if pair.example is None or pair.example in there]
     return LearningPairs(
-        tuple(pair for pair, relevant in said.items() if relevant),
-        tuple(pair for pair, relevant in said.items() if not relevant),
+        tuple(pair for pair in left if said[pair]), tuple(pair for pair in left if not said[pair])
     )
 
 
@@ -403,11 +374,6 @@ def _refuse_more(session: Session, collection_id: int, limit: int) -> None:
 
 def _digest(kept: Mapping[str, Sequence[str]]) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
-
-
-def _gone(session: Session, collection: str, ids: set[str]) -> set[str]:
-    """Return the ids that no image of a collection has."""
-    return ids.difference(images_named(session, require_collection(session, collection).id, ids))
 
 
 def _pairs(judgement: Judgement) -> list[LearningPair]:
@@ -469,10 +435,6 @@ def export_collection(
         folder: Must not exist.
         feedback: Whether what was said of hits goes in.
         label_sentences: Whether training makes texts from labels, which matters to the counts alone.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        OSError: The folder cannot be written.
     """
     with home.catalogue.read() as session, atomic_folder(folder) as fresh:
         (fresh / "images").mkdir()
@@ -510,7 +472,8 @@ class _Export:
             except StoreError:
                 self.missing += 1
                 continue
-            liked, disliked = self._said(row)
+            liked = self.taught.liked.get(row.external_id, [])
+            disliked = self.taught.disliked.get(row.external_id, [])
             if row.split != "train":
                 liked, disliked = ([] if texts else liked), []
             else:
@@ -533,10 +496,6 @@ class _Export:
         link = self.images / sha256
         if not link.is_symlink():
             link.symlink_to(self.store.path(sha256).absolute())
-
-    def _said(self, row: ImageRow) -> tuple[list[str], list[str]]:
-        taught = self.taught
-        return taught.liked.get(row.external_id, []), taught.disliked.get(row.external_id, [])
 
 
 def _taught(session: Session, collection: str) -> _Taught:

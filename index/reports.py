@@ -175,22 +175,19 @@ def study_keys(session: Session, collection_id: int, keys: Collection[int]) -> s
 
 def without_images(session: Session, collection_id: int, studies: Collection[str]) -> set[str]:
     """Return those of the keys of studies that no image has."""
-    return {study for study in studies if not images_of(session, collection_id, study)}
+    left = {study: select(AttributeRow.image_id).where(_has(collection_id, study)) for study in studies}
+    return {study for study, images in left.items() if session.execute(images.limit(1)).first() is None}
 
 
 def remove_reports(session: Session, collection_id: int, studies: Sequence[str]) -> None:
     """Remove the reports of those studies that have no image any more."""
-    for study in studies:
-        left = select(AttributeRow.image_id).where(_has(collection_id, study)).limit(1)
-        if session.execute(left).first() is None:
-            own = (ReportRow.collection_id == collection_id) & (ReportRow.study == study)
-            session.execute(delete(ReportRow).where(own))
+    for study in without_images(session, collection_id, studies):
+        own = (ReportRow.collection_id == collection_id) & (ReportRow.study == study)
+        session.execute(delete(ReportRow).where(own))
 
 
 def _removed(session: Session, condition: ColumnElement[bool]) -> int:
-    count = session.execute(select(func.count()).select_from(ReportRow).where(condition)).scalar_one()
-    session.execute(delete(ReportRow).where(condition))
-    return count
+    return len(session.execute(delete(ReportRow).where(condition).returning(ReportRow.id)).all())
 
 
 def _report(row: ReportRow) -> "StudyReport":

@@ -54,11 +54,7 @@ class Wanted(NamedTuple):
 
 
 def images_of(session: Session, collection: str, wanted: Wanted) -> list[StudyImage]:
-    """Return the images of a study, in the order in which they were added; none where it is unknown.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-    """
+    """Return the images of a study, in the order in which they were added; none where it is unknown."""
     row = require_collection(session, collection)
     if not _storable(wanted):
         return []
@@ -255,11 +251,6 @@ def find_similar(
     """Find the studies most like a study: their similarity is that of the two images most alike.
 
     Images of different views are not mixed into one query, which would be like neither.
-
-    Raises:
-        UnknownCollectionError: The collection is gone.
-        GenerationError: The generation is gone.
-        FilterError: The filter does not fit the collection.
     """
     with engine.home.catalogue.read() as session:
         images = images_of(session, active.collection, wanted)

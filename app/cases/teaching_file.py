@@ -99,7 +99,8 @@ async def teaching_file(
     removed = len(entries) - len(cases) - unreadable
     yield written.add("cases.csv", _table(cases), compressed=True)
     yield written.add("README.txt", _readme(name, len(cases), removed, unreadable).encode())
-    yield written.close()
+    written.close()
+    yield written.sent.take()
 
 
 async def _read(services: Services, collection: str, entry: CaseEntry) -> tuple[_Case, bytes]:
@@ -202,24 +203,17 @@ you pass this file on.
 """
 
 
-class _StreamedZip:
+class _StreamedZip(zipfile.ZipFile):
     """A zip file whose bytes are taken as its files are added."""
 
     def __init__(self) -> None:
-        self._window = _Window()
-        self._zip = zipfile.ZipFile(self._window, "w", zipfile.ZIP_STORED)
+        self.sent = _Window()
+        super().__init__(self.sent, "w", zipfile.ZIP_STORED)
 
     def add(self, name: str, content: bytes, *, compressed: bool = False) -> bytes:
         """Add a file, and return the bytes that can be sent."""
-        info = zipfile.ZipInfo(name, _NO_TIME)
-        info.compress_type = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
-        self._zip.writestr(info, content)
-        return self._window.take()
-
-    def close(self) -> bytes:
-        """Return the last bytes: the directory of all files."""
-        self._zip.close()
-        return self._window.take()
+        self.writestr(zipfile.ZipInfo(name, _NO_TIME), content, zipfile.ZIP_DEFLATED if compressed else None)
+        return self.sent.take()
 
 
 class _Window(io.BytesIO):

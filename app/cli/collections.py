@@ -222,8 +222,7 @@ def duplicates(
     home: Home = None,
 ) -> None:
     """List images that show the same picture, in files that may differ by size, tone or a cropped edge."""
-    from app.collections.duplicates import as_json, write_groups
-    from index.duplicates import find_duplicates
+    from index.duplicates import as_json, find_duplicates, write_groups
 
     with opened(home=home) as installation, stoppable("Stopped. Nothing was changed."):
         if out is not None:

@@ -7,16 +7,19 @@ from fastapi import APIRouter, Depends, Request, Response
 from sqlalchemy.orm import Session
 
 from app.audit.requests import Noted, actor_of, note
-from app.collections.names import refuse_alias, rename
+from app.collections.names import refuse_alias, refuse_gained_roles, remove, rename
 from app.collections.schemas import (
     Alias,
     Aliases,
     AliasTarget,
     CollectionOverview,
     Collections,
+    CollectionSummary,
     CountedFields,
     ExampleImage,
+    NewCollection,
     NewName,
+    Removed,
     RemovedAlias,
     RenamedCollection,
     collection_from,
@@ -24,14 +27,26 @@ from app.collections.schemas import (
 from app.edge.headers import write_condition
 from app.edge.operations import operation
 from app.edge.problems import problem_responses
+from app.idempotency import IdempotentRoute, idempotency_key
 from app.permissions import GuardedRoute, InjectedPrincipal, may
-from app.services import InjectedServices
+from app.services import InjectedServices, Services
 from index.audit.event import Detail
 from index.generations import names
+from index.generations.models import create_collection as create_empty
+from index.search.results import CollectionInfo
 from index.writes.live import Condition
 from training.models.onnx.files import has_regions
 
 router = APIRouter(prefix="/v1", tags=["collections"], route_class=GuardedRoute)
+# Of all that changes images or collections.
+WRITE_PROBLEMS = problem_responses(
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+    HTTPStatus.INSUFFICIENT_STORAGE,
+)
+writes = APIRouter(prefix="/v1", tags=["writes"], responses=WRITE_PROBLEMS, route_class=IdempotentRoute)
 
 _PROBLEMS = problem_responses(
     HTTPStatus.CONFLICT,
@@ -52,6 +67,34 @@ async def list_collections(services: InjectedServices, principal: InjectedPrinci
     found = await services.threads.read(services.engine.collections)
     readable = [info for info in found if principal.may("reader", info.name)]
     return Collections(collections=[collection_from(info) for info in readable])
+
+
+@writes.post(
+    "/collections",
+    summary="Begin a collection",
+    status_code=HTTPStatus.CREATED,
+    dependencies=[may("admin"), Depends(idempotency_key)],
+)
+@operation("create")
+async def create_collection(
+    new: NewCollection, request: Request, services: InjectedServices
+) -> CollectionSummary:
+    """Begin a collection without images; it can be written to and searched at once."""
+    begun = await services.threads.write(_begin, services, new)
+    note(request, Noted(collection=new.name, model=begun.digest, generation=begun.generation))
+    return collection_from(begun)
+
+
+@writes.delete(
+    "/collections/{collection}",
+    summary="Remove a collection",
+    dependencies=[may("admin"), Depends(refuse_alias)],
+)
+@operation("delete", work="change")
+async def delete_collection(collection: str, services: InjectedServices) -> Removed:
+    """Remove a collection with its images, their files, and every generation."""
+    await services.threads.write(remove, services.settings, services.engine, collection)
+    return Removed(collection=collection)
 
 
 @router.get(
@@ -178,3 +221,10 @@ async def delete_alias(
     removed = await services.write(names.remove_alias, alias, condition)
     note(request, Noted(collection=removed.collection, details={"alias": alias}))
     return RemovedAlias(alias=alias, collection=removed.collection)
+
+
+def _begin(services: Services, new: NewCollection) -> CollectionInfo:
+    with services.engine.home.catalogue.read() as session:
+        refuse_gained_roles(services.settings, session, new.name)
+    create_empty(services.engine.home, new.name, model=new.model, same_as=new.same_model_as)
+    return services.engine.collection(new.name)

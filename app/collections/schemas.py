@@ -2,7 +2,7 @@
 
 from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from app.edge.addresses import etag_of
 from app.edge.schemas import Answer, Request
@@ -125,6 +125,28 @@ def collection_from(info: CollectionInfo) -> CollectionSummary:
         )
     fields = [FilterField(name=field.name, kinds=list(field.kinds)) for field in info.fields]
     return CollectionSummary(name=info.name, count=info.count, generation=generation, fields=fields)
+
+
+class NewCollection(Request):
+    """A collection to begin, by a registered model or by that of another collection."""
+
+    name: str = Field(description="Up to 100 letters, digits, dots, hyphens and underscores.")
+    model: str | None = Field(default=None, description="Digest, or name, of a registered model.")
+    same_model_as: str | None = Field(default=None, description="A collection whose model it takes.")
+
+    @model_validator(mode="after")
+    def _one_model(self) -> Self:
+        if (self.model is None) == (self.same_model_as is None):
+            raise ValueError("Give either `model` or `same_model_as`.")
+        return self
+
+
+class Removed(Answer):
+    """Removed images."""
+
+    status: Literal["removed"] = "removed"
+    id: str | None = Field(default=None, description="The image; null for a whole collection.")
+    collection: str
 
 
 class NewName(Request):

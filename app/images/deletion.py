@@ -5,7 +5,6 @@ import json
 import os
 import re
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from app.jobs.queue import STUDY, SYNC
 from app.services import Services
 from app.settings import Settings
 from index.audit.event import Actor, Detail, Event
-from index.catalogue import PAUSE_SECONDS, Catalogue
+from index.catalogue import PAUSE_SECONDS
 from index.catalogue.collections import names_of, require_collection
 from index.catalogue.lookup import images_named, parts, rows_among
 from index.catalogue.tables import AuditNameRow, JobRow
@@ -54,8 +53,8 @@ _SHOWN: Final = 10
 # What a value becomes that names an erased image, and an argument of a job.
 _GONE: Final = object()
 _ERASED: Final = "erased"
-_LINES: Final = frozenset({".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".log"})
 _BLOCK: Final = 1 << 20
+_LINES: Final = frozenset({".jsonl", ".ndjson", ".csv", ".tsv", ".txt", ".log"})
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -130,11 +129,7 @@ class Deletion:
         remove_unused_files(self._home, set(removed.values()))
 
     def remaining(self) -> int:
-        """Count the images that pass the filter now.
-
-        Raises:
-            UnknownCollectionError: The collection is gone.
-        """
+        """Count the images that pass the filter now."""
         with self._home.catalogue.read() as session:
             return len(find_matching(session, self._collection, self._filter).keys)
 
@@ -183,10 +178,10 @@ class Erasure:
     """Result of an erasure.
 
     Attributes:
-        erased: Images that were erased, and backups that hold them.
+        erased: Images that were erased now, and backups that hold them.
         jobs: Jobs that named them, and files of jobs that still do.
         log_is_empty: Whether nothing of them is left in the database's log; it is until its readers end.
-        resumed: Ids whose erasure had been begun before, and not finished.
+        ids: Ids of the images that were erased, now or in part before.
         unknown: Ids that neither the collection nor the audit trail knows.
         later: Ids that images had got since they had one of those that were asked for.
         unfinished: Unfinished files that may hold them: being written, or left by killed backups.
@@ -195,15 +190,10 @@ class Erasure:
     erased: Erased
     jobs: ErasedJobs
     log_is_empty: bool
-    resumed: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
-    later: tuple[str, ...] = ()
-    unfinished: tuple[Path, ...] = ()
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Ids of the images that were erased, now or in part before."""
-        return tuple(dict.fromkeys((*self.erased.images, *self.resumed)))
+    ids: tuple[str, ...]
+    unknown: tuple[str, ...]
+    later: tuple[str, ...]
+    unfinished: tuple[Path, ...]
 
 
 def erase(
@@ -262,7 +252,8 @@ def erase(
             traced = _traced(session, collection, ids)
             fresh = [name for name in (*ids, *former) if name not in begun]
             pending = PendingErasure.begin(settings.home, session, collection, fresh, people)
-            everybody = (people, *(one.people for one in unfinished_before))
+            for one in unfinished_before:
+                people = people.with_others(one.people)
         event = Event(
             action="erase",
             actor=actor,
@@ -281,10 +272,7 @@ def erase(
                 ids,
                 event if settings.audit else None,
                 partial(_refuse_running, collection=collection),
-                People(
-                    tuple(name for one in everybody for name in one.patients),
-                    tuple(name for one in everybody for name in one.studies),
-                ),
+                people,
                 former,
             )
         except CollectionInUseError:
@@ -307,11 +295,11 @@ def erase(
             erased,
             jobs,
             log_is_empty,
-            tuple(name for name in ids if name in begun),
-            tuple(name for name in dict.fromkeys(asked) if name not in known),
-            tuple(later),
+            ids=tuple(dict.fromkeys((*erased.images, *(name for name in ids if name in begun)))),
+            unknown=tuple(name for name in dict.fromkeys(asked) if name not in known),
+            later=tuple(later),
             # No encoder holds an image.
-            tuple(path for path in left if not path.is_relative_to(home.bundles_folder)),
+            unfinished=tuple(path for path in left if not path.is_relative_to(home.bundles_folder)),
         )
 
 
@@ -363,7 +351,9 @@ def _erase_from_jobs(settings: Settings, home: Home, pending: PendingErasure, er
             continue
         # The folder first: the row tells what else is to go from it.
         changed = _erase_from_folders(JobFolder.of(settings, row.id), row.id, own, pattern, erased.left)
-        changed |= _erase_from_row(home.catalogue, row.id, own, pattern)
+        with home.catalogue.write() as session:
+            found = session.get(JobRow, row.id, with_for_update=True)
+            changed |= _erase_from_row(found, own, pattern)
         if changed and row.id not in erased.jobs:
             erased.jobs.append(row.id)
         pending.jobs.add(row.id)
@@ -371,21 +361,9 @@ def _erase_from_jobs(settings: Settings, home: Home, pending: PendingErasure, er
             pending.save()
 
 
-def _erase_from_row(
-    catalogue: Catalogue, job: int, names: frozenset[str], pattern: re.Pattern[bytes]
-) -> bool:
-    with catalogue.read() as session:
-        found = session.get(JobRow, job)
-        if found is None or not _clean_row(found, names, pattern):
-            return False
-        # Looked at alone: the row is changed as it is when it is locked.
-        session.expunge(found)
-    with catalogue.write() as session:
-        row = session.get(JobRow, job, with_for_update=True)
-        return row is not None and _clean_row(row, names, pattern)
-
-
-def _clean_row(row: JobRow, names: frozenset[str], pattern: re.Pattern[bytes]) -> bool:
+def _erase_from_row(row: JobRow | None, names: frozenset[str], pattern: re.Pattern[bytes]) -> bool:
+    if row is None:
+        return False
     changed = False
     for column in ("result", "progress"):
         value = getattr(row, column)
@@ -412,9 +390,7 @@ def _studies_of(kind: str, state: str, arguments: Sequence[str]) -> set[str]:
 def _erase_from_folders(
     folder: JobFolder, job: int, names: frozenset[str], pattern: re.Pattern[bytes], left: list[Path]
 ) -> bool:
-    changed, places = False, [place.path for place in (folder, *folder.aside()) if place.path.is_dir()]
-    if not places:
-        return False
+    places = [place.path for place in (folder, *folder.aside()) if place.path.is_dir()]
     lock = folder.lock() if folder.path in places else None
     if lock is None and folder.path in places:
         raise CollectionInUseError(
@@ -422,12 +398,11 @@ def _erase_from_folders(
             "erase them again when it has ended."
         )
     try:
-        for place in places:
-            changed |= _erase_from_folder(place, names, pattern, left)
+        # Of every folder, whether or not one has changed already.
+        return sum(_erase_from_folder(place, names, pattern, left) for place in places) > 0
     finally:
         if lock is not None:
             os.close(lock)
-    return changed
 
 
 def without(value: Any, names: Collection[str]) -> Any:
@@ -494,10 +469,6 @@ def _rewrite_document(path: Path, names: frozenset[str]) -> bool:
 
 
 def _rewrite_lines(path: Path, pattern: re.Pattern[bytes]) -> bool:
-    with ExitStack() as opened:
-        read = opened.enter_context(path.open("rb"))
-        written = opened.enter_context(atomic_file(path))
-        for line in read:
-            if not pattern.search(line):
-                written.write(line)
+    with path.open("rb") as read, atomic_file(path) as written:
+        written.writelines(line for line in read if not pattern.search(line))
     return True

@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from app.access.sessions import PARAMETER, linked_address
 from app.audit.requests import Noted, actor_of, note
-from app.collections.names import refuse_alias, refuse_gained_roles, remove
-from app.collections.schemas import CollectionSummary, collection_from
+from app.collections.routes import WRITE_PROBLEMS
+from app.collections.schemas import Removed
 from app.concurrency import unless_disconnected
 from app.edge.addresses import etag_of
 from app.edge.admission import Budget, BusyError
@@ -38,12 +38,10 @@ from app.images.schemas import (
     ImagesToErase,
     LinkedRendition,
     LinkWanted,
-    NewCollection,
     PictureLink,
-    Removed,
     WriteAnswer,
+    WriteCounts,
     WritesAnswer,
-    count_written,
     written_by,
 )
 from app.images.uploads import (
@@ -57,38 +55,35 @@ from app.images.uploads import (
 from app.permissions import GuardedRoute, may
 from app.search.read_search import check_length, invalid
 from app.search.schemas import ImageInfo, image_info_from
-from app.services import InjectedServices, Services
+from app.services import InjectedServices
 from index.audit.event import Detail
 from index.catalogue.collections import require_collection
 from index.catalogue.images import StoredImage
 from index.engine import SearchEngine
 from index.errors import StoreError, UnknownImageError
 from index.files.renditions import LARGEST_SIDES, THUMBNAIL_MEDIA_TYPE
-from index.generations.models import create_collection as create_empty
 from index.home import Home
-from index.search.results import CollectionInfo
 from index.writes.live import Condition, remove_image
 from training.common.errors import RecoquestError
 from training.imaging.images import PIXELS_VERSION
 from training.imaging.window import Window
 
+_PROBLEMS = problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR)
 router = APIRouter(
     prefix="/v1/collections/{collection}/images/{image_id}",
     tags=["images"],
     dependencies=[may("reader")],
+    responses=_PROBLEMS,
     route_class=GuardedRoute,
 )
-writes = APIRouter(prefix="/v1/collections", tags=["writes"], route_class=IdempotentRoute)
-
-_PROBLEMS = problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR)
-_WRITE_PROBLEMS = problem_responses(
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.CONFLICT,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.INTERNAL_SERVER_ERROR,
-    HTTPStatus.INSUFFICIENT_STORAGE,
+writes = APIRouter(
+    prefix="/v1/collections",
+    tags=["writes"],
+    responses=WRITE_PROBLEMS,
+    route_class=IdempotentRoute,
 )
-_ENCODING_PROBLEMS = _WRITE_PROBLEMS | problem_responses(
+
+_ENCODING_PROBLEMS = problem_responses(
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
@@ -103,7 +98,7 @@ _PICTURE: dict[str, Any] = {
 }
 _ETAG = {"ETag": {"description": "Of the image as it is now.", "schema": {"type": "string"}}}
 _NOT_MODIFIED: dict[str, Any] = {"description": "The caller's copy is the current one."}
-_FILE_ANSWERS: dict[int | str, dict[str, Any]] = {**_PROBLEMS, 200: _FILE, 304: _NOT_MODIFIED}
+_FILE_ANSWERS: dict[int | str, dict[str, Any]] = {200: _FILE, 304: _NOT_MODIFIED}
 # Images may be of patients: no shared cache keeps them, and a browser asks whether its copy is current.
 _CACHE_CONTROL = "private, no-cache"
 _NO_SCRIPTS = "default-src 'none'; sandbox"
@@ -191,10 +186,7 @@ async def get_rendition(
 @router.get(
     "/levels",
     summary="Grey levels",
-    responses={
-        **_PROBLEMS,
-        **problem_responses(HTTPStatus.GATEWAY_TIMEOUT),
-    },
+    responses=problem_responses(HTTPStatus.GATEWAY_TIMEOUT),
 )
 @operation("view")
 async def get_levels(
@@ -233,7 +225,7 @@ async def get_content(
     "",
     summary="What is known of an image",
     response_model=ImageInfo,
-    responses={**_PROBLEMS, 200: {"headers": _ETAG}, 304: _NOT_MODIFIED},
+    responses={200: {"headers": _ETAG}, 304: _NOT_MODIFIED},
 )
 @operation("view")
 async def get_image(
@@ -260,11 +252,7 @@ async def get_image(
     return info
 
 
-@router.post(
-    "/link",
-    summary="Link to a picture",
-    responses=problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INTERNAL_SERVER_ERROR),
-)
+@router.post("/link", summary="Link to a picture")
 @operation("export")
 async def link_image(
     collection: str, image_id: str, wanted: LinkWanted, request: Request, services: InjectedServices
@@ -286,36 +274,6 @@ async def link_image(
     return PictureLink(
         url=f"{path}/{picture}?{urlencode({**parameters, PARAMETER: sealed})}", expires=expires
     )
-
-
-@writes.post(
-    "",
-    summary="Begin a collection",
-    status_code=HTTPStatus.CREATED,
-    responses=_WRITE_PROBLEMS,
-    dependencies=[may("admin"), Depends(idempotency_key)],
-)
-@operation("create")
-async def create_collection(
-    new: NewCollection, request: Request, services: InjectedServices
-) -> CollectionSummary:
-    """Begin a collection without images; it can be written to and searched at once."""
-    begun = await services.threads.write(_begin, services, new)
-    note(request, Noted(collection=new.name, model=begun.digest, generation=begun.generation))
-    return collection_from(begun)
-
-
-@writes.delete(
-    "/{collection}",
-    summary="Remove a collection",
-    responses=_WRITE_PROBLEMS,
-    dependencies=[may("admin"), Depends(refuse_alias)],
-)
-@operation("delete", work="change")
-async def delete_collection(collection: str, services: InjectedServices) -> Removed:
-    """Remove a collection with its images, their files, and every generation."""
-    await services.threads.write(remove, services.settings, services.engine, collection)
-    return Removed(collection=collection)
 
 
 @writes.post(
@@ -345,7 +303,7 @@ async def upload_images(
     """
     written = await unless_disconnected(request, write_sent(services, collection, sent))
     _note(request, written)
-    counts = count_written(written.images)
+    counts = WriteCounts.of(written.images)
     if counts.refused:
         response.status_code = HTTPStatus.MULTI_STATUS
     return WritesAnswer(
@@ -386,19 +344,9 @@ async def put_image(
         request, write_sent(services, collection, [sent], condition, refuse=False)
     )
     _note(request, written)
-    (image,) = written.images
-    assert image.status != "refused"
-    assert image.etag is not None
-    response.headers["ETag"] = image.etag
-    if image.status == "created":
+    if written.images[0].status == "created":
         response.status_code = HTTPStatus.CREATED
-    return WriteAnswer(
-        id=image.id,
-        status=image.status,
-        etag=image.etag,
-        truncated_texts=image.truncated_texts,
-        written_to=written_by(written.active),
-    )
+    return _answer(response, written)
 
 
 @writes.patch(
@@ -421,24 +369,16 @@ async def update_image(
     With `If-Match`, only what the caller knows is changed, so that nobody undoes the change of another.
     """
     changing = change_one(services, collection, image_id, changes, condition)
-    active, changed, truncated = await unless_disconnected(request, changing)
-    details: dict[str, Detail] = {"outcome": changed.outcome}
-    note(request, Noted(model=active.digest, generation=active.generation, details=details))
-    etag = etag_of(changed.revision)
-    response.headers["ETag"] = etag
-    return WriteAnswer(
-        id=image_id,
-        status=changed.outcome,
-        etag=etag,
-        truncated_texts=truncated,
-        written_to=written_by(active),
-    )
+    written = await unless_disconnected(request, changing)
+    active, details = written.active, {"outcome": written.images[0].status}
+    note(request, Noted(model=active.digest, generation=active.generation, details={**details}))
+    return _answer(response, written)
 
 
 @writes.delete(
     "/{collection}/images/{image_id}",
     summary="Remove an image",
-    responses=_WRITE_PROBLEMS | _CONDITION_PROBLEMS,
+    responses=_CONDITION_PROBLEMS,
     dependencies=[may("curator")],
 )
 @operation("delete")
@@ -454,7 +394,6 @@ async def delete_image(
     "/{collection}/images/delete",
     summary="Remove images by filter",
     responses={
-        **_WRITE_PROBLEMS,
         200: {"description": "All images that passed the filter are gone, or were counted."},
         207: {"model": DeletedImages, "description": "Some are gone; others still pass the filter."},
     },
@@ -521,7 +460,6 @@ async def delete_matching_images(
 @writes.post(
     "/{collection}/erase",
     summary="Erase images",
-    responses=_WRITE_PROBLEMS,
     dependencies=[may("admin"), Depends(idempotency_key), Depends(ids_left_out)],
 )
 @operation("erase")
@@ -568,13 +506,6 @@ async def erase_images(
     )
 
 
-def _begin(services: Services, new: NewCollection) -> CollectionInfo:
-    with services.engine.home.catalogue.read() as session:
-        refuse_gained_roles(services.settings, session, new.name)
-    create_empty(services.engine.home, new.name, model=new.model, same_as=new.same_model_as)
-    return services.engine.collection(new.name)
-
-
 def _note(request: Request, written: WrittenImages) -> None:
     """Note the images that were taken, and how many of each outcome there were."""
     taken = [image.id for image in written.images if image.status != "refused"]
@@ -584,6 +515,14 @@ def _note(request: Request, written: WrittenImages) -> None:
         request,
         Noted(objects=taken, model=active.digest, generation=active.generation, details=counts),
     )
+
+
+def _answer(response: Response, written: WrittenImages) -> WriteAnswer:
+    """Describe the write of one image."""
+    (image,) = written.images
+    assert image.etag is not None
+    response.headers["ETag"] = image.etag
+    return WriteAnswer(**image.model_dump(exclude={"problem"}), written_to=written_by(written.active))
 
 
 def _current(

@@ -78,23 +78,10 @@ class ImageChanges(Request):
 
     @model_validator(mode="after")
     def _no_null(self) -> Self:
-        for name in ("texts", "labels", "split", "metadata"):
-            if name in self.model_fields_set and getattr(self, name) is None:
+        for name in type(self).model_fields:
+            is_null = name in self.model_fields_set and getattr(self, name) is None
+            if is_null and name not in ("report", "group"):
                 raise ValueError(f"`{name}` cannot be null: leave it out to keep it as it is.")
-        return self
-
-
-class NewCollection(Request):
-    """A collection to begin, by a registered model or by that of another collection."""
-
-    name: str = Field(description="Up to 100 letters, digits, dots, hyphens and underscores.")
-    model: str | None = Field(default=None, description="Digest, or name, of a registered model.")
-    same_model_as: str | None = Field(default=None, description="A collection whose model it takes.")
-
-    @model_validator(mode="after")
-    def _one_model(self) -> Self:
-        if (self.model is None) == (self.same_model_as is None):
-            raise ValueError("Give either `model` or `same_model_as`.")
         return self
 
 
@@ -157,6 +144,12 @@ class WriteCounts(Answer):
     unchanged: int
     refused: int
 
+    @classmethod
+    def of(cls, images: Sequence[Written]) -> Self:
+        """Count images by their outcome."""
+        by_outcome: dict[str, int] = dict.fromkeys(("created", "replaced", "unchanged", "refused"), 0)
+        return cls(received=len(images), **(by_outcome | Counter(image.status for image in images)))
+
 
 class WritesAnswer(Answer):
     """Outcome of each image, in the order of the files; all but the refused are on the disk."""
@@ -166,26 +159,6 @@ class WritesAnswer(Answer):
     results: list[Written]
     counts: WriteCounts
     written_to: WrittenBy
-
-
-class Removed(Answer):
-    """Removed images."""
-
-    status: Literal["removed"] = "removed"
-    id: str | None = Field(default=None, description="The image; null for a whole collection.")
-    collection: str
-
-
-def count_written(images: Sequence[Written]) -> WriteCounts:
-    """Count images by their outcome."""
-    counts = Counter(image.status for image in images)
-    return WriteCounts(
-        received=len(images),
-        created=counts["created"],
-        replaced=counts["replaced"],
-        unchanged=counts["unchanged"],
-        refused=counts["refused"],
-    )
 
 
 def written_by(active: ActiveGeneration) -> WrittenBy:

@@ -3,10 +3,9 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, Any, Final, TypeVar
+from functools import partial, wraps
+from typing import Annotated, Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from fastapi import Request
 from pydantic import Field, TypeAdapter
@@ -23,20 +22,18 @@ from app.search.search import side_by_side
 from app.services import InjectedServices, Services
 from app.settings import Settings
 from index.catalogue.connections import is_disk_full
-from index.catalogue.images import revision_of
 from index.errors import DiskFullError, StaleWriteError, shortened
 from index.search.results import ActiveGeneration
 from index.vectors.codec import encode_vectors
 from index.writes.images import Outcome
 from index.writes.intake import Compared, KnownImage, Prepared, compare
-from index.writes.live import UNCONDITIONAL, Changed, Condition, Upload, change_image, known_now, put_images
+from index.writes.live import UNCONDITIONAL, Condition, Upload, change_image, known_now, put_images
 from training.common.errors import ImageError
 from training.common.manifest import Record
 from training.common.record import LineError, parse_line
 from training.common.values import is_not_known
 from training.imaging.images import check_signature
 
-_Model = TypeVar("_Model")
 _MULTIPART = "multipart/form-data"
 _SEVERAL = FormShape(
     text="records",
@@ -48,9 +45,10 @@ _SEVERAL = FormShape(
 _ONE = FormShape(
     text="record", max_texts=2, files="image", max_files=1, too_many_files="Send one image, not several."
 )
+_RECORD = TypeAdapter(ImageWords)
 _RECORDS = TypeAdapter(Annotated[list[NewImage], Field(fail_fast=True, max_length=MAX_UPLOADS)])
 Result = TypeVar("Result")
-# Attempts: another writer, or a change of the model, may come between the read and the write.
+_Given = ParamSpec("_Given")
 _TRIES = 3
 _BLANK: Final = Record(id="-", image="-", split="test")
 
@@ -71,9 +69,7 @@ async def read_uploads(request: Request, services: InjectedServices) -> list[Sen
         RequestError: The body is no such form, or files and records do not match.
         RequestValidationError: The records are not of the right form.
     """
-    async with _form(request, services.settings, _SEVERAL) as form:
-        contents = await _files(form)
-        records = parsed(_RECORDS.validate_json, _only_text(form, "records"), "", "body", "records")
+    contents, records = await _read_form(request, services.settings, _SEVERAL, _RECORDS)
     if len(contents) != len(records):
         raise invalid(
             "records", f"There are {len(contents)} files and {len(records)} records; send one for each file."
@@ -96,9 +92,7 @@ async def read_upload(request: Request, image_id: str, services: InjectedService
         RequestError: The body is no such form, or the record cannot be used.
         RequestValidationError: The record is not of the right form.
     """
-    async with _form(request, services.settings, _ONE) as form:
-        (content,) = await _files(form)
-        words = parsed(ImageWords.model_validate_json, _only_text(form, "record"), "", "body", "record")
+    (content,), words = await _read_form(request, services.settings, _ONE, _RECORD)
     record = _record(image_id, words, services.settings)
     if isinstance(record, LineError):
         raise invalid("record", f"The record cannot be used: {record}.")
@@ -111,56 +105,47 @@ def changed_record(record: Record, changes: ImageChanges, settings: Settings) ->
     Raises:
         RequestError: The record cannot be used.
     """
-    values = {
-        "texts": record.texts,
-        "report": record.report,
-        "labels": record.labels,
-        "group": record.group,
-        "split": record.split,
-    }
-    named = changes.model_dump(include=changes.model_fields_set - {"metadata"})
-    metadata = {**record.metadata, **(changes.metadata or {})}
+    said = {name: getattr(record, name) for name in ImageChanges.model_fields}
+    said |= changes.model_dump(exclude_unset=True)
+    said["metadata"] = {**record.metadata, **(changes.metadata or {})}
     try:
         _check_known(changes.metadata or {})
-        return _parse_record(record.id, {**values, **named, "metadata": metadata}, settings)
+        return _parse_record(record.id, said, settings)
     except LineError as error:
         raise invalid("body", f"The changed record cannot be used: {error}.") from None
 
 
-@asynccontextmanager
-async def _form(request: Request, settings: Settings, shape: FormShape) -> AsyncIterator[FormData]:
+async def _read_form(
+    request: Request, settings: Settings, shape: FormShape, text: TypeAdapter[Result]
+) -> tuple[list[bytes], Result]:
+    """Read the files of a form and its JSON text, once they are all there."""
     if not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
         raise RequestError(UNSUPPORTED, f"Send the image as {_MULTIPART} in the form field `image`.")
     try:
         async with opened_form(request, settings, shape) as form:
-            yield form
+            contents = [content async for content in _files(form)]
+            values = form.getlist(shape.text)
     except OSError as error:
         # Large files wait on the disk until they are read.
         if is_disk_full(error):
             raise DiskFullError("There is no space for the files that are sent.") from error
         raise
+    if len(values) != 1 or not isinstance(values[0], str):
+        raise invalid(shape.text, f"Send the form field `{shape.text}` once, as JSON text.")
+    return contents, parsed(text.validate_json, values[0], "", "body", shape.text)
 
 
-async def _files(form: FormData) -> list[bytes]:
+async def _files(form: FormData) -> AsyncIterator[bytes]:
     for name in form:
         if name not in ("image", "records", "record"):
             raise invalid(name, "This field of the form is unknown; there are image and a JSON text.")
     files = form.getlist("image")
     if not files:
         raise invalid("image", "Send the image as a file in the form field `image`.")
-    contents = []
     for file in files:
         if not isinstance(file, UploadFile):
             raise invalid("image", "The form field `image` is a text; send a file with a file name.")
-        contents.append(await file.read())
-    return contents
-
-
-def _only_text(form: FormData, name: str) -> str:
-    values = form.getlist(name)
-    if len(values) != 1 or not isinstance(values[0], str):
-        raise invalid(name, f"Send the form field `{name}` once, as JSON text.")
-    return values[0]
+        yield await file.read()
 
 
 def _record(image_id: str, words: ImageWords, settings: Settings) -> Record | LineError:
@@ -191,14 +176,31 @@ def _check_known(metadata: Mapping[str, Any]) -> None:
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenImages:
+class WrittenImages(NamedTuple):
     """Outcomes of writing images, and their generation."""
 
     active: ActiveGeneration
     images: list[Written]
 
 
+def _tried_again(
+    work: Callable[_Given, Coroutine[Any, Any, Result]],
+) -> Callable[_Given, Coroutine[Any, Any, Result]]:
+    """Do it again where another writer, or a change of the model, came between its read and its write."""
+
+    @wraps(work)
+    async def tries(*given: _Given.args, **named: _Given.kwargs) -> Result:
+        for _ in range(_TRIES - 1):
+            try:
+                return await work(*given, **named)
+            except StaleWriteError:
+                continue
+        return await work(*given, **named)
+
+    return tries
+
+
+@_tried_again
 async def write_sent(
     services: Services,
     collection: str,
@@ -217,17 +219,42 @@ async def write_sent(
         RecoquestError: The write failed whole: the collection cannot be written to, the encoder is busy or
             failed, the disk is full, or somebody else changes the same images all the time.
     """
-    return await _repeated(lambda: _write_once(services, collection, images, condition, refuse=refuse))
+    active = await services.threads.read(services.engine.active, collection)
+    loaded = await services.encoders.of(active)
+    # An id that is refused may be none that a database can look for.
+    ids = [image.id for image in images if isinstance(image.record, Record)]
+    known = await _known(services, active, ids, condition)
+    looked = await _each(services, [_look_at(services, known, loaded, image) for image in images])
+    failed = next((error for error in looked if isinstance(error, Exception)), None)
+    if failed is not None and not refuse:
+        raise failed
+    ready = [item for item in looked if isinstance(item, _Ready)]
+    texts = [text for item in ready for text in item.prepared.record.texts]
+    vectors, cut = await _embed_texts(services, loaded, texts)
+    uploads = [
+        Upload(item.prepared.write(iter([item.vector]), vectors), item.content, condition) for item in ready
+    ]
+    outcomes: dict[str, Outcome] = {}
+    if uploads:
+        outcomes = await services.threads.write(put_images, services.engine.home, active, uploads)
+    writes = {upload.write.record.id: upload.write for upload in uploads}
+    written = []
+    for image, item in zip(images, looked, strict=True):
+        if isinstance(item, Exception):
+            written.append(Written(id=image.id, status="refused", problem=_refusal(item)))
+        elif item is None:
+            written.append(_written(image.id, "unchanged", known[image.id].revision))
+        else:
+            write = writes[image.id]
+            written.append(_written(image.id, outcomes[image.id], write.revision, write.record.texts, cut))
+    return WrittenImages(active, written)
 
 
+@_tried_again
 async def change_one(
     services: Services, collection: str, image_id: str, changes: ImageChanges, condition: Condition
-) -> tuple[ActiveGeneration, Changed, int]:
+) -> WrittenImages:
     """Change the record of an image, if a condition holds of it; new texts are embedded.
-
-    Returns:
-        The generation that has it, the outcome, and how many of the new texts are longer than the encoder
-        reads.
 
     Raises:
         ConditionError: The condition does not hold.
@@ -235,101 +262,49 @@ async def change_one(
     """
     # For any present record; nothing is embedded for a change that is refused.
     changed_record(_BLANK, changes, services.settings)
-
-    async def once() -> tuple[ActiveGeneration, Changed, int]:
-        active = await services.threads.read(services.engine.active, collection)
-        known = await services.threads.read(known_now, services.engine.home, active, [image_id])
-        if image_id in known:
-            # The transaction looks again; nothing is embedded for a change that would be refused.
-            condition.check(image_id, known[image_id].revision)
-        loaded = await services.encoders.of(active)
-        vectors, cut = await _embed_texts(services, loaded, changes.texts or [])
-
-        def change(record: Record) -> Record:
-            return changed_record(record, changes, services.settings)
-
-        changed = await services.threads.write(
-            change_image, services.engine.home, active, image_id, change, vectors, condition
-        )
-        return active, changed, sum(text in cut for text in changes.texts or [])
-
-    return await _repeated(once)
+    active = await services.threads.read(services.engine.active, collection)
+    await _known(services, active, [image_id], condition, if_new=False)
+    loaded = await services.encoders.of(active)
+    vectors, cut = await _embed_texts(services, loaded, changes.texts or [])
+    change = partial(changed_record, changes=changes, settings=services.settings)
+    outcome, revision = await services.threads.write(
+        change_image, services.engine.home, active, image_id, change, vectors, condition
+    )
+    return WrittenImages(active, [_written(image_id, outcome, revision, changes.texts or [], cut)])
 
 
-async def _repeated(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    for _ in range(_TRIES - 1):
-        try:
-            return await work()
-        except StaleWriteError:
-            continue
-    return await work()
-
-
-async def _write_once(
+async def _known(
     services: Services,
-    collection: str,
-    images: Sequence[SentImage],
+    active: ActiveGeneration,
+    ids: Sequence[str],
     condition: Condition,
     *,
-    refuse: bool,
-) -> WrittenImages:
-    active = await services.threads.read(services.engine.active, collection)
-    loaded = await services.encoders.of(active)
-    # An id that is refused may be none that a database can look for.
-    ids = [image.id for image in images if isinstance(image.record, Record)]
+    if_new: bool = True,
+) -> dict[str, KnownImage]:
+    """Return what is there of images, if the condition holds of each; of a missing one only `if_new`.
+
+    The transaction looks again; nothing is decoded or embedded for a write that would be refused.
+    """
     known = await services.threads.read(known_now, services.engine.home, active, ids)
     for image_id in ids:
-        # The transaction looks again; nothing is decoded for a write that would be refused.
-        condition.check(image_id, known[image_id].revision if image_id in known else None)
-    prepared = await _each(services, [_prepare(services, known, loaded, image) for image in images])
-    failed = next((item.error for item in prepared if item.error is not None), None)
-    if failed is not None and not refuse:
-        raise failed
-    ready = [item.prepared for item in prepared if item.prepared is not None]
-    vectors, cut = await _embed_texts(
-        services, loaded, [text for item in ready for text in item.record.texts]
-    )
-    uploads = [
-        Upload(item.prepared.write(iter([item.vector]), vectors), item.content, condition)
-        for item in prepared
-        if item.prepared is not None
-    ]
-    outcomes: dict[str, Outcome] = {}
-    if uploads:
-        outcomes = await services.threads.write(put_images, services.engine.home, active, uploads)
-    return WrittenImages(active, [item.written(outcomes, cut) for item in prepared])
+        if if_new or image_id in known:
+            condition.check(image_id, known[image_id].revision if image_id in known else None)
+    return known
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    """An image that has been looked at; without `prepared` and `error`, it is there already as it is.
+class _Ready(NamedTuple):
+    """An image that can be written, the bytes of its file as they are stored, and the vector of a new one."""
 
-    Attributes:
-        content: The file as it is stored.
-        known: Revision of the image that is there.
-    """
-
-    sent: SentImage
-    content: bytes = b""
-    prepared: Prepared | None = None
+    prepared: Prepared
+    content: bytes
     vector: bytes = b""
-    error: ImageError | LineError | None = None
-    known: str | None = None
 
-    def written(self, outcomes: Mapping[str, Outcome], cut: Collection[str]) -> Written:
-        if self.error is not None:
-            return Written(id=self.sent.id, status="refused", problem=_refusal(self.error))
-        revision, truncated = self.known, 0
-        if self.prepared is not None:
-            revision = revision_of(self.prepared.record_digest, self.prepared.sha256)
-            truncated = sum(text in cut for text in self.prepared.record.texts)
-        assert revision is not None
-        return Written(
-            id=self.sent.id,
-            status=outcomes.get(self.sent.id, "unchanged"),
-            etag=etag_of(revision),
-            truncated_texts=truncated,
-        )
+
+def _written(
+    image_id: str, outcome: Outcome, revision: str, texts: Sequence[str] = (), cut: Collection[str] = ()
+) -> Written:
+    truncated = sum(text in cut for text in texts)
+    return Written(id=image_id, status=outcome, etag=etag_of(revision), truncated_texts=truncated)
 
 
 def _refusal(error: ImageError | LineError) -> Refusal:
@@ -338,26 +313,26 @@ def _refusal(error: ImageError | LineError) -> Refusal:
     return Refusal.of(kind_of(error), str(error))
 
 
-async def _prepare(
+async def _look_at(
     services: Services, known: Mapping[str, KnownImage], loaded: LoadedEncoder, image: SentImage
-) -> _Ready:
+) -> _Ready | ImageError | LineError | None:
+    """Compare an image with what is there, and decode and embed a new one; None: it is there as it is."""
     if isinstance(image.record, LineError):
-        return _Ready(image, error=image.record)
+        return image.record
     try:
         compared = await _compared(services, known, loaded, image, image.record)
         if not compared.is_new:
-            revision = known[image.id].revision if image.id in known else None
-            return _Ready(image, compared.content, compared.prepared, known=revision)
+            return None if compared.prepared is None else _Ready(compared.prepared, compared.content)
         # The vector is of the file that is stored.
         decoded = await services.images.decode_upload(compared.content, loaded.encoder.image_config)
     except ImageError as error:
         let_go(error)
-        return _Ready(image, error=error)
+        return error
     prepared = compared.with_picture(
         decoded.media_type, decoded.width, decoded.height, decoded.pixels, decoded.flags
     )
     encoded = await loaded.queue.encode_image(decoded.pixels, priority=Priority.UPLOAD)
-    return _Ready(image, compared.content, prepared, encode_vectors(encoded.vector[None])[0])
+    return _Ready(prepared, compared.content, encode_vectors(encoded.vector[None])[0])
 
 
 async def _compared(

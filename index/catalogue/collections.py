@@ -66,11 +66,7 @@ class Generation:
 
 
 def require_collection(session: Session, name: str) -> CollectionRow:
-    """Return a collection.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-    """
+    """Return a collection, or raise `UnknownCollectionError`."""
     row = None
     if storable_text(name):
         named = select(CollectionRow).where(CollectionRow.name == name, NOT_DELETED)
@@ -135,11 +131,7 @@ def lock_names(session: Session) -> None:
 
 
 def names_of(session: Session, collection: str) -> list[str]:
-    """Return the name of a collection and those that it had before, under which the audit trail knows it.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-    """
+    """Return the name of a collection and those that it had before, under which the audit trail knows it."""
     row = require_collection(session, collection)
     query = select(FormerNameRow.name).where(
         FormerNameRow.collection_id == row.id, FormerNameRow.name != collection
@@ -161,9 +153,6 @@ def hide_collection(session: Session, name: str) -> None:
     """Take a collection out of sight: its name is free, and whoever still writes to it is refused.
 
     Aliases of it go.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
     """
     lock_names(session)
     row = require_collection(session, name)
@@ -207,11 +196,7 @@ def now() -> str:
 
 
 def get_generation(session: Session, generation_id: int) -> tuple[Generation, int]:
-    """Return a generation and the sequence number of its collection.
-
-    Raises:
-        GenerationError: No generation has this number.
-    """
+    """Return a generation and the sequence number of its collection, or raise `GenerationError`."""
     row = session.execute(_ONE_GENERATION, {"generation_id": generation_id}).one_or_none()
     if row is None:
         raise GenerationError(f"There is no generation {generation_id}.")
@@ -263,12 +248,7 @@ def find_active(session: Session, collection: str) -> tuple[Generation, int] | N
 
 
 def require_active(session: Session, collection: str) -> tuple[Generation, int]:
-    """Return the active generation of a collection and the collection's sequence number.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        NoActiveGenerationError: The collection has no active generation yet.
-    """
+    """Return the active generation of a collection and the collection's sequence number."""
     found = find_active(session, collection)
     if found is None:
         require_collection(session, collection)
@@ -307,9 +287,6 @@ def open_generation(session: Session, collection: str, model: ModelRow) -> Gener
     """Return the generation of a collection by a bundle that images are to be put into, begun if needed.
 
     The active one comes first, then the one being built, then a retired one, whose embeddings still stand.
-
-    Raises:
-        CollectionNameError: The name is not valid.
     """
     row = _get_or_add_collection(session, collection)
     # Another process may be adding one at the same time.

@@ -56,11 +56,7 @@ Value = TypeVar("Value")
 class Reading:
     """Opens a session when that is first asked for: to open one takes longer than a search that needs none.
 
-    Args:
-        read: Opens the session.
-
-    Attributes:
-        opened: Whether the session was asked for.
+    `read` opens the session, and `opened` tells whether that was asked for.
     """
 
     def __init__(self, read: Callable[[], AbstractContextManager[Session]]) -> None:
@@ -329,10 +325,6 @@ def _sqlite_kind(error: BaseException | None) -> int:
 def open_catalogue(url: str, patience: Patience = PATIENT) -> Catalogue:
     """Open the catalogue at an SQLAlchemy URL, made or brought up to date as needed.
 
-    Args:
-        url: SQLAlchemy URL of the database.
-        patience: Wait limits for the database.
-
     Raises:
         CatalogueError: The URL or the database cannot be used, or a newer version of recoquest made it, or
             one that is too old.
@@ -459,9 +451,7 @@ class VersionedCache(Generic[Key, Value]):
 class ReadThroughCache(Generic[Key, Value]):
     """Values by key that are read again after every write of any process; threads may share it.
 
-    Args:
-        catalogue: Catalogue to read.
-        read: Reads a value; its errors are passed on and not remembered.
+    Errors of `read`, which reads the value of a key, are passed on and not remembered.
     """
 
     def __init__(self, catalogue: Catalogue, read: Callable[[Session, Key], Value]) -> None:

@@ -73,13 +73,6 @@ class IndexedWords:
         return cls(" ".join(found), _tsvector(found), runs(folded), frozenset(_compounds_among(found)))
 
 
-def replace_words(session: Session, collection_id: int, words: Mapping[int, IndexedWords]) -> None:
-    """Take in the words of these images, by their keys, in place of those that they have."""
-    if words:
-        remove_words(session, list(words))
-        add_words(session, collection_id, words)
-
-
 def add_words(session: Session, collection_id: int, words: Mapping[int, IndexedWords]) -> None:
     """Take in the words of these images, by their keys, of which none have been, in the caller's transaction.
 
@@ -109,6 +102,8 @@ def add_stored_words(session: Session, keys: Sequence[int]) -> None:
 
 def remove_words(session: Session, keys: Sequence[int]) -> None:
     """Forget the words of these images, which are still there, in the caller's transaction."""
+    if not keys:
+        return
     sqlite = _is_sqlite(session)
     counts: dict[int, Counter[str]] = {}
     held = session.execute(_STORED_SQLITE if sqlite else _STORED_POSTGRESQL, {"keys": list(keys)})

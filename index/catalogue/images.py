@@ -1,16 +1,14 @@
 """Images as the catalogue holds them."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import require_collection
-from index.catalogue.lookup import storable_text
-from index.catalogue.schema import RULES
+from index.catalogue.lookup import revision_of, storable_text
 from index.catalogue.tables import (
     REPORT_POSITION,
     CollectionRow,
@@ -21,8 +19,6 @@ from index.catalogue.tables import (
 from index.errors import UnknownImageError
 from training.clinical.findings import State, are_prior
 from training.common.manifest import MetadataValue
-
-_REVISION_DIGITS: Final = 32
 
 
 class StoredFinding(NamedTuple):
@@ -75,12 +71,6 @@ class StoredImage:
 
     def _text(self, position: int | None) -> str:
         return self.texts[position] if position is not None else self.report or ""
-
-
-def revision_of(record_digest: str, sha256: str) -> str:
-    """Name a state of an image, by record and file; equal states have equal names, also after a restore."""
-    # Other rules read other findings from the same record.
-    return hashlib.sha256(f"{RULES} {record_digest} {sha256}".encode()).hexdigest()[:_REVISION_DIGITS]
 
 
 def require_image(session: Session, collection: str, image_id: str) -> ImageRow:

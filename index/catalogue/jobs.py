@@ -52,11 +52,7 @@ class Job:
 def add_job(session: Session, kind: str, arguments: Sequence[str], *, folder: str | None = None) -> Job:
     """Queue a job.
 
-    Args:
-        session: Session of a transaction.
-        kind: The command that does it.
-        arguments: Arguments of the command.
-        folder: Base of relative paths among them; None when there are none.
+    `kind` is the command that does it, and `folder` the base of relative paths among its arguments.
     """
     row = JobRow(kind=kind, arguments=list(arguments), folder=folder, state="queued", created=now())
     session.add(row)
@@ -65,11 +61,7 @@ def add_job(session: Session, kind: str, arguments: Sequence[str], *, folder: st
 
 
 def get_job(session: Session, job: int) -> Job:
-    """Return a job.
-
-    Raises:
-        UnknownJobError: No job has this number.
-    """
+    """Return a job, or raise `UnknownJobError`."""
     row = session.get(JobRow, job)
     if row is None:
         raise UnknownJobError(job)
@@ -86,12 +78,7 @@ def list_jobs(
 ) -> list[Job]:
     """Return the jobs, the latest first.
 
-    Args:
-        session: Session of the catalogue.
-        state: Only those in this state.
-        kind: Only those of this kind.
-        before: Only those given before the job of this number.
-        limit: At most so many.
+    Those of a state and a kind alone, and given before the job of a number, where these are named.
     """
     query = select(JobRow).order_by(JobRow.id.desc()).limit(limit)
     if state is not None:

@@ -1,15 +1,18 @@
 """Rows of many keys, images by their ids, and texts that every database can hold."""
 
+import hashlib
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final, TypeVar, TypeVarTuple
+from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
 
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.orm import Session
 
+from index.catalogue.schema import RULES
 from index.catalogue.tables import ImageRow
 
 # Images in a transaction, and values in a statement.
 AT_ONCE: Final = 500
+_REVISION_DIGITS: Final = 32
 _Item = TypeVar("_Item")
 _Columns = TypeVarTuple("_Columns")
 
@@ -32,14 +35,33 @@ def rows_among(
         yield from session.execute(query.where(column.in_(part)))
 
 
-def images_named(
-    session: Session, collection_id: int, ids: Collection[str]
-) -> dict[str, Row[int, str, str, str]]:
-    """Return key, id, and digests of the file and the record of the images of a collection, by these ids."""
+class NamedImage(NamedTuple):
+    """Key and id of an image, and the digests of its file and its record."""
+
+    id: int
+    external_id: str
+    sha256: str
+    record_digest: str
+
+    @property
+    def revision(self) -> str:
+        """Names this state of the image; see `revision_of`."""
+        return revision_of(self.record_digest, self.sha256)
+
+
+def images_named(session: Session, collection_id: int, ids: Collection[str]) -> dict[str, NamedImage]:
+    """Return the images of a collection that have one of these ids, by id."""
     query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256, ImageRow.record_digest).where(
         ImageRow.collection_id == collection_id
     )
-    return {row.external_id: row for row in rows_among(session, query, ImageRow.external_id, ids)}
+    rows = rows_among(session, query, ImageRow.external_id, ids)
+    return {row.external_id: NamedImage(*row) for row in rows}
+
+
+def revision_of(record_digest: str, sha256: str) -> str:
+    """Name a state of an image, by record and file; equal states have equal names, also after a restore."""
+    # Other rules read other findings from the same record.
+    return hashlib.sha256(f"{RULES} {record_digest} {sha256}".encode()).hexdigest()[:_REVISION_DIGITS]
 
 
 def count_images(session: Session, collection_id: int) -> int:

@@ -140,11 +140,7 @@ def _copy(source: Path, target: Path) -> None:
 
 @contextmanager
 def changing_models(bundles_folder: Path) -> Iterator[None]:
-    """Let no process remove bundles while the block registers models or lets go of them.
-
-    Raises:
-        StoreError: The folder cannot be made or opened.
-    """
+    """Let no process remove bundles while the block registers models or lets go of them."""
     with _opened(bundles_folder) as folder:
         fcntl.flock(folder, fcntl.LOCK_SH)
         yield
@@ -173,8 +169,9 @@ def remove_unused(catalogue: Catalogue, store: ImageStore, bundles_folder: Path)
     """
     if not any(next(bundles_folder.glob(left), None) for left in (f".*{_NOTE}", _ASIDE)):
         return
-    with store.removing() as allowed, _alone(bundles_folder) as alone:
-        if not (allowed and alone):
+    with store.removing() as allowed, _opened(bundles_folder) as folder:
+        # Nobody begins to change which models there are before the block ends.
+        if not (allowed and try_lock(folder)):
             # Notes and renamed folders stay for the next call.
             return
         with catalogue.read() as session:
@@ -196,13 +193,6 @@ def _remove_noted(note: Path, named: set[str]) -> None:
         note.unlink()
     except OSError as error:
         raise StoreWriteError(f"{error.filename} cannot be removed: {error.strerror or error}.") from error
-
-
-@contextmanager
-def _alone(bundles_folder: Path) -> Iterator[bool]:
-    """Tell whether nobody changes which models there are; nobody begins to before the block ends."""
-    with _opened(bundles_folder) as folder:
-        yield try_lock(folder)
 
 
 @contextmanager

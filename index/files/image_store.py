@@ -42,10 +42,6 @@ class ImageStore:
         """Keep an image file and return its SHA-256 in hexadecimal; a whole one that is there is left alone.
 
         When this returns, the file and its name are on the disk.
-
-        Raises:
-            DiskFullError: The disk has no space left.
-            StoreError: The disk does not take it.
         """
         digest = hashlib.sha256(content).hexdigest()
         if not self.holds(digest, content):

@@ -49,12 +49,7 @@ def scaled_size(width: int, height: int, size: int | None) -> tuple[int, int]:
 
 
 def make_rendition(original: Path, rendition: Rendition) -> bytes:
-    """Make the picture of an image file.
-
-    Raises:
-        ImageError: The file cannot be decoded.
-        MemoryError: The process may not have as much memory as this takes.
-    """
+    """Make the picture of an image file."""
     decoded = decode_whole(original, STORED_LIMITS, min_side=rendition.size, window=rendition.window)
     image = decoded.pixels
     if rendition.size is not None:
@@ -75,21 +70,12 @@ def make_rendition(original: Path, rendition: Rendition) -> bytes:
 
 
 def read_levels(original: Path) -> Levels | None:
-    """Return the stored values of an image file; None where its samples have 8 bits.
-
-    Raises:
-        ImageError: The file cannot be decoded.
-        MemoryError: The process may not have as much memory as this takes.
-    """
+    """Return the stored values of an image file; None where its samples have 8 bits."""
     return decode_whole(original, STORED_LIMITS).levels
 
 
 def make_thumbnail(original: Path) -> bytes:
-    """Make the WebP of an image file, at most 256 pixels a side.
-
-    Raises:
-        ImageError: The file cannot be decoded.
-    """
+    """Make the WebP of an image file, at most 256 pixels a side."""
     image = decode_image(original, STORED_LIMITS, min_side=THUMBNAIL_SIDE)
     image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE), Image.Resampling.LANCZOS)
     content = io.BytesIO()

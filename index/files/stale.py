@@ -39,7 +39,11 @@ def remove_stale(paths: Iterable[Path], untouched_s: float = STALE_SECONDS) -> i
         # Another process may remove it at the same time; what cannot be removed does no harm.
         with suppress(OSError):
             if _touched(path) < before:
-                removed += _remove_folder(path) if path.is_dir() else _remove_file(path)
+                if path.is_dir():
+                    removed += _remove_folder(path)
+                else:
+                    path.unlink()
+                    removed += 1
     return removed
 
 
@@ -61,11 +65,6 @@ def _touched(path: Path) -> float:
     inside = path.rglob("*") if path.is_dir() else ()
     latest: float = max(one.lstat().st_mtime for one in (path, *inside))
     return latest
-
-
-def _remove_file(path: Path) -> bool:
-    path.unlink()
-    return True
 
 
 def _remove_folder(path: Path) -> bool:

@@ -19,7 +19,6 @@ from index.catalogue.tables import AttributeRow, FieldRow, FindingRow, ImageRow
 from index.filters.column_cache import contains_sorted
 from index.filters.dates import parse_date
 from index.filters.grammar import (
-    BUILT_IN_FIELDS,
     FINDING_FIELD,
     And,
     AnyOf,
@@ -34,6 +33,7 @@ from index.filters.grammar import (
     kind_of,
 )
 from index.vectors.protocol import NOTHING, Keys
+from training.common.record import OWN_FIELDS, RECORD_FIELDS
 
 _Value = float | str
 Mask = NDArray[np.bool_]
@@ -41,11 +41,8 @@ _Rows = Select[int, Any]
 _ROWS_AT_ONCE: Final = 10_000
 # A string of Python beside its letters, and its place in a list.
 _TEXT_BYTES: Final = 64
-# Of `ONE_TEXT_FIELDS`.
 TEXT_COLUMNS: Final[dict[str, InstrumentedAttribute[Any]]] = {
-    "id": ImageRow.external_id,
-    "split": ImageRow.split,
-    "group": ImageRow.group_name,
+    field.name: getattr(ImageRow, field.column) for field in OWN_FIELDS if field.column is not None
 }
 
 
@@ -334,7 +331,7 @@ def select_values(collection_id: int, field: str, kind: FieldKind) -> Select[int
 
 def known_fields(session: Session, collection_id: int) -> dict[str, frozenset[FieldKind]]:
     """Return the fields that a collection's filters can name, with the kinds of their values."""
-    found: dict[str, set[FieldKind]] = {name: {"text"} for name in BUILT_IN_FIELDS}
+    found: dict[str, set[FieldKind]] = {name: {"text"} for name in RECORD_FIELDS}
     query = select(FieldRow.name, FieldRow.kind).where(FieldRow.collection_id == collection_id)
     for name, kind in session.execute(query):
         found.setdefault(name, set()).add(cast(FieldKind, kind))

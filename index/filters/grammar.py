@@ -35,7 +35,7 @@ from index.catalogue.lookup import storable_text
 from index.errors import FilterError, listed, shortened
 from index.filters.dates import parse_date
 from training.clinical.findings import FINDINGS, STATES, State, finding_called
-from training.common.record import FLAG_FIELDS
+from training.common.record import FLAG_FIELDS, OWN_FIELDS
 
 TEXT: Final[dict[str, Any]] = {"type": "string", "pattern": r"^[^\u0000]*$"}
 NUMBER: Final[dict[str, Any]] = {
@@ -45,9 +45,8 @@ NUMBER: Final[dict[str, Any]] = {
 }
 _BOUNDS: Final = ("gt", "gte", "lt", "lte")
 FieldKind = Literal["text", "number", "boolean", "date"]
-BUILT_IN_FIELDS = ("id", "split", "group", "labels")
-# Built-in fields that an image has one text of at most.
-ONE_TEXT_FIELDS = frozenset({"id", "split", "group"})
+# Fields that an image has one text of at most.
+ONE_TEXT_FIELDS = frozenset(field.name for field in OWN_FIELDS if field.column is not None)
 # The field that holds findings and their states; no field of a manifest has a null character in its name.
 FINDING_FIELD = "\0finding"
 MAX_DEPTH = 16

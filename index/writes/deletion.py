@@ -59,9 +59,6 @@ def delete_images(session: Session, collection: str, ids: Sequence[str]) -> dict
 
     Returns:
         Those that were there by id, with the digest of their file.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
     """
     collection_id = require_collection(session, collection).id
     sequence = next_sequence(session, collection_id)
@@ -84,12 +81,7 @@ class Matching:
 
 
 def find_matching(session: Session, collection: str, filter: Filter) -> Matching:
-    """Find the images that pass a filter.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        FilterError: The filter does not fit the collection.
-    """
+    """Find the images that pass a filter."""
     row = require_collection(session, collection)
     return Matching(row.id, row.sequence, passing_keys(session, row.id, filter).tolist())
 
@@ -107,9 +99,6 @@ def delete_unchanged(session: Session, matching: Matching, keys: Sequence[int]) 
 
     Returns:
         The removed ones by id, with the digest of their file.
-
-    Raises:
-        StaleWriteError: The collection is gone.
     """
     sequence = next_sequence(session, matching.collection_id)
     query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256).where(
@@ -121,12 +110,7 @@ def delete_unchanged(session: Session, matching: Matching, keys: Sequence[int]) 
 
 
 def remove_hidden(catalogue: Catalogue) -> None:
-    """Remove all deleted collections, batch by batch; their files are noted as orphans.
-
-    Raises:
-        CatalogueError: The catalogue cannot be used.
-        DiskFullError: The disk has no space left for the catalogue.
-    """
+    """Remove all deleted collections, batch by batch; their files are noted as orphans."""
     with catalogue.read() as session:
         hidden = session.execute(select(CollectionRow.id).where(~NOT_DELETED)).scalars().all()
     for collection_id in hidden:
@@ -175,11 +159,6 @@ def collect_garbage(home: Home) -> None:
     The log of removals is trimmed.
 
     While a backup is written, files of images and bundles stay until the next time.
-
-    Raises:
-        CatalogueError: The catalogue cannot be used.
-        DiskFullError: The disk has no space left for the catalogue.
-        StoreError: The disk does not let go of a file.
     """
     remove_hidden(home.catalogue)
     collect_orphans(home.catalogue, home.store)
@@ -200,12 +179,7 @@ def collect_garbage(home: Home) -> None:
 
 
 def remove_unused_fields(catalogue: Catalogue) -> None:
-    """Remove the fields of all collections that no image has a value of.
-
-    Raises:
-        CatalogueError: The catalogue cannot be used.
-        DiskFullError: The disk has no space left for the catalogue.
-    """
+    """Remove the fields of all collections that no image has a value of."""
     query = select(FieldRow.collection_id).join(CollectionRow, CollectionRow.id == FieldRow.collection_id)
     with catalogue.read() as session:
         # Most often there are none, and nobody has to wait for a lock.

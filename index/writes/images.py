@@ -1,6 +1,6 @@
 """Writes of images with their texts, findings, attributes and embeddings, all in the caller's transaction."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -8,8 +8,8 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation, next_sequence, refuse_retired
-from index.catalogue.full_text import IndexedWords, add_words, replace_words
-from index.catalogue.lookup import images_named
+from index.catalogue.full_text import IndexedWords, add_words, remove_words
+from index.catalogue.lookup import NamedImage, images_named, revision_of
 from index.catalogue.tables import (
     REPORT_POSITION,
     AttributeRow,
@@ -24,11 +24,11 @@ from index.catalogue.tables import (
 )
 from index.errors import GenerationError, StaleWriteError
 from index.files.orphans import mark_orphans
-from index.filters.grammar import BUILT_IN_FIELDS, kind_of
+from index.filters.grammar import kind_of
 from index.writes.vectors import add_text_vectors
 from training.clinical.findings import find_findings, image_states
 from training.common.manifest import Record
-from training.common.record import MOST_VALUE_BYTES, PICTURE_FIELDS
+from training.common.record import MOST_VALUE_BYTES, PICTURE_FIELDS, RECORD_FIELDS
 
 # Rows of `FindingRow` of an image, without the keys of image and collection.
 Findings = Sequence[Mapping[str, Any]]
@@ -90,6 +90,13 @@ class ImageWrite:
         object.__setattr__(self, "words", IndexedWords.of(texts, report))
 
     @property
+    def revision(self) -> str:
+        """Names the state that the image has by this write, which says which file it has."""
+        sha256 = self.sha256 if self.picture is None else self.picture.sha256
+        assert sha256 is not None
+        return revision_of(self.record_digest, sha256)
+
+    @property
     def new_file(self) -> str | None:
         """Digest of the file that is stored with this; None: the image keeps its file."""
         if self.picture is not None:
@@ -114,13 +121,12 @@ def write_images(
     sequence = next_sequence(session, collection_id)
     # Under the lock that this has taken: a swap, or a drop, comes before all of it or after it.
     refuse_retired(session, generation)
-    stored: dict[str, Any] = dict(images_named(session, collection_id, [write.record.id for write in writes]))
+    stored = images_named(session, collection_id, [write.record.id for write in writes])
     _check_fresh(writes, stored)
     new = [write for write in writes if write.record.id not in stored]
     changed = [write for write in writes if write.record.id in stored and _differs(write, stored)]
-    keys = {write.record.id: stored[write.record.id].id for write in writes if write.record.id in stored}
-    other = [write for write in changed if _new_picture(write, stored)]
-    _refuse_or_forget(session, generation, other, keys)
+    keys = {name: row.id for name, row in stored.items()}
+    _refuse_or_forget(session, generation, [write for write in changed if _new_picture(write, stored)], keys)
     refiled = [write for write in changed if write.new_file is not None]
     former = {stored[write.record.id].sha256 for write in refiled}
     mark_orphans(session, former - {write.new_file for write in refiled})
@@ -128,16 +134,15 @@ def write_images(
     for write in changed:
         values = _image_values(write, sequence)
         session.execute(update(ImageRow).where(ImageRow.id == keys[write.record.id]).values(**values))
-    add_texts(session, {keys[write.record.id]: write.record.texts for write in new})
-    replace_texts(
-        session, collection_id, sequence, {keys[write.record.id]: write.record.texts for write in changed}
-    )
-    add_findings(session, collection_id, {keys[write.record.id]: write.findings for write in new})
-    replace_findings(session, collection_id, {keys[write.record.id]: write.findings for write in changed})
-    add_words(session, collection_id, {keys[write.record.id]: write.words for write in new})
-    replace_words(session, collection_id, {keys[write.record.id]: write.words for write in changed})
-    _replace_attributes(session, collection_id, new, changed, keys)
-    _replace_embeddings(session, generation.id, sequence, writes, keys, set(stored))
+    put = {keys[write.record.id]: write for write in (*new, *changed)}
+    old = [keys[write.record.id] for write in changed]
+    if put:
+        _put_texts(session, collection_id, sequence, {key: write.record.texts for key, write in put.items()})
+        put_findings(session, collection_id, {key: write.findings for key, write in put.items()})
+        remove_words(session, old)
+        add_words(session, collection_id, {key: write.words for key, write in put.items()})
+        _put_attributes(session, collection_id, put, old)
+    _put_embeddings(session, generation.id, sequence, {keys[write.record.id]: write for write in writes})
     vectors = {keys[write.record.id]: write.text_vectors for write in writes if write.text_vectors}
     add_text_vectors(session, generation, sequence, vectors)
     outcomes: dict[str, Outcome] = {write.record.id: "unchanged" for write in writes}
@@ -146,7 +151,7 @@ def write_images(
     return outcomes
 
 
-def _check_fresh(writes: Sequence[ImageWrite], stored: dict[str, Any]) -> None:
+def _check_fresh(writes: Sequence[ImageWrite], stored: Mapping[str, NamedImage]) -> None:
     for write in writes:
         row = stored.get(write.record.id)
         present = write.replaces or write.sha256
@@ -158,12 +163,12 @@ def _check_fresh(writes: Sequence[ImageWrite], stored: dict[str, Any]) -> None:
             )
 
 
-def _new_picture(write: ImageWrite, stored: dict[str, Any]) -> bool:
+def _new_picture(write: ImageWrite, stored: Mapping[str, NamedImage]) -> bool:
     present = stored[write.record.id].sha256
     return write.picture is not None and present not in (write.picture.sha256, write.replaces)
 
 
-def _differs(write: ImageWrite, stored: dict[str, Any]) -> bool:
+def _differs(write: ImageWrite, stored: Mapping[str, NamedImage]) -> bool:
     is_other = write.record_digest != stored[write.record.id].record_digest
     return is_other or _new_picture(write, stored) or write.replaces is not None
 
@@ -172,9 +177,9 @@ def _refuse_or_forget(
     session: Session, generation: Generation, writes: Sequence[ImageWrite], keys: dict[str, int]
 ) -> None:
     """Drop what belonged to pictures that change, unless another generation of one is being searched."""
-    if not writes:
-        return
     ids = [keys[write.record.id] for write in writes]
+    if not ids:
+        return
     others = (EmbeddingRow.image_id.in_(ids)) & (EmbeddingRow.generation_id != generation.id)
     searched = session.execute(
         select(ImageRow.external_id)
@@ -229,22 +234,17 @@ def _image_values(write: ImageWrite, sequence: int) -> dict[str, Any]:
     return values
 
 
-def _replace_attributes(
-    session: Session,
-    collection_id: int,
-    new: Sequence[ImageWrite],
-    changed: Sequence[ImageWrite],
-    keys: dict[str, int],
+def _put_attributes(
+    session: Session, collection_id: int, writes: Mapping[int, ImageWrite], old: Sequence[int]
 ) -> None:
-    """Write attributes of new images, and those of changed ones again; flags belong to the picture."""
-    old = [keys[write.record.id] for write in changed]
-    same = [keys[write.record.id] for write in changed if write.picture is None]
+    """Write the attributes of images, in place of those that `old` ones have; flags belong to the picture."""
     if old:
+        same = [key for key in old if writes[key].picture is None]
         kept = AttributeRow.image_id.in_(same) & AttributeRow.name.in_(PICTURE_FIELDS)
         session.execute(delete(AttributeRow).where(AttributeRow.image_id.in_(old), ~kept))
     attributes = [
-        {"collection_id": collection_id, "image_id": keys[write.record.id], **values}
-        for write in (*new, *changed)
+        {"collection_id": collection_id, "image_id": key, **values}
+        for key, write in writes.items()
         for values in _attributes(write)
     ]
     if attributes:
@@ -275,53 +275,39 @@ def _add_fields(session: Session, collection_id: int, fields: set[tuple[str, str
     rows = [
         {"collection_id": collection_id, "name": name, "kind": kind}
         for name, kind in sorted(fields - known)
-        if name not in BUILT_IN_FIELDS
+        if name not in RECORD_FIELDS
     ]
     if rows:
         session.execute(insert(FieldRow), rows)
 
 
-def _replace_embeddings(
-    session: Session,
-    generation_id: int,
-    sequence: int,
-    writes: Sequence[ImageWrite],
-    keys: dict[str, int],
-    stored: Collection[str],
+def _put_embeddings(
+    session: Session, generation_id: int, sequence: int, writes: Mapping[int, ImageWrite]
 ) -> None:
     rows = [
         {
             "generation_id": generation_id,
-            "image_id": keys[write.record.id],
+            "image_id": key,
             "sequence": sequence,
             "vector": write.picture.vector,
         }
-        for write in writes
+        for key, write in writes.items()
         if write.picture is not None
     ]
     if rows:
-        ids = [keys[write.record.id] for write in writes if write.picture and write.record.id in stored]
-        old = (EmbeddingRow.generation_id == generation_id) & EmbeddingRow.image_id.in_(ids)
-        if ids:
-            session.execute(delete(EmbeddingRow).where(old))
+        its = EmbeddingRow.image_id.in_([row["image_id"] for row in rows])
+        session.execute(delete(EmbeddingRow).where(EmbeddingRow.generation_id == generation_id, its))
         session.execute(insert(EmbeddingRow), rows)
 
 
-def add_texts(session: Session, texts: Mapping[int, Sequence[str]]) -> None:
-    """Give images that have none, by their keys, these texts."""
-    _insert_texts(session, _placed(texts))
-
-
-def replace_texts(
+def _put_texts(
     session: Session, collection_id: int, sequence: int, texts: Mapping[int, Sequence[str]]
 ) -> None:
     """Give images, by their keys, these texts; one that is at its place already keeps its key and vectors."""
-    if not texts:
-        return
+    wanted = {(key, place): text for key, own in texts.items() for place, text in enumerate(own)}
     query = select(TextRow.id, TextRow.image_id, TextRow.position, TextRow.text).where(
         TextRow.image_id.in_(list(texts))
     )
-    wanted = _placed(texts)
     gone = []
     for text_id, key, place, text in session.execute(query):
         if wanted.get((key, place)) == text:
@@ -329,15 +315,7 @@ def replace_texts(
         else:
             gone.append(text_id)
     remove_texts(session, collection_id, sequence, gone)
-    _insert_texts(session, wanted)
-
-
-def _placed(texts: Mapping[int, Sequence[str]]) -> dict[tuple[int, int], str]:
-    return {(key, place): text for key, own in texts.items() for place, text in enumerate(own)}
-
-
-def _insert_texts(session: Session, texts: Mapping[tuple[int, int], str]) -> None:
-    rows = [{"image_id": key, "position": place, "text": text} for (key, place), text in texts.items()]
+    rows = [{"image_id": key, "position": place, "text": text} for (key, place), text in wanted.items()]
     if rows:
         session.execute(insert(TextRow), rows)
 
@@ -353,8 +331,9 @@ def remove_texts(session: Session, collection_id: int, sequence: int, keys: Sequ
     session.execute(insert(RemovalRow), rows)
 
 
-def add_findings(session: Session, collection_id: int, written: Mapping[int, Findings]) -> None:
-    """Take in the findings of images, by their keys, that have none yet."""
+def put_findings(session: Session, collection_id: int, written: Mapping[int, Findings]) -> None:
+    """Take in the findings of images, by their keys, in place of those that they have."""
+    session.execute(delete(FindingRow).where(FindingRow.image_id.in_(list(written))))
     rows = [
         {**row, "image_id": key, "collection_id": collection_id}
         for key, own in written.items()
@@ -362,13 +341,6 @@ def add_findings(session: Session, collection_id: int, written: Mapping[int, Fin
     ]
     if rows:
         session.execute(insert(FindingRow), rows)
-
-
-def replace_findings(session: Session, collection_id: int, written: Mapping[int, Findings]) -> None:
-    """Take in the findings of images, by their keys, in place of those that they have."""
-    if written:
-        session.execute(delete(FindingRow).where(FindingRow.image_id.in_(list(written))))
-        add_findings(session, collection_id, written)
 
 
 def findings_of(texts: Mapping[int, str], report: str | None) -> Findings:

@@ -14,7 +14,7 @@ from sqlalchemy import and_, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation
-from index.catalogue.images import revision_of
+from index.catalogue.lookup import revision_of
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.writes.images import ImageWrite, PictureWrite
 from training.common.errors import ImageError, ImageTooLargeError

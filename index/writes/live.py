@@ -16,10 +16,10 @@ from index.catalogue.collections import (
     lock_collection,
     require_collection,
 )
-from index.catalogue.images import StoredImage, read_image, require_image, revision_of
+from index.catalogue.images import StoredImage, read_image
 from index.catalogue.lookup import images_named, storable_text
 from index.catalogue.tables import CollectionRow
-from index.errors import ConditionError, GenerationError, StaleWriteError, shortened
+from index.errors import ConditionError, GenerationError, StaleWriteError, UnknownImageError, shortened
 from index.files.orphans import collect_orphans, keep_files, mark_orphans
 from index.home import Home
 from index.search.results import ActiveGeneration
@@ -51,11 +51,7 @@ class Condition:
         return self.differs is None or revision is None or bool(self.differs and revision not in self.differs)
 
     def check(self, image_id: str, revision: str | None) -> None:
-        """Refuse the write of an image, unless its present revision meets the condition.
-
-        Raises:
-            ConditionError: The condition does not hold.
-        """
+        """Refuse the write of an image, unless its present revision meets the condition."""
         if self.holds(revision):
             return
         named = shortened(image_id)
@@ -146,8 +142,7 @@ def put_images(
             stored = images_named(session, generation.collection_id, [write.record.id for write in writes])
             for upload in uploads:
                 row = stored.get(upload.write.record.id)
-                revision = None if row is None else revision_of(row.record_digest, row.sha256)
-                upload.condition.check(upload.write.record.id, revision)
+                upload.condition.check(upload.write.record.id, None if row is None else row.revision)
             before = {row.sha256 for row in stored.values()}
             outcomes = write_images(session, generation, writes)
             originals = {digest: partial(bytes, content) for digest, content in files.items()}
@@ -197,7 +192,7 @@ def change_image(
         outcome = write_images(session, generation, [write])[image_id]
         if also is not None and outcome != "unchanged":
             also(session)
-        return Changed(outcome, revision_of(write.record_digest, image.sha256))
+        return Changed(outcome, write.revision)
 
 
 def _changed(
@@ -230,9 +225,12 @@ def remove_image(home: Home, collection: str, image_id: str, condition: Conditio
         DiskFullError: The disk has no space left; nothing is removed.
     """
     with home.catalogue.write() as session:
-        lock_collection(session, require_collection(session, collection).id)
-        row = require_image(session, collection, image_id)
-        condition.check(image_id, revision_of(row.record_digest, row.sha256))
+        collection_id = require_collection(session, collection).id
+        lock_collection(session, collection_id)
+        image = images_named(session, collection_id, [image_id]).get(image_id)
+        if image is None:
+            raise UnknownImageError(collection, image_id)
+        condition.check(image_id, image.revision)
         removed = delete_images(session, collection, [image_id])
     remove_unused_files(home, set(removed.values()))
 
@@ -249,10 +247,6 @@ def remove_images(
 
     Returns:
         The ids of those that were there.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        DiskFullError: The disk has no space left; nothing is removed.
     """
     with home.catalogue.write() as session:
         removed = delete_images(session, collection, ids)

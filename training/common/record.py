@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 Scalar = str | int | float | bool
 MetadataValue = Scalar | tuple[Scalar, ...]
@@ -15,15 +15,40 @@ _KEYS: Final = (
     *("id", "image", "audio", "split", "texts", "not_texts", "group", "labels", "report", "metadata"),
     "sha256",
 )
-# Flags that decoding an image gives, beside its metadata: one colour; the end of the file is missing; the
-# picture stands behind a page that is marked as a thumbnail of it.
+# Flags that decoding an image gives: one colour; the end of the file is missing; the picture stands behind a
+# page that is marked as a thumbnail of it.
 BLANK_FIELD: Final = "image.blank"
 TRUNCATED_FIELD: Final = "image.truncated"
 PREVIEW_FIELD: Final = "image.preview_skipped"
-PICTURE_FIELDS: Final = (BLANK_FIELD, TRUNCATED_FIELD, PREVIEW_FIELD)
-# Fields that an image has only where they are true; none of them can come from a manifest.
-FLAG_FIELDS: Final = PICTURE_FIELDS
-_RESERVED: Final = frozenset({"id", "split", "group", "labels", *FLAG_FIELDS})
+
+
+class OwnField(NamedTuple):
+    """A field of every image that filters can name, and no metadata of a manifest.
+
+    Attributes:
+        name: Name of the field.
+        set_by: The "record" has it as a key; or decoding the "picture" gives it, a flag.
+        column: Column of the catalogue's images that has its one text; None: the values are attributes.
+    """
+
+    name: str
+    set_by: Literal["record", "picture"]
+    column: str | None = None
+
+
+OWN_FIELDS: Final = (
+    OwnField("id", "record", "external_id"),
+    OwnField("split", "record", "split"),
+    OwnField("group", "record", "group_name"),
+    OwnField("labels", "record"),
+    OwnField(BLANK_FIELD, "picture"),
+    OwnField(TRUNCATED_FIELD, "picture"),
+    OwnField(PREVIEW_FIELD, "picture"),
+)
+RECORD_FIELDS: Final = tuple(field.name for field in OWN_FIELDS if field.set_by == "record")
+# Fields that an image has only where they are true.
+FLAG_FIELDS: Final = tuple(field.name for field in OWN_FIELDS if field.set_by != "record")
+PICTURE_FIELDS: Final = tuple(field.name for field in OWN_FIELDS if field.set_by == "picture")
 _LONGEST_ID: Final = 255
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 # PostgreSQL indexes no more than 2,704 bytes, of a name and a value together.
@@ -247,9 +272,9 @@ def _metadata(value: object) -> Mapping[str, MetadataValue]:
         return {}
     if not isinstance(value, dict):
         raise LineError("'metadata' must be an object")
-    if not _RESERVED.isdisjoint(value):
-        name = min(_RESERVED & value.keys())
-        what = "a flag that recoquest sets" if name in FLAG_FIELDS else "a key of the record"
+    if own := [field for field in OWN_FIELDS if field.name in value]:
+        name, set_by, _ = min(own)
+        what = "a key of the record" if set_by == "record" else "a flag that recoquest sets"
         raise LineError(f"metadata cannot use the name {name!r}, {what}")
     known = {}
     for key, item in value.items():

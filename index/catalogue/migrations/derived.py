@@ -15,7 +15,7 @@ from index.catalogue.collections import lock_names
 from index.catalogue.full_text import add_stored_words, remove_words
 from index.catalogue.schema import RULES, DerivedRow
 from index.catalogue.tables import CollectionRow, ImageRow, TextRow, VocabularyRow
-from index.writes.images import Findings, findings_of, replace_findings
+from index.writes.images import Findings, findings_of, put_findings
 
 # Writers wait for so many.
 _IMAGES_AT_ONCE: Final = 200
@@ -106,4 +106,4 @@ def _replace_findings(session: Session, keys: list[int]) -> None:
     for image, collection, report in session.execute(images):
         found.setdefault(collection, {})[image] = findings_of(texts.get(image, {}), report)
     for collection, own in found.items():
-        replace_findings(session, collection, own)
+        put_findings(session, collection, own)

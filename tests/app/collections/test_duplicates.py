@@ -3,9 +3,8 @@
 import json
 from pathlib import Path
 
-from app.collections.duplicates import as_json, write_groups
 from app.jobs.kinds import read_result
-from index.duplicates import DuplicateGroup, Duplicates
+from index.duplicates import DuplicateGroup, Duplicates, as_json, write_groups
 
 
 def _pair(number: int) -> DuplicateGroup:

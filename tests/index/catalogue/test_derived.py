@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from index.backup import restore_backup, write_backup
 from index.catalogue import Catalogue, Patience, open_catalogue
 from index.catalogue.collections import next_sequence
-from index.catalogue.full_text import IndexedWords, add_words, matching, remove_words, replace_words
+from index.catalogue.full_text import IndexedWords, add_words, matching, remove_words
 from index.catalogue.migrations import derived
 from index.catalogue.schema import RULES, DerivedRow
 from index.catalogue.tables import FindingRow, ImageRow
@@ -221,7 +221,8 @@ def test_who_writes_meanwhile_is_counted_once(old: str, monkeypatch: pytest.Monk
 def _change(session: Session, keys: Sequence[int], report: str) -> None:
     session.execute(update(ImageRow).where(ImageRow.id.in_(keys)).values(report=report))
     session.execute(delete(FindingRow).where(FindingRow.image_id.in_(keys)))
-    replace_words(session, 1, {key: IndexedWords.of(["Schwelle"], report) for key in keys})
+    remove_words(session, keys)
+    add_words(session, 1, {key: IndexedWords.of(["Schwelle"], report) for key in keys})
 
 
 def test_rows_are_searched_by_meanwhile(old: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from index.backup import restore_backup, write_backup
 from index.catalogue.tables import CollectionRow, HomeRow
 from index.engine import SearchEngine
 from index.errors import HomeError
-from index.files.home_identity import FILE, HomeIdentity
+from index.files.home_identity import FILE, bind_identity
 from index.ingest import ingest_manifest
 from index.writes.live import remove_images
 from tests.index.homes import open_home
@@ -20,7 +20,7 @@ from training.models.encoder import Encoder
 
 
 def bind(engine: SearchEngine, home: Path) -> None:
-    HomeIdentity(engine.home.catalogue, engine.home.store, home).bind()
+    bind_identity(engine.home.catalogue, engine.home.store, home)
 
 
 def noted(engine: SearchEngine) -> str | None:
