@@ -104,6 +104,10 @@ class ImageChanges:
         if ids:
             self._record(session, "delete", ids)
 
+    def changed(self, session: Session, ids: Sequence[str]) -> None:
+        """Record images whose record is another one."""
+        self._record(session, "change", ids)
+
     def moved(self, session: Session, moves: "Moves") -> None:
         """Record images that get other ids, and those that they replace.
 
