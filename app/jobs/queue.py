@@ -33,7 +33,7 @@ def give_job(
     arguments: list[str],
     *,
     folder: str | None = None,
-    check: Callable[[Session], None] = lambda _: None,
+    check: Callable[[Session], object] = lambda _: None,
     also: Callable[[Session, Job], None] | None = None,
 ) -> Job:
     """Queue a job.
