@@ -166,9 +166,7 @@ class Hours:
 
     def include(self, hour: int) -> bool:
         """Tell whether an hour of the day is one of these."""
-        if self.first < self.last:
-            return self.first <= hour < self.last
-        return hour >= self.first or hour < self.last
+        return (hour - self.first) % 24 < (self.last - self.first) % 24
 
     def seconds_until(self, at: datetime) -> float:
         """Return the seconds until they begin; 0: they have."""

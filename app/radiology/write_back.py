@@ -300,9 +300,7 @@ def _problem(error: ArchiveError, outcome: str) -> RequestError:
         return RequestError(
             NOT_FOUND, f"The archive does not have the film, or takes no objects by STOW-RS. {outcome}"
         )
-    if error.late:
-        return RequestError(LATE, f"{error} {outcome}")
-    return RequestError(UNAVAILABLE, f"{error} {outcome}")
+    return RequestError(LATE if error.late else UNAVAILABLE, f"{error} {outcome}")
 
 
 def _note(
