@@ -63,8 +63,6 @@ def record_command(
     has its own, and several where it names many images. `further` and `details` are both kept as details.
 
     Raises:
-        CatalogueError: The catalogue cannot be written to.
-        DiskFullError: The disk has no space left.
         HomeError: The key in the home folder cannot be used.
     """
     if not settings.audit:

@@ -100,7 +100,6 @@ class ReportIntake:
     """Writes reports to one collection; opens its encoder where a text has to be embedded.
 
     Attributes:
-        settings: Say which device computes, and whether there is an audit trail.
         command: Name of the command, for the audit trail.
     """
 
@@ -137,12 +136,6 @@ class ReportIntake:
         """Keep reports, and bring them to the images of their studies; given again, they change nothing.
 
         All is in the catalogue when it returns.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-            NoActiveGenerationError: The collection has no active generation.
-            CatalogueError: The catalogue cannot be used.
-            DiskFullError: The disk has no space left.
         """
         # A collection that cannot be searched takes no reports.
         self.engine.active(self.collection)
@@ -152,11 +145,7 @@ class ReportIntake:
     def take_waiting(self, *, all_again: bool = False) -> Iterator[Taken]:
         """Bring kept reports to images that came after them, some at a time.
 
-        Args:
-            all_again: Also those that were brought to images before, which may have got others since.
-
-        Raises:
-            RecoquestError: The same errors as for `take`.
+        `all_again`: also those that were brought to images before, which may have got others since.
         """
         self._drop_late()
         after = 0
@@ -197,13 +186,7 @@ class ReportIntake:
         self._bring([study_key(uid) for uid in uids])
 
     def remove(self, digests: Iterable[str]) -> None:
-        """Remove reports, also from the images of their studies.
-
-        Images get what is left of the reports of their study.
-
-        Raises:
-            RecoquestError: The same errors as for `take`.
-        """
+        """Remove reports; the images of their studies get what is left of the reports of their study."""
         with self.engine.home.catalogue.write() as session:
             collection_id = require_collection(session, self.collection).id
             removed = [remove_report(session, collection_id, digest) for digest in digests]

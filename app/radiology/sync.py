@@ -117,10 +117,6 @@ class Sync:
         reader: Reads and de-identifies files.
         reports: Takes structured reports.
         quarantined: List of the films that are quarantined; None: there is none.
-
-    Raises:
-        UnknownCollectionError: There is no such collection.
-        NoActiveGenerationError: The collection has no model.
     """
 
     archive: Archive
@@ -384,10 +380,7 @@ class Sync:
             self._report.removed += len(removed)
 
     def _remove_reports(self, known: Mapping[str, str], gone: Collection[str]) -> None:
-        """Remove structured reports.
-
-        `known`: digests of a study's reports, by the hashes of their UIDs.
-        """
+        """Remove structured reports; `known` has the digests of a study's, by the hashes of their UIDs."""
         digests = [digest for name, digest in known.items() if name in gone]
         if digests:
             self.reports.remove(digests)
@@ -464,7 +457,6 @@ class Sync:
         return _Fetched("taken", report=report)
 
     def _failed(self, piece: Piece) -> bool:
-        """Count a piece that did not come."""
         if piece.error is None:
             self._failed_in_a_row = 0
             return False
