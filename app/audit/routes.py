@@ -98,10 +98,6 @@ class AuditWanted(BaseModel):
     )
     limit: int = Field(default=100, ge=1, le=1000, description="Number of events on a page.")
 
-    def selection(self) -> Selection:
-        """Return it as the trail is read."""
-        return Selection(time_stamp(self.since), time_stamp(self.until), self.collection, self.action)
-
 
 def time_stamp(time: datetime | None) -> str | None:
     """Return a time in UTC as the catalogue keeps it."""
@@ -123,8 +119,9 @@ async def list_audit(wanted: Annotated[AuditWanted, Query()], services: Injected
 
     Events of the last half second may still be on their way. Reading the trail is an event, too.
     """
-    after = int(wanted.cursor or 0)
-    entries = await services.read(read_events, wanted.selection(), after=after, limit=wanted.limit + 1)
+    since, until, after = time_stamp(wanted.since), time_stamp(wanted.until), int(wanted.cursor or 0)
+    selection = Selection(since, until, wanted.collection, wanted.action)
+    entries = await services.read(read_events, selection, after=after, limit=wanted.limit + 1)
     more = len(entries) > wanted.limit
     shown = entries[: wanted.limit]
     return AuditPage(

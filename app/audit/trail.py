@@ -63,8 +63,6 @@ def record_command(
     has its own, and several where it names many images. `further` and `details` are both kept as details.
 
     Raises:
-        CatalogueError: The catalogue cannot be written to.
-        DiskFullError: The disk has no space left.
         HomeError: The key in the home folder cannot be used.
     """
     if not settings.audit:
@@ -103,6 +101,10 @@ class ImageChanges:
         """Record images that are removed."""
         if ids:
             self._record(session, "delete", ids)
+
+    def changed(self, session: Session, ids: Sequence[str]) -> None:
+        """Record images whose record is another one."""
+        self._record(session, "change", ids)
 
     def moved(self, session: Session, moves: "Moves") -> None:
         """Record images that get other ids, and those that they replace.

@@ -62,13 +62,7 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class _Case(NamedTuple):
-    """An image of a teaching file.
-
-    Attributes:
-        image: The image, with its metadata.
-        report: Its report.
-        note: The note on it.
-    """
+    """An image of a teaching file."""
 
     image: FoundImage
     report: str | None
@@ -163,7 +157,6 @@ def _table(cases: Sequence[_Case]) -> bytes:
 
 
 def _first_days(cases: Sequence[_Case]) -> dict[str, date]:
-    """Return the day of each patient's first film."""
     first: dict[str, date] = {}
     for case in cases:
         patient, day = text_of(case.image.metadata, PATIENT), day_of(case.image.metadata)

@@ -187,8 +187,6 @@ def print_comparison(comparison: Comparison, number: int) -> None:
 def drop_superseded_generations(settings: Settings, home: Home) -> list[tuple[str, int]]:
     """Drop generations that old retraining jobs left waiting, but for each collection's latest.
 
-    Returns their collections and numbers.
-
     Raises:
         GenerationError: One was activated meanwhile.
     """

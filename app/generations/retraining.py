@@ -171,7 +171,6 @@ def fit_recipe(recipe: Recipe, manifest: Manifest, settled: frozenset[str] = fro
 
 
 def _pairs(recipe: Recipe, manifest: Manifest) -> int:
-    """Number of pairs that an epoch draws."""
     train = manifest.split("train")
     if recipe.draws_texts and not recipe.data.label_sentences and not any(r.texts for r in train.records):
         raise DataError(
@@ -311,13 +310,7 @@ def _described(records: Sequence[Record]) -> str:
 
 
 def searched_with(home: Home, collection: str) -> tuple[Generation, BundleInfo]:
-    """The active generation of a collection, and the bundle of its model.
-
-    Raises:
-        UnknownCollectionError: No collection has this name.
-        NoActiveGenerationError: The collection has no active generation yet.
-        BundleError: The bundle is missing or damaged.
-    """
+    """The active generation of a collection, and the bundle of its model."""
     with home.catalogue.read() as session:
         generation, _ = require_active(session, collection)
     return generation, registered_bundle(generation, home.bundles_folder)
@@ -335,10 +328,8 @@ class Retrained:
 
     Attributes:
         out: Folder of the retraining.
-        new: Bundle of the new model.
         metric: Metric that has to rise; None: see `compare_models`.
         gain: Amount by which it has to rise.
-        promote: Whether to activate the model if it passes.
     """
 
     collection: str
@@ -440,6 +431,5 @@ def _judged(retrained: Retrained, base: BundleInfo, device: str, batch_size: int
 
 
 def _stored_verdict(out: Path) -> StoredVerdict | None:
-    """The last comparison of a retraining."""
     path = out / _JUDGED
     return StoredVerdict.model_validate_json(path.read_bytes()) if path.is_file() else None

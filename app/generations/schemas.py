@@ -116,7 +116,6 @@ class Outcome(_Kept):
         verdict: promoted: the new model is searched with; waiting: a person may activate the generation;
             rejected: it is not better, and nothing was embedded with it; unchanged: no epoch was better than
             the model that the retraining went on from, so there is no new one.
-        collection: Name of the collection.
         generation: Generation by the new model; None if it was rejected, or there is none.
         bundle: Digest of the new model; None if there is none.
         judgement: Verdict on the new model; None if the collection has no held-out data.
@@ -205,11 +204,7 @@ class NewModel(Request):
 
 
 def model_card(engine: SearchEngine, digest: str, *, loaded: bool) -> ModelCard:
-    """Gather everything that is known of a registered model; files of the server are not named.
-
-    Raises:
-        UnregisteredModelError: No registered model has this digest.
-    """
+    """Gather everything that is known of a registered model; files of the server are not named."""
     info = next((info for info in engine.models() if info.digest == digest), None)
     if info is None:
         raise UnregisteredModelError(digest)

@@ -93,14 +93,8 @@ class JobFolder:
 def remove_old_folders(settings: Settings, catalogue: Catalogue) -> list[int]:
     """Remove the folders of jobs that ended long ago, unless the model in them is registered.
 
-    So what is searched with, and what waits for a person, stays. What lay there before goes with them.
-
-    Returns:
-        The numbers of the jobs.
-
-    Raises:
-        CatalogueError: The catalogue cannot be used.
-        OSError: The disk does not let go of a file.
+    So what is searched with, and what waits for a person, stays. What was in a removed job's place before
+    goes, too. Returns the numbers of the jobs.
     """
     with catalogue.read() as session:
         old = ended_long_ago(settings, list_jobs(session))

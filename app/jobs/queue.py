@@ -33,7 +33,7 @@ def give_job(
     arguments: list[str],
     *,
     folder: str | None = None,
-    check: Callable[[Session], None] = lambda _: None,
+    check: Callable[[Session], object] = lambda _: None,
     also: Callable[[Session, Job], None] | None = None,
 ) -> Job:
     """Queue a job.
@@ -105,11 +105,7 @@ def last_retraining(session: Session, collection: str) -> Job | None:
 
 
 def refuse_second_retraining(session: Session, arguments: Sequence[str]) -> None:
-    """Make sure that no other job retrains the same collection.
-
-    Raises:
-        JobExistsError: Another retraining of the collection waits or runs.
-    """
+    """Raise `JobExistsError` if another job retrains the same collection, or is to."""
     collection = retrained_collection(arguments)
     last = None if collection is None else last_retraining(session, collection)
     if last is not None and not last.has_ended:
@@ -147,11 +143,7 @@ def role_of_job(catalogue: Catalogue, number: str) -> tuple[Role, str] | None:
 
 
 def refuse_second_embedding(session: Session, collection: str) -> None:
-    """Make sure that no other job embeds a collection, or is to.
-
-    Raises:
-        JobExistsError: One does.
-    """
+    """Raise `JobExistsError` if another job embeds a collection, or is to."""
     _look_alone(session, [collection])
     query = select(JobRow.id, JobRow.state).where(
         JobRow.kind == REINDEX,

@@ -171,7 +171,7 @@ async def queue_job(
     kind: str,
     arguments: list[str],
     *,
-    check: Callable[[Session], None] = lambda _: None,
+    check: Callable[[Session], object] = lambda _: None,
 ) -> Job:
     """Queue a job as `give_job` does; the answer to a request with a key is kept in the same transaction."""
     attempt = attempt_of(request)

@@ -64,11 +64,7 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class Worker:
-    """Works until a signal stops it.
-
-    Raises:
-        CatalogueError: The catalogue cannot be used.
-    """
+    """Works until a signal stops it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -146,11 +142,7 @@ class Worker:
             self._stop.wait(every_s)
 
     def look(self) -> None:
-        """Queue again what lost its worker, and give what is due.
-
-        Raises:
-            CatalogueError: The catalogue cannot be used.
-        """
+        """Queue again what lost its worker, and give what is due."""
         with self._catalogue.read() as session:
             running = list_jobs(session, state="running")
         for job in self._silent(running):
@@ -271,7 +263,6 @@ class Attempt:
         return "stop" if self._stop.is_set() else "go on"
 
     def _give_up(self, order: Order) -> None:
-        """Leave the job undone, for the reason given."""
         if order == "cancel":
             self._leave(partial(end_job, state="cancelled"))
         elif order == "stop":
@@ -312,11 +303,7 @@ class Attempt:
 
 
 def give_retrainings(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> list[Job]:
-    """Give the retrainings that are due; asked again, or by another worker, nothing is given twice.
-
-    Raises:
-        CatalogueError: The catalogue cannot be used.
-    """
+    """Give the retrainings that are due; asked again, or by another worker, nothing is given twice."""
     minute = (at or datetime.now(UTC)).replace(second=0, microsecond=0)
     given = []
     for collection in settings.retrain:
@@ -329,11 +316,7 @@ def give_retrainings(settings: Settings, catalogue: Catalogue, at: datetime | No
 
 
 def give_sync(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> Job | None:
-    """Give the sync with an image archive that is due, unless the one before still goes on.
-
-    Raises:
-        CatalogueError: The catalogue cannot be used.
-    """
+    """Give the sync with an image archive that is due, unless the one before still goes on."""
     if settings.pacs_sync is None or settings.pacs_sync_at is None:
         return None
     minute = (at or datetime.now(UTC)).replace(second=0, microsecond=0)
@@ -369,5 +352,4 @@ def _is_due(session: Session, settings: Settings, collection: str, minute: datet
 
 
 def _fits(crontab: str, minute: datetime) -> bool:
-    """Tell whether a minute is one of the times of a crontab."""
     return next(CronSim(crontab, minute - timedelta(minutes=1))) == minute

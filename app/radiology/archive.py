@@ -153,11 +153,7 @@ class Hours:
 
     @classmethod
     def parse(cls, text: str) -> "Hours":
-        """Read hours such as 20-06.
-
-        Raises:
-            ValueError: They are none.
-        """
+        """Read hours such as 20-06."""
         found = _HOURS.fullmatch(text.strip())
         first, last = (int(part) % 24 for part in found.groups()) if found else (0, 0)
         if found is None or first == last:
@@ -166,9 +162,7 @@ class Hours:
 
     def include(self, hour: int) -> bool:
         """Tell whether an hour of the day is one of these."""
-        if self.first < self.last:
-            return self.first <= hour < self.last
-        return hour >= self.first or hour < self.last
+        return (hour - self.first) % 24 < (self.last - self.first) % 24
 
     def seconds_until(self, at: datetime) -> float:
         """Return the seconds until they begin; 0: they have."""
@@ -204,11 +198,7 @@ class Pace:
         self._next = 0.0
 
     def wait(self) -> None:
-        """Wait for the turn of one request.
-
-        Raises:
-            OutsideHoursError: It is outside the hours.
-        """
+        """Wait for the turn of one request, or raise `OutsideHoursError`."""
         while self._hours is not None and (left := self._hours.seconds_until(self._now())) > 0:
             if not self._waits:
                 raise OutsideHoursError

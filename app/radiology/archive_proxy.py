@@ -102,11 +102,7 @@ class ArchivePath(NamedTuple):
 
 
 def parse_path(path: str) -> ArchivePath | None:
-    """Return a path that only reads; None: it is none.
-
-    Args:
-        path: Path below the root, with percent-encodings decoded.
-    """
+    """Return a path that only reads; None: it is none. Percent-encodings are decoded already."""
     if len(path) > _MAX_LENGTH:
         return None
     query = _QUERY.fullmatch(path)
@@ -283,8 +279,6 @@ def _attributes(query: str) -> list[str]:
 
 
 class _PassedOn(StreamingResponse):
-    """An answer of the archive."""
-
     def __init__(self, reader: ArchiveReader, answer: httpx2.Response, root: str) -> None:
         self._reader, self._answer = reader, answer
         body, headers = _pieces(answer), dict(_POLICY)
@@ -320,11 +314,7 @@ class _PassedOn(StreamingResponse):
 
 
 async def _pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    """Read a body.
-
-    Raises:
-        ClientDisconnect: It does not come to an end. A connection that breaks tells the caller so.
-    """
+    """Read a body; one that does not come to an end breaks the connection, which tells the caller so."""
     until = time.monotonic() + _ANSWER_S
     try:
         async for piece in answer.aiter_raw():

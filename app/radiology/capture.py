@@ -41,11 +41,7 @@ NO_LETTERS: Final = "(Its sentence has letters that this page cannot show.)"
 
 @dataclass(frozen=True, slots=True)
 class SheetFilm:
-    """A film on the page.
-
-    Attributes:
-        sentence: Sentence of its report; "": none.
-    """
+    """A film on the page, with a sentence of its report."""
 
     picture: Image.Image
     title: str

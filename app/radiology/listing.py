@@ -47,8 +47,6 @@ class Selection:
         modalities: Such as CR and DX, in upper case.
         body_parts: Such as CHEST, in upper case.
         views: Such as PA, in upper case.
-        first: First date of the studies; None: no limit.
-        last: Last date of the studies; None: no limit.
     """
 
     modalities: tuple[str, ...] = ()
@@ -312,11 +310,7 @@ class ListedInstance:
 
 
 def list_instances(archive: Archive, study: ListedStudy, *, with_attributes: bool) -> list[ListedInstance]:
-    """Return all instances of a study; none where the archive has no such study.
-
-    Raises:
-        ArchiveError: The archive does not answer.
-    """
+    """Return all instances of a study; none where the archive has no such study."""
     found: dict[str, ListedInstance] = {}
     if not with_attributes:
         for _ in range(_MOST_INSTANCE_PAGES):
@@ -383,11 +377,7 @@ class OrthancFeed:
 
     @classmethod
     def of(cls, archive: Archive) -> "OrthancFeed | None":
-        """Return the feed of an archive; None: it is no Orthanc, or does not show its own interface.
-
-        Raises:
-            ArchiveError: The archive does not answer.
-        """
+        """Return the feed of an archive; None: it is no Orthanc, or does not show its own interface."""
         try:
             system = archive.get_json("../system").value
             feed = cls(archive)

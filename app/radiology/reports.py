@@ -13,9 +13,8 @@ from threading import Lock
 from typing import Final, Literal, SupportsIndex
 
 import structlog
-from sqlalchemy.orm import Session
 
-from app.audit.trail import ImageChanges, record_command
+from app.audit.trail import ImageChanges
 from app.generations.build import load_bulk_encoder
 from app.settings import Settings
 from index.catalogue.collections import get_generation, lock_collection, require_collection
@@ -58,7 +57,8 @@ _STALLED_S: Final = 1.0
 Code = Literal["AA", "AE", "AR"]
 _INTERNAL_ERROR: Final = "207^Application internal error"
 _LONGEST_ID: Final = 199
-_ID: Final = re.compile(r"[^|^~\\&\r\n\x00-\x1f\x7f]*")
+# Ends an id: a separator, or a control character.
+_SEPARATOR: Final = re.compile(r"[|^~\\&\x00-\x1f\x7f]")
 _MSH: Final = re.compile(r"MSH([^\w\s])")
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -100,7 +100,6 @@ class ReportIntake:
     """Writes reports to one collection; opens its encoder where a text has to be embedded.
 
     Attributes:
-        settings: Say which device computes, and whether there is an audit trail.
         command: Name of the command, for the audit trail.
     """
 
@@ -137,28 +136,18 @@ class ReportIntake:
         """Keep reports, and bring them to the images of their studies; given again, they change nothing.
 
         All is in the catalogue when it returns.
-
-        Raises:
-            UnknownCollectionError: No collection has this name.
-            NoActiveGenerationError: The collection has no active generation.
-            CatalogueError: The catalogue cannot be used.
-            DiskFullError: The disk has no space left.
         """
         # A collection that cannot be searched takes no reports.
         self.engine.active(self.collection)
-        self.drop_late()
+        self._drop_late()
         return self._match(reports, new=True)
 
     def take_waiting(self, *, all_again: bool = False) -> Iterator[Taken]:
         """Bring kept reports to images that came after them, some at a time.
 
-        Args:
-            all_again: Also those that were brought to images before, which may have got others since.
-
-        Raises:
-            RecoquestError: The same errors as for `take`.
+        `all_again`: also those that were brought to images before, which may have got others since.
         """
-        self.drop_late()
+        self._drop_late()
         after = 0
         while True:
             with self.engine.home.catalogue.read() as session:
@@ -192,22 +181,12 @@ class ReportIntake:
             tuple(place for place, (study, _) in enumerate(found) if study and not reports[place].describes),
         )
 
-    def take_again(self, uids: Iterable[str]) -> tuple[str, ...]:
-        """Bring the reports of studies to their new images, and return the ids of changed images.
-
-        Raises:
-            RecoquestError: The same errors as for `take`.
-        """
-        return self._bring([study_key(uid) for uid in uids])
+    def take_again(self, uids: Iterable[str]) -> None:
+        """Bring the reports of studies to their new images."""
+        self._bring([study_key(uid) for uid in uids])
 
     def remove(self, digests: Iterable[str]) -> None:
-        """Remove reports, also from the images of their studies.
-
-        Images get what is left of the reports of their study.
-
-        Raises:
-            RecoquestError: The same errors as for `take`.
-        """
+        """Remove reports; the images of their studies get what is left of the reports of their study."""
         with self.engine.home.catalogue.write() as session:
             collection_id = require_collection(session, self.collection).id
             removed = [remove_report(session, collection_id, digest) for digest in digests]
@@ -219,13 +198,12 @@ class ReportIntake:
         with self.engine.home.catalogue.read() as session:
             return count_waiting(session, require_collection(session, self.collection).id)
 
-    def drop_late(self) -> int:
-        """Remove the reports that wait longer than the settings say, and return their number; once a day."""
+    def _drop_late(self) -> None:
+        """Remove the reports that wait longer than the settings say; once a day."""
         days, today = self.settings.keep_waiting_reports_days, datetime.now(UTC).date()
-        if not days or self._looked == today:
-            return 0
-        self._looked = today
-        return self.drop_waiting(days)
+        if days and self._looked != today:
+            self._looked = today
+            self.drop_waiting(days)
 
     def drop_waiting(self, days: int = 0) -> int:
         """Remove the reports that have waited for images for some days, and return their number."""
@@ -259,7 +237,7 @@ class ReportIntake:
                 sentences = tuple(current.sentences)
                 vectors = self.model(active).vectors(sentences) if sentences else {}
                 change = partial(with_report, current=current)
-                record = partial(self._record, image=image)
+                record = partial(self.changes.changed, ids=[image])
                 changed = change_image(self.engine.home, active, image, change, vectors, also=record)
                 return changed.outcome != "unchanged"
             except UnknownImageError:
@@ -269,18 +247,6 @@ class ReportIntake:
                 if attempt == _TRIES - 1:
                     raise
         raise AssertionError("unreachable")
-
-    def _record(self, session: Session, image: str) -> None:
-        """Write the event of a change in its transaction."""
-        record_command(
-            self.settings,
-            self.engine.home.catalogue,
-            "change",
-            self.command,
-            session=session,
-            collection=self.collection,
-            objects=[image],
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,9 +481,5 @@ def _head(message: bytes) -> tuple[str, str, str]:
     parts = [fields[place] if place < len(fields) else "" for place in (8, 9, 11)]
     event = parts[0].split(fields[1][:1])[1:2] if found and len(fields) > 1 and fields[1] else []
     kind = event[0] if event and event[0].isalnum() else "R01"
-    return kind[:3], _plain(parts[1])[:_LONGEST_ID], _plain(parts[2])[:10] or "2.5.1"
-
-
-def _plain(value: str) -> str:
-    found = _ID.match(value)
-    return found.group() if found else ""
+    control_id, version = (_SEPARATOR.split(part, maxsplit=1)[0] for part in parts[1:])
+    return kind[:3], control_id[:_LONGEST_ID], version[:10] or "2.5.1"

@@ -1,10 +1,10 @@
 """All routes of radiology, and the one that has a study of the archive indexed."""
 
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from sqlalchemy.orm import Session
 
 from app.edge.operations import operation
 from app.edge.problems import RequestError, problem_responses
@@ -65,13 +65,9 @@ async def index_study(
         raise invalid("study", "It is no Study Instance UID.")
     if given is None or synced_collection(given) != collection:
         raise invalid("collection", "The setting RECOQUEST_PACS_SYNC describes no sync of this collection.")
-
     if note and not note_forms(services.settings):
         raise RequestError(OFF, NOTES_OFF)
-
-    def check(session: Session) -> None:
-        require_collection(session, collection)
-
+    check = partial(require_collection, name=collection)
     job = await queue_job(request, services, SYNC, study_sync(given, study, note=note), check=check)
     response.headers["Location"] = location_of(request, job)
     return JobEntry.of(job)

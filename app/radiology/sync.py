@@ -117,10 +117,6 @@ class Sync:
         reader: Reads and de-identifies files.
         reports: Takes structured reports.
         quarantined: List of the films that are quarantined; None: there is none.
-
-    Raises:
-        UnknownCollectionError: There is no such collection.
-        NoActiveGenerationError: The collection has no model.
     """
 
     archive: Archive
@@ -189,7 +185,7 @@ class Sync:
         missing = {name: row for name, row in known.items() if name not in hashed}
         if is_all:
             for row in missing.values():
-                self._count_known(row)
+                self._count_known(row.instances.values())
         else:
             self._remove_missing(missing, lists_none=not studies)
         if position is not None and not report.waiting and not report.failures:
@@ -252,7 +248,7 @@ class Sync:
         for study in studies.values():
             row = known.get(self._hash("study", study.uid))
             if row is not None and study.uid not in touched and self._is_current(study, row):
-                self._count_known(row)
+                self._count_known(row.instances.values())
             else:
                 todo.append((study, row, touched.get(study.uid, ())))
         with progress_bar(f"Syncing {self._collection}", len(todo), shown=bool(todo)) as bar:
@@ -274,8 +270,7 @@ class Sync:
         )
         for batch in examined:
             for _, (pieces, known) in batch:
-                for outcome in known:
-                    self._report.count(outcome, known=True)
+                self._count_known(known)
                 yield from pieces
 
     def _examine(
@@ -351,8 +346,8 @@ class Sync:
             with self._catalogue.write() as session:
                 forget_study(session, self._followed, name)
 
-    def _count_known(self, row: KnownStudy) -> None:
-        for outcome in row.instances.values():
+    def _count_known(self, outcomes: Iterable[Outcome]) -> None:
+        for outcome in outcomes:
             self._report.count(outcome, known=True)
 
     def _write_all(self, pieces: Iterable[Piece], bar: ProgressBar) -> None:
@@ -385,10 +380,7 @@ class Sync:
             self._report.removed += len(removed)
 
     def _remove_reports(self, known: Mapping[str, str], gone: Collection[str]) -> None:
-        """Remove structured reports.
-
-        `known`: digests of a study's reports, by the hashes of their UIDs.
-        """
+        """Remove structured reports; `known` has the digests of a study's, by the hashes of their UIDs."""
         digests = [digest for name, digest in known.items() if name in gone]
         if digests:
             self.reports.remove(digests)
@@ -465,7 +457,6 @@ class Sync:
         return _Fetched("taken", report=report)
 
     def _failed(self, piece: Piece) -> bool:
-        """Count a piece that did not come."""
         if piece.error is None:
             self._failed_in_a_row = 0
             return False

@@ -112,11 +112,7 @@ class QuarantineList:
     file: BinaryIO
 
     def append(self, films: Iterable[QuarantinedFilm]) -> None:
-        """Write films to the disk, with the time in UTC.
-
-        Raises:
-            DataError: They cannot be written.
-        """
+        """Write films to the disk, with the time in UTC."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         lines = _lines((now, *film) for film in films)
         if not lines:

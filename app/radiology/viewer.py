@@ -108,16 +108,12 @@ def viewer_template(settings: Settings) -> str | None:
 
 
 def install_viewer(home: Path, package: Path | None) -> Path:
-    """Unpack the viewer into the home folder, where it is not there yet.
+    """Unpack the viewer into the home folder, where it is not there yet, and return its folder.
 
     `package`: the package as a file; None: it is downloaded.
 
-    Returns:
-        Its folder.
-
     Raises:
         ViewerPackageError: The package cannot be read, or is not this version.
-        OSError: The home folder cannot be written to.
     """
     folder = viewer_folder(home)
     if folder.is_dir():
@@ -139,7 +135,6 @@ def install_viewer(home: Path, package: Path | None) -> Path:
 
 
 def _chunks(package: Path | None) -> Iterator[bytes]:
-    """Read the package, or download it."""
     size = 0
     try:
         with urlopen(PACKAGE, timeout=_TIMEOUT_S) if package is None else package.open("rb") as file:
@@ -196,13 +191,10 @@ def _place(member: tarfile.TarInfo) -> str | None:
 def viewer_link(
     template: str | None, metadata: Mapping[str, MetadataValue], *, prefix: str = ""
 ) -> str | None:
-    """Return the address of an image in a viewer.
+    """Return the address of an image in a viewer; None where the image lacks a UID that the template has.
 
     `template`: template of the settings; None: there is no viewer.
     `prefix`: where a proxy has put the service, for a path.
-
-    Returns:
-        The address; None without a viewer, or where the image lacks a UID that the template has.
     """
     if template is None:
         return None

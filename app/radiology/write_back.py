@@ -300,9 +300,7 @@ def _problem(error: ArchiveError, outcome: str) -> RequestError:
         return RequestError(
             NOT_FOUND, f"The archive does not have the film, or takes no objects by STOW-RS. {outcome}"
         )
-    if error.late:
-        return RequestError(LATE, f"{error} {outcome}")
-    return RequestError(UNAVAILABLE, f"{error} {outcome}")
+    return RequestError(LATE if error.late else UNAVAILABLE, f"{error} {outcome}")
 
 
 def _note(
@@ -354,8 +352,6 @@ def write_note(
 
     Raises:
         ArchiveError: The archive does not answer, or does not store the note.
-        UnknownCollectionError: No collection has this name.
-        NoActiveGenerationError: The collection cannot be searched yet.
     """
     cases = _most_similar_cases(engine, collection, study)
     if cases is None:
@@ -379,7 +375,6 @@ def write_note(
 
 
 def _is_there(archive: Archive, cases: ChosenCases, form: StoredForm) -> bool:
-    """Tell whether the archive has an object of the note."""
     series, sop = cases.uid(f"{_STORED[form]} series"), cases.uid(_STORED[form])
     try:
         answer = archive.get_json(f"studies/{cases.film.study}/series/{series}/instances/{sop}/metadata")
