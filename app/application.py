@@ -197,7 +197,7 @@ async def _run(
             # The fork server starts while the catalogue is opened.
             load = EncoderLoader(settings.device, settings.threads, limits.pass_limit_s, metrics.restarted)
             opened.callback(load.close)
-            encoders = Encoders(load, limits, metrics, give_up=give_up)
+        encoders = Encoders(load, limits, metrics, give_up=give_up)
         threads = Threads()
         metrics.decodes_waiting.set_function(lambda: decoders.pool.waiting)
         patience = service_patience(settings)
