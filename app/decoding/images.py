@@ -51,6 +51,11 @@ class PreparedImage:
     pixels: Pixels
     flags: tuple[str, ...]
 
+    @property
+    def picture(self) -> tuple[int, int]:
+        """Width and height."""
+        return self.width, self.height
+
 
 class ImageDecoders:
     """Decodes query images, uploads and thumbnails, in this order where several wait.

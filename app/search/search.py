@@ -163,7 +163,7 @@ async def _embed_regions(services: Services, loaded: LoadedEncoder, source: byte
     config = loaded.encoder.image_config
     decoded = await services.images.decode_query(source, config)
     regions = await loaded.queue.encode_regions(decoded.pixels)
-    return grid_of(regions, (decoded.width, decoded.height), config.square)
+    return grid_of(regions, decoded.picture, config.square)
 
 
 def region_part(grid: RegionGrid, box: QueryBox, field: str) -> Part:
