@@ -31,7 +31,7 @@ def open_engine(
     """
     engine = open_unbound(settings, patience, make)
     try:
-        bind_home(engine.home, settings)
+        bind_identity(engine.home.catalogue, engine.home.store, settings.home)
     except BaseException:
         engine.close()
         raise
@@ -47,13 +47,3 @@ def open_unbound(
     catalogue = open_catalogue(settings.catalogue_url, patience)
     home = Home.at(settings.home, catalogue, ImageStore(settings.home / "images", make))
     return SearchEngine(home, gpu=Gpu(settings.device))
-
-
-def bind_home(home: Home, settings: Settings) -> None:
-    """Bind a catalogue to the home folder; see `index.files.home_identity`.
-
-    Raises:
-        CatalogueError: The catalogue cannot be used.
-        HomeError: Home folder and catalogue do not belong together.
-    """
-    bind_identity(home.catalogue, home.store, settings.home)

@@ -5,10 +5,10 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import structlog
 from fastapi import Header, Request, Response
@@ -110,7 +110,7 @@ async def _answer_once(request: Request, handle: Handler, *, leaves_out: bool) -
     else:
         sent = fingerprint(request, body)
     attempt = Attempt(KeyedRequest(_caller(request), key, sent), uuid.uuid4().hex)
-    kept = await _write(services, begin_request, attempt)
+    kept = await services.write(begin_request, attempt.sent, attempt.name)
     if kept is not None:
         note(request, Noted(details={"replayed": True}))
         content = _with_ids(kept.body, body) if leaves_out else kept.body
@@ -131,8 +131,7 @@ async def _answer_once(request: Request, handle: Handler, *, leaves_out: bool) -
     try:
         content = bytes(response.body)
         content = _without_ids(content, body) if leaves_out else content
-        answer = KeptAnswer(response.status_code, headers, content)
-        await _write(services, keep_answer, attempt, answer)
+        await services.write(attempt.keep, response.status_code, headers, content)
     except RecoquestError as error:
         _log.warning("an answer is not kept for its idempotency key", error=type(error).__name__)
     return response
@@ -156,7 +155,7 @@ def _with_ids(kept: bytes, request: bytes) -> bytes:
 async def _release(services: Services, attempt: Attempt) -> None:
     # A key that cannot be released now is free when its lease has run out.
     with suppress(RecoquestError):
-        await _write(services, release_key, attempt)
+        await services.write(release_key, attempt.sent, attempt.name)
 
 
 def fingerprint(request: Request, body: bytes) -> str:
@@ -217,18 +216,10 @@ async def _renewed(services: Services, attempt: Attempt) -> AsyncIterator[None]:
             await asyncio.sleep(LEASE.total_seconds() / 3)
             # A lease that cannot be renewed now has time for another try.
             with suppress(RecoquestError):
-                await _write(services, renew_lease, attempt)
+                await services.write(renew_lease, attempt.sent, attempt.name)
 
     renewing = asyncio.create_task(renew())
     try:
         yield
     finally:
         renewing.cancel()
-
-
-async def _write(services: Services, change: Callable[..., Any], attempt: Attempt, *args: Any) -> Any:
-    def write() -> Any:
-        with services.engine.home.catalogue.write() as session:
-            return change(session, attempt.sent, attempt.name, *args)
-
-    return await services.threads.write(write)

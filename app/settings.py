@@ -479,7 +479,6 @@ def load_settings(env_file: Path | None = None, **values: Any) -> Settings:
 
 
 def _explained(error: ValidationError) -> str:
-    """Describe all settings that are not valid in one sentence."""
     parts = []
     for found in error.errors(include_url=False, include_input=False):
         name = ".".join(str(part) for part in found["loc"]).upper().removeprefix(PREFIX)

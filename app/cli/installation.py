@@ -156,9 +156,10 @@ def restore(
     from sqlalchemy import make_url
 
     from app.audit.trail import record_command
-    from app.engine import bind_home, open_unbound
+    from app.engine import open_unbound
     from app.settings import load_settings
     from index.backup import bring_backup_keys, restore_backup
+    from index.files.home_identity import bind_identity
 
     settings = load_settings(home=home)
     url = make_url(settings.catalogue_url)
@@ -171,7 +172,7 @@ def restore(
             keys = None if without_keys else _keys(settings)
             summary = restore_backup(engine.home, file, keys=keys, passphrase=_passphrase(settings))
         # Before, the home may have had the images of a catalogue that is lost.
-        bind_home(engine.home, settings)
+        bind_identity(engine.home.catalogue, engine.home.store, settings.home)
         record_command(
             settings, engine.home.catalogue, "restore", "restore", file=str(file), images=summary.images
         )

@@ -44,7 +44,6 @@ class FilmRules:
 
     Attributes:
         key: Secret of the pseudonyms and of the shifts of dates.
-        keep_dates: Keep dates of studies as they are.
         modalities: Modalities that are taken beside those of films, such as CT.
     """
 
@@ -72,7 +71,6 @@ class Film:
 
     Attributes:
         record: Its record; the id is the SOP Instance UID, with the frame's number where there are several.
-        content: File that is stored.
     """
 
     record: Record
@@ -85,7 +83,6 @@ class Reading:
 
     Attributes:
         outcome: "taken" where it has films.
-        films: Its images.
         reason: Why it was not taken, without anything of the file.
     """
 
@@ -95,14 +92,7 @@ class Reading:
 
 
 class FilmReader:
-    """Reads DICOM files in the processes of a pool; threads may share it.
-
-    Args:
-        pool: Processes that decode.
-        rules: How films are read.
-        limits: Limits of an image.
-        deadline_s: Seconds until the answer for a file.
-    """
+    """Reads DICOM files in the processes of a pool; threads may share it."""
 
     def __init__(self, pool: DecodingPool, rules: FilmRules, limits: ImageLimits, deadline_s: float) -> None:
         self.rules = rules
@@ -173,11 +163,7 @@ class FilmReader:
 
 @contextmanager
 def film_reader(settings: Settings, modalities: tuple[str, ...] = ()) -> Iterator[FilmReader]:
-    """Give a reader with processes of its own, for a command that takes many films.
-
-    Raises:
-        HomeError: The key of pseudonyms cannot be used.
-    """
+    """Give a reader with processes of its own, for a command that takes many films."""
     rules = FilmRules.of(settings, modalities)
     limits = replace(settings.image_limits, max_bytes=settings.image_limits.max_dicom_bytes)
     decoder = DecoderLimits(settings.decode_memory_bytes, cpu_s=_CPU_S)

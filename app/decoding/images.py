@@ -39,7 +39,6 @@ class PreparedImage:
     """An image file that can be used.
 
     Attributes:
-        media_type: Media type of the file.
         width: Width of the upright image.
         height: Height of the upright image.
         pixels: Pixels for the encoder (3, S, S).
@@ -107,7 +106,16 @@ class ImageDecoders:
         """Find the stored values of an image file; None where its samples have 8 bits."""
         task = Task({"task": "levels", "path": str(original.absolute())}, 0)
         answer = await self._answer(task, Priority.THUMBNAIL, self.pool.deadline_s)
-        return _checked_levels(answer.header.get("levels"))
+        found = answer.header.get("levels")
+        if found is None:
+            return None
+        try:
+            levels = _LEVELS.validate_python(found)
+        except ValidationError:
+            raise _nonsense() from None
+        if not all(map(isfinite, (levels.smallest, levels.largest, levels.low, levels.high))):
+            raise _nonsense()
+        return levels
 
     def close(self) -> None:
         """End all processes at once."""
@@ -135,18 +143,6 @@ class ImageDecoders:
             raise _too_late() from None
         record_waited("decode", time.perf_counter() - started, answer.seconds)
         return answer
-
-
-def _checked_levels(value: object) -> Levels | None:
-    if value is None:
-        return None
-    try:
-        levels = _LEVELS.validate_python(value)
-    except ValidationError:
-        raise _nonsense() from None
-    if not all(map(isfinite, (levels.smallest, levels.largest, levels.low, levels.high))):
-        raise _nonsense()
-    return levels
 
 
 def _nonsense() -> ImageError:

@@ -32,7 +32,6 @@ def _levels(header: Mapping[str, Any], _: bytearray) -> TaskAnswer:
 
 
 def _film(header: Mapping[str, Any], content: bytearray) -> TaskAnswer:
-    """Read a DICOM file as de-identified films."""
     # Few processes ever read one, and its modules take longer to import than all others.
     from app.decoding.films import read_film
 

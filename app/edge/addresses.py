@@ -44,9 +44,6 @@ def etag_of(revision: str) -> str:
 _ASKED: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
-_READING: Final = ("GET", "HEAD")
-
-
 def allowed_methods(application: Any, scope: Scope) -> list[str]:
     """Return the methods that the address of a request takes; none where nothing is there."""
     asked = ({**scope, "root_path": root_of(scope), "method": method} for method in _ASKED)
@@ -63,5 +60,5 @@ def _takes(application: Any, scope: Scope) -> bool:
         match, _ = route.matches(scope)
         if match is Match.FULL:
             # A folder of files matches whatever the method.
-            return not isinstance(route, Mount) or scope["method"] in _READING
+            return not isinstance(route, Mount) or scope["method"] == "GET"
     return False

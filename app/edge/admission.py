@@ -44,7 +44,6 @@ class ConcurrencyLimiter:
     for those before it, so it is expected to take as many times the seconds that each has taken of late.
 
     Attributes:
-        kind: Named in figures.
         deadline_s: From the end of a request to its answer.
     """
 
@@ -223,7 +222,8 @@ class Stages:
 
     def of(self, scope: Scope) -> tuple[Stage, int]:
         """The stage of a request, and the number of bytes that its body may have."""
-        method, path, form = scope["method"], path_of(scope), _is_form(scope)
+        method, path = scope["method"], path_of(scope)
+        form = _header(scope, b"content-type").lower().startswith(b"multipart/")
         declared = next(
             (one for methods, at, one in self._declared if method in methods and at.match(path)), None
         )
@@ -391,11 +391,6 @@ def count_as(scope: Scope, weight: int) -> None:
 
 def _header(scope: Scope, name: bytes) -> bytes:
     return next((value for given, value in scope["headers"] if given == name), b"")
-
-
-def _is_form(scope: Scope) -> bool:
-    """Whether the body of a request is a form, which may have files."""
-    return _header(scope, b"content-type").lower().startswith(b"multipart/")
 
 
 def _declared_length(scope: Scope) -> int | None:

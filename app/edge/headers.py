@@ -20,9 +20,7 @@ def preferred(accept: str, offered: Sequence[str]) -> str | None:
         accept: Value of the header; where it is empty, everything is acceptable.
         offered: Media types without parameters; of those that a caller likes alike the first is chosen.
     """
-    if not accept.strip():
-        return offered[0] if offered else None
-    ranges = dict(_parsed(part) for part in accept.split(",")[:_MOST_RANGES])
+    ranges = dict(_parsed(part) for part in (accept.strip() or "*/*").split(",")[:_MOST_RANGES])
     qualities = {media_type: _quality(ranges, media_type) for media_type in offered}
     best = max(qualities.values(), default=0.0)
     return next((name for name, quality in qualities.items() if quality == best), None) if best else None

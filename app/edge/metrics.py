@@ -37,12 +37,7 @@ class Installation:
 
 
 def read_installation(settings: Settings, catalogue: Catalogue) -> Installation:
-    """Look at the home folder and the catalogue.
-
-    Raises:
-        OSError: The home folder cannot be read.
-        CatalogueError: The catalogue cannot be read.
-    """
+    """Look at the home folder and the catalogue."""
     disk = shutil.disk_usage(settings.home)
     with catalogue.read() as session:
         counts = session.execute(select(JobRow.state, func.count()).group_by(JobRow.state)).all()
@@ -72,10 +67,10 @@ class Metrics:
         counter = partial(Counter, registry=self.registry)
         events = partial(_events, self.registry)
         gauge = partial(Gauge, registry=self.registry)
-        seconds = partial(Histogram, registry=self.registry, buckets=_SECONDS)
+        histogram = partial(Histogram, registry=self.registry, buckets=_SECONDS)
 
         self._requests = counter("recoquest_requests", "Answered requests.", ("operation", "status"))
-        self._latency = seconds(
+        self._latency = histogram(
             "recoquest_request_seconds",
             "From the arrival of a request to the end of its answer.",
             ("operation",),
@@ -93,14 +88,10 @@ class Metrics:
         )
         self.connections = gauge("recoquest_connections", "Open connections.")
 
-        self._batch_size = Histogram(
-            "recoquest_encode_batch_size",
-            "Queries in one forward pass.",
-            ("kind",),
-            buckets=_SIZES,
-            registry=self.registry,
+        self._batch_size = histogram(
+            "recoquest_encode_batch_size", "Queries in one forward pass.", ("kind",), buckets=_SIZES
         )
-        self._encode = seconds("recoquest_encode_seconds", "One forward pass.", ("kind",))
+        self._encode = histogram("recoquest_encode_seconds", "One forward pass.", ("kind",))
         self.restarted = counter("recoquest_encode_worker_restarts", "Encoding workers that died.").inc
         self.queries_waiting = gauge("recoquest_encode_queue_depth", "Queries that wait to be encoded.")
         self.decoded = events("recoquest_decodes", "Images and thumbnails decoded.", "outcome")
@@ -109,7 +100,7 @@ class Metrics:
         )
         self.decodes_waiting = gauge("recoquest_decodes_waiting", "Images that wait to be decoded.")
 
-        self._search = seconds("recoquest_search_seconds", "From a vector to its hits.")
+        self._search = histogram("recoquest_search_seconds", "From a vector to its hits.")
         self._recall = gauge(
             "recoquest_search_recall",
             "Recall@10 of calibration queries, after the last build of a collection's codes.",

@@ -54,7 +54,6 @@ def _ranges_of(scope: Scope) -> list[re.Match[str]]:
 
 
 def _with_ranges(scope: Scope, ranges: list[re.Match[str]]) -> Scope:
-    """Have a request ask for these ranges."""
     text = f"bytes={','.join(part[0] for part in ranges)}"
     scope["headers"] = [*scope["headers"], (b"range", text.encode())]
     return scope

@@ -50,11 +50,8 @@ class Principal:
     def may(self, role: Role, collection: str | None) -> bool:
         """Whether the caller has the rights of a role in a collection; None: in all of them."""
         given = _GIVEN_BY[role]
-        if not given.isdisjoint(self.grants.get(EVERY_COLLECTION, frozenset())):
-            return True
-        if collection is None or collection == EVERY_COLLECTION:
-            return False
-        return not given.isdisjoint(self.grants.get(collection, frozenset()))
+        names = (EVERY_COLLECTION,) if collection is None else (EVERY_COLLECTION, collection)
+        return any(not given.isdisjoint(self.grants.get(name, ())) for name in names)
 
     def may_somewhere(self, role: Role) -> bool:
         """Whether the caller has the rights of a role in any collection."""

@@ -502,7 +502,9 @@ async def answer_recoquest_error(request: Request, error: Exception) -> JSONResp
         return problem_response(error.kind, str(error), scope=request.scope, errors=error.errors)
     kind = kind_of(error)
     if kind.detail is not None and kind.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        _log_reason(error, kind)
+        # The words of a defect may quote the request.
+        reason = {} if kind is DEFECT else {"reason": str(error)}
+        _log.error(kind.slug, error=type(error).__name__, at=where(error), **reason)
     field = _field_of(error, kind)
     message = shortened(str(error), _MAX_DETAIL_LENGTH)
     errors = [FieldError(field=field, message=message)] if field is not None else []
@@ -534,12 +536,6 @@ async def answer_http_exception(request: Request, error: Exception) -> JSONRespo
         # The framework names those of the first route that has this address.
         headers["Allow"] = ", ".join(allowed_methods(request.app, request.scope))
     return problem_response(kind, error.detail, scope=request.scope, headers=headers)
-
-
-def _log_reason(error: Exception, kind: Kind) -> None:
-    """Tell the log what the answer keeps from the caller; not the words of a defect, which may quote them."""
-    reason = {} if kind is DEFECT else {"reason": str(error)}
-    _log.error(kind.slug, error=type(error).__name__, at=where(error), **reason)
 
 
 def _field_of(error: Exception, kind: Kind) -> str | None:

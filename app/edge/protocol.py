@@ -69,7 +69,6 @@ class ConnectionLimits:
     """Bounds of connections, in seconds where nothing else is said.
 
     Attributes:
-        connections: Maximum number of open connections.
         head_s: Seconds from the opening, or the first byte of a later request, to the end of the head.
         stall_s: Seconds without a byte of an unfinished body.
         body_s: From the end of a head to the end of a body, beside the time for its bytes.
@@ -340,7 +339,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._bytes_since += len(data)
         self._unset_keepalive_if_required()
         leaving = self._leave_by is not None
-        if self._health_only and not leaving and not self._goes_on_with_a_check(data):
+        if self._health_only and not leaving and not (self._in_head or _CHECK_OF_HEALTH.match(data)):
             self._refuse()
         if leaving or self._last_words is not None:
             self._discarded += len(data)
@@ -388,10 +387,6 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._end(cause.kind, str(cause))
             else:
                 self._end(_NO_HTTP, "The request is no valid HTTP/1.1; send it by an HTTP client.")
-
-    def _goes_on_with_a_check(self, data: bytes) -> bool:
-        """Whether bytes begin a check of health, or are more of its head."""
-        return self._in_head or _CHECK_OF_HEALTH.match(data) is not None
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -565,7 +560,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._time_out("replaced", "Another caller needed the connection before the request was whole.")
 
     def _refuse(self) -> None:
-        """End a connection for which there is no place."""
         self._all.count("refused")
         detail = f"The service has {self._limits.connections:,} connections open; try again in a moment."
         self._end(_CROWDED, detail)

@@ -52,23 +52,13 @@ class Request(BaseModel):
         if info.mode == "python":
             refuse_lone_surrogates(value)
         if isinstance(value, dict):
+            known = [field.alias or name for name, field in cls.model_fields.items()]
             for name in value:
-                if name not in cls._names():
-                    raise _unknown_field(cls, name)
+                if name not in known:
+                    message = "This field is unknown; known are {known}."
+                    error = PydanticCustomError("unknown_field", message, {"known": ", ".join(known)})
+                    raise _error_at((name,), error)
         return value
-
-    @classmethod
-    def _names(cls) -> list[str]:
-        """Names of the fields in JSON."""
-        return [field.alias or name for name, field in cls.model_fields.items()]
-
-
-def _unknown_field(model: type[Request], name: str) -> ValidationError:
-    message = "This field is unknown; known are {known}."
-    error = PydanticCustomError("unknown_field", message, {"known": ", ".join(model._names())})
-    return ValidationError.from_exception_data(
-        model.__name__, [InitErrorDetails(type=error, loc=(name,), input=None)]
-    )
 
 
 class Answer(BaseModel):
@@ -103,9 +93,7 @@ def refuse_lone_surrogates(value: Any) -> None:
     place = _place_of_half(value)
     if place is not None:
         half = PydanticCustomError("half_character", "It holds half of a character (a lone surrogate).")
-        raise ValidationError.from_exception_data(
-            "text", [InitErrorDetails(type=half, loc=place, input=None)]
-        )
+        raise _error_at(place, half)
 
 
 def parse_json(parse: Callable[[str | bytes], _Parsed], content: str | bytes) -> _Parsed:
@@ -120,6 +108,11 @@ def parse_json(parse: Callable[[str | bytes], _Parsed], content: str | bytes) ->
         if error.errors(include_url=False, include_input=False)[0]["type"] == "json_invalid":
             refuse_lone_surrogates(_loaded(content))
         raise
+
+
+def _error_at(place: _Place, error: PydanticCustomError) -> ValidationError:
+    details = InitErrorDetails(type=error, loc=place, input=None)
+    return ValidationError.from_exception_data("text", [details])
 
 
 def _loaded(content: str | bytes) -> Any:

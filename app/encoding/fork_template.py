@@ -10,18 +10,13 @@ import socket
 import sys
 from importlib import import_module
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from app.encoding.processes import WITH_TORCH, Load, Order
-from app.encoding.threads import use_torch_threads, warm_up
+from app.encoding.threads import LocalEncoder, use_torch_threads, warm_up
 from training.common.errors import BundleError
 from training.common.host import end_with_parent
 from training.models.onnx.loading import load_query_encoder
-
-if TYPE_CHECKING:
-    # The import of torch takes seconds.
-    from training.models.encoder import Encoder
-    from training.models.onnx.encoder import OnnxEncoder
 
 # Every encoder of transformers is made of it; it imports torch as well, and takes seconds.
 _ENCODERS_IMPORT: Final = "transformers.modeling_utils"
@@ -98,7 +93,7 @@ def _serve(connection: Connection) -> None:
         connection.send(_answer(encoder, order))
 
 
-def _loaded(load: Load) -> "Encoder | OnnxEncoder":
+def _loaded(load: Load) -> LocalEncoder:
     encoder = load_query_encoder(load.bundle, "cpu", threads=load.threads)
     if not encoder.fixed_threads:
         use_torch_threads(1)
@@ -109,7 +104,7 @@ def _loaded(load: Load) -> "Encoder | OnnxEncoder":
     return encoder
 
 
-def _answer(encoder: "Encoder | OnnxEncoder", order: Order) -> Any:
+def _answer(encoder: LocalEncoder, order: Order) -> Any:
     try:
         if isinstance(order.batch, list):
             return encoder.embed_texts(order.batch)

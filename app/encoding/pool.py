@@ -35,8 +35,6 @@ class EncoderLoader:
     Args:
         device: A torch device, or "auto".
         threads: For all passes together; None: as many as there are cores.
-        limit_s: Longest that a pass may take.
-        replaced: Called when a process was lost.
 
     Raises:
         RecipeError: The device does not exist.
@@ -56,11 +54,7 @@ class EncoderLoader:
         self._server = ForkServer() if self._threads.lanes > 1 and computes_on_cpu(device) else None
 
     def __call__(self, bundle: Path) -> ServedEncoder:
-        """Load the encoder of a bundle.
-
-        Raises:
-            BundleError: The bundle cannot be used.
-        """
+        """Load the encoder of a bundle, or raise a BundleError."""
         if self._server is not None:
             return EncoderProcesses(self._server, bundle, self._threads, self._limit_s, self._replaced)
         return load_query_encoder(bundle, self._device, threads=self._threads.side_by_side)
@@ -128,9 +122,6 @@ class Encoders:
     changes. All methods but `load` belong to the event loop's thread.
 
     Args:
-        load: Opens a bundle.
-        limits: Limits of each queue.
-        observer: Receives the queues' figures.
         give_up: Called when an encoder in a thread of this process hangs for good: the process has to end.
     """
 

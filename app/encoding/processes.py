@@ -23,25 +23,20 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
 
 from app.encoding.queue import EncoderLostError
-from app.encoding.threads import ComputeThreads
+from app.encoding.threads import ComputeThreads, LocalEncoder
 from training.common.errors import MissingModalityError
 from training.common.stopped import kill_stopped
 from training.models.bundle import read_bundle
 from training.models.embeddings import TextEmbeddings
 from training.models.inputs.images import ImageInput, Pixels
 from training.models.onnx.files import FOLDER, read_graphs
-
-if TYPE_CHECKING:
-    # The import of torch takes seconds.
-    from training.models.encoder import Encoder
-    from training.models.onnx.encoder import OnnxEncoder
 
 _START_S: Final = 120.0
 # Orders to the fork server.
@@ -50,7 +45,7 @@ WITHOUT_TORCH: Final = b"o"
 _NO_PROCESS: Final = "No process of the encoder can be started."
 _ENDED: Final = "The encoder's process has ended."
 
-ServedEncoder: TypeAlias = "Encoder | OnnxEncoder | EncoderProcesses"
+ServedEncoder: TypeAlias = "LocalEncoder | EncoderProcesses"
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -157,7 +152,6 @@ class Load:
     """Order to load a bundle, the first that a process gets.
 
     Attributes:
-        bundle: Folder of the bundle.
         threads: Threads of a pass by ONNX Runtime.
         by_onnx: Whether the bundle has ONNX graphs; else its encoder needs torch.
     """
@@ -263,11 +257,7 @@ class EncoderProcesses(ImageInput):
     A process that is lost, or killed because it is stopped or a pass takes too long, is replaced.
 
     Args:
-        server: Forks the processes.
-        bundle: Holds the encoder.
         threads: Number of concurrent passes, and threads of each.
-        limit_s: Longest that a pass may take.
-        replaced: Called when a process was lost.
 
     Raises:
         BundleError: The bundle cannot be used.

@@ -253,8 +253,7 @@ class PriorityQueue:
 
     def drop_stale(self, now: float) -> None:
         """Forget queries whose caller has gone or whose deadline has passed."""
-        fail([job for job in self._jobs if job.deadline <= now], EncodingTimeoutError(TOO_SLOW))
-        self._jobs = [job for job in self._jobs if not job.future.done()]
+        self._jobs = _in_time(self._jobs, now)
 
     def clear(self) -> list[Job]:
         """Take all queries out."""
@@ -288,7 +287,7 @@ class Batches:
         """Answer all queries of a batch."""
         parts = [batch]
         while parts:
-            part = _in_time(parts.pop())
+            part = _in_time(parts.pop(), time.monotonic())
             if part and not self._answered(part):
                 middle = len(part) // 2
                 parts += [part[middle:], part[:middle]]
@@ -353,9 +352,8 @@ class Batches:
         ]
 
 
-def _in_time(jobs: list[Job]) -> list[Job]:
+def _in_time(jobs: list[Job], now: float) -> list[Job]:
     """The queries that still have time; the others are failed."""
-    now = time.monotonic()
     fail([job for job in jobs if job.deadline <= now], EncodingTimeoutError(TOO_SLOW))
     return [job for job in jobs if not job.future.done()]
 
@@ -365,8 +363,6 @@ class _Lane:
     """A thread that encodes.
 
     Attributes:
-        number: From 0.
-        batch: The queries in work.
         began: When it took them, on the clock of `time.monotonic`.
         busy: Whether the batch before held several.
     """
@@ -382,17 +378,11 @@ class EncodingQueue:
 
     A lane's thread takes the queries that wait, up to a batch of one kind. Only when the batch before held
     several queries, it waits a moment for more, so that a lone query is never delayed. Every query has a
-    deadline; one whose caller has gone is skipped; an error reaches the query that causes it. The encoder
-    bounds the time of a pass.
+    deadline; one whose caller has gone is skipped; an error reaches the query that causes it. The encoder,
+    which the threads of the lanes share, bounds the time of a pass.
 
     The lanes after the first join in only when enough queries wait for a pass of their own, so that a few
     are still encoded together.
-
-    Args:
-        encoder: Threads of the lanes share it.
-        limits: Bounds of waiting, batches and times.
-        observer: Receives figures.
-        lanes: Number of concurrent batches.
     """
 
     def __init__(

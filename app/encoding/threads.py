@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import numpy as np
 import structlog
@@ -38,6 +38,7 @@ _MOST_ALONE: Final = 8
 _MOST_PASSES: Final = 2
 _RESTART_PAUSE_S: Final = 0.05
 
+LocalEncoder: TypeAlias = "Encoder | OnnxEncoder"
 Result = TypeVar("Result")
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -86,7 +87,7 @@ def use_torch_threads(count: int) -> None:
     later.join()
 
 
-def warm_up(encoder: "Encoder | OnnxEncoder") -> None:
+def warm_up(encoder: LocalEncoder) -> None:
     """Embed an image, and a text if the encoder reads any: a broken encoder fails before a query needs it."""
     encoder.embed_images(np.stack([encoder.prepare_image(Image.new("RGB", (8, 8)))]))
     if "text" in encoder.modalities:
@@ -98,8 +99,6 @@ class ThreadedEncoder:
 
     Args:
         encoder: Computes in that thread only.
-        limits: Seconds that a pass may take.
-        replaced: Called when the thread was lost.
         give_up: Called when the replacement hangs too: the process has to end.
         set_up: Called in each such thread first.
     """

@@ -22,7 +22,7 @@ from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from app.encoding.threads import warm_up
-from app.engine import bind_home, open_unbound
+from app.engine import open_unbound
 from app.health.readiness import active_generations
 from app.settings import GONE, PREFIX, Settings, unknown_variables
 from index.audit.dead_letters import count_dead_letters, dead_letters_of
@@ -35,6 +35,7 @@ from index.engine import SearchEngine
 from index.erasure import pending_erasures
 from index.errors import CatalogueError, CatalogueSchemaError, DamagedCatalogueError, HomeError, StoreError
 from index.files.bundles import check_digest
+from index.files.home_identity import bind_identity
 from index.generations.names import list_aliases
 from index.home import Home
 from index.keys.api_keys import EVERY_COLLECTION
@@ -52,7 +53,6 @@ class Finding:
     """One thing that was looked at.
 
     Attributes:
-        subject: Name of the check.
         state: Whether it is well; what is doubtful works now, what is wrong does not.
         found: Result, and a remedy unless all is well.
     """
@@ -253,7 +253,7 @@ def examine_indexed(settings: Settings) -> Iterator[Finding]:
     try:
         yield _catalogue(engine.home.catalogue)
         try:
-            bind_home(engine.home, settings)
+            bind_identity(engine.home.catalogue, engine.home.store, settings.home)
         except HomeError as error:
             yield Finding("home and catalogue", "wrong", str(error))
         yield examine_jobs(engine.home.catalogue)
@@ -337,7 +337,6 @@ def _whole(home: Home, digest: str) -> bool:
 
 
 def _encoders(engine: SearchEngine, settings: Settings) -> Iterator[Finding]:
-    """Load the encoder of every active generation and embed with it."""
     for digest, active in sorted({active.digest: active for active in active_generations(engine)}.items()):
         subject = f"encoder {active.model}"
         try:
