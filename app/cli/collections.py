@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from app.cli.errors import stoppable
-from app.cli.options import (
-    UTC_CAPTION,
-    AsJson,
-    Collection,
-    Home,
-    opened,
-    parse_filter_option,
-    print_table,
-    shown_time,
-)
+from app.cli.options import AsJson, Collection, Home, opened, parse_filter_option, print_table, shown_time
 from index.errors import NoErasureError, UnknownImageError
 
 if TYPE_CHECKING:
@@ -147,8 +138,7 @@ def list_models(as_json: AsJson = False, home: Home = None) -> None:
         )
         for info in found
     ]
-    columns = ("Model", "Digest", "Vectors", "Measured", "Searched with it", "Made")
-    print_table(*columns, rows=rows, caption=UTC_CAPTION)
+    print_table("Model", "Digest", "Vectors", "Measured", "Searched with it", "Made", rows=rows, utc=True)
 
 
 @models.command("show")

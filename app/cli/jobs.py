@@ -13,15 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from app.cli.index import activate
-from app.cli.options import (
-    UTC_CAPTION,
-    AsJson,
-    Device,
-    EnvFile,
-    Home,
-    print_table,
-    shown_time,
-)
+from app.cli.options import AsJson, Device, EnvFile, Home, print_table, shown_time
 from app.jobs.kinds import KINDS, command_of
 from index.errors import JobStateError
 
@@ -88,8 +80,7 @@ def list_all(
         )
         for job in found
     ]
-    columns = ("Job", "Kind", "State", "Progress", "Given", "Begun", "Ended")
-    print_table(*columns, rows=rows, caption=UTC_CAPTION)
+    print_table("Job", "Kind", "State", "Progress", "Given", "Begun", "Ended", rows=rows, utc=True)
 
 
 @jobs.command()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from index.catalogue import Catalogue
     from index.engine import SearchEngine
     from training.common.manifest import Manifest, Rejections, Split
-
-UTC_CAPTION: Final = "Times are in UTC"
 
 Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 Home = Annotated[
@@ -233,11 +231,11 @@ def shown_time(stamp: str | None) -> str:
     return "" if stamp is None else stamp[:19].replace("T", " ")
 
 
-def print_table(*columns: str, rows: Iterable[Sequence[Any]], caption: str | None = None) -> None:
-    """Print rows of texts under the names of their columns."""
+def print_table(*columns: str, rows: Iterable[Sequence[Any]], utc: bool = False) -> None:
+    """Print rows of texts under the names of their columns; with `utc`, say that their times are in UTC."""
     from rich.table import Table
 
-    table = Table(*columns, caption=caption)
+    table = Table(*columns, caption="Times are in UTC" if utc else None)
     for row in rows:
         table.add_row(*row)
     console().print(table)
