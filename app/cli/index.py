@@ -310,7 +310,6 @@ def _swap_to(
     batch_size: int,
     command: str,
 ) -> None:
-    """Make a generation the one that is searched, and note it in the audit trail."""
     from app.generations.build import swap_to
 
     swap_to(installation.engine, installation.settings, *prepared, batch_size)

@@ -98,11 +98,7 @@ class Installation:
 
 
 def radiology_settings(env_file: Path | None = None, **values: Any) -> "Settings":
-    """The settings of a command of radiology.
-
-    Raises:
-        RecoquestError: Radiology is off.
-    """
+    """The settings of a command of radiology, which is refused where radiology is off."""
     from app.settings import load_settings
 
     settings = load_settings(env_file, **values)
@@ -120,11 +116,8 @@ def opened(
     Args:
         create: Make an empty home where nothing was indexed.
         for_queries: Encode on the CPU, unless a device is chosen.
-        radiology: Whether the command is one of radiology.
+        radiology: Refuse the command where radiology is off.
         options: Arguments of `load_settings`.
-
-    Raises:
-        RecoquestError: Nothing was indexed and no home is to be made, or radiology is off.
     """
     from app.settings import load_settings
 
@@ -175,11 +168,7 @@ def name_left_out(rejections: "Rejections") -> None:
 
 
 def end_strictly(*tallies: "Rejections", strict: bool) -> None:
-    """End a command that is done with an error, if it is strict and had to leave something out.
-
-    Raises:
-        LeftOutError: It had to.
-    """
+    """End a command that is done with an error, if it is strict and had to leave something out."""
     if strict and (count := sum(map(len, tallies))):
         raise LeftOutError(
             f"{count:,} lines and images could not be used; the rest is taken. --strict makes this an error."
@@ -187,11 +176,7 @@ def end_strictly(*tallies: "Rejections", strict: bool) -> None:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file in UTF-8.
-
-    Raises:
-        DataError: The file cannot be read.
-    """
+    """Return the text of a file in UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
