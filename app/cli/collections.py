@@ -177,11 +177,8 @@ def _print_card(card: "ModelCard") -> None:
         if value:
             typer.echo(f"{name + ':':12}{value}")
     if card.metrics:
-        print_table(
-            "Measured",
-            "Value",
-            rows=((metric, f"{figure:.4g}") for metric, figure in sorted(card.metrics.items())),
-        )
+        figures = [(metric, f"{figure:.4g}") for metric, figure in sorted(card.metrics.items())]
+        print_table("Measured", "Value", rows=figures)
     if card.generations:
         rows = (
             (one.collection, str(one.number), one.state, f"{one.images:,}", f"{one.missing:,}")

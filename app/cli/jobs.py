@@ -94,16 +94,14 @@ def show(job: Number, as_json: AsJson = False, home: Home = None) -> None:
     if as_json:
         typer.echo(json.dumps({**asdict(found), "files": str(folder)}, indent=2))
         return
+    begun = found.started and f"{shown_time(found.started)}, attempt {found.attempts} by {found.worker}"
     for name, value in (
         ("Command", " ".join(("recoquest", *command_of(found.kind), *found.arguments))),
         ("In", found.folder),
         ("State", _state(found)),
         ("Progress", _progress(found)),
         ("Given", shown_time(found.created)),
-        (
-            "Begun",
-            found.started and f"{shown_time(found.started)}, attempt {found.attempts} by {found.worker}",
-        ),
+        ("Begun", begun),
         ("Ended", shown_time(found.ended)),
         ("Result", found.result and json.dumps(found.result)),
         ("Error", found.error),
