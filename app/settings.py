@@ -212,7 +212,7 @@ class Settings(BaseSettings):
     pacs_token: SecretStr | None = Field(default=None, min_length=1)
     """Bearer token for the archive, instead of user and password."""
     pacs_ca: Path | None = None
-    """File (PEM) of the authority that signed the archive's certificate; None: those that Python knows."""
+    """File (PEM) of the authority that signed the archive's certificate; None: those of the system."""
     pacs_sync: Annotated[str, AfterValidator(_checked_arguments)] | None = None
     """Arguments of the `recoquest pacs sync` that workers run by themselves."""
     pacs_sync_at: Times | None = None

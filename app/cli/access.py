@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from app.cli.options import UTC_CAPTION, AsJson, Home, line_writer, opened, print_table, shown_time
+from app.cli.options import AsJson, Home, line_writer, opened, print_table, shown_time
 from index.errors import CollectionNameError, UnknownCollectionError
 from training.common.errors import RecoquestError
 
@@ -90,8 +90,7 @@ def list_all(as_json: AsJson = False, home: Home = None) -> None:
         )
         for key in found
     ]
-    columns = ("Key", "Name", "State", "Roles", "Made", "Expires", "Used")
-    print_table(*columns, rows=rows, caption=UTC_CAPTION)
+    print_table("Key", "Name", "State", "Roles", "Made", "Expires", "Used", rows=rows, utc=True)
 
 
 @keys.command()

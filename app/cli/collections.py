@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from app.cli.errors import stoppable
-from app.cli.options import (
-    UTC_CAPTION,
-    AsJson,
-    Collection,
-    Home,
-    opened,
-    parse_filter_option,
-    print_table,
-    shown_time,
-)
+from app.cli.options import AsJson, Collection, Home, opened, parse_filter_option, print_table, shown_time
 from index.errors import NoErasureError, UnknownImageError
 
 if TYPE_CHECKING:
@@ -147,8 +138,7 @@ def list_models(as_json: AsJson = False, home: Home = None) -> None:
         )
         for info in found
     ]
-    columns = ("Model", "Digest", "Vectors", "Measured", "Searched with it", "Made")
-    print_table(*columns, rows=rows, caption=UTC_CAPTION)
+    print_table("Model", "Digest", "Vectors", "Measured", "Searched with it", "Made", rows=rows, utc=True)
 
 
 @models.command("show")
@@ -187,11 +177,8 @@ def _print_card(card: "ModelCard") -> None:
         if value:
             typer.echo(f"{name + ':':12}{value}")
     if card.metrics:
-        print_table(
-            "Measured",
-            "Value",
-            rows=((metric, f"{figure:.4g}") for metric, figure in sorted(card.metrics.items())),
-        )
+        figures = [(metric, f"{figure:.4g}") for metric, figure in sorted(card.metrics.items())]
+        print_table("Measured", "Value", rows=figures)
     if card.generations:
         rows = (
             (one.collection, str(one.number), one.state, f"{one.images:,}", f"{one.missing:,}")

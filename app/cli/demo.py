@@ -148,9 +148,6 @@ def prepare(folder: Path, images: int) -> "Settings":
     """Bring the demo's folder to where it can be served.
 
     Another number of images has a folder of its own, so nothing that was made is ever deleted.
-
-    Raises:
-        DemoError: When another demo works in the same folder.
     """
     from app.settings import load_settings
     from training.common.manifest import MANIFEST_NAME
@@ -211,7 +208,6 @@ def _recipe(name: str, towers: Path | None) -> "Recipe":
 
 
 def _prepare_set(name: str, recipe: "Recipe", folder: Path, settings: "Settings") -> None:
-    """Train an encoder for one of the two sets, measure it, and index the set."""
     from app.engine import open_engine
     from app.generations.build import load_bulk_encoder
     from index.ingest import ingest_manifest

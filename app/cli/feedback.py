@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import UTC_CAPTION, Collection, Home, line_writer, opened, print_table, shown_time
+from app.cli.options import Collection, Home, line_writer, opened, print_table, shown_time
 
 Hit = Annotated[str, typer.Argument(help="Id of the image that was found.")]
 Texts = Annotated[list[str] | None, typer.Option("--text", help="Query text; repeatable.")]
@@ -111,8 +111,7 @@ def list_feedback(home: Home = None) -> None:
             counts = count_feedback(session, name)
             figures = (counts.relevant, counts.not_relevant, counts.queries)
             rows.append((name, *(f"{figure:,}" for figure in figures), shown_time(counts.latest)))
-    columns = ("Collection", "Relevant", "Not relevant", "Queries", "Latest")
-    print_table(*columns, rows=rows, caption=UTC_CAPTION)
+    print_table("Collection", "Relevant", "Not relevant", "Queries", "Latest", rows=rows, utc=True)
 
 
 @feedback.command()

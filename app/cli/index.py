@@ -9,7 +9,6 @@ import typer
 
 from app.cli.errors import stoppable
 from app.cli.options import (
-    UTC_CAPTION,
     BatchSize,
     Bundle,
     Collection,
@@ -225,7 +224,7 @@ def generations(
         )
         for one in found
     ]
-    print_table(*columns, rows=rows, caption=UTC_CAPTION)
+    print_table(*columns, rows=rows, utc=True)
     for one in found:
         if one.comparison is not None:
             print_comparison(one.comparison, one.number)
@@ -311,7 +310,6 @@ def _swap_to(
     batch_size: int,
     command: str,
 ) -> None:
-    """Make a generation the one that is searched, and note it in the audit trail."""
     from app.generations.build import swap_to
 
     swap_to(installation.engine, installation.settings, *prepared, batch_size)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from app.cli.errors import stoppable
-from app.cli.options import AsJson, Device, EnvFile, Home, first_of, opened
+from app.cli.options import AsJson, Device, EnvFile, Home, Installation, first_of, opened
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -155,7 +155,6 @@ def restore(
     """Bring a backup back, where nothing is indexed yet; the database may be another one."""
     from sqlalchemy import make_url
 
-    from app.audit.trail import record_command
     from app.engine import open_unbound
     from app.settings import load_settings
     from index.backup import bring_backup_keys, restore_backup
@@ -173,9 +172,7 @@ def restore(
             summary = restore_backup(engine.home, file, keys=keys, passphrase=_passphrase(settings))
         # Before, the home may have had the images of a catalogue that is lost.
         bind_identity(engine.home.catalogue, engine.home.store, settings.home)
-        record_command(
-            settings, engine.home.catalogue, "restore", "restore", file=str(file), images=summary.images
-        )
+        Installation(settings, engine).record("restore", "restore", file=str(file), images=summary.images)
     for name, count in summary.collections.items():
         typer.echo(f"{name}: {count:,} images.")
     _warn(summary.missing)

@@ -13,15 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from app.cli.index import activate
-from app.cli.options import (
-    UTC_CAPTION,
-    AsJson,
-    Device,
-    EnvFile,
-    Home,
-    print_table,
-    shown_time,
-)
+from app.cli.options import AsJson, Device, EnvFile, Home, print_table, shown_time
 from app.jobs.kinds import KINDS, command_of
 from index.errors import JobStateError
 
@@ -88,8 +80,7 @@ def list_all(
         )
         for job in found
     ]
-    columns = ("Job", "Kind", "State", "Progress", "Given", "Begun", "Ended")
-    print_table(*columns, rows=rows, caption=UTC_CAPTION)
+    print_table("Job", "Kind", "State", "Progress", "Given", "Begun", "Ended", rows=rows, utc=True)
 
 
 @jobs.command()
@@ -103,16 +94,14 @@ def show(job: Number, as_json: AsJson = False, home: Home = None) -> None:
     if as_json:
         typer.echo(json.dumps({**asdict(found), "files": str(folder)}, indent=2))
         return
+    begun = found.started and f"{shown_time(found.started)}, attempt {found.attempts} by {found.worker}"
     for name, value in (
         ("Command", " ".join(("recoquest", *command_of(found.kind), *found.arguments))),
         ("In", found.folder),
         ("State", _state(found)),
         ("Progress", _progress(found)),
         ("Given", shown_time(found.created)),
-        (
-            "Begun",
-            found.started and f"{shown_time(found.started)}, attempt {found.attempts} by {found.worker}",
-        ),
+        ("Begun", begun),
         ("Ended", shown_time(found.ended)),
         ("Result", found.result and json.dumps(found.result)),
         ("Error", found.error),

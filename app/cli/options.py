@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from index.catalogue import Catalogue
     from index.engine import SearchEngine
     from training.common.manifest import Manifest, Rejections, Split
-
-UTC_CAPTION: Final = "Times are in UTC"
 
 Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 Home = Annotated[
@@ -100,11 +98,7 @@ class Installation:
 
 
 def radiology_settings(env_file: Path | None = None, **values: Any) -> "Settings":
-    """The settings of a command of radiology.
-
-    Raises:
-        RecoquestError: Radiology is off.
-    """
+    """The settings of a command of radiology, which is refused where radiology is off."""
     from app.settings import load_settings
 
     settings = load_settings(env_file, **values)
@@ -122,11 +116,8 @@ def opened(
     Args:
         create: Make an empty home where nothing was indexed.
         for_queries: Encode on the CPU, unless a device is chosen.
-        radiology: Whether the command is one of radiology.
+        radiology: Refuse the command where radiology is off.
         options: Arguments of `load_settings`.
-
-    Raises:
-        RecoquestError: Nothing was indexed and no home is to be made, or radiology is off.
     """
     from app.settings import load_settings
 
@@ -177,11 +168,7 @@ def name_left_out(rejections: "Rejections") -> None:
 
 
 def end_strictly(*tallies: "Rejections", strict: bool) -> None:
-    """End a command that is done with an error, if it is strict and had to leave something out.
-
-    Raises:
-        LeftOutError: It had to.
-    """
+    """End a command that is done with an error, if it is strict and had to leave something out."""
     if strict and (count := sum(map(len, tallies))):
         raise LeftOutError(
             f"{count:,} lines and images could not be used; the rest is taken. --strict makes this an error."
@@ -189,11 +176,7 @@ def end_strictly(*tallies: "Rejections", strict: bool) -> None:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file in UTF-8.
-
-    Raises:
-        DataError: The file cannot be read.
-    """
+    """Return the text of a file in UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -233,11 +216,11 @@ def shown_time(stamp: str | None) -> str:
     return "" if stamp is None else stamp[:19].replace("T", " ")
 
 
-def print_table(*columns: str, rows: Iterable[Sequence[Any]], caption: str | None = None) -> None:
-    """Print rows of texts under the names of their columns."""
+def print_table(*columns: str, rows: Iterable[Sequence[Any]], utc: bool = False) -> None:
+    """Print rows of texts under the names of their columns; with `utc`, say that their times are in UTC."""
     from rich.table import Table
 
-    table = Table(*columns, caption=caption)
+    table = Table(*columns, caption="Times are in UTC" if utc else None)
     for row in rows:
         table.add_row(*row)
     console().print(table)

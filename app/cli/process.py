@@ -25,10 +25,7 @@ _NICENESS = 10
 def main(purpose: str, parent: int, arguments: list[str]) -> None:
     """Run a command and leave the process with its exit code; be killed when the parent ends before.
 
-    Args:
-        purpose: `job`, or `training` for one of several processes that train together.
-        parent: The process that has started this one.
-        arguments: The command; of a job its folder, its kind, and its arguments.
+    The purpose is `job`, or `training` for one of several processes that train together.
     """
     end_with_parent(parent)
     keep_order_of_sums()
@@ -46,7 +43,6 @@ def _run_job(folder: Path, kind: str, arguments: Sequence[str]) -> None:
 
 
 def _write_environment(path: Path, command: Sequence[str]) -> None:
-    """Write down, as JSON, what this process runs a command of `recoquest` with."""
     gpus = []
     if has_gpu_driver():
         import torch
@@ -71,7 +67,6 @@ def _write_environment(path: Path, command: Sequence[str]) -> None:
 
 
 def _digests(command: Sequence[str]) -> Mapping[str, str]:
-    """The digests of the bundles among the arguments of a command."""
     found = {}
     for argument in command:
         try:
@@ -82,7 +77,6 @@ def _digests(command: Sequence[str]) -> Mapping[str, str]:
 
 
 def _commit() -> str | None:
-    """The commit of a checkout that this runs from."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None

@@ -3,12 +3,12 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import date
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NoReturn
 
 import typer
 
@@ -152,9 +152,8 @@ def sync(
         with film_reader(settings, selection.modalities) as reader:
             intake = ReportIntake(engine, settings, collection, _COMMAND)
             syncing = Sync(archive, selection, reader, intake, listed)
-            if not studies:
+            if every is not None:
                 _follow(syncing, intake, every)
-                return
             report = syncing.run(studies)
             _tell(report, intake)
             if report.absent:
@@ -181,7 +180,7 @@ def _begin(installation: Installation, collection: str, bundle: Path) -> None:
     create_collection(home, collection, model=register_model(home, bundle).digest)
 
 
-def _follow(syncing: "Sync", intake: "ReportIntake", every: float | None) -> None:
+def _follow(syncing: "Sync", intake: "ReportIntake", every: float) -> NoReturn:
     from app.radiology.archive import ArchiveError
 
     is_first = True
@@ -189,14 +188,10 @@ def _follow(syncing: "Sync", intake: "ReportIntake", every: float | None) -> Non
         try:
             report = syncing.run()
         except ArchiveError as error:
-            if every is None:
-                raise
             typer.echo(f"{error} The next pass is in {every:g} seconds.", err=True)
         else:
-            _tell(report, intake, in_line=every is None or is_first or report.has_changed)
+            _tell(report, intake, in_line=is_first or report.has_changed)
             is_first = False
-        if every is None:
-            return
         time.sleep(every)
 
 
@@ -220,7 +215,6 @@ def _write_notes(
     studies: Sequence[str],
     forms: "Sequence[ResultForm]",
 ) -> None:
-    """Write a note into each study, with its event of the audit trail, and tell the outcome."""
     from app.radiology.archive import OutsideHoursError
     from app.radiology.write_back import write_note
 
@@ -296,7 +290,6 @@ def reports(
 def _bring(
     intake: "ReportIntake", source: Path, home: Path, format: ChosenFormat, encoding: str | None
 ) -> None:
-    """Bring reports of a file or folder; those found are matched, waiting, refused or left out."""
     from training.clinical.reports.study_report import ReportError
     from training.importing.attach_reports import remarks
     from training.importing.report_files import LeftOutFile, read_reports
@@ -365,7 +358,6 @@ def hl7(
     """Take reports (ORU^R01) over MLLP, each acknowledged once it is written; Ctrl-C ends it."""
     import asyncio
     import signal
-    from collections.abc import Callable
 
     from app.access.hosts import is_loopback
     from app.edge.logging import configure_logging
@@ -451,20 +443,14 @@ def findings(
         elif not found:
             typer.echo("No finding of the vocabulary is stated; `recoquest findings` lists it.")
         else:
-            table = [
-                (
-                    name,
-                    state,
-                    Text(" ".join(text[start:end].split())),
-                    f"{start} to {end}",
-                    "yes" if prior else "",
-                )
-                for name, state, start, end, prior in found
-            ]
+            table = []
+            for name, state, start, end, prior in found:
+                words = Text(" ".join(text[start:end].split()))
+                table.append((name, state, words, f"{start} to {end}", "yes" if prior else ""))
             print_table("Finding", "State", "Words", "Characters", "Compared", rows=table)
     # A text with words that no rule knows gets no label "No Finding".
-    if not as_json and is_read(text) and (words := unread_words(text)):
-        typer.echo(f"Not understood: {', '.join(words)}.")
+    if not as_json and is_read(text) and (unread := unread_words(text)):
+        typer.echo(f"Not understood: {', '.join(unread)}.")
 
 
 @viewer.command("install")

@@ -91,15 +91,7 @@ def _recipe(
     engine: "SearchEngine", collection: str, out: Path, recipe: str | None, overrides: list[str]
 ) -> "Recipe":
     """Return the recipe of the retraining; the first time, export the collection beside it."""
-    from app.generations.retraining import (
-        continued_recipe,
-        describe_held_out,
-        fit_recipe,
-        searched_with,
-        settled_settings,
-        version_name,
-        write_kept,
-    )
+    from app.generations import retraining
     from app.jobs.launch import without_copies
     from index.feedback import export_collection
     from index.files.bundles import install_bundle
@@ -113,9 +105,9 @@ def _recipe(
         begun = without_copies(load_recipe(str(kept)), overrides)
         if recipe is not None or overrides:
             base = read_bundle(Path(begun.train.start_from or ""))
-            asked = continued_recipe(base, recipe, overrides, begun.name)
-            settled = settled_settings(base, recipe, overrides)
-            asked = fit_recipe(asked, read_manifest(data), settled).recipe
+            asked = retraining.continued_recipe(base, recipe, overrides, begun.name)
+            settled = retraining.settled_settings(base, recipe, overrides)
+            asked = retraining.fit_recipe(asked, read_manifest(data), settled).recipe
             if key := first_difference(asked, begun):
                 raise TrainingError(
                     f"The retraining in {out} was begun with another {key}: leave --recipe and --set out to "
@@ -124,9 +116,10 @@ def _recipe(
         return begun
     # A copy: the collection may come to be searched with others, and drop this one, before the training ends.
     copies = out.absolute() / "base"
-    _, base = searched_with(engine.home, collection)
-    name = version_name(base, {model.name for model in engine.models()})
-    resolved = continued_recipe(replace(base, folder=copies / base.digest), recipe, overrides, name)
+    _, base = retraining.searched_with(engine.home, collection)
+    name = retraining.version_name(base, {model.name for model in engine.models()})
+    copied = replace(base, folder=copies / base.digest)
+    resolved = retraining.continued_recipe(copied, recipe, overrides, name)
     install_bundle(base, copies)
     exported = not data.exists()
     if exported:
@@ -135,20 +128,20 @@ def _recipe(
         _tell_export(collection, found, learned=learned)
     try:
         manifest = read_manifest(data)
-        fitted = fit_recipe(resolved, manifest, settled_settings(base, recipe, overrides))
+        settled = retraining.settled_settings(base, recipe, overrides)
+        fitted = retraining.fit_recipe(resolved, manifest, settled)
     except DataError:
         if exported:
             # The next try exports again, with judgements made meanwhile.
             shutil.rmtree(data)
         raise
-    for sentence in (describe_held_out(manifest), *fitted.changes):
+    for sentence in (retraining.describe_held_out(manifest), *fitted.changes):
         typer.echo(sentence)
-    write_kept(kept, dump_recipe(fitted.recipe))
+    retraining.write_kept(kept, dump_recipe(fitted.recipe))
     return fitted.recipe
 
 
 def _tell_export(collection: str, found: "ExportReport", *, learned: bool) -> None:
-    """Say what was exported, and how many judgements training cannot use, by reason."""
     typer.echo(
         f"{collection}: {found.images:,} images, {found.left_out:,} left out; from feedback "
         f"{found.liked:,} pairs of a text and an image, and {found.disliked:,} that do not go together."

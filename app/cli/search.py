@@ -131,15 +131,7 @@ def search(
     gc.set_threshold(_GARBAGE_THRESHOLD)
     if (exclude_same_group or "").startswith("--"):
         raise typer.BadParameter("name a field, such as group.", param_hint="--exclude-same-group")
-    from app.cli.search_pages import (
-        find_page,
-        map_image,
-        options_named,
-        parse_query,
-        print_confidence,
-        print_page,
-        print_pages,
-    )
+    from app.cli import search_pages
 
     given = [part for part in (text, *(texts or ())) if part is not None]
     common = {
@@ -157,7 +149,9 @@ def search(
         unwanted = (unlike, unlike_texts, unlike_vectors, unlike_images)
         if any((*wanted, *unwanted, exclude_same_group is not None, same_patient, cursor)):
             raise typer.BadParameter("each line is a whole query: give no other.", param_hint="--queries")
-        print_pages(collection, queries, common, likeness_alone=likeness_alone, home=home, device=device)
+        search_pages.print_pages(
+            collection, queries, common, likeness_alone=likeness_alone, home=home, device=device
+        )
         return
     marked = _boxes(boxes, len(images or like or ()))
     examples: dict[str, list[_Given]] = {
@@ -172,7 +166,7 @@ def search(
         for field, several in examples.items()
         for place, (option, _) in enumerate(several)
     }
-    query = parse_query(
+    query = search_pages.parse_query(
         options,
         **common,
         **{field: [example for _, example in several] for field, several in examples.items()},
@@ -181,21 +175,21 @@ def search(
         exclude_same_group=False if same_patient and exclude_same_group is None else exclude_same_group,
         cursor=True if cursor == "true" else cursor,
     )
-    with options_named(options):
+    with search_pages.options_named(options):
         query.check(images=len(images or ()), unlike_images=len(unlike_images or ()))
         files = images or [], unlike_images or []
         if map_of is not None:
-            shown = map_image(collection, map_of, query, files, home=home, device=device)
+            shown = search_pages.map_image(collection, map_of, query, files, home=home, device=device)
             typer.echo(shown.model_dump_json(indent=2))
             return
         words = "" if likeness_alone else " ".join(given)
-        page = find_page(collection, query, files, words, home=home, device=device)
+        page = search_pages.find_page(collection, query, files, words, home=home, device=device)
     if as_json:
         typer.echo(page.model_dump_json(indent=2))
     else:
-        print_page(page, query)
+        search_pages.print_page(page, query)
     if explain:
-        print_confidence(collection, home=home, device=device)
+        search_pages.print_confidence(collection, home=home, device=device)
 
 
 def _boxes(boxes: Sequence[str] | None, pictures: int) -> list[dict[str, float]]:
@@ -223,10 +217,7 @@ def _examples(
     vectors: Sequence[Path] | None,
     boxes: Sequence[dict[str, float]] = (),
 ) -> list[_Given]:
-    """Gather the examples of `--like` or `--unlike` and of the options that go with it.
-
-    Boxes are parts of the first stored images.
-    """
+    """Gather the examples of `--like` or `--unlike`; boxes are parts of the first stored images."""
     return [
         *(
             (option, {"id": name} | ({} if box is None else {"box": box}))

@@ -117,11 +117,7 @@ def map_image(
 def print_pages(
     collection: str, path: Path, values: Mapping[str, Any], *, likeness_alone: bool, **options: Any
 ) -> None:
-    """Print a page for each line of a file that has something in it, as a line of JSON with its text.
-
-    Raises:
-        DataError: The file cannot be read, or has no such line.
-    """
+    """Print a page for each line of a file that has something in it, as a line of JSON with its text."""
     queries = []
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
@@ -244,7 +240,6 @@ class _Searcher:
             yield MadePart(Part(vector, "text", text), Truncation.of(source.field, cut))
 
     def _of_image(self, source: Source) -> MadePart:
-        """Encode an image file, or look up the vector of an example."""
         if source.file is not None:
             encoder, limits = self._encoder, self._installation.settings.image_limits
             with file_named(source.file.name):

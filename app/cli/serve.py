@@ -51,11 +51,7 @@ def serve(
 
 
 def serve_on(taken: socket.socket, settings: "Settings") -> None:
-    """Serve on an address that was taken, until a signal stops the process.
-
-    Raises:
-        CatalogueError: The catalogue cannot be used.
-    """
+    """Serve on an address that was taken, until a signal stops the process."""
     import uvicorn
 
     from app.application import create_app
@@ -90,11 +86,7 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
 
 
 def refuse_open_network(taken: socket.socket, settings: "Settings") -> None:
-    """Keep what needs no key from other machines, unless the settings say that it is meant for them.
-
-    Raises:
-        OpenNetworkError: Other machines would reach it.
-    """
+    """Keep what needs no key from other machines, unless the settings say that it is meant for them."""
     from app.access.hosts import is_loopback
 
     address = taken.getsockname()[0]
@@ -125,11 +117,7 @@ def _make_first_key(installation: Installation) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take an address: nobody else can, and who connects before it is served waits.
-
-    Raises:
-        PortError: When the port is taken, or the address is not of this machine.
-    """
+    """Take an address: nobody else can, and who connects before it is served waits."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

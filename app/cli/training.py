@@ -21,6 +21,7 @@ from app.cli.options import (
     Track,
     chosen_device,
     name_left_out,
+    print_table,
     read_split,
 )
 from app.edge.console import console
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from training.evaluation.factors import FactorReading
     from training.language_models.config import LanguageModelRecipe
     from training.recipes.library import RecipeFile
-    from training.shortcuts.config import ShortcutConfig
     from training.tasks.opening import TaskResult
 
 ResultsFolder = Annotated[
@@ -69,11 +69,9 @@ def recipes(
     from training.recipes.load import dump_recipe, list_recipes, load_recipe
 
     if name is not None and name in PAPERS:
-        table = Table("Recipe", "Description", "Settings from")
-        for recipe in list_recipes():
-            if recipe.group == name:
-                table.add_row(recipe.name, recipe.description, recipe.source)
-        console().print(PAPERS[name], table, sep="\n")
+        console().print(PAPERS[name])
+        rows = [(one.name, one.description, one.source) for one in list_recipes() if one.group == name]
+        print_table("Recipe", "Description", "Settings from", rows=rows)
     elif name is not None:
         libraries = (shipped(), classification.shipped(), language_models.shipped())
         if runs := {run: None for library in libraries for run in library.runs(name)}:
@@ -380,10 +378,16 @@ def evaluate(
     from training.evaluation.embedding import embed_manifest
     from training.evaluation.evaluate import label_template_of, measure
     from training.models.encoder import load_encoder
+    from training.shortcuts.config import MAX_BITS, ShortcutConfig
     from training.shortcuts.fixed import FixedShortcuts
 
     keep_freed_memory()
-    ids = None if shortcut is None else _shortcut(shortcut)
+    try:
+        ids = None if shortcut is None else ShortcutConfig.model_validate(shortcut)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{shortcut!r} is not unique, or bits:N with N from 0 to {MAX_BITS}.", param_hint="--shortcut"
+        ) from None
     encoder = load_encoder(bundle, chosen_device(device), for_pairs=True)
     if ids is not None and "text" not in encoder.modalities:
         raise RecoquestError(
@@ -414,18 +418,6 @@ def evaluate(
         write_json(report, json_file)
     if plots is not None:
         _write_plots(embedded, plots)
-
-
-def _shortcut(words: str) -> "ShortcutConfig":
-    """The shortcut that the words name, or a usage error."""
-    from training.shortcuts.config import MAX_BITS, ShortcutConfig
-
-    try:
-        return ShortcutConfig.model_validate(words)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{words!r} is not unique, or bits:N with N from 0 to {MAX_BITS}.", param_hint="--shortcut"
-        ) from None
 
 
 def print_report(report: "EvaluationReport", *, title: str) -> None:
