@@ -34,6 +34,7 @@ from app.images.schemas import (
     GreyLevels,
     HoldingBackup,
     ImageChanges,
+    ImageInfo,
     ImagesToDelete,
     ImagesToErase,
     LinkedRendition,
@@ -54,7 +55,6 @@ from app.images.uploads import (
 )
 from app.permissions import GuardedRoute, may
 from app.search.read_search import check_length, invalid
-from app.search.schemas import ImageInfo, image_info_from
 from app.services import InjectedServices
 from index.audit.event import Detail
 from index.catalogue.collections import require_collection
@@ -237,13 +237,13 @@ async def get_image(
     if_none_match: IfNoneMatch = None,
 ) -> ImageInfo | Response:
     """Texts, report, labels, metadata and size of one image; its ETag is the If-Match of a change of it."""
-    prefix = request.scope.get("root_path", "")
+    path = image_path(collection, image_id, prefix=request.scope.get("root_path", ""))
 
     def read() -> tuple[str, ImageInfo | None]:
         image = services.engine.image(collection, image_id)
         etag = etag_of(image.revision)
         known = _matches(if_none_match, etag)
-        return etag, None if known else image_info_from(image, collection, prefix=prefix)
+        return etag, None if known else ImageInfo.of(image, path)
 
     etag, info = await services.threads.read(read)
     if info is None:
