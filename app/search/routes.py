@@ -75,7 +75,6 @@ _MOST_OPAQUE: Final = 190
 @router.post(
     "/search",
     summary="Search",
-    response_model=SearchResponse,
     responses=_PROBLEMS,
     openapi_extra=SEARCH_BODY,
 )
@@ -322,4 +321,4 @@ async def _count_values(
         services.engine.facets, collection, asked.filter, wanted.field, wanted.containing, words
     )
     note(request, Noted(query=search.audited(), details={"field": wanted.field}))
-    return CountedFields.of(found)
+    return CountedFields.model_validate(found, from_attributes=True)
