@@ -36,21 +36,15 @@ from index.writes.live import Condition
 from training.models.onnx.files import has_regions
 
 router = APIRouter(prefix="/v1", tags=["collections"], route_class=GuardedRoute)
-# Of all that changes images or collections.
-WRITE_PROBLEMS = problem_responses(
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.CONFLICT,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.INTERNAL_SERVER_ERROR,
-    HTTPStatus.INSUFFICIENT_STORAGE,
-)
-writes = APIRouter(prefix="/v1", tags=["writes"], responses=WRITE_PROBLEMS, route_class=IdempotentRoute)
-
 _PROBLEMS = problem_responses(
     HTTPStatus.CONFLICT,
     HTTPStatus.UNPROCESSABLE_ENTITY,
     HTTPStatus.INSUFFICIENT_STORAGE,
 )
+# Of all that changes images or collections.
+WRITE_PROBLEMS = _PROBLEMS | problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR)
+writes = APIRouter(prefix="/v1", tags=["writes"], responses=WRITE_PROBLEMS, route_class=IdempotentRoute)
+
 _ALIAS_PROBLEMS = _PROBLEMS | problem_responses(HTTPStatus.PRECONDITION_FAILED)
 _ETAG = {"ETag": {"description": "Of the alias as it is now.", "schema": {"type": "string"}}}
 

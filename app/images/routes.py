@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import asdict
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
@@ -200,13 +201,7 @@ async def get_levels(
     automatic = None
     if levels.high > levels.low:
         automatic = Window((levels.low + levels.high) / 2, levels.high - levels.low)
-    found = {
-        "deep": True,
-        "smallest": levels.smallest,
-        "largest": levels.largest,
-        "automatic": automatic,
-        "stated": levels.stated,
-    }
+    found = {"deep": True, "automatic": automatic, **asdict(levels)}
     return GreyLevels.model_validate(found, from_attributes=True)
 
 
@@ -507,7 +502,6 @@ async def erase_images(
 
 
 def _note(request: Request, written: WrittenImages) -> None:
-    """Note the images that were taken, and how many of each outcome there were."""
     taken = [image.id for image in written.images if image.status != "refused"]
     counts: dict[str, Detail] = {**Counter(image.status for image in written.images)}
     active = written.active
@@ -518,7 +512,6 @@ def _note(request: Request, written: WrittenImages) -> None:
 
 
 def _answer(response: Response, written: WrittenImages) -> WriteAnswer:
-    """Describe the write of one image."""
     (image,) = written.images
     assert image.etag is not None
     response.headers["ETag"] = image.etag
@@ -580,7 +573,6 @@ class _Picture(Response):
         self._budget = budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
         size = len(self.body)
         if not self._budget.reserve(size):
             raise BusyError

@@ -235,16 +235,7 @@ class _Caller:
         )
         _note(self.request, active, similar, wanted)
         prefix, template = self.request.scope.get("root_path", ""), viewer_template(services.settings)
-        served = name = None
-        if active is not None:
-            name = active.collection
-            served = ServedBy(
-                collection=name,
-                generation=active.generation,
-                model=active.model,
-                digest=active.digest,
-                exact=similar.exact,
-            )
+        name = None if active is None else active.collection
         is_indexed = bool(similar.compared)
         settings, study = services.settings, named.study
         return SimilarResponse(
@@ -256,7 +247,7 @@ class _Caller:
             hits=[describe_study(one, name or "", template, prefix) for one in similar.hits],
             index_now=None if is_indexed else _index_now(settings, principal, study, prefix),
             write_back=_write_back(settings, principal, name, study, prefix) if is_indexed else None,
-            served_by=served,
+            served_by=ServedBy.of(active, exact=similar.exact),
         )
 
 

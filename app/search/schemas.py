@@ -648,6 +648,11 @@ class ServedBy(Answer):
     digest: str = Field(description="Digest of the encoder that made query and image vectors.")
     exact: bool = Field(description="Whether every candidate was compared.")
 
+    @classmethod
+    def of(cls, active: ActiveGeneration | None, *, exact: bool) -> Self | None:
+        """Name the generation that was searched; None where none was."""
+        return None if active is None else cls.model_validate({**asdict(active), "exact": exact})
+
 
 _Milliseconds = Annotated[float, AfterValidator(partial(round, ndigits=3))]
 
