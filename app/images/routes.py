@@ -56,6 +56,7 @@ from app.images.uploads import (
 )
 from app.permissions import GuardedRoute, may
 from app.search.read_search import check_length, invalid
+from app.search.routes import ENCODING_PROBLEMS
 from app.services import InjectedServices
 from index.audit.event import Detail
 from index.catalogue.collections import require_collection
@@ -84,12 +85,6 @@ writes = APIRouter(
     route_class=IdempotentRoute,
 )
 
-_ENCODING_PROBLEMS = problem_responses(
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    HTTPStatus.GATEWAY_TIMEOUT,
-)
 _CONDITION_PROBLEMS = problem_responses(HTTPStatus.PRECONDITION_FAILED)
 _FILE: dict[str, Any] = {"content": {"image/*": {"schema": {"type": "string", "format": "binary"}}}}
 _PICTURE: dict[str, Any] = {
@@ -275,7 +270,7 @@ async def link_image(
     "/{collection}/images",
     summary="Put images in",
     responses={
-        **_ENCODING_PROBLEMS,
+        **ENCODING_PROBLEMS,
         200: {"description": "All images are there."},
         207: {"model": WritesAnswer, "description": "Some were refused; the others are there."},
     },
@@ -314,7 +309,7 @@ async def upload_images(
     "/{collection}/images/{image_id}",
     summary="Put an image in",
     responses={
-        **_ENCODING_PROBLEMS,
+        **ENCODING_PROBLEMS,
         **_CONDITION_PROBLEMS,
         200: {"description": "The image was there.", "headers": _ETAG},
         201: {"model": WriteAnswer, "description": "The image is new.", "headers": _ETAG},
@@ -347,7 +342,7 @@ async def put_image(
 @writes.patch(
     "/{collection}/images/{image_id}",
     summary="Change what is said",
-    responses={**_ENCODING_PROBLEMS, **_CONDITION_PROBLEMS, 200: {"headers": _ETAG}},
+    responses={**ENCODING_PROBLEMS, **_CONDITION_PROBLEMS, 200: {"headers": _ETAG}},
     dependencies=[may("curator")],
 )
 async def update_image(

@@ -55,16 +55,14 @@ browse_router = APIRouter(
     route_class=GuardedRoute,
 )
 
-_PROBLEMS = problem_responses(
+ENCODING_PROBLEMS = problem_responses(
     HTTPStatus.BAD_REQUEST,
-    HTTPStatus.CONFLICT,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.INTERNAL_SERVER_ERROR,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
 _BROWSE_PROBLEMS = problem_responses(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
+_PROBLEMS = ENCODING_PROBLEMS | _BROWSE_PROBLEMS | problem_responses(HTTPStatus.INTERNAL_SERVER_ERROR)
 _OVERLAY_MEDIA_TYPE: Final = "image/png"
 _OVERLAY_SIDE: Final = 512
 # Orange, which is told from grey also by those who see no red or no green; the rest is opacity.

@@ -143,7 +143,7 @@ async def stored_regions(
 
 @contextmanager
 def naming_failures(image: StoredImage, field: str, too_large: str) -> Iterator[None]:
-    """Answer a failed decoding of a stored image with StoreError, or RequestError if a field asks too much."""
+    """Answer failed decoding of a stored image with StoreError, or RequestError if a field asks too much."""
     try:
         yield
     except ImageTooLargeError as error:
