@@ -83,6 +83,19 @@ class NewJudgement(Body):
         description="Whether the image was not among the hits: a relevant one supplements them.",
     )
 
+    def write(self, session: Session, collection: str, user: User | None, limit: int) -> bool:
+        """Write it down; return whether something had been said of the hit before."""
+        return record_judgement(
+            session,
+            collection,
+            self.query.judged(),
+            self.hit,
+            self.relevant,
+            limit=limit,
+            user=user,
+            missed=self.missed,
+        )
+
 
 class Judged(Answer):
     """The stored judgement."""
@@ -140,16 +153,7 @@ async def judge_hit(
     user = User(caller.id, caller.name) if caller.id else None
 
     def judge(session: Session) -> str:
-        record_judgement(
-            session,
-            collection,
-            new.query.judged(),
-            new.hit,
-            new.relevant,
-            limit=services.settings.max_feedback,
-            user=user,
-            missed=new.missed,
-        )
+        new.write(session, collection, user, services.settings.max_feedback)
         generation, _ = require_active(session, collection)
         return generation.digest
 

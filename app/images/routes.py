@@ -44,7 +44,7 @@ from app.images.schemas import (
     WriteAnswer,
     WriteCounts,
     WritesAnswer,
-    written_by,
+    WrittenBy,
 )
 from app.images.uploads import (
     SentImage,
@@ -301,7 +301,7 @@ async def upload_images(
         refused=counts.refused,
         results=written.images,
         counts=counts,
-        written_to=written_by(written.active),
+        written_to=WrittenBy.model_validate(written.active, from_attributes=True),
     )
 
 
@@ -510,7 +510,8 @@ def _answer(response: Response, written: WrittenImages) -> WriteAnswer:
     (image,) = written.images
     assert image.etag is not None
     response.headers["ETag"] = image.etag
-    return WriteAnswer(**image.model_dump(exclude={"problem"}), written_to=written_by(written.active))
+    written_to = WrittenBy.model_validate(written.active, from_attributes=True)
+    return WriteAnswer(**image.model_dump(exclude={"problem"}), written_to=written_to)
 
 
 def _current(

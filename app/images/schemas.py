@@ -12,7 +12,6 @@ from app.edge.problems import Kind
 from app.edge.schemas import Answer, Request
 from app.search.schemas import FilterForm, MetadataValue
 from index.catalogue.images import StoredImage
-from index.search.results import ActiveGeneration
 from training.clinical.findings import State
 
 # Files in one request; the body's limit in bytes holds beside it.
@@ -218,11 +217,6 @@ class WritesAnswer(Answer):
     results: list[Written]
     counts: WriteCounts
     written_to: WrittenBy
-
-
-def written_by(active: ActiveGeneration) -> WrittenBy:
-    """Name a generation."""
-    return WrittenBy.model_validate(active, from_attributes=True)
 
 
 def _form(**properties: dict[str, Any]) -> dict[str, Any]:
