@@ -16,7 +16,7 @@ from app.concurrency import unless_disconnected
 from app.edge.admission import count_as
 from app.edge.operations import operation
 from app.edge.principal import Principal
-from app.edge.problems import KINDS, TOO_LARGE, UNSUPPORTED, FieldError, RequestError, problem_responses
+from app.edge.problems import KINDS, TOO_LARGE, UNSUPPORTED, RequestError, problem_responses
 from app.edge.schemas import Answer, Text
 from app.edge.schemas import Request as Body
 from app.permissions import GuardedRoute, InjectedPrincipal, may
@@ -282,6 +282,4 @@ def _find_space(engine: SearchEngine, model: str, collection: str, principal: Pr
         else "No collection that you may read can be searched yet."
     )
     message = f"There is no collection or model {shortened(model)!r} to embed with. {known}"
-    raise RequestError(
-        KINDS[UnregisteredModelError], message, errors=[FieldError(field="model", message=message)]
-    )
+    raise invalid("model", message, KINDS[UnregisteredModelError])

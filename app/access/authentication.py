@@ -160,7 +160,7 @@ class Authenticator:
         self._settings = settings
         key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
         self._guesses = BruteForceLimiter(count)
-        self._keys = _Keys(catalogue, threads, None if key is None else _admin_key(key))
+        self._keys = _Keys(catalogue, threads, key)
         self._catalogue = catalogue
         self._threads = threads
         self._provider = None if settings.oidc_issuer is None else Provider(settings.oidc_issuer)
@@ -330,17 +330,15 @@ class Authenticator:
         return replace(principal, grants=widened)
 
 
-def _admin_key(secret: str) -> ApiKey:
-    """The administrator's key of the settings as a key of the catalogue; its use is noted nowhere."""
-    grants = {EVERY_COLLECTION: frozenset[Role]({"admin"})}
-    return ApiKey("admin-key", "admin key", _digest(secret), grants, "", None, None, None)
-
-
 class _Keys:
     """The keys of the catalogue, each kept until the next write of any process, and that of the settings."""
 
-    def __init__(self, catalogue: Catalogue, threads: Threads, admin: ApiKey | None) -> None:
-        self.admin = admin
+    def __init__(self, catalogue: Catalogue, threads: Threads, admin: str | None) -> None:
+        self.admin: ApiKey | None = None
+        if admin is not None:
+            # Its use is noted nowhere.
+            grants = {EVERY_COLLECTION: frozenset[Role]({"admin"})}
+            self.admin = ApiKey("admin-key", "admin key", _digest(admin), grants, "", None, None, None)
         self._catalogue = catalogue
         self._threads = threads
         # A rename moves the roles of keys: one from before would open another collection of the old name.

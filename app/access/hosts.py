@@ -96,12 +96,9 @@ def parse_authority(text: str) -> Authority | None:
 
 def is_loopback(address: str) -> bool:
     """Whether an IP address is of this machine itself."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return False
+    parsed = Authority(address, None).address
     mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
-    return (mapped or parsed).is_loopback
+    return parsed is not None and (mapped or parsed).is_loopback
 
 
 class AllowedHosts:
@@ -141,11 +138,7 @@ class SiteCheck:
     """Lets requests pass under the service's own names only, and none of a page of a foreign origin.
 
     Browsers say of each request where it comes from: `Origin` with all that a script or a form sends, and
-    `Sec-Fetch-Site` with the rest. Programs say neither and pass.
-
-    Attributes:
-        hosts: Names of the service.
-        origins: Origins whose pages may call it.
+    `Sec-Fetch-Site` with the rest. Programs say neither and pass. Pages of `origins` may call the service.
     """
 
     hosts: AllowedHosts
@@ -156,7 +149,6 @@ class SiteCheck:
         return self._wrong_host(scope) or (None if self._passes(scope) else (_FOREIGN, _DETAIL))
 
     def _wrong_host(self, scope: Scope) -> tuple[Kind, str] | None:
-        """Return the problem of a request's Host, if it has one."""
         sent = [value for name, value in scope["headers"] if name == b"host"]
         if not sent and scope["http_version"] == _OLD_HTTP:
             return None
@@ -185,24 +177,20 @@ class SiteCheck:
         origins = headers.getlist("origin")
         if origins:
             return len(origins) == 1 and self._may_call(origins[0], site, headers.get("host", ""))
-        if site != "cross-site" or (reads and _LINKED.fullmatch(path) and _brings_link(scope)):
+        parameters = scope["query_string"].split(b"&")
+        brings_link = any(parameter.startswith(b"link=") for parameter in parameters)
+        if site != "cross-site" or (reads and brings_link and _LINKED.fullmatch(path)):
             return True
         # Elements of an embedding page load these without an Origin; it cannot read the pixels.
         shared = path.startswith(_FILES) or _PICTURE.fullmatch(path) is not None
         return bool(self.origins) and reads and mode == "no-cors" and shared
 
     def _may_call(self, origin: str, site: str, host: str) -> bool:
-        if origin in self.origins:
-            return True
         # The browser compares with the address that it shows, also where a proxy sends another Host.
-        if site == "same-origin":
+        if origin in self.origins or site == "same-origin":
             return True
         asked = parse_authority(host)
         return asked is not None and is_own_origin(origin, asked)
-
-
-def _brings_link(scope: Scope) -> bool:
-    return any(part.startswith(b"link=") for part in scope["query_string"].split(b"&"))
 
 
 class SecurityHeaders:

@@ -58,13 +58,11 @@ class Session:
     Attributes:
         kind: Sort of the credential that was sent.
         id: Identifier of the key or of the token's subject; see `Principal`.
-        name: Name for people.
         grants: Roles that a token gave, by collection; those of a key are looked up at each request.
         credential: Fingerprint of the key, so that another one under its id ends the session; empty for
             tokens.
         issued: Time of the sign-in, in seconds since 1970.
         expires: Time of its end, in seconds since 1970.
-        nonce: Drawn for this session.
     """
 
     kind: Literal["key", "token"]
@@ -186,11 +184,7 @@ class SessionSigner:
         return _encoded(self._sign("csrf", session.nonce))
 
     def refuse_forged(self, request: HTTPConnection, session: Session) -> None:
-        """Refuse a request that may change something and that the signed-in page did not send.
-
-        Raises:
-            RequestError: The request does not bring the session's CSRF token (403).
-        """
+        """Refuse a request that may change something and does not bring the session's CSRF token (403)."""
         if request.scope["method"] in _SAFE:
             return
         sent = request.headers.get(CSRF_HEADER, "")
@@ -233,7 +227,6 @@ def _encoded(content: bytes) -> str:
 
 
 def _decoded(text: str) -> bytes:
-    """Read unpadded base64."""
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
@@ -280,8 +273,8 @@ def link_of(request: HTTPConnection) -> tuple[str, Callable[[int], str]] | None:
     return ",".join(links), partial(linked_address, image_id=image, picture=picture, parameters=others)
 
 
-def keep_as_long(response: Response, principal: Principal, clock: Callable[[], float] = time.time) -> None:
+def keep_as_long(response: Response, principal: Principal) -> None:
     """Let a browser keep a picture of a link as long as the link holds, and pages of other sites show it."""
-    rest_s = 0 if principal.expires is None else max(0, int(principal.expires - clock()))
+    rest_s = 0 if principal.expires is None else max(0, int(principal.expires - time.time()))
     response.headers["Cache-Control"] = f"private, max-age={rest_s}"
     response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"

@@ -9,7 +9,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.audit.trail import open_trail
-from app.edge.problems import FieldError, Kind, RequestError
+from app.edge.problems import Kind, RequestError
+from app.search.read_search import invalid
 from app.settings import Settings
 from index.audit.event import Actor, Detail, Event
 from index.catalogue.collections import called_now, hide_collection
@@ -22,19 +23,14 @@ from index.home import Home
 from index.writes.deletion import collect_garbage
 from training.common.errors import RecoquestError
 
-_GROUPS: Final = Kind("groups-of-name", "Groups have roles in this name", HTTPStatus.CONFLICT, field="name")
+_GROUPS: Final = Kind("groups-of-name", "Groups have roles in this name", HTTPStatus.CONFLICT)
 _ALIAS: Final = Kind("alias-named", "The address names an alias", HTTPStatus.CONFLICT)
-
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
 async def refuse_alias(request: Request) -> None:
-    """Refuse what is done to a collection itself where the address names an alias of it.
-
-    Raises:
-        RequestError: It does.
-    """
+    """Refuse what is done to a collection itself where the address names an alias of it."""
     alias = getattr(request.state, "alias", None)
     if alias is not None:
         name = request.path_params["collection"]
@@ -70,9 +66,6 @@ def refuse_gained_roles(settings: Settings, session: Session, name: str) -> None
     """Refuse a new collection of a name in which groups have the roles that were meant for a renamed one.
 
     A collection of this name that is there already is not new.
-
-    Raises:
-        RequestError: Groups would gain roles in it.
     """
     groups = _groups_of(settings, name)
     if not groups:
@@ -81,12 +74,13 @@ def refuse_gained_roles(settings: Settings, session: Session, name: str) -> None
     exists = select(CollectionRow.id).where(CollectionRow.name == name)
     if now is None or session.execute(exists).first() is not None:
         return
-    message = (
+    raise invalid(
+        "name",
         f"The collection that was called {name!r} is called {now!r} now, and RECOQUEST_OIDC_ROLES still "
         f"gives groups roles in {name!r}, which they would gain in a new collection: {listed(groups)}. "
-        "Change the setting, or choose another name."
+        "Change the setting, or choose another name.",
+        _GROUPS,
     )
-    raise RequestError(_GROUPS, message, errors=[FieldError(field="name", message=message)])
 
 
 def _groups_of(settings: Settings, name: str) -> list[str]:
@@ -124,11 +118,12 @@ def rename(
 
     gaining = _groups_of(settings, new)
     if gaining:
-        message = (
+        raise invalid(
+            "name",
             f"Groups have roles in {new!r} by RECOQUEST_OIDC_ROLES, which they would gain in the renamed "
-            f"collection: {listed(gaining)}. Take the name out of the setting, or choose another name."
+            f"collection: {listed(gaining)}. Take the name out of the setting, or choose another name.",
+            _GROUPS,
         )
-        raise RequestError(_GROUPS, message, errors=[FieldError(field="name", message=message)])
     trail = open_trail(settings, home.catalogue) if settings.audit else None
     # The note of an erasure that was stopped has the name of its collection.
     with keep_others_away(settings.home), home.catalogue.write() as session:

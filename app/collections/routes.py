@@ -15,8 +15,6 @@ from app.collections.schemas import (
     CollectionOverview,
     Collections,
     CollectionSummary,
-    CountedFields,
-    ExampleImage,
     NewCollection,
     NewName,
     Removed,
@@ -29,7 +27,7 @@ from app.edge.operations import operation
 from app.edge.problems import problem_responses
 from app.idempotency import IdempotentRoute, idempotency_key
 from app.permissions import GuardedRoute, InjectedPrincipal, may
-from app.services import InjectedServices, Services
+from app.services import InjectedServices
 from index.audit.event import Detail
 from index.generations import names
 from index.generations.models import create_collection as create_empty
@@ -38,21 +36,15 @@ from index.writes.live import Condition
 from training.models.onnx.files import has_regions
 
 router = APIRouter(prefix="/v1", tags=["collections"], route_class=GuardedRoute)
-# Of all that changes images or collections.
-WRITE_PROBLEMS = problem_responses(
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.CONFLICT,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.INTERNAL_SERVER_ERROR,
-    HTTPStatus.INSUFFICIENT_STORAGE,
-)
-writes = APIRouter(prefix="/v1", tags=["writes"], responses=WRITE_PROBLEMS, route_class=IdempotentRoute)
-
 _PROBLEMS = problem_responses(
     HTTPStatus.CONFLICT,
     HTTPStatus.UNPROCESSABLE_ENTITY,
     HTTPStatus.INSUFFICIENT_STORAGE,
 )
+# Of all that changes images or collections.
+WRITE_PROBLEMS = _PROBLEMS | problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR)
+writes = APIRouter(prefix="/v1", tags=["writes"], responses=WRITE_PROBLEMS, route_class=IdempotentRoute)
+
 _ALIAS_PROBLEMS = _PROBLEMS | problem_responses(HTTPStatus.PRECONDITION_FAILED)
 _ETAG = {"ETag": {"description": "Of the alias as it is now.", "schema": {"type": "string"}}}
 
@@ -80,7 +72,15 @@ async def create_collection(
     new: NewCollection, request: Request, services: InjectedServices
 ) -> CollectionSummary:
     """Begin a collection without images; it can be written to and searched at once."""
-    begun = await services.threads.write(_begin, services, new)
+    engine = services.engine
+
+    def begin() -> CollectionInfo:
+        with engine.home.catalogue.read() as session:
+            refuse_gained_roles(services.settings, session, new.name)
+        create_empty(engine.home, new.name, model=new.model, same_as=new.same_model_as)
+        return engine.collection(new.name)
+
+    begun = await services.threads.write(begin)
     note(request, Noted(collection=new.name, model=begun.digest, generation=begun.generation))
     return collection_from(begun)
 
@@ -109,14 +109,14 @@ async def get_collection(collection: str, services: InjectedServices) -> Collect
 
     def read() -> CollectionOverview:
         info, overview = engine.collection(collection), engine.overview(collection)
-        counted = CountedFields.of(overview)
-        return CollectionOverview(
-            **dict(collection_from(info)) | {"fields": counted.fields},
-            regions=info.digest is not None and has_regions(engine.home.bundles_folder / info.digest),
-            findings=counted.findings,
-            hidden_fields=list(services.settings.hidden_fields),
-            examples=[ExampleImage(id=example.id, text=example.text) for example in overview.examples],
-        )
+        described = dict(collection_from(info)) | {
+            "regions": info.digest is not None and has_regions(engine.home.bundles_folder / info.digest),
+            "fields": overview.facets,
+            "findings": overview.findings,
+            "hidden_fields": services.settings.hidden_fields,
+            "examples": overview.examples,
+        }
+        return CollectionOverview.model_validate(described, from_attributes=True)
 
     return await services.threads.read(read)
 
@@ -221,10 +221,3 @@ async def delete_alias(
     removed = await services.write(names.remove_alias, alias, condition)
     note(request, Noted(collection=removed.collection, details={"alias": alias}))
     return RemovedAlias(alias=alias, collection=removed.collection)
-
-
-def _begin(services: Services, new: NewCollection) -> CollectionInfo:
-    with services.engine.home.catalogue.read() as session:
-        refuse_gained_roles(services.settings, session, new.name)
-    create_empty(services.engine.home, new.name, model=new.model, same_as=new.same_model_as)
-    return services.engine.collection(new.name)

@@ -7,7 +7,6 @@ from pydantic import Field, model_validator
 from app.edge.addresses import etag_of
 from app.edge.schemas import Answer, Request
 from app.generations.schemas import GenerationName
-from index.filters.facets import FilteredFacets, Overview
 from index.generations import names
 from index.search.results import CollectionInfo
 
@@ -80,11 +79,6 @@ class CountedFields(Answer):
         "field is asked for."
     )
 
-    @classmethod
-    def of(cls, counted: FilteredFacets | Overview) -> Self:
-        """Describe what passes a filter, or a whole collection."""
-        return cls.model_validate(counted, from_attributes=True)
-
 
 class ExampleImage(Answer):
     """An image to begin a search with."""
@@ -127,10 +121,15 @@ def collection_from(info: CollectionInfo) -> CollectionSummary:
     return CollectionSummary(name=info.name, count=info.count, generation=generation, fields=fields)
 
 
-class NewCollection(Request):
-    """A collection to begin, by a registered model or by that of another collection."""
+class NewName(Request):
+    """A new name of a collection."""
 
     name: str = Field(description="Up to 100 letters, digits, dots, hyphens and underscores.")
+
+
+class NewCollection(NewName):
+    """A collection to begin, by a registered model or by that of another collection."""
+
     model: str | None = Field(default=None, description="Digest, or name, of a registered model.")
     same_model_as: str | None = Field(default=None, description="A collection whose model it takes.")
 
@@ -147,12 +146,6 @@ class Removed(Answer):
     status: Literal["removed"] = "removed"
     id: str | None = Field(default=None, description="The image; null for a whole collection.")
     collection: str
-
-
-class NewName(Request):
-    """A new name of a collection."""
-
-    name: str = Field(description="Up to 100 letters, digits, dots, hyphens and underscores.")
 
 
 class AliasTarget(Request):

@@ -66,7 +66,6 @@ class Deletion:
         matching: The images that passed the filter when it began.
         ids: Ids of the first of them.
         query: The filter, as events have it.
-        details: Details of its events.
         deleted: Number of the images that are gone.
 
     Raises:
@@ -316,7 +315,6 @@ def _traced(session: Session, collection: str, ids: Sequence[str]) -> set[str]:
 
 
 def _refuse_running(session: Session, collection: str) -> None:
-    """Make sure that no job is at work on a collection."""
     for row in session.execute(select(JobRow).where(JobRow.state == "running")).scalars():
         if collection in row.arguments:
             raise CollectionInUseError(

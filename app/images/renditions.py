@@ -19,11 +19,7 @@ _DEEP_MEDIA_TYPES: Final = frozenset({"image/png", "image/tiff", "application/di
 
 
 def parse_window(text: str) -> Window | None:
-    """Read `auto` or `centre,width`.
-
-    Raises:
-        RequestError: It is neither.
-    """
+    """Read `auto` or `centre,width`; others are refused."""
     if text == "auto":
         return None
     parts = text.split(",")

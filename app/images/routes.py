@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import asdict
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
@@ -34,6 +35,7 @@ from app.images.schemas import (
     GreyLevels,
     HoldingBackup,
     ImageChanges,
+    ImageInfo,
     ImagesToDelete,
     ImagesToErase,
     LinkedRendition,
@@ -42,7 +44,7 @@ from app.images.schemas import (
     WriteAnswer,
     WriteCounts,
     WritesAnswer,
-    written_by,
+    WrittenBy,
 )
 from app.images.uploads import (
     SentImage,
@@ -54,7 +56,7 @@ from app.images.uploads import (
 )
 from app.permissions import GuardedRoute, may
 from app.search.read_search import check_length, invalid
-from app.search.schemas import ImageInfo, image_info_from
+from app.search.routes import ENCODING_PROBLEMS
 from app.services import InjectedServices
 from index.audit.event import Detail
 from index.catalogue.collections import require_collection
@@ -83,12 +85,6 @@ writes = APIRouter(
     route_class=IdempotentRoute,
 )
 
-_ENCODING_PROBLEMS = problem_responses(
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    HTTPStatus.GATEWAY_TIMEOUT,
-)
 _CONDITION_PROBLEMS = problem_responses(HTTPStatus.PRECONDITION_FAILED)
 _FILE: dict[str, Any] = {"content": {"image/*": {"schema": {"type": "string", "format": "binary"}}}}
 _PICTURE: dict[str, Any] = {
@@ -200,13 +196,7 @@ async def get_levels(
     automatic = None
     if levels.high > levels.low:
         automatic = Window((levels.low + levels.high) / 2, levels.high - levels.low)
-    found = {
-        "deep": True,
-        "smallest": levels.smallest,
-        "largest": levels.largest,
-        "automatic": automatic,
-        "stated": levels.stated,
-    }
+    found = {"deep": True, "automatic": automatic, **asdict(levels)}
     return GreyLevels.model_validate(found, from_attributes=True)
 
 
@@ -237,13 +227,13 @@ async def get_image(
     if_none_match: IfNoneMatch = None,
 ) -> ImageInfo | Response:
     """Texts, report, labels, metadata and size of one image; its ETag is the If-Match of a change of it."""
-    prefix = request.scope.get("root_path", "")
+    path = image_path(collection, image_id, prefix=request.scope.get("root_path", ""))
 
     def read() -> tuple[str, ImageInfo | None]:
         image = services.engine.image(collection, image_id)
         etag = etag_of(image.revision)
         known = _matches(if_none_match, etag)
-        return etag, None if known else image_info_from(image, collection, prefix=prefix)
+        return etag, None if known else ImageInfo.of(image, path)
 
     etag, info = await services.threads.read(read)
     if info is None:
@@ -280,7 +270,7 @@ async def link_image(
     "/{collection}/images",
     summary="Put images in",
     responses={
-        **_ENCODING_PROBLEMS,
+        **ENCODING_PROBLEMS,
         200: {"description": "All images are there."},
         207: {"model": WritesAnswer, "description": "Some were refused; the others are there."},
     },
@@ -311,7 +301,7 @@ async def upload_images(
         refused=counts.refused,
         results=written.images,
         counts=counts,
-        written_to=written_by(written.active),
+        written_to=WrittenBy.model_validate(written.active, from_attributes=True),
     )
 
 
@@ -319,7 +309,7 @@ async def upload_images(
     "/{collection}/images/{image_id}",
     summary="Put an image in",
     responses={
-        **_ENCODING_PROBLEMS,
+        **ENCODING_PROBLEMS,
         **_CONDITION_PROBLEMS,
         200: {"description": "The image was there.", "headers": _ETAG},
         201: {"model": WriteAnswer, "description": "The image is new.", "headers": _ETAG},
@@ -352,7 +342,7 @@ async def put_image(
 @writes.patch(
     "/{collection}/images/{image_id}",
     summary="Change what is said",
-    responses={**_ENCODING_PROBLEMS, **_CONDITION_PROBLEMS, 200: {"headers": _ETAG}},
+    responses={**ENCODING_PROBLEMS, **_CONDITION_PROBLEMS, 200: {"headers": _ETAG}},
     dependencies=[may("curator")],
 )
 async def update_image(
@@ -507,7 +497,6 @@ async def erase_images(
 
 
 def _note(request: Request, written: WrittenImages) -> None:
-    """Note the images that were taken, and how many of each outcome there were."""
     taken = [image.id for image in written.images if image.status != "refused"]
     counts: dict[str, Detail] = {**Counter(image.status for image in written.images)}
     active = written.active
@@ -518,11 +507,11 @@ def _note(request: Request, written: WrittenImages) -> None:
 
 
 def _answer(response: Response, written: WrittenImages) -> WriteAnswer:
-    """Describe the write of one image."""
     (image,) = written.images
     assert image.etag is not None
     response.headers["ETag"] = image.etag
-    return WriteAnswer(**image.model_dump(exclude={"problem"}), written_to=written_by(written.active))
+    written_to = WrittenBy.model_validate(written.active, from_attributes=True)
+    return WriteAnswer(**image.model_dump(exclude={"problem"}), written_to=written_to)
 
 
 def _current(
@@ -580,7 +569,6 @@ class _Picture(Response):
         self._budget = budget
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
         size = len(self.body)
         if not self._budget.reserve(size):
             raise BusyError

@@ -1,7 +1,8 @@
-"""Schemas of images: uploads and changes, levels, links, deletions and erasures."""
+"""Schemas of images: what is known of one, uploads and changes, levels, links, deletions and erasures."""
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -9,8 +10,9 @@ from pydantic_core import PydanticCustomError
 
 from app.edge.problems import Kind
 from app.edge.schemas import Answer, Request
-from app.search.schemas import FilterForm
-from index.search.results import ActiveGeneration
+from app.search.schemas import FilterForm, MetadataValue
+from index.catalogue.images import StoredImage
+from training.clinical.findings import State
 
 # Files in one request; the body's limit in bytes holds beside it.
 MAX_UPLOADS = 64
@@ -45,6 +47,62 @@ Metadata = Annotated[
     BeforeValidator(_few),
     Field(description="Values to filter by: texts, numbers, true, false, or lists of these."),
 ]
+
+
+class ImageLinks(Answer):
+    """Paths of an image on this server."""
+
+    image: str
+    thumbnail: str
+    rendition: str
+    content: str
+
+
+class ImageFinding(Answer):
+    """A mention of a finding in a text of an image or in its report."""
+
+    finding: str
+    state: State
+    position: Annotated[
+        int | None, Field(description="Position of the text, from 0; null where it is in the report.")
+    ]
+    start: Annotated[int, Field(description="Offset of the mention in the text, in Unicode code points.")]
+    end: Annotated[int, Field(description="Offset behind the mention.")]
+    prior: Annotated[
+        bool,
+        Field(description="Whether its sentence compares with an earlier examination, or tells of one."),
+    ]
+
+
+class ImageInfo(Answer):
+    """One stored image."""
+
+    id: str
+    texts: list[str]
+    report: str | None
+    findings: Annotated[
+        list[ImageFinding], Field(description="What report and texts say of findings, by stated rules.")
+    ]
+    labels: list[str]
+    metadata: dict[str, MetadataValue]
+    split: str | None
+    group: str | None
+    width: int
+    height: int
+    media_type: str
+    sha256: str
+    links: ImageLinks
+
+    @classmethod
+    def of(cls, image: StoredImage, path: str) -> Self:
+        """Describe a stored image, which has this path on the server."""
+        links = {name: f"{path}/{name}" for name in ("thumbnail", "rendition", "content")}
+        found = zip(image.findings, image.priors(), strict=True)
+        described = {field.name: getattr(image, field.name) for field in fields(image)} | {
+            "findings": [{**finding._asdict(), "prior": prior} for finding, prior in found],
+            "links": {"image": path, **links},
+        }
+        return cls.model_validate(described)
 
 
 class ImageWords(Request):
@@ -159,11 +217,6 @@ class WritesAnswer(Answer):
     results: list[Written]
     counts: WriteCounts
     written_to: WrittenBy
-
-
-def written_by(active: ActiveGeneration) -> WrittenBy:
-    """Name a generation."""
-    return WrittenBy.model_validate(active, from_attributes=True)
 
 
 def _form(**properties: dict[str, Any]) -> dict[str, Any]:

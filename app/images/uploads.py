@@ -100,11 +100,7 @@ async def read_upload(request: Request, image_id: str, services: InjectedService
 
 
 def changed_record(record: Record, changes: ImageChanges, settings: Settings) -> Record:
-    """Return the record of an image after these changes.
-
-    Raises:
-        RequestError: The record cannot be used.
-    """
+    """Return the record of an image after these changes; one that cannot be used is refused."""
     said = {name: getattr(record, name) for name in ImageChanges.model_fields}
     said |= changes.model_dump(exclude_unset=True)
     said["metadata"] = {**record.metadata, **(changes.metadata or {})}
@@ -254,12 +250,7 @@ async def write_sent(
 async def change_one(
     services: Services, collection: str, image_id: str, changes: ImageChanges, condition: Condition
 ) -> WrittenImages:
-    """Change the record of an image, if a condition holds of it; new texts are embedded.
-
-    Raises:
-        ConditionError: The condition does not hold.
-        RecoquestError: The write failed whole; see `write_sent`.
-    """
+    """Change the record of an image if a condition holds; new texts are embedded. Raises as `write_sent`."""
     # For any present record; nothing is embedded for a change that is refused.
     changed_record(_BLANK, changes, services.settings)
     active = await services.threads.read(services.engine.active, collection)

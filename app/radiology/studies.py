@@ -20,12 +20,13 @@ from app.jobs.queue import synced_collection
 from app.metadata_values import age_band, day_of, text_of, whole_number_of
 from app.permissions import GuardedRoute, InjectedPrincipal, may
 from app.radiology.viewer import viewer_link, viewer_template
-from app.search.read_search import read_filter
+from app.search.read_search import read_condition
 from app.search.schemas import ServedBy, StatedByImage, stated_from
 from app.services import InjectedServices
 from app.settings import ResultForm, Settings
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError
+from index.filters.grammar import parse_filter
 from index.search.grouping import PATIENT, STUDY
 from index.search.results import ActiveGeneration
 from index.studies import (
@@ -226,24 +227,15 @@ class _Caller:
     async def similar(self, collection: str | None, named: Wanted, wanted: _StudiesWanted) -> SimilarResponse:
         """Answer with the studies like one; without a collection, of the first that holds it."""
         services, principal = self.services, self.principal
-        asked = SimilarRequest(
-            wanted.limit, read_filter(wanted.filter, services.settings), wanted.same_patient
-        )
+        condition = read_condition(wanted.filter, services.settings)
+        filter = None if condition is None else parse_filter(condition)
+        asked = SimilarRequest(wanted.limit, filter, wanted.same_patient)
         holding, active, similar = await services.threads.read(
             _find, services.engine, principal, collection, named, asked
         )
         _note(self.request, active, similar, wanted)
         prefix, template = self.request.scope.get("root_path", ""), viewer_template(services.settings)
-        served = name = None
-        if active is not None:
-            name = active.collection
-            served = ServedBy(
-                collection=name,
-                generation=active.generation,
-                model=active.model,
-                digest=active.digest,
-                exact=similar.exact,
-            )
+        name = None if active is None else active.collection
         is_indexed = bool(similar.compared)
         settings, study = services.settings, named.study
         return SimilarResponse(
@@ -255,7 +247,7 @@ class _Caller:
             hits=[describe_study(one, name or "", template, prefix) for one in similar.hits],
             index_now=None if is_indexed else _index_now(settings, principal, study, prefix),
             write_back=_write_back(settings, principal, name, study, prefix) if is_indexed else None,
-            served_by=served,
+            served_by=ServedBy.of(active, exact=similar.exact),
         )
 
 

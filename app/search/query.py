@@ -239,20 +239,8 @@ class Found(NamedTuple):
             unknown_keywords=list(page.unknown_words),
             has_more=page.has_more,
             next_cursor=page.next_cursor if query.asks_for_cursor else MISSING,
-            query=QueryEcho(
-                limit=query.limit,
-                filter=None if query.filter is None else dict(query.filter),
-                truncations=list(self.truncations),
-            ),
-            served_by=None
-            if active is None
-            else ServedBy(
-                collection=active.collection,
-                generation=active.generation,
-                model=active.model,
-                digest=active.digest,
-                exact=page.exact,
-            ),
+            query=QueryEcho(limit=query.limit, filter=query.filter, truncations=list(self.truncations)),
+            served_by=ServedBy.of(active, exact=page.exact),
             took_ms=took_ms,
         )
 

@@ -22,7 +22,7 @@ from app.search.schemas import MAX_EXAMPLES, SearchQuery
 from app.services import InjectedServices
 from app.settings import Settings
 from index.errors import shortened
-from index.filters.grammar import Filter, parse_filter
+from index.filters.grammar import parse_filter
 
 _Model = TypeVar("_Model")
 
@@ -68,19 +68,13 @@ def check_lengths(query: SearchQuery, settings: Settings, place: str = "") -> No
     check_length(f"{place}filter", json.dumps(query.filter), settings.max_filter_length)
 
 
-def read_filter(text: str | None, settings: Settings) -> Filter | None:
-    """Read the filter of an address.
+def read_condition(text: str | None, settings: Settings) -> Any:
+    """Read the filter of an address as JSON.
 
     Raises:
         RequestError: It is too long, or is not JSON.
         FilterError: It is no filter.
     """
-    condition = read_condition(text, settings)
-    return None if text is None else parse_filter(condition)
-
-
-def read_condition(text: str | None, settings: Settings) -> Any:
-    """Read the filter of an address as JSON; raises what `read_filter` does."""
     if text is None:
         return None
     check_length("filter", text, settings.max_filter_length)
@@ -98,9 +92,9 @@ def check_length(field: str, text: str, limit: int) -> None:
         raise invalid(field, f"The {field} has {len(text):,} characters; the limit is {limit:,}.")
 
 
-def invalid(field: str, message: str) -> RequestError:
+def invalid(field: str, message: str, kind: Kind = INVALID) -> RequestError:
     """The error that names one wrong field."""
-    return RequestError(INVALID, message, errors=[FieldError(field=shortened(field), message=message)])
+    return RequestError(kind, message, errors=[FieldError(field=shortened(field), message=message)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +110,7 @@ class FormShape:
 
 @asynccontextmanager
 async def opened_form(request: Request, settings: Settings, shape: FormShape) -> AsyncIterator[FormData]:
-    """Read a form within its limits.
-
-    Raises:
-        RequestError: The form exceeds a limit, or is not whole.
-    """
+    """Read a form within its limits."""
     _check_form_type(request.headers.get("content-type", ""))
     try:
         async with request.form(
@@ -139,9 +129,7 @@ def _form_error(error: HTTPException, shape: FormShape, settings: Settings) -> H
         "Too many fields": invalid(
             shape.text, f"The form has too many texts: send `{shape.text}` once, and images as files."
         ),
-        "Part exceeded": RequestError(
-            TOO_LARGE, too_long, errors=[FieldError(field=shape.text, message=too_long)]
-        ),
+        "Part exceeded": invalid(shape.text, too_long, TOO_LARGE),
         "The Content-Disposition header": RequestError(
             _UNREADABLE_FORM, "A part of the form has no name: give each the name of its field."
         ),

@@ -55,16 +55,14 @@ browse_router = APIRouter(
     route_class=GuardedRoute,
 )
 
-_PROBLEMS = problem_responses(
+ENCODING_PROBLEMS = problem_responses(
     HTTPStatus.BAD_REQUEST,
-    HTTPStatus.CONFLICT,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.INTERNAL_SERVER_ERROR,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
 _BROWSE_PROBLEMS = problem_responses(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
+_PROBLEMS = ENCODING_PROBLEMS | _BROWSE_PROBLEMS | problem_responses(HTTPStatus.INTERNAL_SERVER_ERROR)
 _OVERLAY_MEDIA_TYPE: Final = "image/png"
 _OVERLAY_SIDE: Final = 512
 # Orange, which is told from grey also by those who see no red or no green; the rest is opacity.
@@ -75,7 +73,6 @@ _MOST_OPAQUE: Final = 190
 @router.post(
     "/search",
     summary="Search",
-    response_model=SearchResponse,
     responses=_PROBLEMS,
     openapi_extra=SEARCH_BODY,
 )
@@ -322,4 +319,4 @@ async def _count_values(
         services.engine.facets, collection, asked.filter, wanted.field, wanted.containing, words
     )
     note(request, Noted(query=search.audited(), details={"field": wanted.field}))
-    return CountedFields.of(found)
+    return CountedFields.model_validate(found, from_attributes=True)

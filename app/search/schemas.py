@@ -1,8 +1,8 @@
-"""Schemas of searches, of their hits and of images; the command line builds and prints the same."""
+"""Schemas of searches and of their hits; the command line builds and prints the same."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_args
@@ -27,7 +27,7 @@ from pydantic_core import CoreSchema
 from typing_extensions import TypedDict
 
 from app.edge.problems import Problem
-from app.edge.schemas import Answer, Request, Text, image_path
+from app.edge.schemas import Answer, Request, Text
 from app.generations.schemas import CosineKind, GenerationName
 from index.catalogue.images import StoredImage
 from index.errors import QueryError
@@ -283,7 +283,10 @@ def _shown(image: FoundImage, images: str, parts: Sequence[HitPart], details: Hi
     if "labels" in parts:
         shown["labels"] = list(image.labels)
     if "metadata" in parts:
-        shown["metadata"] = plain(image.metadata)
+        # JSON has lists for tuples.
+        shown["metadata"] = {
+            name: list(value) if isinstance(value, tuple) else value for name, value in image.metadata.items()
+        }
     if "report" in parts:
         shown["report"] = report
     if "findings" in parts:
@@ -291,11 +294,6 @@ def _shown(image: FoundImage, images: str, parts: Sequence[HitPart], details: Hi
     if "vector" in parts:
         shown["vector"] = None if vector is None else vector.tolist()
     return {**shown, "links": {"image": path, "thumbnail": f"{path}/thumbnail"}}
-
-
-def plain(metadata: Mapping[str, Any]) -> dict[str, MetadataValue]:
-    """Return metadata as JSON has it: lists for tuples."""
-    return {key: list(v) if isinstance(v, tuple) else v for key, v in metadata.items()}
 
 
 MAX_LIMIT = 1000
@@ -650,6 +648,11 @@ class ServedBy(Answer):
     digest: str = Field(description="Digest of the encoder that made query and image vectors.")
     exact: bool = Field(description="Whether every candidate was compared.")
 
+    @classmethod
+    def of(cls, active: ActiveGeneration | None, *, exact: bool) -> Self | None:
+        """Name the generation that was searched; None where none was."""
+        return None if active is None else cls.model_validate({**asdict(active), "exact": exact})
+
 
 _Milliseconds = Annotated[float, AfterValidator(partial(round, ndigits=3))]
 
@@ -710,51 +713,6 @@ class BatchResponse(Answer):
     took_ms: TookMs
 
 
-class ImageLinks(Answer):
-    """Paths of an image on this server."""
-
-    image: str
-    thumbnail: str
-    rendition: str
-    content: str
-
-
-class ImageFinding(Answer):
-    """A mention of a finding in a text of an image or in its report."""
-
-    finding: str
-    state: State
-    position: Annotated[
-        int | None, Field(description="Position of the text, from 0; null where it is in the report.")
-    ]
-    start: Annotated[int, Field(description="Offset of the mention in the text, in Unicode code points.")]
-    end: Annotated[int, Field(description="Offset behind the mention.")]
-    prior: Annotated[
-        bool,
-        Field(description="Whether its sentence compares with an earlier examination, or tells of one."),
-    ]
-
-
-class ImageInfo(Answer):
-    """One stored image."""
-
-    id: str
-    texts: list[str]
-    report: str | None
-    findings: Annotated[
-        list[ImageFinding], Field(description="What report and texts say of findings, by stated rules.")
-    ]
-    labels: list[str]
-    metadata: dict[str, MetadataValue]
-    split: str | None
-    group: str | None
-    width: int
-    height: int
-    media_type: str
-    sha256: str
-    links: ImageLinks
-
-
 class Count(Answer):
     """How many images, texts or groups there are."""
 
@@ -767,19 +725,6 @@ class ImageList(Answer):
     images: list[ListedImage]
     count: int = Field(description="Images that pass the filter.")
     next_cursor: str | None = Field(description="Asks for the next page; null on the last.")
-
-
-def image_info_from(image: StoredImage, collection: str, *, prefix: str = "") -> ImageInfo:
-    """Describe a stored image."""
-    path = image_path(collection, image.id, prefix=prefix)
-    links = {name: f"{path}/{name}" for name in ("thumbnail", "rendition", "content")}
-    found = zip(image.findings, image.priors(), strict=True)
-    described = {field.name: getattr(image, field.name) for field in fields(image)} | {
-        "findings": [{**finding._asdict(), "prior": prior} for finding, prior in found],
-        "metadata": plain(image.metadata),
-        "links": {"image": path, **links},
-    }
-    return ImageInfo.model_validate(described)
 
 
 class Area(Answer):

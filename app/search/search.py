@@ -143,12 +143,7 @@ async def stored_regions(
 
 @contextmanager
 def naming_failures(image: StoredImage, field: str, too_large: str) -> Iterator[None]:
-    """Say of the decoding of a stored image that it is damaged, or that a field asks for too much.
-
-    Raises:
-        RequestError: It takes more memory or work than a picture may.
-        StoreError: The file cannot be decoded.
-    """
+    """Answer failed decoding of a stored image with StoreError, or RequestError if a field asks too much."""
     try:
         yield
     except ImageTooLargeError as error:

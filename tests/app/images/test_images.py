@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from app.application import create_app
-from app.search.schemas import ImageInfo
+from app.images.schemas import ImageInfo
 from index.files.image_store import ImageStore
 from tests.app.conftest import COLLECTION, PATIENT, REPORT, Indexed
 from tests.app.images.test_writes import picture, replace_when_looked_up, serve
