@@ -152,13 +152,15 @@ class Column:
 
     Args:
         images: The key of the image of each value, (V,).
-        values: The values (V,), rising; of texts their places among `texts`, or their hashes.
+        values: The values (V,), rising; of texts their places among `texts`, or their hashes. None where they
+            are not told apart: all are those that were asked for.
         texts: The texts, rising; None for numbers and hashes.
     """
 
-    def __init__(self, images: Keys, values: NDArray[Any], texts: Sequence[str] | None = None) -> None:
+    def __init__(self, images: Keys, values: NDArray[Any] | None, texts: Sequence[str] | None = None) -> None:
         self.images = images
-        self._values = values
+        self._told_apart = values is not None
+        self._values = np.zeros(len(images), dtype=np.bool_) if values is None else values
         self.texts = texts
         self.extent = extent(images)
 
@@ -186,6 +188,9 @@ class Column:
 
     def slices(self, parts: Sequence[Interval]) -> Iterator[slice]:
         """Return where among `images` those with a value within the intervals are."""
+        if not self._told_apart:
+            yield slice(None)
+            return
         for low, high in parts:
             yield slice(self._place(low), self._place(high))
 
@@ -206,7 +211,8 @@ class Column:
             before, texts = texts, sorted({*texts, *written.texts})
             values, added = _places(before, texts)[values], _places(written.texts, texts)[added]
         at = np.searchsorted(values, added)
-        return Column(np.insert(images, at, written.images), np.insert(values, at, added), texts)
+        changed = np.insert(values, at, added) if self._told_apart else None
+        return Column(np.insert(images, at, written.images), changed, texts)
 
     def _place(self, endpoint: Endpoint) -> int:
         if endpoint.part:
@@ -270,6 +276,19 @@ class Columns:
         whole = values if kind == "text" else np.concatenate([np.empty(0), *values])
         return Column.of(np.concatenate(images), whole)
 
+    def matching(self, field: str, kind: FieldKind, parts: Sequence[Interval]) -> Column:
+        """Return the images with a value within intervals, without the values, which may be many."""
+        if self.since is None and kind != "date":
+            run = self.session.connection().execute
+            found = [
+                np.fromiter(run(query).scalars(), dtype=np.int64)
+                for query in self._queries(field, kind, parts, keys_only=True)
+            ]
+        else:
+            whole = self.column(field, kind, parts)
+            found = [whole.images[some] for some in whole.slices(parts)]
+        return Column(np.concatenate([NOTHING, *found]), None)
+
     def hashed(self, field: str) -> Column:
         """Return the texts of a field by their hashes, which are of 64 bits."""
         images, hashes = [NOTHING], [NOTHING]
@@ -293,7 +312,9 @@ class Columns:
                         keys, read = zip(*rows, strict=True)
                         yield np.array(keys, dtype=np.int64), read
 
-    def _queries(self, field: str, kind: FieldKind, parts: Sequence[Interval]) -> Iterator[_Rows]:
+    def _queries(
+        self, field: str, kind: FieldKind, parts: Sequence[Interval], *, keys_only: bool = False
+    ) -> Iterator[_Rows]:
         """Select the keys of images and the values that they have within the intervals."""
         column = _column_of(field, kind)
         # Each mention of a finding has a row.
@@ -311,6 +332,8 @@ class Columns:
             # The catalogue holds texts: all are read that may be dates.
             yield query
             return
+        if keys_only:
+            query = query.with_only_columns(query.selected_columns[0])
         if field == FINDING_FIELD:
             query = query.distinct()
         points = [part.low.value for part in parts if part.is_point]

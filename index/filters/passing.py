@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from sqlalchemy import select
@@ -63,6 +63,12 @@ _SPARSE: Final = 64
 _TEXTS_AT_ONCE: Final = 10_000
 
 
+class _Read(Protocol):
+    def __call__(
+        self, field: str, kind: FieldKind, parts: Sequence[Interval], /, *, alone: bool
+    ) -> Column: ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Fields:
     kinds: Mapping[str, frozenset[FieldKind]]
@@ -73,7 +79,7 @@ class FieldColumns:
     """Keeps the fields that filters named last, and the keys that passed them; threads may share it.
 
     Args:
-        max_bytes: Memory of all fields; with 0 no field is in memory.
+        max_bytes: Memory of all fields; with 0 none is in memory, but the hashes of one that is counted.
     """
 
     def __init__(self, max_bytes: int = _COLUMN_BYTES) -> None:
@@ -91,7 +97,8 @@ class FieldColumns:
         """Forget all other collections."""
         for held in (self._fields, self._columns, self._hashed, self._members, self._passing):
             held.keep(lambda place: place.collection_id in collections)
-        self._too_large = {place for place in self._too_large if place.collection_id in collections}
+        # Copied at once: other threads may add some.
+        self._too_large = {place for place in self._too_large.copy() if place.collection_id in collections}
 
     def warm(self, state: CollectionState) -> None:
         """Read the fields of a collection, or bring them up to date, until they take half of the memory."""
@@ -141,10 +148,24 @@ class FieldColumns:
         # Ids differ for each image, and an index finds them.
         if field == "id" or not self._max_values or place in self._too_large:
             return None
+
+        def read(since: int | None) -> Column:
+            if place in self._too_large:
+                raise TooManyError
+            columns = Columns(state.session, state.collection_id, since)
+            if since is not None:
+                return columns.column(field, kind)
+            try:
+                return columns.column(field, kind, [UNBOUNDED], self._max_values, _MAX_TEXTS)
+            except TooManyError:
+                # Marked before other threads get their turn, which would read it as well.
+                self._too_large.add(place)
+                raise
+
         try:
-            return self._kept(state, field, kind, place.name, [UNBOUNDED], self._max_values, _MAX_TEXTS)
+            return kept_up(self._columns, state, "images", place.name, read, self._fits)
         except TooManyError:
-            self._too_large.add(place)
+            self._columns.keep(lambda held: held != place)
             return None
 
     def hashed(self, state: CollectionState, field: str) -> Column:
@@ -170,34 +191,22 @@ class FieldColumns:
         return _has_dates(state.session, state.collection_id, field)
 
     def _values(
-        self, state: CollectionState, field: str, kind: FieldKind, parts: Sequence[Interval]
+        self, state: CollectionState, field: str, kind: FieldKind, parts: Sequence[Interval], *, alone: bool
     ) -> Column:
-        """Return a whole field, or where it does not fit its values within intervals."""
+        """Return a whole field, or where it does not fit what of it is within intervals."""
         whole = self.column(state, field, kind)
         if whole is not None:
             return whole
-        return self._kept(state, field, kind, f"{kind} {field} {parts}", parts)
 
-    def _kept(
-        self,
-        state: CollectionState,
-        field: str,
-        kind: FieldKind,
-        name: str,
-        parts: Sequence[Interval],
-        max_values: int | None = None,
-        max_texts: int | None = None,
-    ) -> Column:
         def read(since: int | None) -> Column:
-            columns = Columns(state.session, state.collection_id, since)
-            if since is not None:
-                return columns.column(field, kind)
-            return columns.column(field, kind, parts, max_values, max_texts)
+            return _within(
+                Columns(state.session, state.collection_id, since), field, kind, parts, alone=alone
+            )
 
-        def fits(changed: Column) -> bool:
-            return len(changed) <= self._max_values and len(changed.texts or ()) <= _MAX_TEXTS
+        return kept_up(self._columns, state, "images", f"{kind} {field} {alone} {parts}", read, self._fits)
 
-        return kept_up(self._columns, state, "images", name, read, fits)
+    def _fits(self, changed: Column) -> bool:
+        return len(changed) <= self._max_values and len(changed.texts or ()) <= _MAX_TEXTS
 
     def _of(self, state: CollectionState, target: Target) -> Numbered:
         def read(since: int | None) -> Numbered:
@@ -214,13 +223,20 @@ def passing_keys(session: Session, collection_id: int, filter: Filter, target: T
     """
     check_filter(filter, known_fields(session, collection_id))
     check_dates(filter, partial(_has_dates, session, collection_id))
-    read = Columns(session, collection_id).column
+    read = partial(_within, Columns(session, collection_id))
     return _passing(filter, read, partial(_members, session, collection_id), target)
+
+
+def _within(
+    columns: Columns, field: str, kind: FieldKind, parts: Sequence[Interval], *, alone: bool
+) -> Column:
+    """What of a field is within intervals; those of a condition `alone` need not be told apart."""
+    return columns.matching(field, kind, parts) if alone else columns.column(field, kind, parts)
 
 
 def _passing(
     filter: Filter,
-    values: Callable[[str, FieldKind, Sequence[Interval]], Column],
+    values: _Read,
     members: Callable[[Target], Numbered],
     target: Target,
 ) -> Keys:
@@ -228,7 +244,10 @@ def _passing(
     for condition in conditions(filter):
         for kind in kinds(condition):
             asked.setdefault((condition.field, kind), []).append(intervals(condition, kind))
-    columns = {place: values(*place, joined([*chain(*parts)])) for place, parts in asked.items()}
+    columns = {
+        place: values(*place, joined([*chain(*parts)]), alone=len(parts) == 1)
+        for place, parts in asked.items()
+    }
     # Whether an image passes that has none of the values.
     is_open = bool(evaluate(filter, lambda _: np.zeros(1, dtype=np.bool_))[0])
     every = members("images").keys if is_open else NOTHING

@@ -1,7 +1,9 @@
 """What passes a filter, remembered while the collection is written to, against the same read anew."""
 
 import random
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +347,34 @@ def test_fields_that_do_not_fit_are_read_in_part(
     collection.put(*(drawn(source, number) for number in range(8, 20)))
     for filter in (few, many, texts):
         assert collection.get(filter).tolist() == collection.expected(filter)
+
+
+def test_threads_look_once_whether_a_field_fits(
+    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection = Collection(engine, 32 * 10)
+    source = random.Random(6)
+    collection.put(*(drawn(source, number) for number in range(40)))
+    looks: list[str] = []
+    read = Columns.column
+
+    def slow(columns: Columns, field: str, *rest: Any) -> Column:
+        looks.append(field)
+        time.sleep(0.1)
+        return read(columns, field, *rest)
+
+    monkeypatch.setattr(Columns, "column", slow)
+    sequence = collection.sequence()
+
+    def ask(_: int) -> Column | None:
+        with collection.reading() as reading:
+            return collection.memory.column(
+                CollectionState(reading, collection.id, sequence), "age", "number"
+            )
+
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(ask, range(6))) == [None] * 6
+    assert looks == ["age"]
 
 
 def test_a_filter_is_checked_before_it_is_evaluated(either: Collection) -> None:
