@@ -17,7 +17,8 @@ from typing import Any, Final, Literal, cast
 import httptools
 import structlog
 from starlette.types import Scope
-from uvicorn._types import ASGI3Application
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent
+from uvicorn._types import Scope as AsgiScope
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -331,6 +332,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._rest = b""
         if self._answering is not None:
             self._disconnect(self._answering)
+        # Nothing more is told to a caller that has gone.
+        self._body_since = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -392,6 +395,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """A request begins."""
         if self._telling:
             return
+        # The head may have come with the end of the request before it.
+        self._unset_keepalive_if_required()
         super().on_message_begin()
         self._in_head = True
         if self._head_since is None:
@@ -417,7 +422,8 @@ class BoundedProtocol(HttpToolsProtocol):
             kind = "header fields" if self._in_head else "trailers"
             raise _too_large(f"The request has over {self._limits.head.fields} {kind}.")
         if self._in_head:
-            super().on_header(name, value)
+            # Blanks behind a value are no part of it (RFC 9112, section 5.1).
+            super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
         """The head is whole: the work begins, or waits for its turn."""
@@ -427,15 +433,30 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > limits.size:
             raise _too_large(f"The head of the request has over {limits.size:,} bytes.")
         version, hosts = self.parser.get_http_version(), names.count(b"host")
-        no_path = not self.url.startswith(b"/")
-        if no_path or version not in _VERSIONS or hosts > 1 or (not hosts and version != "1.0"):
+        if version not in _VERSIONS or hosts > 1 or (not hosts and version != "1.0"):
             raise httptools.HttpParserError
+        codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
+        if codings not in ([], [b"chunked"]):
+            raise httptools.HttpParserError
+        self._take_target()
         self._in_head, self._head_since, self._body_since = False, None, self._last_byte
         self._outside = self._fields = 0
         # The parser has checked that it is a number.
         self._declared = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
-        self._chunked = b"transfer-encoding" in names
+        self._chunked = bool(codings)
         super().on_headers_complete()
+
+    def _take_target(self) -> None:
+        """Take a whole address, whose site counts instead of that of the header, and that of all paths."""
+        if self.url == b"*" and self.parser.get_method() == b"OPTIONS":
+            self.url = b"/"
+        if self.url.startswith(b"/"):
+            return
+        site, slash, path = self.url.removeprefix(b"http://").removeprefix(b"https://").partition(b"/")
+        if not self.url.startswith((b"http://", b"https://")) or not slash:
+            raise httptools.HttpParserError
+        self.url = b"/" + path
+        self.headers[:] = [(name, site if name == b"host" else value) for name, value in self.headers]
 
     def on_chunk_header(self) -> None:
         """A chunk begins."""
@@ -462,15 +483,29 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body_since = None
         self._outside = self._declared = self._body_bytes = 0
         super().on_message_complete()
+        if self.cycle.response_complete and not self.pipeline:
+            # The answer came before the end of the body: idle time counts from here.
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._answering = cycle
         shed = self._shed and self._shed(cast(Scope, cycle.scope), not cycle.keep_alive)
         if not shed:
-            super()._start_asgi_task(cycle, app)
+            framed = cycle.scope["http_version"] != "1.0"
+            super()._start_asgi_task(cycle, app if framed else _ended_by_closing(app, cycle))
             return
-        cycle.response_started = cycle.response_complete = True
+        cycle.response_started = True
         self.transport.write(shed)
+        # Requests behind it begin one after another, as behind any other answer.
+        self._all.take_turns(partial(self._shed_done, cycle))
+
+    def _shed_done(self, cycle: RequestResponseCycle) -> None:
+        if cycle.disconnected:
+            return
+        cycle.response_complete = True
         if not cycle.keep_alive:
             self.transport.close()
         self.on_response_complete()
@@ -624,10 +659,26 @@ class BoundedProtocol(HttpToolsProtocol):
             # Nobody looks at it any more: it may not wait for a caller that does not read.
             large = self.transport.get_write_buffer_size() > _PIECE
             (self.transport.abort if large else self.transport.close)()
+            self.loop.call_later(self._limits.leave_s, self.transport.abort)
             return
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
+
+
+def _ended_by_closing(app: ASGI3Application, cycle: RequestResponseCycle) -> ASGI3Application:
+    """The application for a caller of HTTP/1.0, which knows no chunks: answers end with the connection."""
+
+    async def answer(scope: AsgiScope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        async def send_plain(message: ASGISendEvent) -> None:
+            if message["type"] == "http.response.body":
+                cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        cycle.chunked_encoding = False
+        await app(scope, receive, send_plain)
+
+    return answer
 
 
 def _too_large(message: str) -> OverBoundError:

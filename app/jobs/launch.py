@@ -74,11 +74,18 @@ def train_together(
     files = ["--data", str(data), "--out", str(options.out)]
     followed = [part for tracker in options.trackers for part in ("--track", tracker)]
     arguments = [command, recipe, *files, *sets, *goes_on, *followed, "--device", options.device]
-    launcher = ("--standalone", "--nproc-per-node", str(count), "--module", "app.cli.process")
+    before = {number: signal.getsignal(number) for number in _CAUGHT}
+    # What is ignored stays so: a hang-up does not end a training that `nohup` began.
+    caught = ",".join(signal.Signals(number).name for number in _CAUGHT if before[number] != signal.SIG_IGN)
+    launcher = (
+        "--standalone",
+        *("--nproc-per-node", str(count)),
+        *("--signals-to-handle", caught),
+        *("--module", "app.cli.process"),
+    )
     member = ("training", str(os.getpid()))
     threads = max(1, len(os.sched_getaffinity(0)) // count)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
-    before = {number: signal.getsignal(number) for number in _CAUGHT}
     # The process that failed has said why; torch would add tracebacks of its launcher.
     logging.disable()
     try:

@@ -274,9 +274,9 @@ class Access:
         is_tls = not url.lower().startswith("http:")
         return {
             "auth": auth if self.token is None else None,
-            "headers": {} if self.token is None else {"Authorization": f"Bearer {self.token}"},
-            # Reading the certificates of the system takes time.
-            "verify": is_tls if self.ca is None else create_default_context(cafile=self.ca),
+            "headers": {} if self.token is None else {"Authorization": f"Bearer {self.token}".encode()},
+            # Reading the certificates of the system, or those of SSL_CERT_FILE, takes time.
+            "verify": create_default_context(cafile=self.ca) if is_tls or self.ca is not None else False,
             "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=())),
             # Neither .netrc nor a proxy of the environment gets to know of patients.
             "trust_env": False,

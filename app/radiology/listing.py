@@ -434,7 +434,8 @@ class OrthancFeed:
         find = cache(self._found)
         studies: dict[str, set[str]] = {}
         for path in touched:
-            found = find(path)
+            # Instances do not come again, and are too many to keep.
+            found = self._found(path) if path.startswith("instances/") else find(path)
             sop = _uid(found, "SOPInstanceUID")
             for parent, level in (("ParentSeries", "series"), ("ParentStudy", "studies")):
                 if parent in found:

@@ -55,6 +55,7 @@ async def serving(
     *,
     lifespan: Literal["on", "off"] = "off",
     shed: Shed | None = None,
+    keep_alive_s: int = 5,
 ) -> AsyncIterator[Running]:
     """Serve an ASGI application with the service's protocol."""
     ended: Counter[str] = Counter()
@@ -63,6 +64,7 @@ async def serving(
     config = uvicorn.Config(
         app,
         timeout_graceful_shutdown=1,
+        timeout_keep_alive=keep_alive_s,
         http=bounded(connections, shed),
         ws="none",
         lifespan=lifespan,

@@ -52,7 +52,8 @@ def send(*parts: bytes, limits: ConnectionLimits | None = None, app: ASGIApp = e
         ([CHUNKED + b"\r\n" + b"1\r\na\r\n" * 2000], 400, "bad-request"),
         ([CHUNKED + b"\r\nno number\r\n"], 400, "bad-request"),
         ([GET + b"Host: y\r\n" + LAST], 400, "bad-request"),
-        ([b"GET http://x/a HTTP/1.1\r\nHost: x\r\n\r\n"], 400, "bad-request"),
+        ([b"GET ftp://x/a HTTP/1.1\r\nHost: x\r\n\r\n"], 400, "bad-request"),
+        ([POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"], 400, "bad-request"),
         ([b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n"], 400, "bad-request"),
         ([CHUNKED + b"Content-Length: 1\r\n\r\n0\r\n\r\n"], 400, "bad-request"),
     ],
@@ -72,8 +73,9 @@ def test_a_request_over_a_bound_is_refused_while_it_arrives(
         [b"GET /a?" + b"b" * 8000 + b" HTTP/1.1\r\nHost: x\r\n" + LAST],
         [b"GET /a HTTP/1.0\r\n\r\n"],
         [GET + b"Upgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n"],
+        [b"GET http://y/a HTTP/1.1\r\nHost: x\r\n" + LAST],
     ],
-    ids=["fields", "bytes", "url", "old", "websocket"],
+    ids=["fields", "bytes", "url", "old", "websocket", "whole address"],
 )
 def test_a_request_within_the_bounds_is_answered(parts: list[bytes]) -> None:
     answer = send(*parts)
@@ -144,6 +146,50 @@ def test_trailers_are_no_header_fields() -> None:
     trailers = b"0\r\nAuthorization: Bearer key\r\nX-Last: 1\r\n\r\n"
     assert statuses(send(CHUNKED + LAST + b"1\r\na\r\n" + trailers, app=reading)) == [200]
     assert [name for name, _ in seen[0]] == [b"host", b"transfer-encoding", b"connection"]
+
+
+def test_values_come_without_blanks_and_with_the_site_of_a_whole_address() -> None:
+    seen: list[dict[bytes, bytes]] = []
+
+    async def reading(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(dict(scope["headers"]))
+        await echo(scope, receive, send)
+
+    blanks = b"GET /a HTTP/1.1\r\nHost: x \r\nAuthorization:\tBearer key \t\r\n\r\n"
+    every = b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"
+    whole = b"GET http://y:8000/a?b=c HTTP/1.1\r\nHost: x\r\n" + LAST
+    assert statuses(send(blanks + every + whole, app=reading)) == [200] * 3
+    assert [headers[b"host"] for headers in seen] == [b"x", b"x", b"y:8000"]
+    assert seen[0][b"authorization"] == b"Bearer key"
+
+
+def test_an_answer_of_unknown_length_ends_with_the_connection_of_an_old_caller() -> None:
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for part in (b"one, ", b"two"):
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body"})
+
+    head, _, body = send(b"GET /a HTTP/1.0\r\n\r\n", app=stream).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    assert body == b"one, two"
+    assert send(GET + LAST, app=stream).endswith(b"5\r\none, \r\n3\r\ntwo\r\n0\r\n\r\n")
+
+
+def test_callers_who_go_amid_a_body_keep_no_place() -> None:
+    async def run() -> None:
+        async with serving(echo) as server:
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(POST + b"Content-Length: 100\r\n\r\nabc")
+            await asyncio.sleep(0.1)
+            assert len(server.connections) == 1
+            writer.close()
+            async with asyncio.timeout(PATIENCE):
+                while len(server.connections):
+                    await asyncio.sleep(0.01)
+            assert not server.connections._leaving
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(

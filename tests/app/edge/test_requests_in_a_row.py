@@ -64,3 +64,43 @@ def test_requests_in_a_row_whose_caller_has_gone_raise_nothing() -> None:
 
     uvloop.run(run())
     assert not raised
+
+
+def _shed(scope: Scope, _: bool) -> bytes | None:
+    return b"HTTP/1.1 503 Busy\r\ncontent-length: 5\r\n\r\nshed;" if scope["path"] == "/shed" else None
+
+
+def test_what_follows_a_shed_request_is_answered_in_its_order() -> None:
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"].startswith("/slow"):
+            await asyncio.sleep(0.2)
+        await echo(scope, receive, send)
+
+    def get(path: bytes, rest: bytes = b"\r\n") -> bytes:
+        return b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n" + rest
+
+    # The requests behind the shed one are parsed in a second piece.
+    begin = get(b"/slow1") + get(b"/shed", b"X: ")
+    first = begin + b"a" * (8192 - len(begin) - 4) + b"\r\n\r\n"
+
+    async def run() -> bytes:
+        async with serving(slow, shed=_shed) as server:
+            return await server.exchange(first + get(b"/slow3") + get(b"/fast4") + get(b"/fast5", LAST))
+
+    answer = uvloop.run(run())
+    places = [
+        answer.index(body) for body in (b"/slow1 0;", b"shed;", b"/slow3 0;", b"/fast4 0;", b"/fast5 0;")
+    ]
+    assert places == sorted(places)
+
+
+def test_idle_time_does_not_end_a_request_that_came_with_a_shed_one() -> None:
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(1.5)
+        await echo(scope, receive, send)
+
+    async def run() -> bytes:
+        async with serving(slow, shed=_shed, keep_alive_s=1) as server:
+            return await server.exchange(b"GET /shed HTTP/1.1\r\nHost: x\r\n\r\n" + GET + LAST)
+
+    assert uvloop.run(run()).endswith(b"/a 0;")

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,3 +114,21 @@ def test_one_that_loses_a_process_fails_and_says_so(jobs: Jobs, scenes: Path) ->
         assert not _processes(run)
     assert failed.state == "failed"
     assert "Another process of the run ended without saying why" in (failed.error or ""), jobs.log(number)
+
+
+def test_a_hang_up_does_not_end_one_that_nohup_began(scenes: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = ("train", "demo-scenes", "--data", str(scenes), "--out", str(out), "--device", "cpu", *SETS)
+    nohup = ("nohup", *COMMAND, *command, "--processes", str(PROCESSES))
+    with subprocess.Popen(nohup, stdin=subprocess.DEVNULL) as training:
+        try:
+            for _ in range(600):
+                if len(_members(out)) == PROCESSES:
+                    break
+                time.sleep(0.2)
+            for process in (training.pid, *_members(out)):
+                os.kill(process, signal.SIGHUP)
+            assert training.wait(600) == 0
+        finally:
+            training.kill()
+    assert (out / "bundle").exists()

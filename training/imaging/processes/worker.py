@@ -75,8 +75,10 @@ def decoded_of(answer: Answer) -> DecodedImage:
     try:
         file = ImageHeader(**about["file"])
         (width, height), (columns, rows) = about["picture"], about["size"]
-        sides = tuple(map(int, (width, height, columns, rows)))
-        if file.media_type not in MEDIA_TYPES.values() or not all(0 < side < _MOST_SIDE for side in sides):
+        sides = width, height, columns, rows
+        if not all(type(side) is int and 0 < side < _MOST_SIDE for side in sides):
+            raise ValueError
+        if file.media_type not in MEDIA_TYPES.values():
             raise ValueError
         if len(answer.body) != _COLOURS * columns * rows:
             raise ValueError
