@@ -15,7 +15,6 @@ from index.views.snapshots import read_snapshot, write_snapshot
 from tests.benchmarks.search.contestants.contestant import Contestant, Found
 from tests.benchmarks.search.made_vectors import Vectors
 from tests.benchmarks.search.workload import Condition, Source, Workload
-from tests.index.samples import snapshot_of
 
 _ROWS_AT_ONCE: Final = 10_000
 
@@ -73,4 +72,4 @@ def filled_view(workload: Workload) -> CosineView:
 
 
 def _identity(dim: int) -> Generation:
-    return snapshot_of("benchmark", "benchmark", dim)
+    return Generation(1, "benchmark", 1, "c", "model", "benchmark", dim, 1, unsigned=False)
