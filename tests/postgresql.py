@@ -73,9 +73,9 @@ def serve_postgresql(binaries: Path) -> Iterator[PostgresqlServer]:
     """Run a server that nobody but this machine's users can reach, until the block ends."""
     # Not pytest's folder: the path of a Unix socket may have 107 bytes at most.
     folder = Path(tempfile.mkdtemp(prefix="recoquest-pg-"))
-    user = _unprivileged_user()
+    user = unprivileged_user()
     if user is not None:
-        os.chown(folder, *_ids(user))
+        os.chown(folder, *ids_of(user))
     data = folder / "data"
     try:
         subprocess.run(
@@ -108,7 +108,7 @@ def serve_postgresql(binaries: Path) -> Iterator[PostgresqlServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _unprivileged_user() -> str | None:
+def unprivileged_user() -> str | None:
     """Return whom to become: the server refuses to run as root."""
     if os.geteuid() != 0:
         return None
@@ -116,7 +116,8 @@ def _unprivileged_user() -> str | None:
     return "postgres" if "postgres" in known else "nobody"
 
 
-def _ids(user: str) -> tuple[int, int]:
+def ids_of(user: str) -> tuple[int, int]:
+    """Return the ids of a user and of its group."""
     entry = pwd.getpwnam(user)
     return entry.pw_uid, entry.pw_gid
 

@@ -6,6 +6,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
@@ -56,8 +57,8 @@ def run_load(
     """
     outcome, turn = Outcome(), cycle(requests)
     with selectors.DefaultSelector() as selector:
-        begin, cpu, own = time.perf_counter(), _cpu_seconds(process), time.process_time()
-        connections = [_Client(socket.create_connection(address, _TIMEOUT_S)) for _ in range(clients)]
+        begin, cpu, own = time.perf_counter(), cpu_seconds(process), time.process_time()
+        connections = [Client(socket.create_connection(address, _TIMEOUT_S)) for _ in range(clients)]
         for client in connections:
             client.ask(next(turn))
             selector.register(client.socket, selectors.EVENT_READ, client)
@@ -67,20 +68,42 @@ def run_load(
             for client in connections:
                 client.socket.close()
         outcome.seconds = time.perf_counter() - begin
-        outcome.cpu_s, outcome.own_cpu_s = _cpu_seconds(process) - cpu, time.process_time() - own
+        outcome.cpu_s, outcome.own_cpu_s = cpu_seconds(process) - cpu, time.process_time() - own
     return outcome
 
 
-def _cpu_seconds(process: int) -> float:
-    """Processor time that a process and its descendants, which decode and encode, have taken."""
-    ticks, waiting = 0, [process]
-    while waiting:
-        folder = Path(f"/proc/{waiting.pop()}")
-        fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-        for thread in (folder / "task").iterdir():
-            waiting += map(int, (thread / "children").read_text().split())
+def descendants(process: int) -> list[int]:
+    """Return a process and all that it has started, directly or not."""
+    found = [process]
+    for one in found:
+        # One that has just ended has nothing left to tell.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for thread in Path(f"/proc/{one}/task").iterdir():
+                found += map(int, (thread / "children").read_text().split())
+    return found
+
+
+def cpu_seconds(process: int) -> float:
+    """Processor time that a process and its descendants, which decode and encode, have taken.
+
+    That of descendants that have ended is included.
+    """
+    ticks = 0
+    for one in descendants(process):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def memory_bytes(process: int) -> int:
+    """Memory of a process and its descendants, where pages that they share count once (PSS)."""
+    kilobytes = 0
+    for one in descendants(process):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
+            kilobytes += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return 1024 * kilobytes
 
 
 def _converse(selector: selectors.BaseSelector, turn: Iterator[bytes], end: float, outcome: Outcome) -> None:
@@ -89,7 +112,7 @@ def _converse(selector: selectors.BaseSelector, turn: Iterator[bytes], end: floa
         if not ready:
             raise TimeoutError("The service gave no answer for a minute.")
         for key, _ in ready:
-            client: _Client = key.data
+            client: Client = key.data
             status = client.read()
             if status is None:
                 continue
@@ -102,16 +125,18 @@ def _converse(selector: selectors.BaseSelector, turn: Iterator[bytes], end: floa
                 selector.unregister(client.socket)
 
 
-class _Client:
-    """One connection, which has at most one request under way."""
+class Client:
+    """One connection, which has at most one request under way; `body` is that of the last whole answer."""
 
     def __init__(self, connected: socket.socket) -> None:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = connected
         self.asked = 0.0
+        self.body = b""
         self._got = b""
 
     def ask(self, request: bytes) -> None:
+        """Send a whole HTTP request."""
         self._got = b""
         self.asked = time.perf_counter()
         self.socket.sendall(request)
@@ -122,9 +147,9 @@ class _Client:
         if not received:
             raise ConnectionError("The service closed a connection in the middle of an answer.")
         self._got += received
-        head, found, body = self._got.partition(_END_OF_HEAD)
+        head, found, self.body = self._got.partition(_END_OF_HEAD)
         if not found:
             return None
         lines = head.lower().split(b"\r\n")
         length = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:"))
-        return int(lines[0].split()[1]) if len(body) >= length else None
+        return int(lines[0].split()[1]) if len(self.body) >= length else None
