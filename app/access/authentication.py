@@ -354,7 +354,7 @@ class _Keys:
 
     def _find(self, key: str) -> ApiKey | None:
         # Wrong keys are not kept: there is no end of them.
-        kept = self._kept.now()
+        kept = self._kept.at()
         found = kept.get(key)
         if found is None:
             with self._catalogue.read() as session:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -152,6 +152,9 @@ class Hit(NamedTuple):
         return self.image.id
 
 
+_COSINE: Final[Callable[[Hit], float]] = attrgetter("cosine")
+
+
 @dataclass(frozen=True)
 class SearchPage:
     """Hits, best first.
@@ -187,16 +190,16 @@ class SearchPage:
     @cached_property
     def z_scores(self) -> list[float] | None:
         """Z-score of each hit's cosine; see `index.scoring`."""
-        return None if self.scale is None else self.scale.z_scores(hit.cosine for hit in self.hits)
+        return None if self.scale is None else self.scale.z_scores(map(_COSINE, self.hits))
 
     @cached_property
     def confident(self) -> bool | None:
         """Whether held-out queries with such a best score find what they ask for; None where nobody knows."""
         if self.place is not None:
             return self.place.confident
-        if self.scale is None or not self.hits:
+        if self.scale is None or self.scale.least is None or not self.hits:
             return None
-        return self.scale.confident(hit.cosine for hit in self.hits)
+        return max(map(_COSINE, self.hits)) >= self.scale.least
 
     @property
     def has_more(self) -> bool:
@@ -288,7 +291,7 @@ class FoundImages:
         `version` is that of the catalogue just read; None reads it now.
         """
         every = self._kept[target]
-        kept = every.now() if version is None else every.at(version)
+        kept = every.at(version)
         found = [*map(kept.get, keys)]
         if not all(found):
             missing = [key for key, image in zip(keys, found, strict=True) if image is None]
