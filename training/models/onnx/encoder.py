@@ -14,7 +14,7 @@ from training.models.bundle import BundleInfo
 from training.models.config import Modality
 from training.models.embeddings import TextEmbeddings
 from training.models.inputs.images import ImageInput, Pixels
-from training.models.inputs.texts import TextTokens, TokenArrays
+from training.models.inputs.texts import TextTokens
 from training.models.inputs.tokenizer import Tokenizer
 from training.models.onnx.files import REFERENCE_TEXTS, Graph, GraphName, agree, graph_file, reference_images
 
@@ -97,13 +97,16 @@ class OnnxEncoder(ImageInput):
         session = self._session("text")
         assert self._tokens is not None
         tokens = self._tokens(texts)
+        ids, mask = tokens.input_ids, tokens.attention_mask
         vectors = np.empty((len(texts), self.dim), np.float32)
-        lengths = tokens.attention_mask.sum(axis=1)
+        lengths = mask.sum(axis=1)
         # Texts of about equal length together have little padding.
         order = np.argsort(lengths, kind="stable")
         for start in range(0, len(texts), _ROWS):
             rows = order[start : start + _ROWS]
-            vectors[rows] = _run(session, _inputs(tokens, rows, int(lengths[rows].max())))
+            length = lengths[rows].max()
+            inputs = {"input_ids": ids[rows, :length], "attention_mask": mask[rows, :length]}
+            vectors[rows] = _run(session, inputs)
         return TextEmbeddings(vectors, tokens.truncations, tuple(lengths.tolist()))
 
     def agrees(self, graphs: Mapping[GraphName, Graph]) -> bool:
@@ -121,13 +124,6 @@ class OnnxEncoder(ImageInput):
         if name not in self._sessions:
             raise MissingModalityError(name)
         return self._sessions[name]
-
-
-def _inputs(tokens: TokenArrays, rows: NDArray[np.intp], length: int) -> dict[str, NDArray[np.int64]]:
-    return {
-        "input_ids": tokens.input_ids[rows, :length],
-        "attention_mask": tokens.attention_mask[rows, :length],
-    }
 
 
 def _run(
