@@ -15,13 +15,12 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 
-from app.edge.problems import INVALID, TOO_LARGE, UNSUPPORTED, FieldError, Kind, RequestError
+from app.edge.problems import TOO_LARGE, UNSUPPORTED, Kind, RequestError, invalid
 from app.edge.schemas import explained
-from app.search.query import ImageFile, Search
 from app.search.schemas import MAX_EXAMPLES, SearchQuery
+from app.search.search import ImageFile, Search
 from app.services import InjectedServices
 from app.settings import Settings
-from index.errors import shortened
 from index.filters.grammar import parse_filter
 
 _Model = TypeVar("_Model")
@@ -92,11 +91,6 @@ def check_length(field: str, text: str, limit: int) -> None:
     """Refuse a text that is too long to be looked at."""
     if len(text) > limit:
         raise invalid(field, f"The {field} has {len(text):,} characters; the limit is {limit:,}.")
-
-
-def invalid(field: str, message: str, kind: Kind = INVALID) -> RequestError:
-    """The error that names one wrong field."""
-    return RequestError(kind, message, errors=[FieldError(field=shortened(field), message=message)])
 
 
 @dataclass(frozen=True, slots=True)

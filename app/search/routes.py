@@ -18,7 +18,6 @@ from app.edge.operations import operation
 from app.edge.problems import NOT_ACCEPTABLE, Problem, RequestError, answer_recoquest_error, problem_responses
 from app.edge.request_context import milliseconds_since_arrival
 from app.permissions import GuardedRoute, may
-from app.search.query import Found, MadePart, Search
 from app.search.read_search import check_lengths, read_condition, read_search
 from app.search.schemas import (
     SEARCH_BODY,
@@ -35,7 +34,16 @@ from app.search.schemas import (
     SimilarityMap,
     TookMs,
 )
-from app.search.search import PartMaker, find_batch, make_batch, note_queries, stored_regions
+from app.search.search import (
+    Found,
+    MadePart,
+    Search,
+    find_batch,
+    make_batch,
+    make_parts,
+    note_queries,
+    stored_regions,
+)
 from app.services import InjectedServices, Services
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, QueryError
@@ -93,7 +101,7 @@ async def search_images(
     started = time.perf_counter()
     made: list[MadePart] = []
     if active is not None:
-        made = await unless_disconnected(request, PartMaker(services, active).make_all(sent.sources))
+        made = await unless_disconnected(request, make_parts(services, active, sent.sources))
     encoded = time.perf_counter()
     found = await services.threads.read(sent.find, services.engine, collection, active, made)
     seconds = time.perf_counter() - encoded
@@ -103,7 +111,7 @@ async def search_images(
         services,
         active,
         [sent],
-        [hit.id for hit in found.page.hits],
+        [hit.image.id for hit in found.page.hits],
         target=sent.query.target,
         limit=sent.query.limit,
         later_page=isinstance(sent.query.cursor, str),
@@ -159,7 +167,7 @@ async def map_similarity(
         raise QueryError("There is nothing to compare the image with: give a text, an image or an example.")
     active = await services.threads.read(services.engine.active, collection)
     image, grid = await unless_disconnected(request, stored_regions(services, active, image_id))
-    made = await unless_disconnected(request, PartMaker(services, active).make_all(sent.sources))
+    made = await unless_disconnected(request, make_parts(services, active, sent.sources))
     entry = await services.threads.read(sent.entry, services.engine, active, made)
     await note_queries(request, services, active, [sent], [image.id])
     found = SimilarityMap.of(image, active, grid, entry.vector)

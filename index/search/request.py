@@ -176,16 +176,6 @@ class Parts:
         wanted = (*self.asked, *self.liked)
         return wanted[0] if len(wanted) == 1 and not self.disliked else None
 
-    @property
-    def kind(self) -> QueryKind | None:
-        """The kind of a search that is made of one vector; None for every other."""
-        return None if self.single is None else self.single.kind
-
-    @property
-    def text(self) -> str | None:
-        """The text of a search that is made of one; None for every other."""
-        return None if self.single is None else self.single.text
-
 
 def compose(parts: Parts, background: Background) -> Vectors:
     """Make one query vector (D,) of length one.

@@ -33,6 +33,7 @@ from training.clinical.findings import STATES, State
 from training.clinical.reports.sentences import split_sentences
 from training.common.manifest import MetadataValue
 
+CosineKind = Literal["cosine", "blade_cosine", "absolute_cosine"]
 # The list that a hit comes from.
 FoundBy = Literal["vector", "keywords", "findings"]
 # What an answer may tell of the image of a hit.
@@ -95,6 +96,13 @@ class ActiveGeneration:
     unsigned: bool
     bundle: Path
     count: int
+
+
+def cosine_kind(by: ActiveGeneration | ModelInfo) -> CosineKind:
+    """Kind of cosine that compares the vectors of an encoder."""
+    if by.unsigned:
+        return "absolute_cosine"
+    return "cosine" if by.blades == 1 else "blade_cosine"
 
 
 @dataclass(frozen=True, slots=True)
