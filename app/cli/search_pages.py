@@ -246,7 +246,8 @@ class _Searcher:
         for source, text, vector, cut in zip(
             sources, texts, embedded.vectors, embedded.truncations, strict=True
         ):
-            yield MadePart(Part(vector, "text", text), Truncation.of(source.field, cut))
+            told = None if cut is None else Truncation.of(source.field, cut)
+            yield MadePart(Part(vector, "text", text), told)
 
     def _of_image(self, source: Source) -> MadePart:
         if source.file is not None:

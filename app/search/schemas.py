@@ -442,11 +442,6 @@ class SearchQuery(Request):
     )
 
     @property
-    def asks_for_cursor(self) -> bool:
-        """Whether the answer has `next_cursor`."""
-        return self.cursor not in (None, False)
-
-    @property
     def stored(self) -> tuple[str, ...]:
         """The images of the collection that are examples, by id."""
         return ids_of((*self.like, *self.unlike))
@@ -633,9 +628,9 @@ class Truncation(Answer):
     searched_text: str = Field(description="The part of the text that was searched for.")
 
     @classmethod
-    def of(cls, field: str, cut: "Cut | None") -> Self | None:
-        """Say how the text of a query's field was cut; None where it was not."""
-        return None if cut is None else cls(field=field, **asdict(cut))
+    def of(cls, field: str, cut: "Cut") -> Self:
+        """Say how the text of a query's field was cut."""
+        return cls(field=field, **asdict(cut))
 
 
 class QueryEcho(Answer):

@@ -5,7 +5,7 @@ import hashlib
 import math
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from http import HTTPStatus
 from itertools import chain, repeat
@@ -45,12 +45,6 @@ from index.search.results import ActiveGeneration, HitDetails, SearchPage, cosin
 from training.common.errors import ImageError, ImageTooLargeError, NoRegionsError, RecoquestError
 from training.models.inputs.regions import Box, RegionGrid, grid_of
 
-# Fields of a search that the engine takes as they are.
-_PASSED_ON: Final = [
-    field.name
-    for field in fields(SearchRequest)
-    if field.name in SearchQuery.model_fields and field.name not in ("filter", "cursor")
-]
 # Errors of one search of a batch: every other error is of all of them.
 _OF_ONE: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
 
@@ -110,16 +104,20 @@ class Search:
             FilterError: The filter is none.
         """
         query, excluded = self.query, self.query.exclude_same_group
+        stored = query.stored if query.like or query.unlike else ()
         return SearchRequest(
-            **{name: getattr(query, name) for name in _PASSED_ON},
             k=query.limit,
+            target=query.target,
+            group_by=query.group_by,
+            min_score=query.min_score,
+            diversity=query.diversity,
             filter=None if query.filter is None else parse_filter(query.filter),
             cursor=query.cursor if isinstance(query.cursor, str) else None,
             # An image that is an example is no answer, but its texts may be.
-            exclude=query.stored if query.target == "images" else (),
-            exclude_groups_of=() if excluded in (None, False) else query.stored,
+            exclude=stored if query.target == "images" else (),
+            exclude_groups_of=() if excluded in (None, False) else stored,
             exclude_groups_by=excluded if isinstance(excluded, str) else "group",
-            exclude_patients_of=ids_of(query.like) if excluded is None else (),
+            exclude_patients_of=ids_of(query.like) if excluded is None and stored else (),
             words=query.keywords,
             words_state=query.keywords_state,
             stated=() if query.text is None else stated_findings(query.text),
@@ -202,9 +200,10 @@ class Search:
     ) -> "Found":
         """Load the lazily computed parts of a page that the query asks for, and the details of its hits."""
         # In a thread: with thousands of hits before, or blades, it takes milliseconds.
-        _ = page.z_scores, self.query.asks_for_cursor and page.next_cursor
-        details = read_details(engine.home.catalogue, active, collection, page.hits, self.query.parts)
-        details = details or [HitDetails()] * len(page.hits)
+        _ = page.z_scores, self.query.cursor and page.next_cursor
+        details = [HitDetails()] * len(page.hits)
+        if "report" in self.query.parts or "vector" in self.query.parts:
+            details = read_details(engine.home.catalogue, active, collection, page.hits, self.query.parts)
         cuts = [one.truncation for one in made if one.truncation is not None]
         return Found(self, collection, active, page, details, cuts)
 
@@ -254,7 +253,7 @@ class Found(NamedTuple):
             count=page.count,
             unknown_keywords=list(page.unknown_words),
             has_more=page.has_more,
-            next_cursor=page.next_cursor if query.asks_for_cursor else MISSING,
+            next_cursor=page.next_cursor if query.cursor else MISSING,
             query=QueryEcho.model_construct(
                 limit=query.limit, filter=query.filter, truncations=list(self.truncations)
             ),
@@ -288,6 +287,8 @@ async def make_parts(
     Few are made at once, so that the encoder's queue has room for others; `places` are those of a batch.
     """
     places = places or asyncio.Semaphore(max(1, services.settings.encode_queue_size // 2))
+    if len(sources) == 1:
+        return [await _make_part(services, active, sources[0], places)]
     return await side_by_side([_make_part(services, active, source, places) for source in sources])
 
 
@@ -298,26 +299,22 @@ async def _make_part(
         if source.text is not None:
             loaded = await services.encoders.of(active)
             encoded = await loaded.queue.encode_text(source.text)
-            part = Part(encoded.vector, "text", source.text)
-            return MadePart(part, Truncation.of(source.field, encoded.truncation), encoded.tokens)
+            cut = encoded.truncation
+            told = None if cut is None else Truncation.of(source.field, cut)
+            return MadePart(Part(encoded.vector, "text", source.text), told, encoded.tokens)
         if source.file is not None:
-            return MadePart(await _part_of_file(services, active, source.file, source))
+            loaded = await services.encoders.of(active)
+            with file_named(source.file.name):
+                if source.box is not None:
+                    grid = await _embed_regions(services, loaded, source.file.content)
+                    return MadePart(region_part(grid, source.box, source.field))
+                config = loaded.encoder.image_config
+                decoded = await services.images.decode_query(source.file.content, config)
+            return MadePart(Part((await loaded.queue.encode_image(decoded.pixels)).vector, "image"))
         if source.image_id is not None and source.box is not None:
             _, grid = await stored_regions(services, active, source.image_id)
             return MadePart(region_part(grid, source.box, source.field))
         return MadePart(await services.threads.read(stored_part, services.engine, active, source))
-
-
-async def _part_of_file(
-    services: Services, active: ActiveGeneration, file: ImageFile, source: Source
-) -> Part:
-    loaded = await services.encoders.of(active)
-    with file_named(file.name):
-        if source.box is not None:
-            grid = await _embed_regions(services, loaded, file.content)
-            return region_part(grid, source.box, source.field)
-        decoded = await services.images.decode_query(file.content, loaded.encoder.image_config)
-    return Part((await loaded.queue.encode_image(decoded.pixels)).vector, "image")
 
 
 @contextmanager
@@ -331,8 +328,6 @@ def file_named(name: str) -> Iterator[None]:
 
 async def side_by_side(works: Sequence[Coroutine[Any, Any, _Result]]) -> list[_Result]:
     """Await all works side by side; the first error ends the others."""
-    if len(works) == 1:
-        return [await works[0]]
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(work) for work in works]

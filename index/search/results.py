@@ -239,9 +239,7 @@ def read_details(
     hits: Sequence[Hit],
     parts: Collection[HitPart],
 ) -> list[HitDetails]:
-    """Return what hits do not hold of their images, in order; nothing where no such part is asked for."""
-    if not {"report", "vector"} & set(parts):
-        return []
+    """Return what hits do not hold of their images, in order, as far as these parts name it."""
     with catalogue.read() as session:
         images = (
             select(ImageRow.external_id, ImageRow.id, ImageRow.report)
