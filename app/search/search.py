@@ -450,28 +450,25 @@ def find_batch(
     made: Sequence[list[MadePart] | RecoquestError],
 ) -> list[Found | RecoquestError]:
     """Answer the searches of a batch in few passes over the index; an error of one is in its place."""
-
-    def begin(search: Search, parts: list[MadePart] | RecoquestError) -> BatchEntry | Found | RecoquestError:
-        if isinstance(parts, RecoquestError):
-            return parts
+    found: dict[int, Found | RecoquestError] = {}
+    entries: dict[int, tuple[BatchEntry, list[MadePart]]] = {}
+    for place, (search, parts) in enumerate(zip(searches, made, strict=True)):
         try:
-            if parts:
-                return search.entry(engine, active, parts)
-            return search.find(engine, active.collection, active, parts)
+            if isinstance(parts, RecoquestError):
+                found[place] = parts
+            elif parts:
+                entries[place] = search.entry(engine, active, parts), parts
+            else:
+                found[place] = search.find(engine, active.collection, active, parts)
         except SEARCH_ERRORS as error:
-            return error
-
-    begun = [begin(search, parts) for search, parts in zip(searches, made, strict=True)]
-    pages = iter(engine.search_batch(active, [one for one in begun if isinstance(one, BatchEntry)]))
-    found: list[Found | RecoquestError] = []
-    for search, parts, one in zip(searches, made, begun, strict=True):
-        page = next(pages) if isinstance(one, BatchEntry) else one
+            found[place] = error
+    pages = engine.search_batch(active, [entry for entry, _ in entries.values()])
+    for (place, (_, parts)), page in zip(entries.items(), pages, strict=True):
         if isinstance(page, SearchPage):
-            assert not isinstance(parts, RecoquestError)
-            found.append(search.found(engine, active.collection, active, parts, page))
+            found[place] = searches[place].found(engine, active.collection, active, parts, page)
         else:
-            found.append(page)
-    return found
+            found[place] = page
+    return [found[place] for place in range(len(searches))]
 
 
 async def note_queries(
