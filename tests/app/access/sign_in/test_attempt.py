@@ -94,7 +94,9 @@ def test_a_changed_cookie_is_no_sign_in(data: st.DataObject) -> None:
     sealed, state = _sealed(attempts)
     # The last character of unpadded base64 may have bits that say nothing.
     place = data.draw(st.integers(0, len(sealed) - 2))
-    character = data.draw(st.sampled_from("Az09-_.").filter(lambda one: one != sealed[place]))
+    # Cookies differ from run to run, and hypothesis must be able to draw the same again.
+    others = [one for one in "Az09-_." if one != sealed[place]]
+    character = others[data.draw(st.integers(0, 5))]
     changed = sealed[:place] + character + sealed[place + 1 :]
     assert attempts.find(_request(changed), state) is None
 
