@@ -3,6 +3,7 @@
 import io
 import time
 from http import HTTPStatus
+from operator import attrgetter
 from typing import Annotated, Final
 
 import numpy as np
@@ -71,6 +72,7 @@ ENCODING_PROBLEMS = problem_responses(
 )
 _BROWSE_PROBLEMS = problem_responses(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 _PROBLEMS = ENCODING_PROBLEMS | _BROWSE_PROBLEMS | problem_responses(HTTPStatus.INTERNAL_SERVER_ERROR)
+_IMAGE_ID: Final = attrgetter("image.id")
 _OVERLAY_MEDIA_TYPE: Final = "image/png"
 _OVERLAY_SIDE: Final = 512
 # Orange, which is told from grey also by those who see no red or no green; the rest is opacity.
@@ -111,7 +113,7 @@ async def search_images(
         services,
         active,
         [sent],
-        [hit.image.id for hit in found.page.hits],
+        map(_IMAGE_ID, found.page.hits),
         target=sent.query.target,
         limit=sent.query.limit,
         later_page=isinstance(sent.query.cursor, str),
@@ -226,7 +228,7 @@ async def search_batch(
         services,
         active,
         [one.search for one in answered],
-        [hit.id for one in answered for hit in one.page.hits],
+        [hit.image.id for one in answered for hit in one.page.hits],
         searches=len(answered),
     )
     encode, search = 1000 * (encoded - started), 1000 * (searched - encoded)
@@ -272,7 +274,7 @@ async def list_images(
         return search.find(engine, collection, active, [])
 
     found = await services.threads.read(find)
-    await note_queries(request, services, None, [search], [hit.id for hit in found.page.hits])
+    await note_queries(request, services, None, [search], map(_IMAGE_ID, found.page.hits))
     return found.listed(request.scope.get("root_path", ""))
 
 

@@ -163,15 +163,15 @@ class Search:
         """
         asked = len(self.images) + (self.query.text is not None)
         liked = asked + len(self.query.like)
+        if len(made) == liked == 1:
+            only = made[0].part
+            # Vectors of two parts of one picture may be nearly the same.
+            digest = None if self.sources[0].box is None else self._digest()
+            return BatchEntry(only.vector, replace(self.request, kind=only.kind, parts=digest), only.text)
         vectors = [one.part for one in made]
         parts = Parts(vectors[:asked], vectors[asked:liked], vectors[liked:])
-        request, single = self.request, parts.single
-        if single is None:
-            vector = engine.compose(active, parts, request.target)
-            return BatchEntry(vector, replace(request, parts=self._digest()), None)
-        # Vectors of two parts of one picture may be nearly the same.
-        digest = None if self.sources[0].box is None else self._digest()
-        return BatchEntry(single.vector, replace(request, kind=single.kind, parts=digest), single.text)
+        vector = engine.compose(active, parts, self.request.target)
+        return BatchEntry(vector, replace(self.request, parts=self._digest()), None)
 
     def find(
         self,
