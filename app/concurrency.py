@@ -82,7 +82,7 @@ def record_waited(part: Part, whole_s: float, work_s: float) -> None:
 
 
 def _covered(spans: list[tuple[int, int]]) -> int:
-    """The nanoseconds that lie in any of the spans."""
+    """Return how many nanoseconds are in at least one of the spans."""
     total = reached = 0
     for start, end in sorted(spans):
         total += max(0, end - max(start, reached))

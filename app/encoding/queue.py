@@ -516,13 +516,13 @@ class EncodingQueue:
         return []
 
     def _wake_another(self) -> None:
-        """Wake a lane after the first if enough wait for a pass beside those at work."""
+        """Wake a lane after the first if enough wait for another pass than those at work."""
         head = self._line.head()
         if head is not None and self._is_enough(head):
             self._others.notify()
 
     def _is_enough(self, head: Job) -> bool:
-        """Whether enough queries wait for a pass beside those at work.
+        """Whether enough queries wait for another pass than those at work.
 
         The more texts a pass has, the less it costs for each, so a few wait for the next pass of texts; not
         for one of images, nor for one that may hang, and no probe waits.

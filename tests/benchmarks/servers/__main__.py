@@ -1,4 +1,4 @@
-"""The service beside a bare echo, Milvus and PostgreSQL with pgvector: the same vectors, asked by callers.
+"""The service compared with a bare echo, Milvus and PostgreSQL with pgvector: the same vectors for all.
 
 Run `python -m tests.benchmarks.servers`, or `make bench-server`; docs/search-benchmark.md says what is
 measured. Servers listen on loopback alone, run one after the other (the service and the echo take turns), and
@@ -186,7 +186,7 @@ def _print(results: _Results) -> None:
     for line in report.refusals(results):
         typer.echo(line)
     if any(ENGINE in found for found in results.values()):
-        typer.echo(f"\nThe service beside its targets:\n{report.targets(results)}")
+        typer.echo(f"\nThe service and its targets:\n{report.targets(results)}")
 
 
 def _keep(results: _Results, place: Path) -> None:

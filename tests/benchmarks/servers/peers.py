@@ -29,7 +29,7 @@ _INSTALLED_S: Final = 900
 _FAST_SHUTDOWN: Final = signal.SIGINT
 _FILLED_S: Final = 1800
 _CALL_S: Final = 60
-# What a graph takes beside each vector while it is built.
+# What a graph takes in addition to each vector while it is built.
 _NODE_BYTES: Final = 2000
 
 
@@ -178,8 +178,8 @@ def _call(
         )
     except subprocess.CalledProcessError as error:
         lines = error.stderr.strip().splitlines() or ["it ended without a word"]
-        beside = "" if log is None else f" ({log} has the server's own words)"
-        raise FailedError(lines[-1] + beside) from None
+        words = "" if log is None else f" ({log} has the server's own words)"
+        raise FailedError(lines[-1] + words) from None
     except subprocess.TimeoutExpired:
         raise FailedError(f"{Path(command[0]).name} took more than {seconds:.0f} s") from None
 

@@ -1,4 +1,4 @@
-"""One table of everything that was measured, and the service beside its targets."""
+"""One table of everything that was measured, and the service and its targets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ OURS: Final = "recoquest"
 ECHO: Final = "echo"
 ENGINE: Final = "engine alone"
 MANY: Final = 16
-# What the service may take beside what a bare server and the engine take.
+# What the service may take on top of what a bare server and the engine take.
 _BESIDE_MS: Final = 1.0
 _CPU_MS: Final = 1.2
 _RATE: Final = 0.6
@@ -124,7 +124,7 @@ def overview(results: Results) -> str:
 
 
 def targets(results: Results) -> str:
-    """The service beside what it may take: with each figure its limit, and whether it is met."""
+    """The service and what it may take: each figure with its limit, and whether it is met."""
     limits = ("p50", f"echo + engine + {_BESIDE_MS:g} ms", "CPU ms", f"at most {_CPU_MS:g}")
     rows: list[Row] = [("", *limits, f"q/s of {MANY}, x echo", f"at least {_RATE:g}", "met")]
     for case, found in results.items():

@@ -1,4 +1,4 @@
-"""The benchmark's own arithmetic, its callers beside an echo, and a small run of the service and the echo."""
+"""The benchmark's own arithmetic, its callers against an echo, and a small run of service and echo."""
 
 import io
 import json
@@ -170,7 +170,7 @@ def test_a_small_run_measures_the_service_and_the_echo(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.benchmarks.servers", "--count", "2000", "--dim", "32"]
     command += ["--cache", str(tmp_path), "--only", "recoquest", "--seconds", "0.5"]
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=280)
-    assert "The service beside its targets" in run.stdout
+    assert "The service and its targets" in run.stdout
     (kept,) = tmp_path.glob("*-servers.json")
     results = json.loads(kept.read_text())
     assert list(results) == ["all", "50 %, any", "10 %, any", "1 %, any", "0.1 %, any"]
