@@ -4,7 +4,7 @@ import hashlib
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os.path import commonprefix
 from pathlib import PurePosixPath
@@ -30,7 +30,7 @@ from index.errors import IncompleteGenerationError, StaleWriteError
 from index.feedback import rename_examples
 from index.files.bundles import installed_bundle, register_bundle
 from index.files.image_store import WRITES_AT_ONCE
-from index.files.orphans import collect_orphans, keep_files, mark_orphans
+from index.files.orphans import begin_put, collect_orphans, keep_files
 from index.files.stale import remove_stale
 from index.generations.activation import activate, require_complete
 from index.generations.reindex import swap
@@ -249,7 +249,7 @@ def ingest_manifest(
         if place == "first" or run.embedded or pruned or moves.replaced:
             engine.save_snapshot(collection)
         engine.measure_confidence(generation.id, encoder)
-    collect_orphans(engine.home.catalogue, engine.home.store)
+    collect_orphans(engine.home.catalogue, engine.home.store, begun=run.begun)
     return run.report(absent, pruned, generation if place == "beside" else None)
 
 
@@ -433,11 +433,20 @@ class _Checked:
         sha256: Digest of its file.
         kept: Whether the store has the file.
         prepared: The write to the catalogue; None: nothing to write.
+        begun: The note of its file; 0: the store had the files of all images of the batch.
     """
 
     sha256: str
     kept: bool
     prepared: Prepared | None
+    begun: int = 0
+
+    @property
+    def is_new(self) -> bool:
+        """Whether its image has had another file, or none."""
+        return self.prepared is not None and (
+            self.prepared.picture is not None or self.prepared.replaces is not None
+        )
 
 
 _Outcome = _Checked | ImageError
@@ -462,6 +471,7 @@ class _Run:
     outdated: set[str] = field(init=False)
     moved_here: frozenset[str] = field(init=False)
     embedded: int = 0
+    begun: list[int] = field(default_factory=list)
     counts: Counter[Outcome | Literal["moved"]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -507,11 +517,17 @@ class _Run:
     def _noted(self, batches: Iterable[list[_Item]]) -> Iterator[_Item]:
         """Note the files that are to be kept, so that they are found if this run is killed."""
         for batch in batches:
-            lacking = {item.sha256 for _, item in batch if isinstance(item, _Checked) and not item.kept}
-            if lacking:
+            checked = [item for _, item in batch if isinstance(item, _Checked)]
+            # One that is there may be gone when its image is written, and is put back then.
+            files = {item.sha256 for item in checked if item.is_new or not item.kept}
+            if files:
                 with self.engine.home.catalogue.write() as session:
-                    mark_orphans(session, lacking)
-            yield from batch
+                    begun = begin_put(session, files)
+                self.begun.append(begun)
+                for record, item in batch:
+                    yield record, replace(item, begun=begun) if isinstance(item, _Checked) else item
+            else:
+                yield from batch
 
     def _keep(self, item: _Item) -> _Outcome:
         """Put the file of an image into the store if it is not there, also where the disk has lost it."""
@@ -535,6 +551,7 @@ class _Run:
         """Embed and commit a batch."""
         prepared: list[Prepared] = []
         done: dict[str, Outcome] = {}
+        begun = {outcome.begun for _, outcome in batch if isinstance(outcome, _Checked)}
         for (record, _), outcome in batch:
             if isinstance(outcome, ImageError):
                 self.rejections.add(record.line, f"{record.image}: {outcome}")
@@ -553,7 +570,7 @@ class _Run:
                     for write in writes
                     if write.new_file is not None
                 }
-                keep_files(session, self.engine.home.store, originals)
+                keep_files(session, self.engine.home.store, originals, begun)
                 if self.record is not None:
                     self.record(session, outcomes)
             done |= outcomes

@@ -286,12 +286,16 @@ class OrphanRow(Table):
 
     Its digest is noted before the file of a new image is written, and in the transaction that takes an
     image's file away, so that a process that is killed in between leaves nothing that is not found again.
+
+    `begun` is 0 where an image was taken away. Who is about to write the file has a note with a time of its
+    own, in nanoseconds since 1970, which others leave alone until it is an hour old.
     """
 
     __tablename__ = "loose_files"
     __table_args__ = ({"sqlite_with_rowid": False},)
 
     sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    begun: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
 
 
 class HomeRow(Table):

@@ -3,13 +3,17 @@
 A file may be used by images of any collection, and one process may be about to use what another is about to
 remove. Both do so under one lock: on SQLite that of every write, on PostgreSQL one of its own, which those
 who use files share. Whoever uses files looks under it whether they are there, and puts back what is gone.
+
+Whoever writes a file has a note of its own, from before the file is there until an image uses it or the write
+is given up: somebody else's removal of the same file does not take that note away, so a process that is
+killed at any moment leaves no file that nobody knows of.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from time import sleep
+from time import sleep, time_ns
 from typing import Final
 
-from sqlalchemy import Select, delete, select, text
+from sqlalchemy import Select, delete, or_, select, text
 from sqlalchemy.orm import Session
 
 from index.catalogue import PAUSE_SECONDS, Catalogue
@@ -20,22 +24,41 @@ from index.files.image_store import ImageStore
 _AT_ONCE: Final = 50
 # Any constant that other users of the same PostgreSQL server are unlikely to lock.
 _POSTGRESQL_LOCK: Final = 7_236_911_046
-_NOTE: Final = text("INSERT INTO loose_files (sha256) VALUES (:sha256) ON CONFLICT DO NOTHING")
+# Nobody takes so long from the note of a file to the commit of its image.
+_LONGEST_PUT_NS: Final = 3600 * 10**9
+_NOTE: Final = text("INSERT INTO loose_files (sha256, begun) VALUES (:sha256, :begun) ON CONFLICT DO NOTHING")
 
 
 def mark_orphans(session: Session, digests: Collection[str]) -> None:
     """Note files that no image may be using once the transaction has ended."""
+    _note(session, digests, 0)
+
+
+def begin_put(session: Session, digests: Collection[str]) -> int:
+    """Note files before they are written; return what `keep_files` or `collect_orphans` ends the note by."""
+    begun = time_ns()
+    _note(session, digests, begun)
+    return begun
+
+
+def _note(session: Session, digests: Collection[str], begun: int) -> None:
     if digests:
-        session.execute(_NOTE, [{"sha256": digest} for digest in sorted(digests)])
+        session.execute(_NOTE, [{"sha256": digest, "begun": begun} for digest in sorted(digests)])
 
 
-def keep_files(session: Session, store: ImageStore, originals: Mapping[str, Callable[[], bytes]]) -> None:
+def keep_files(
+    session: Session,
+    store: ImageStore,
+    originals: Mapping[str, Callable[[], bytes]],
+    begun: Collection[int],
+) -> None:
     """Make sure that the files of images which this transaction has written are there to stay.
 
     Args:
         session: Session of a transaction.
         store: Store of the files.
         originals: Reader of each file by its digest, for files that were removed meanwhile.
+        begun: What `begin_put` has returned for them.
 
     Raises:
         DiskFullError: The disk has no space left.
@@ -44,7 +67,8 @@ def keep_files(session: Session, store: ImageStore, originals: Mapping[str, Call
     if not originals:
         return
     _lock(session, shared=True)
-    session.execute(delete(OrphanRow).where(OrphanRow.sha256.in_(list(originals))))
+    ours = OrphanRow.begun.in_([0, *begun])
+    session.execute(delete(OrphanRow).where(OrphanRow.sha256.in_(list(originals)), ours))
     for digest, read in originals.items():
         if not store.has(digest):
             store.put(read())
@@ -55,48 +79,58 @@ def forget_used(session: Session) -> None:
     session.execute(delete(OrphanRow).where(OrphanRow.sha256.in_(select(ImageRow.sha256))))
 
 
-def collect_orphans(catalogue: Catalogue, store: ImageStore, digests: Collection[str] | None = None) -> None:
+def collect_orphans(
+    catalogue: Catalogue,
+    store: ImageStore,
+    digests: Collection[str] | None = None,
+    begun: Collection[int] = (),
+) -> None:
     """Remove those files that were noted and that no image uses.
 
     Args:
         catalogue: Catalogue with the notes.
         store: Store of the files.
         digests: Digests to check; None: all, such as those of a killed process.
+        begun: What `begin_put` has returned for writes that were given up.
 
     Raises:
         CatalogueError: The catalogue cannot be used.
         DiskFullError: The disk has no space left for the catalogue.
         StoreError: The disk does not let go of a file; it stays noted.
     """
-    query = select(OrphanRow.sha256).order_by(OrphanRow.sha256).limit(_AT_ONCE)
-    if digests is not None:
-        wanted = sorted(digests)
-        for start in range(0, len(wanted), _AT_ONCE):
-            part = wanted[start : start + _AT_ONCE]
-            if start:
-                sleep(PAUSE_SECONDS)
-            _remove(catalogue, store, query.where(OrphanRow.sha256.in_(part)))
+    query = select(OrphanRow.sha256).distinct().order_by(OrphanRow.sha256).limit(_AT_ONCE)
+    if digests is None:
+        last = ""
+        while noted := _remove(catalogue, store, query.where(OrphanRow.sha256 > last), begun):
+            last = noted[-1]
+            sleep(PAUSE_SECONDS)
         return
-    while _remove(catalogue, store, query):
-        sleep(PAUSE_SECONDS)
+    wanted = sorted(digests)
+    for start in range(0, len(wanted), _AT_ONCE):
+        if start:
+            sleep(PAUSE_SECONDS)
+        part = wanted[start : start + _AT_ONCE]
+        _remove(catalogue, store, query.where(OrphanRow.sha256.in_(part)), begun)
 
 
-def _remove(catalogue: Catalogue, store: ImageStore, query: Select[str]) -> bool:
-    """Remove the unused ones among the noted files that a query finds; return whether it finds any."""
+def _remove(catalogue: Catalogue, store: ImageStore, query: Select[str], begun: Collection[int]) -> list[str]:
+    """Remove the unused ones among the noted files that a query finds, and return what it finds."""
     with catalogue.read() as session:
         # Most often there is nothing, and nobody has to wait for a lock.
         if not session.execute(query).first():
-            return False
+            return []
     with store.removing() as allowed, catalogue.write() as session:
         if not allowed:
             # A backup is reading them; they stay noted.
-            return False
+            return []
         _lock(session, shared=False)
-        noted = session.execute(query).scalars().all()
+        noted = list(session.execute(query).scalars())
         used = session.execute(select(ImageRow.sha256).where(ImageRow.sha256.in_(noted))).scalars()
         store.remove(sorted(set(noted) - set(used)))
-        session.execute(delete(OrphanRow).where(OrphanRow.sha256.in_(noted)))
-    return True
+        # A note of somebody who may write the file yet stays.
+        ended = or_(OrphanRow.begun.in_([0, *begun]), OrphanRow.begun < time_ns() - _LONGEST_PUT_NS)
+        session.execute(delete(OrphanRow).where(OrphanRow.sha256.in_(noted), ended))
+    return noted
 
 
 def _lock(session: Session, *, shared: bool) -> None:

@@ -20,7 +20,7 @@ from index.catalogue.images import StoredImage, read_image
 from index.catalogue.lookup import images_named, storable_text
 from index.catalogue.tables import CollectionRow
 from index.errors import ConditionError, GenerationError, StaleWriteError, UnknownImageError, shortened
-from index.files.orphans import collect_orphans, keep_files, mark_orphans
+from index.files.orphans import begin_put, collect_orphans, keep_files
 from index.home import Home
 from index.search.results import ActiveGeneration
 from index.writes.deletion import delete_images
@@ -130,11 +130,12 @@ def put_images(
     """
     new_files = ((upload.write.new_file, upload.content) for upload in uploads)
     files = {digest: content for digest, content in new_files if digest is not None}
+    begun = []
     try:
         if files:
             # Noted before they are there: a crash leaves no unknown file.
             with home.catalogue.write() as session:
-                mark_orphans(session, files)
+                begun = [begin_put(session, files)]
         home.store.put_all(files.values())
         with home.catalogue.write() as session:
             generation = _locked(session, active)
@@ -146,11 +147,11 @@ def put_images(
             before = {row.sha256 for row in stored.values()}
             outcomes = write_images(session, generation, writes)
             originals = {digest: partial(bytes, content) for digest, content in files.items()}
-            keep_files(session, home.store, originals)
+            keep_files(session, home.store, originals, begun)
             if also is not None:
                 also(session, outcomes)
     except BaseException:
-        remove_unused_files(home, files)
+        remove_unused_files(home, files, begun)
         raise
     if files:
         remove_unused_files(home, before - files.keys())
@@ -275,11 +276,14 @@ def _stale(active: ActiveGeneration) -> StaleWriteError:
     )
 
 
-def remove_unused_files(home: Home, digests: Collection[str]) -> None:
-    """Remove those of these files that no image uses; what fails is done by the next start."""
+def remove_unused_files(home: Home, digests: Collection[str], begun: Collection[int] = ()) -> None:
+    """Remove those of these files that no image uses; what fails is done by the next start.
+
+    `begun` has the notes of a write that was given up; see `index.files.orphans`.
+    """
     if not digests:
         return
     try:
-        collect_orphans(home.catalogue, home.store, digests)
+        collect_orphans(home.catalogue, home.store, digests, begun)
     except RecoquestError as error:
         _log.warning("files that no image uses are not removed yet: %s", error)

@@ -183,7 +183,7 @@ def _check(engine: SearchEngine, ended: Round) -> None:
     check_collection(engine, COLLECTION, oracle)
     check_nothing_else(engine)
     collect_garbage(engine.home)
-    check_files(engine, oracle)
+    check_files(engine, oracle, killed=True)
     _check_searches(engine, oracle)
 
 

@@ -1,4 +1,4 @@
-"""Files that `recoquest index` keeps are known to the catalogue whatever becomes of the run."""
+"""Files that are kept are known to the catalogue, whatever becomes of who writes them."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -10,10 +10,14 @@ from sqlalchemy.orm import Session
 
 from index.catalogue.tables import OrphanRow
 from index.engine import SearchEngine
+from index.errors import ConditionError
+from index.files import orphans
 from index.files.image_store import ImageStore
-from index.files.orphans import mark_orphans
+from index.files.orphans import begin_put, keep_files
 from index.ingest import ingest_manifest
 from index.writes.deletion import collect_garbage
+from index.writes.live import put_images, remove_images
+from tests.faults.made import begin_world, made_record, made_upload
 from tests.index.samples import make_picture
 from training.common.manifest import Manifest
 from training.common.rejections import Rejections
@@ -77,6 +81,10 @@ def test_what_a_killed_run_kept_and_did_not_write_is_removed(
     assert _files(tmp_path)
     collect_garbage(engine.home)
     assert _files(tmp_path) == []
+    # The run might yet write them, for all that others know.
+    assert _loose(engine)
+    monkeypatch.setattr(orphans, "_LONGEST_PUT_NS", 0)
+    collect_garbage(engine.home)
     assert _loose(engine) == set()
 
 
@@ -87,15 +95,15 @@ def test_an_image_whose_file_changes_before_it_is_kept_is_left_out(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def change_and_note(session: Session, digests: Collection[str]) -> None:
+    def change_and_note(session: Session, digests: Collection[str]) -> int:
         # In one step, as another thread may be reading it.
         changed = manifest.image_path(manifest.records[3])
         other = tmp_path / f"other{changed.suffix}"
         make_picture(other, seed=77)
         other.replace(changed)
-        mark_orphans(session, digests)
+        return begin_put(session, digests)
 
-    monkeypatch.setattr("index.ingest.mark_orphans", change_and_note)
+    monkeypatch.setattr("index.ingest.begin_put", change_and_note)
     rejections = Rejections(20, 0.1)
     report = ingest_manifest(
         engine, "c", encoder, replace(manifest, rejections=rejections), batch_size=6, show_progress=False
@@ -105,3 +113,52 @@ def test_an_image_whose_file_changes_before_it_is_kept_is_left_out(
         "The file was changed while it was being indexed."
     ]
     assert len(_files(tmp_path)) == 19
+
+
+def test_a_file_that_others_remove_meanwhile_is_known_while_somebody_may_write_it(tmp_path: Path) -> None:
+    engine = begin_world(tmp_path / "home", "c")
+    active, store = engine.active("c"), engine.home.store
+    ours = made_upload(made_record("ours", 1), "the same")
+    digest = str(ours.write.sha256)
+    with engine.home.catalogue.write() as session:
+        begun = begin_put(session, [digest])
+    # Between any two steps of the write, somebody else uses the file and takes it away.
+    put_images(engine.home, active, [made_upload(made_record("theirs", 1), "the same")])
+    remove_images(engine.home, "c", ["theirs"])
+    store.put(ours.content)
+    put_images(engine.home, active, [made_upload(made_record("theirs", 2), "the same")])
+    remove_images(engine.home, "c", ["theirs"])
+    assert _files(tmp_path) == []
+
+    # Killed when the file is back, before the commit.
+    with pytest.raises(_KilledError), engine.home.catalogue.write() as session:
+        keep_files(session, store, {digest: lambda: ours.content}, [begun])
+        raise _KilledError
+    assert len(_files(tmp_path)) == 1
+    collect_garbage(engine.home)
+    assert _files(tmp_path) == []
+    engine.close()
+
+
+def test_a_write_that_is_refused_leaves_no_file_that_others_have_removed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = begin_world(tmp_path / "home", "c")
+    active, put_all = engine.active("c"), ImageStore.put_all
+    theirs = [made_upload(made_record("theirs", 1), "the same")]
+
+    def use_and_remove(store: ImageStore, contents: Collection[bytes]) -> None:
+        monkeypatch.setattr(ImageStore, "put_all", put_all)
+        put_images(engine.home, active, theirs)
+        remove_images(engine.home, "c", ["theirs"])
+        store.put_all(contents)
+
+    def refuse(*_: object) -> None:
+        raise ConditionError("refused", None)
+
+    monkeypatch.setattr(ImageStore, "put_all", use_and_remove)
+    with pytest.raises(ConditionError):
+        put_images(engine.home, active, [made_upload(made_record("ours", 1), "the same")], refuse)
+    assert _files(tmp_path) == []
+    assert _loose(engine) == set()
+    engine.close()
