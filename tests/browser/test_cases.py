@@ -14,7 +14,7 @@ from tests.browser.service import SHAPES
 from tests.browser.test_accessibility import serious
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator
+    from playwright.sync_api import Locator, Route
 
 pytestmark = pytest.mark.browser
 
@@ -83,6 +83,22 @@ def test_the_open_image_is_saved_and_its_report_has_the_matched_words_marked(
     save(search, name="Open")
     expect(search.dialog.locator(".dialog-kept")).to_have_text("Saved shape-0 in \u201cOpen\u201d.")
     expect(search.dialog).to_be_visible()
+
+
+def test_who_writes_already_is_not_moved_when_the_lists_come(open_search: OpenSearch) -> None:
+    held: list[Route] = []
+    search = open_search("#q=circle")
+    search.settle()
+    search.page.route(f"**/{CASES}", lambda route: held.append(route))
+    with search.page.expect_request(f"**/{CASES}"):
+        search.tiles.nth(0).get_by_role("button", name="Save number 1 as a case").click()
+    dialog = save_dialog(search)
+    dialog.get_by_label("Note").press_sequentially("ro")
+    held[0].continue_()
+    expect(dialog.get_by_role("button", name="Save case")).to_be_enabled()
+    search.page.keyboard.type("und")
+    expect(dialog.get_by_label("Note")).to_have_value("round")
+    search.page.unroute(f"**/{CASES}")
 
 
 @pytest.mark.slow

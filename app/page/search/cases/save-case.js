@@ -51,7 +51,9 @@ export class SaveCase {
       if (this.#image !== id) return;
       this.#showLists(lists);
       this.button.disabled = false;
-      (this.naming.hidden ? this.note : this.name).focus();
+      // Who is writing already goes on where they are.
+      const at = this.element.getRootNode().activeElement;
+      if (at !== this.name && at !== this.note) (this.naming.hidden ? this.note : this.name).focus();
     } catch (error) {
       this.#refuse(error);
     }
