@@ -32,12 +32,16 @@ class Timings:
 
         A search reads the catalogue, too: its time is not counted again there.
         """
-        found = {part: _merged([(a, b) for name, a, b in self.spans if name == part]) for part in PARTS}
-        total = {part: _length(spans) for part, spans in found.items() if spans}
+        found: dict[Part, list[tuple[int, int]]] = {}
+        for part, start, end in self.spans:
+            found.setdefault(part, []).append((start, end))
+        total: dict[Part, float] = {}
+        for part in PARTS:
+            if part in found:
+                total[part] = _covered(found[part]) / 1e6
         if "search" in total and "catalogue" in total:
-            both = _length(_merged([*found["search"], *found["catalogue"]]))
-            total["catalogue"] = both - total["search"]
-        return {part: length / 1e6 for part, length in total.items()}
+            total["catalogue"] = _covered(found["search"] + found["catalogue"]) / 1e6 - total["search"]
+        return total
 
 
 _current: ContextVar[Timings | None] = ContextVar("timings", default=None)
@@ -77,18 +81,13 @@ def record_waited(part: Part, whole_s: float, work_s: float) -> None:
     record(part, work_s)
 
 
-def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
+def _covered(spans: list[tuple[int, int]]) -> int:
+    """Return how many nanoseconds are in at least one of the spans."""
+    total = reached = 0
     for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged
-
-
-def _length(spans: list[tuple[int, int]]) -> int:
-    return sum(end - start for start, end in spans)
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
 
 
 P = ParamSpec("P")

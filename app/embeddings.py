@@ -16,14 +16,13 @@ from app.concurrency import unless_disconnected
 from app.edge.admission import count_as
 from app.edge.operations import operation
 from app.edge.principal import Principal
-from app.edge.problems import KINDS, TOO_LARGE, UNSUPPORTED, RequestError, problem_responses
+from app.edge.problems import KINDS, TOO_LARGE, UNSUPPORTED, RequestError, invalid, problem_responses
 from app.edge.schemas import Answer, Text
 from app.edge.schemas import Request as Body
 from app.permissions import GuardedRoute, InjectedPrincipal, may
-from app.search.query import ImageFile, Source
-from app.search.read_search import check_length, invalid, parsed
+from app.search.read_search import check_length, parsed
 from app.search.schemas import MAX_SEARCHES, Truncation
-from app.search.search import PartMaker
+from app.search.search import ImageFile, Source, make_parts
 from app.services import InjectedServices
 from app.settings import Settings
 from index.engine import SearchEngine
@@ -169,13 +168,13 @@ async def create_embeddings(
     query, sources = await services.threads.read(_parsed, await request.body(), services.settings)
     count_as(request.scope, len(sources))
     # An alias is never the name of a collection, but may be that of a model.
-    collection = await services.collection_behind(query.model) or query.model
+    collection = await services.threads.read(services.names.behind, query.model) or query.model
     active = await services.threads.read(_find_space, services.engine, query.model, collection, principal)
     if query.dimensions not in (None, active.dim):
         raise invalid(
             "dimensions", f"The vectors have {active.dim} numbers and cannot be shortened: leave it out."
         )
-    made = await unless_disconnected(request, PartMaker(services, active).make_all(sources))
+    made = await unless_disconnected(request, make_parts(services, active, sources))
     if collection != query.model:
         request.state.alias = query.model
     texts = [one.text for one in query.input if one.text is not None]

@@ -50,28 +50,31 @@ class Permission:
         if getattr(request.state, "checked", None) is not self:
             await self.check(request)
 
-    async def check(self, request: Request) -> None:
-        """Find out who sends a request, and whether it may.
+    async def check(self, request: Request) -> Principal:
+        """Find out who sends a request, and whether it may; return the caller.
 
         Raises:
             RequestError: The caller is unknown (401), has sent too many wrong keys (429), has not the role or
                 not its session's CSRF token (403), or cannot be checked now (503).
         """
-        if "principal" not in request.scope["state"]:
-            request.state.principal = await services_of(request).authenticator.identify(request)
-        principal, asked = principal_of(request), request.path_params.get(_COLLECTION)
-        collection = asked
+        state, services = request.scope["state"], services_of(request)
+        principal: Principal | None = state.get("principal")
+        if principal is None:
+            principal = state["principal"] = await services.authenticator.identify(request)
+        collection = asked = request.path_params.get(_COLLECTION)
+        somewhere = principal.may_somewhere(self.role)
         # A caller who has the role nowhere is refused without a look at the catalogue.
-        if asked is not None and principal.may_somewhere(self.role):
-            collection = await services_of(request).collection_behind(asked) or asked
+        if asked is not None and somewhere:
+            collection = await services.threads.read(services.names.behind, asked) or asked
             if collection != asked:
                 # Rights and work go by a collection's own name.
-                request.state.alias = asked
+                state["alias"] = asked
                 request.scope["path_params"] = {**request.path_params, _COLLECTION: collection}
-        anywhere = self.somewhere and principal.may_somewhere(self.role)
-        if not anywhere and not await self._suits(principal, request, collection):
+        may = principal.may(self.role, None if self.everywhere else collection)
+        if not (may or (self.somewhere and somewhere) or await self._may_by_job(principal, request)):
             raise self._refusal(principal, None if self.everywhere else asked)
-        request.state.checked = self
+        state["checked"] = self
+        return principal
 
     async def recheck(self, request: Request) -> RequestError | None:
         """Look at the caller of a long answer anew; return why the answer must end, None: it need not.
@@ -83,12 +86,11 @@ class Permission:
         except RequestError as error:
             return error if error.kind.status == HTTPStatus.UNAUTHORIZED else None
         asked = request.path_params.get(_COLLECTION)
-        return None if await self._suits(principal, request, asked) else self._refusal(principal, asked)
+        may = principal.may(self.role, None if self.everywhere else asked)
+        return None if may or await self._may_by_job(principal, request) else self._refusal(principal, asked)
 
-    async def _suits(self, principal: Principal, request: Request, collection: str | None) -> bool:
-        """Tell whether a caller has the role in the collection, or the one that is enough for the job."""
-        if principal.may(self.role, None if self.everywhere else collection):
-            return True
+    async def _may_by_job(self, principal: Principal, request: Request) -> bool:
+        """Tell whether a caller has the role that is enough for the job."""
         # Of all roles that may be enough for a job, this one is part of the others.
         if not self.of_job or not principal.may_somewhere("curator"):
             return False
@@ -138,12 +140,12 @@ class GuardedRoute(APIRoute):
     def get_route_handler(self) -> Handler:
         """The handler, after the check."""
         handle, permission = self.answering(super().get_route_handler()), self.permission
+        if permission is None:
+            return handle
 
         async def checked(request: Request) -> Response:
-            if permission is not None:
-                await permission.check(request)
+            caller = await permission.check(request)
             response = await handle(request)
-            caller = principal_of(request)
             if caller.kind == "link":
                 keep_as_long(response, caller)
             return response

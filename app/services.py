@@ -50,10 +50,6 @@ class Services:
     role_of_job: Callable[[str], Awaitable[tuple[Role, str] | None]]
     stopping: asyncio.Event
 
-    async def collection_behind(self, name: str) -> str | None:
-        """Return the collection behind an alias; None where the name is none."""
-        return await self.threads.read(self.names.behind, name)
-
     async def read(
         self, work: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs
     ) -> Result:

@@ -81,7 +81,7 @@ def _find(home: Home, views: Views, collection: str, show_progress: bool) -> Dup
     with home.catalogue.reading() as reading:
         session = reading.session
         generation, sequence = require_active(session, collection)
-        view = views.current(reading, generation, sequence)
+        _, view = views.current(reading, generation, sequence)
         query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256)
         rows = session.execute(
             query.where(ImageRow.collection_id == generation.collection_id).order_by(ImageRow.id)

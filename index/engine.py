@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import count, repeat, starmap
+from itertools import count, repeat
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -65,10 +65,8 @@ from index.search.orders import (
     GroupedRanking,
     Ranked,
     Ranking,
-    Scope,
     VectorRanking,
     WordList,
-    by_vector,
 )
 from index.search.request import BatchEntry, Parts, SearchRequest, compose, unit_query
 from index.search.results import (
@@ -106,11 +104,12 @@ _SEQUENCE: Final = select(CollectionRow.sequence).where(CollectionRow.id == bind
 
 
 class _Resolved(NamedTuple):
-    """A request with its names looked up in one state of the catalogue.
+    """A query (D,) and a request, with its names looked up in one state of the catalogue.
 
     `version` is that state, None if something was written meanwhile; `hidden` are keys to leave out, rising.
     """
 
+    query: Vectors
     generation: Generation
     sequence: int
     version: Hashable | None
@@ -122,8 +121,8 @@ class _Search(NamedTuple):
     """A search or a list that has begun: its order, and what its pages need.
 
     `version` is None where it is not all of one state of the catalogue; `newest` is that of the view `held`
-    when it began. `findable` gives those of all keys that can be found, None for all; `fused` tells whether
-    several lists are fused.
+    when it began. `findable` gives those of all keys that can be found, None for all; `nearest` is the order
+    by likeness, None for a list; `fused` tells whether several lists are fused.
     """
 
     collection_id: int
@@ -134,7 +133,7 @@ class _Search(NamedTuple):
     ranking: Ranking
     groups: Groups | None
     findable: Callable[[Keys], Keys | None]
-    scope: Scope | None = None
+    nearest: VectorRanking | None = None
     held: ViewEntry | None = None
     newest: int = 0
     version: Hashable | None = None
@@ -295,9 +294,9 @@ class SearchEngine:
             CursorError: The cursor is damaged or of another search.
         """
         started = time.perf_counter()
-        query, resolved = self._asked(active, vector, request)
+        resolved = self._resolve(active, vector, request)
         for _ in range(_TRIES):
-            search = self._begin(resolved, query, request, text)
+            search = self._begin(resolved, request, text)
             page = self._page(search, request, started)
             # Rows that another thread has added since the search began might come twice: search again.
             if search.place is None or search.held is None or search.held.newest == search.newest:
@@ -315,8 +314,8 @@ class SearchEngine:
         answers: dict[int, SearchPage | SearchError] = {}
         for place, (vector, request, text) in enumerate(entries):
             try:
-                query, resolved = self._asked(active, vector, request)
-                searches[place] = self._begin(resolved, query, request, text)
+                resolved = self._resolve(active, vector, request)
+                searches[place] = self._begin(resolved, request, text)
             except SEARCH_ERRORS as error:
                 answers[place] = error
         firsts = self._nearest_together(searches, entries)
@@ -343,47 +342,37 @@ class SearchEngine:
             raise
         return generation, sequence
 
-    def _asked(
-        self, active: ActiveGeneration, vector: Vectors, request: SearchRequest
-    ) -> tuple[Vectors, _Resolved]:
-        request.check()
-        if request.sort is not None:
-            raise QueryError("sort goes with a list: leave it out, or what is searched for.", field="sort")
-        return unit_query(vector, active.dim), self._resolve(active, request)
-
     def _ready(
         self, reading: Reading, generation: Generation, sequence: int, target: Target
     ) -> tuple[ViewEntry, VectorView, Background | None]:
         """Return what holds the view of a generation, the view at a sequence number, and its background."""
-        view = self._views.current(reading, generation, sequence, target)
-        held = self._views.entry(generation, target)
+        held, view = self._views.current(reading, generation, sequence, target)
         return held, view, held.background.of(reading, generation, view, target)
 
-    def _resolve(self, active: ActiveGeneration, request: SearchRequest) -> _Resolved:
-        """Look up the generation, the groups and the images that a request names."""
-        version = self._catalogue.version()
+    def _resolve(self, active: ActiveGeneration, vector: Vectors, request: SearchRequest) -> _Resolved:
+        """Check a search, and look up the generation, the groups and the images that it names."""
+        request.check()
+        if request.sort is not None:
+            raise QueryError("sort goes with a list: leave it out, or what is searched for.", field="sort")
+        query, version = unit_query(vector, active.dim), self._catalogue.version()
         generation, sequence = self._generation(active, version)
         binding = Binding(generation.uid, request.bound(), composed=request.kind is None)
-        hidden = self._checked_and_hidden(generation.collection_id, request)
-        moved_on = self._catalogue.version() != version
-        return _Resolved(generation, sequence, None if moved_on else version, binding, hidden)
-
-    def _checked_and_hidden(self, collection_id: int, request: SearchRequest) -> Keys:
-        """Return the keys that a request leaves out, once its groups are known to be of fields that exist."""
+        hidden, collection_id = NOTHING, generation.collection_id
         excluded = request.exclude or request.exclude_groups_of or request.exclude_patients_of
-        if not excluded and request.group_by is None:
-            return NOTHING
-        with self._catalogue.read() as session:
-            if request.group_by is not None:
-                check_group_field(session, collection_id, request.group_by, of="group_by")
-            if request.exclude_groups_of:
-                check_group_field(session, collection_id, request.exclude_groups_by, of="exclude_same_group")
-            return keys_left_out(session, collection_id, request)
+        if excluded or request.group_by is not None:
+            with self._catalogue.read() as session:
+                if request.group_by is not None:
+                    check_group_field(session, collection_id, request.group_by, of="group_by")
+                if request.exclude_groups_of:
+                    by = request.exclude_groups_by
+                    check_group_field(session, collection_id, by, of="exclude_same_group")
+                hidden = keys_left_out(session, collection_id, request)
+        moved_on = self._catalogue.version() != version
+        return _Resolved(query, generation, sequence, None if moved_on else version, binding, hidden)
 
-    def _begin(
-        self, resolved: _Resolved, query: Vectors, request: SearchRequest, text: str | None
-    ) -> _Search:
-        generation, place = resolved.generation, None
+    def _begin(self, resolved: _Resolved, request: SearchRequest, text: str | None) -> _Search:
+        """Bring the view up to date, evaluate the filter, and put the order of the hits together."""
+        query, generation, place = resolved.query, resolved.generation, None
         if request.cursor is not None:
             query, place = decode_cursor(request.cursor, resolved.binding, query)
         # Reads are of the resolved state or of a later one; often there are none.
@@ -395,23 +384,26 @@ class SearchEngine:
                 written = _written_since(reading.session, generation, place.sequence, request.target)
                 hidden = np.union1d(hidden, written)
             state = CollectionState(reading, generation.collection_id, resolved.sequence)
-            allowed = self._allowed(state, request, request.target)
-            scope = Scope(view, query, allowed, hidden, request.min_score).with_few_hidden()
-            ranking: Ranking = VectorRanking(scope)
-            saying = NOTHING
+            allowed, saying = None, NOTHING
+            if request.filter is not None:
+                allowed = self._fields.passing(state, request.filter, request.target)
+            nearest = VectorRanking(view, query, allowed, hidden, request.min_score)
+            if len(hidden):
+                nearest = nearest.with_few_hidden()
+            ranking: Ranking = nearest
             if request.stated:
                 stated = And(filters=request.stated)
-                saying = self._fields.passing_among(state, stated, request.target, scope.allowed)
+                saying = self._fields.passing_among(state, stated, request.target, nearest.allowed)
             fused = request.words is not None or len(saying) > 0
             if place is not None and request.stated and not request.is_remade:
                 # Also after later writes, all pages are of the order of the first.
                 fused = len(place.seen) > 0
             if fused:
-                ranking = FusedRanking(scope, self._matches(state, request, hidden), saying)
+                ranking = FusedRanking(nearest, self._matches(state, request, hidden), saying)
         groups = None
         if request.group_by is not None:
             groups = Groups(partial(self._newest_groups, generation, request.group_by, request.target))
-            ranking = GroupedRanking(ranking, groups, scope.findable)
+            ranking = GroupedRanking(ranking, groups, nearest.findable)
         if request.diversity is not None:
             ranking = DiverseRanking(ranking, view, request.diversity, generation.blades, generation.unsigned)
         measure = None
@@ -426,8 +418,8 @@ class SearchEngine:
             place,
             ranking,
             groups,
-            scope.findable,
-            scope,
+            nearest.findable,
+            nearest,
             held,
             newest,
             None if reading.opened else resolved.version,
@@ -442,19 +434,18 @@ class SearchEngine:
             sequence = reading.session.execute(_SEQUENCE, {"collection_id": collection_id}).scalar() or 0
             return self._columns.get(CollectionState(reading, collection_id, sequence), field, target)
 
-    def _allowed(self, state: CollectionState, request: SearchRequest, target: Target) -> Keys | None:
-        return None if request.filter is None else self._fields.passing(state, request.filter, target)
-
     def _passing(self, state: CollectionState, request: SearchRequest, target: Target) -> Keys:
-        allowed = self._allowed(state, request, target)
-        return self._fields.every(state, target) if allowed is None else allowed
+        if request.filter is None:
+            return self._fields.every(state, target)
+        return self._fields.passing(state, request.filter, target)
 
     def _matches(self, state: CollectionState, request: SearchRequest, hidden: Keys) -> Keys:
         """Return the keys that match the request's words, best first, without those that are left out."""
         if request.words is None:
             return NOTHING
         limit = FUSED_PLACES + len(hidden) if request.target == "images" else MAX_RANKED
-        keys = self._with_words(state, request, limit, self._allowed(state, request, "images"))
+        images = None if request.filter is None else self._passing(state, request, "images")
+        keys = self._with_words(state, request, limit, images)
         return keys[~contains_sorted(hidden, keys)][:FUSED_PLACES]
 
     def _with_words(
@@ -479,22 +470,20 @@ class SearchEngine:
         self, searches: Mapping[int, _Search], entries: Sequence[BatchEntry]
     ) -> dict[int, Ranked]:
         """Return the first hits, by place, of searches by likeness alone, made together."""
-        alike: dict[tuple[int, int], list[int]] = {}
-        scopes = {place: search.scope for place, search in searches.items() if search.scope is not None}
-        for place, scope in scopes.items():
-            search = searches[place]
-            if search.place is None and not search.ranking.is_remade and not len(scope.hidden):
-                alike.setdefault((id(scope.view), id(scope.allowed)), []).append(place)
+        alike: dict[tuple[int, int], dict[int, VectorRanking]] = {}
+        for place, search in searches.items():
+            order = search.ranking
+            if isinstance(order, VectorRanking) and search.place is None and not len(order.hidden):
+                alike.setdefault((id(order.view), id(order.allowed)), {})[place] = order
         firsts = {}
-        for places in alike.values():
-            scope = scopes[places[0]]
+        for orders in alike.values():
+            places, one = list(orders), next(iter(orders.values()))
             most = max(entries[place].request.k for place in places) + 1
-            queries = np.stack([searches[place].query for place in places])
-            near = scope.view.search_many(queries, most, allowed=scope.allowed)
+            queries = np.stack([order.query for order in orders.values()])
+            near = one.view.search_many(queries, most, allowed=one.allowed)
             for place, (keys, scores, exact) in zip(places, near, strict=True):
                 k = entries[place].request.k + 1
-                found = scopes[place].near_enough(Neighbours(keys[:k], scores[:k], exact))
-                firsts[place] = by_vector(found)
+                firsts[place] = orders[place].near_enough(Neighbours(keys[:k], scores[:k], exact))
             # Read together, they are kept for the pages one by one.
             every = np.unique(np.concatenate([firsts[place].keys for place in places])).tolist()
             self._images.of(every, entries[places[0]].request.target, searches[places[0]].version)
@@ -508,41 +497,53 @@ class SearchEngine:
         before = 0 if place is None else place.after.rank
         if ranking.is_remade:
             k = max(1, min(k, MAX_RANKED - before))
-
-        def images_of(keys: Sequence[int]) -> list[FoundImage | None]:
-            # A view with later writes needs the present state of its hits.
-            beyond = search.held is not None and search.held.newest > search.sequence
-            return self._images.of(keys, request.target, None if beyond else search.version)
-
-        found, images, is_last = _found(k, partial(ranking.page, place=place), images_of, first)
-        shown = images[:k]
-        matched, unknown = self._matched(search.collection_id, request, found, shown)
-        others: Mapping[int, int] = {}
+        found, images, is_last = self._found(search, request, k, first)
+        shown, keys = images[:k], found.keys[:k]
+        unknown: tuple[str, ...] = ()
+        matched: Iterable[MatchedText | None] = repeat(None)
+        if request.words is not None:
+            with self._catalogue.read() as session:
+                unknown = unknown_words(session, search.collection_id, request.words)
+            matched = matched_texts(self._catalogue, request.words, keys.tolist(), shown, request.target)
+        others: Iterable[int | None] = repeat(None)
         if search.groups is not None:
             findable = search.findable(search.groups.column.keys)
-            others = search.groups.others(found.keys[: len(shown)], findable)
+            others = map(search.groups.others(keys, findable).get, keys.tolist())
+        found_by = map(_FOUND_BY.__getitem__, found.lists.tolist())
+        scores, cosines = found.scores.tolist(), found.cosines.tolist()
+        hits = tuple(map(Hit, shown, count(before + 1), scores, cosines, found_by, others, matched))
         return SearchPage(
-            _hits(shown, found, before, others, matched),
+            hits,
             place,
-            None if is_last or not shown else partial(_end, search, found, len(shown)),
+            None if is_last or not hits else partial(_end, search, found, len(hits)),
             search.measure,
             found.exact,
             (time.perf_counter() - started) * 1000,
             search.fused,
-            ranking.total(place),
+            ranking.total() if search.nearest is None else None,
             unknown,
         )
 
-    def _matched(
-        self, collection_id: int, request: SearchRequest, found: Ranked, images: Sequence[FoundImage]
-    ) -> tuple[Iterable[MatchedText | None], tuple[str, ...]]:
-        """Return the text of each hit with most of the request's words, and words that no text has."""
-        if request.words is None:
-            return repeat(None), ()
-        with self._catalogue.read() as session:
-            unknown = unknown_words(session, collection_id, request.words)
-        keys = found.keys[: len(images)].tolist()
-        return matched_texts(self._catalogue, request.words, keys, images, request.target), unknown
+    def _found(
+        self, search: _Search, request: SearchRequest, k: int, first: Ranked | None
+    ) -> tuple[Ranked, list[FoundImage], bool]:
+        """Return more than `k` hits if there are more, their images, and whether none is behind them."""
+        wanted = k + 1
+        for _ in range(_TRIES):
+            found = search.ranking.page(wanted, search.place) if first is None else first
+            first = None
+            # A view with later writes needs the present state of its hits.
+            beyond = search.held is not None and search.held.newest > search.sequence
+            version = None if beyond else search.version
+            held = self._images.of(found.keys.tolist(), request.target, version)
+            images = list(filter(None, held))
+            if len(images) > k or len(found) < wanted:
+                break
+            wanted += len(found) - len(images)
+        is_last = len(images) <= k and len(found) < wanted
+        if len(images) < len(held):
+            found = found.take(np.flatnonzero([image is not None for image in held]))
+        return found, images, is_last
 
     def browse(self, collection: str, request: SearchRequest) -> SearchPage:
         """List the images or texts that pass the filter and have the words, without a query vector.
@@ -798,42 +799,6 @@ def _describe(session: Session, collection_id: int, name: str) -> CollectionInfo
         digest=None if generation is None else generation.digest,
         fields=tuple(FieldInfo(field, tuple(sorted(kinds))) for field, kinds in fields.items()),
     )
-
-
-def _found(
-    k: int,
-    page: Callable[[int], Ranked],
-    images_of: Callable[[Sequence[int]], list[FoundImage | None]],
-    first: Ranked | None = None,
-) -> tuple[Ranked, list[FoundImage], bool]:
-    """Return more than `k` hits if there are more, their images, and whether none is behind them."""
-    wanted = k + 1
-    for _ in range(_TRIES):
-        found = page(wanted) if first is None else first
-        first = None
-        held = images_of(found.keys.tolist())
-        images = [image for image in held if image is not None]
-        if len(images) > k or len(found) < wanted:
-            break
-        wanted += len(found) - len(images)
-    is_last = len(images) <= k and len(found) < wanted
-    if len(images) < len(held):
-        found = found.take(np.flatnonzero([image is not None for image in held]))
-    return found, images, is_last
-
-
-def _hits(
-    images: Sequence[FoundImage],
-    found: Ranked,
-    before: int,
-    others: Mapping[int, int],
-    matched: Iterable[MatchedText | None],
-) -> tuple[Hit, ...]:
-    """Return the hit of each image; `before` hits of earlier pages rank above them."""
-    more: Iterable[int | None] = map(others.get, found.keys.tolist()) if others else repeat(None)
-    ranks, found_by = count(before + 1), map(_FOUND_BY.__getitem__, found.lists.tolist())
-    columns = ranks, found.scores.tolist(), found.cosines.tolist(), found_by, more, matched
-    return tuple(starmap(Hit, zip(images, *columns, strict=False)))
 
 
 def _end(search: _Search, found: Ranked, k: int, confident: bool | None) -> PageEnd:

@@ -109,7 +109,7 @@ class Vocabulary:
     @classmethod
     def of(cls, texts: Sequence[Sequence[str]]) -> "Vocabulary":
         """Return the vocabulary of the texts of each image."""
-        words = [[_words(text) for text in of_image] for of_image in texts]
+        words = [[list(dict.fromkeys(pieces(text))) for text in of_image] for of_image in texts]
         counts = Counter(word for of_image in words for word in set().union(*of_image))
         weights = {word: log((len(texts) + 1) / count) for word, count in counts.items()}
         uses = max(counts.total(), 1)
@@ -121,19 +121,21 @@ class Vocabulary:
 
     def knows(self, text: str) -> bool:
         """Tell whether no larger share of a text's words is unknown than of the collection's own texts."""
-        return _coverage(_words(text), self.weights, self.unknown) >= self.coverage_threshold
+        words = dict.fromkeys(pieces(text))
+        return _coverage(words, self.weights, self.unknown) >= self.coverage_threshold
 
 
-def _words(text: str) -> list[str]:
-    """Return the different words of a text; pairs of characters where a script has no spaces."""
-    return list(dict.fromkeys(pieces(text)))
-
-
-def _coverage(words: Sequence[str], weights: Mapping[str, float], unknown: float) -> float:
-    """Return the token coverage: the share of words with a weight, by weight; 0 for a text without words."""
-    known = sum(weights.get(word, 0.0) for word in words)
-    weight = known + unknown * sum(word not in weights for word in words)
-    return known / weight if weight else 0.0
+def _coverage(words: Collection[str], weights: Mapping[str, float], unknown: float) -> float:
+    """Return the token coverage of different words: the share with a weight, by weight; 0 without words."""
+    known, missing = 0.0, 0
+    for word in words:
+        weight = weights.get(word)
+        if weight is None:
+            missing += 1
+        else:
+            known += weight
+    every = known + unknown * missing
+    return known / every if every else 0.0
 
 
 def read_vocabulary(session: Session, images: Sequence[int]) -> Vocabulary:
@@ -163,10 +165,6 @@ class ScoreScale(NamedTuple):
     def z_scores(self, scores: Iterable[float]) -> list[float]:
         """Return the z-scores of scores, by the background's mean and standard deviation."""
         return [(score - self.mean) / self.spread for score in scores]
-
-    def confident(self, scores: Iterable[float]) -> bool | None:
-        """Tell whether held-out queries with such a best score find what they ask for; None if unknown."""
-        return None if self.least is None else max(scores) >= self.least
 
 
 @dataclass(eq=False)
@@ -241,7 +239,7 @@ class Background:
         scores: Scores = similarity(self._shaped(first), self._shaped(second))
         return scores
 
-    @property
+    @cached_property
     def _is_linear(self) -> bool:
         return self.blades == 1 and not self.unsigned
 

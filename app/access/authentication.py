@@ -167,6 +167,7 @@ class Authenticator:
         self.code_flow: CodeFlow | None = None
         if self._provider is not None and settings.oidc_client_id is not None:
             self.code_flow = CodeFlow(settings, self._provider, settings.oidc_client_id)
+        self._nobody = self._opened(NOBODY)
         # A text in the form of a token may then be a guess of the key.
         self._admin_looks_like_token = _TOKEN.fullmatch(key or "") is not None
 
@@ -178,7 +179,7 @@ class Authenticator:
                 (429), or cannot be checked now (503); a request of a session lacks its CSRF token, or a link
                 is not valid or has ended (403).
         """
-        if (link := link_of(request)) is not None:
+        if request.scope["query_string"] and (link := link_of(request)) is not None:
             return await self._linked(*link, request.path_params["collection"])
         principal, session = await self.recognize(request)
         if session is not None:
@@ -192,7 +193,7 @@ class Authenticator:
             RequestError: As of `identify`, but for links and CSRF tokens.
         """
         principal, session = await self._own(request)
-        return self._opened(principal), session
+        return self._nobody if principal is NOBODY else self._opened(principal), session
 
     async def require_credential(self, request: Request) -> Principal:
         """Return whoever sends a key or a token.
@@ -238,7 +239,8 @@ class Authenticator:
         sent = _credential(request)
         if sent is not None:
             return await self._check(sent, request), None
-        session = self.signer.open(request.cookies.get(COOKIE, ""))
+        sealed = request.cookies.get(COOKIE)
+        session = None if sealed is None else self.signer.open(sealed)
         principal = None if session is None else await self._resume(session)
         return (NOBODY, None) if principal is None else (principal, session)
 
@@ -354,7 +356,7 @@ class _Keys:
 
     def _find(self, key: str) -> ApiKey | None:
         # Wrong keys are not kept: there is no end of them.
-        kept = self._kept.now()
+        kept = self._kept.at()
         found = kept.get(key)
         if found is None:
             with self._catalogue.read() as session:

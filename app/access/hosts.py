@@ -7,6 +7,7 @@ refused, unless the settings allow its origin.
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
@@ -21,6 +22,8 @@ from index.errors import shortened
 _BAD_HOST: Final = Kind("bad-host", "The Host header cannot be read", HTTPStatus.BAD_REQUEST)
 _WRONG_HOST: Final = Kind("unknown-host", "The service has another name", HTTPStatus.MISDIRECTED_REQUEST)
 _EVERY: Final = "*"
+# Host headers whose check is remembered.
+_REMEMBERED: Final = 64
 _MAX_NAME_LENGTH: Final = 253
 _AUTHORITY: Final = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{0,5}))?"
@@ -133,7 +136,6 @@ def is_own_origin(origin: str, host: Authority) -> bool:
     return authority.name == host.name and (authority.port or default) == (host.port or default)
 
 
-@dataclass(slots=True)
 class SiteCheck:
     """Lets requests pass under the service's own names only, and none of a page of a foreign origin.
 
@@ -141,53 +143,60 @@ class SiteCheck:
     `Sec-Fetch-Site` with the rest. Programs say neither and pass. Pages of `origins` may call the service.
     """
 
-    hosts: AllowedHosts
-    origins: Sequence[str] = ()
+    def __init__(self, hosts: AllowedHosts, origins: Sequence[str] = ()) -> None:
+        self._hosts = hosts
+        self._origins = origins
+        # Nearly all requests name the same few hosts.
+        self._wrong_host = lru_cache(_REMEMBERED)(self._check_host)
 
     def __call__(self, scope: Scope) -> tuple[Kind, str] | None:
         """Return what is wrong with where a request comes from, or with the name that it is for."""
-        return self._wrong_host(scope) or (None if self._passes(scope) else (_FOREIGN, _DETAIL))
-
-    def _wrong_host(self, scope: Scope) -> tuple[Kind, str] | None:
-        sent = [value for name, value in scope["headers"] if name == b"host"]
-        if not sent and scope["http_version"] == _OLD_HTTP:
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        if len(hosts) == 1:
+            wrong = self._wrong_host(hosts[0])
+            if wrong is not None:
+                return wrong
+        elif hosts or scope["http_version"] != _OLD_HTTP:
+            return _BAD_HOST, f"Send one Host header; there are {len(hosts)}."
+        origins, site = headers.getlist("origin"), headers.get("sec-fetch-site", "")
+        if not origins and site != "cross-site":
             return None
-        if len(sent) != 1:
-            return _BAD_HOST, f"Send one Host header; there are {len(sent)}."
-        host = parse_authority(sent[0].decode("latin-1"))
+        return None if self._may_ask(scope, headers, origins, site) else (_FOREIGN, _DETAIL)
+
+    def _check_host(self, sent: str) -> tuple[Kind, str] | None:
+        host = parse_authority(sent)
         if host is None:
             return (
                 _BAD_HOST,
                 "The Host header is no name or address with a port: send one such as localhost:8000.",
             )
-        if self.hosts.has(host):
+        if self._hosts.has(host):
             return None
         return _WRONG_HOST, (
             f"The service does not answer as {shortened(host.name)!r}: ask it by a name of its own, or "
             "add this one to RECOQUEST_ALLOWED_HOSTS."
         )
 
-    def _passes(self, scope: Scope) -> bool:
-        headers, path = Headers(scope=scope), path_of(scope)
+    def _may_ask(self, scope: Scope, headers: Headers, origins: Sequence[str], site: str) -> bool:
+        """Whether a request that a page has sent, or has led to, is answered."""
+        path, mode = path_of(scope), headers.get("sec-fetch-mode", "")
         reads = scope["method"] in _READING
-        mode = headers.get("sec-fetch-mode", "")
         if reads and mode == "navigate" and (path in _PAGES or path.startswith(_FILES)):
             return True
-        site = headers.get("sec-fetch-site", "")
-        origins = headers.getlist("origin")
         if origins:
             return len(origins) == 1 and self._may_call(origins[0], site, headers.get("host", ""))
         parameters = scope["query_string"].split(b"&")
         brings_link = any(parameter.startswith(b"link=") for parameter in parameters)
-        if site != "cross-site" or (reads and brings_link and _LINKED.fullmatch(path)):
+        if reads and brings_link and _LINKED.fullmatch(path):
             return True
         # Elements of an embedding page load these without an Origin; it cannot read the pixels.
         shared = path.startswith(_FILES) or _PICTURE.fullmatch(path) is not None
-        return bool(self.origins) and reads and mode == "no-cors" and shared
+        return bool(self._origins) and reads and mode == "no-cors" and shared
 
     def _may_call(self, origin: str, site: str, host: str) -> bool:
         # The browser compares with the address that it shows, also where a proxy sends another Host.
-        if origin in self.origins or site == "same-origin":
+        if origin in self._origins or site == "same-origin":
             return True
         asked = parse_authority(host)
         return asked is not None and is_own_origin(origin, asked)
@@ -201,13 +210,13 @@ class SecurityHeaders:
         self._allowed = frozenset(allowed)
         # Encoded once, since every answer has them.
         self._headers = {
-            (policy, cache): (
-                (b"content-security-policy", f"{policy}; {_ALL}; frame-ancestors {ancestors}".encode()),
-                (b"cross-origin-resource-policy", b"same-origin"),
-                (b"referrer-policy", b"no-referrer"),
-                (b"x-content-type-options", b"nosniff"),
-                (b"cache-control", cache),
-            )
+            (policy, cache): {
+                b"content-security-policy": f"{policy}; {_ALL}; frame-ancestors {ancestors}".encode(),
+                b"cross-origin-resource-policy": b"same-origin",
+                b"referrer-policy": b"no-referrer",
+                b"x-content-type-options": b"nosniff",
+                b"cache-control": cache,
+            }
             for policy in (_DOCS_POLICY, _PAGE_POLICY)
             for cache in (_ASK, _NEVER)
         }
@@ -215,13 +224,14 @@ class SecurityHeaders:
     def __call__(self, scope: Scope, start: Message) -> None:
         """Add them to the start of an answer."""
         given = list(start.get("headers", ()))
-        if self._embeds(scope):
+        if self._allowed and self._embeds(scope):
             given.append((b"cross-origin-resource-policy", b"cross-origin"))
-        names = {name.lower() for name, _ in given}
         path = path_of(scope)
         policy = _DOCS_POLICY if path.startswith("/docs") else _PAGE_POLICY
-        every = self._headers[policy, _ASK if path.startswith(_ASSETS) else _NEVER]
-        start["headers"] = [*given, *(header for header in every if header[0] not in names)]
+        added = self._headers[policy, _ASK if path.startswith(_ASSETS) else _NEVER].copy()
+        for name, _ in given:
+            added.pop(name.lower(), None)
+        start["headers"] = [*given, *added.items()]
 
     def _embeds(self, scope: Scope) -> bool:
         """Whether a page that may call the service asks for it.
@@ -229,8 +239,6 @@ class SecurityHeaders:
         A script names its page's origin; an image element does not, but browsers say which page holds it, and
         no page can say that of another. A page that is to show images therefore sends its origin as referrer.
         """
-        if not self._allowed:
-            return False
         headers = Headers(scope=scope)
         origin = headers.get("origin") or "/".join(headers.get("referer", "").split("/", 3)[:3])
         return origin in self._allowed

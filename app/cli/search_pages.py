@@ -14,9 +14,18 @@ from pydantic import ValidationError
 from app.cli.options import Installation, opened, print_table, query_device, read_text
 from app.edge.console import console
 from app.edge.problems import sentence
-from app.search.query import Found, ImageFile, MadePart, Search, Source
 from app.search.schemas import SearchHit, SearchQuery, SearchResponse, SimilarityMap, TookMs, Truncation
-from app.search.search import file_named, find_batch, region_part, stored_part
+from app.search.search import (
+    Found,
+    ImageFile,
+    MadePart,
+    Search,
+    Source,
+    file_named,
+    find_batch,
+    region_part,
+    stored_part,
+)
 from index.catalogue.images import StoredImage
 from index.catalogue.words import MAX_WORDS, parse_words
 from index.engine import SearchEngine
@@ -237,7 +246,8 @@ class _Searcher:
         for source, text, vector, cut in zip(
             sources, texts, embedded.vectors, embedded.truncations, strict=True
         ):
-            yield MadePart(Part(vector, "text", text), Truncation.of(source.field, cut))
+            told = None if cut is None else Truncation.of(source.field, cut)
+            yield MadePart(Part(vector, "text", text), told)
 
     def _of_image(self, source: Source) -> MadePart:
         if source.file is not None:

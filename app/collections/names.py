@@ -9,8 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.audit.trail import open_trail
-from app.edge.problems import Kind, RequestError
-from app.search.read_search import invalid
+from app.edge.problems import Kind, RequestError, invalid
 from app.settings import Settings
 from index.audit.event import Actor, Detail, Event
 from index.catalogue.collections import called_now, hide_collection

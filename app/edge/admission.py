@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPMethod, HTTPStatus
 from re import Pattern
@@ -220,19 +220,21 @@ class Stages:
             if declared.work is not None:
                 self._declared.append((route.methods or set(), route.path_regex, declared))
 
-    def of(self, scope: Scope) -> tuple[Stage, int]:
+    def of(self, scope: Scope, headers: Mapping[bytes, bytes]) -> tuple[Stage, int]:
         """The stage of a request, and the number of bytes that its body may have."""
         method, path = scope["method"], path_of(scope)
-        form = _header(scope, b"content-type").lower().startswith(b"multipart/")
-        declared = next(
-            (one for methods, at, one in self._declared if method in methods and at.match(path)), None
-        )
-        work: Work = "write" if declared is None or declared.work is None else declared.work
+        form = headers.get(b"content-type", b"").lower().startswith(b"multipart/")
+        declared = Operation()
+        for methods, at, operation in self._declared:
+            if method in methods and at.match(path):
+                declared = operation
+                break
+        work: Work = declared.work or "write"
         if method in _READING:
             work = "read"
         elif form and work == "search":
             work = "image-search"
-        large = form or (declared is not None and declared.files_in_json)
+        large = form or declared.files_in_json
         return self._kinds[work], self._max_form_bytes if large else self._max_other_bytes
 
     def shed(self, scope: Scope, closing: bool) -> bytes | None:
@@ -243,8 +245,11 @@ class Stages:
         """
         if not (self.searches.places.is_full or self.image_searches.places.is_full):
             return None
-        stage, _ = self.of(scope)
-        if not stage.places.kind.endswith("search") or not stage.places.is_full or _header(scope, b"origin"):
+        # Of several headers of one name, the first counts.
+        headers = dict(reversed(scope["headers"]))
+        stage, _ = self.of(scope, headers)
+        is_search = stage.places.kind.endswith("search")
+        if not is_search or not stage.places.is_full or headers.get(b"origin"):
             return None
         stage.refused(stage.places.kind)
         self._unlogged += 1
@@ -269,8 +274,14 @@ class Admission:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or refuse it."""
-        (stage, limit), declared = self._stages.of(scope), _declared_length(scope)
-        if (declared or 0) > limit:
+        # Of several headers of one name, the first counts.
+        headers = dict(reversed(scope["headers"]))
+        stage, limit = self._stages.of(scope, headers)
+        length = headers.get(b"content-length") or b"0"
+        # A body in chunks may have any length.
+        chunked = headers.get(b"transfer-encoding") or not length.isdigit()
+        declared = 0 if chunked else int(length[: _MAX_DIGITS + 1])
+        if declared > limit:
             # The body is left unread, so the connection cannot carry another request.
             closing, detail = {"Connection": "close"}, BodyTooLargeError(limit).detail
             await problem_response(TOO_LARGE, detail, scope=scope, headers=closing)(scope, receive, send)
@@ -278,11 +289,11 @@ class Admission:
         if path_of(scope) in _HEALTH:
             await self.app(scope, receive, send)
             return
-        if stage.places.is_full or not stage.bodies.has_room(max(0, (declared or 0) - _SMALL)):
+        if stage.places.is_full or (declared > _SMALL and not stage.bodies.has_room(declared - _SMALL)):
             # The server throws the body away, so that a caller that still sends it reads the answer.
             await problem_response(BUSY, stage.refusal().detail, scope=scope)(scope, receive, send)
             return
-        passage = scope[_PASSAGE] = _Passage(stage, limit, receive, send, declared)
+        passage = scope[_PASSAGE] = _Passage(stage, limit, receive, send, whole=not (declared or chunked))
         try:
             async with passage.timeout:
                 passage.begin()
@@ -303,13 +314,13 @@ class _Passage:
         timeout: Runs but for the time in which the body is waited for, and ends when the answer begins.
     """
 
-    def __init__(self, stage: Stage, limit: int, receive: Receive, send: Send, declared: int | None) -> None:
+    def __init__(self, stage: Stage, limit: int, receive: Receive, send: Send, *, whole: bool) -> None:
+        self._whole = whole
         self.timeout = asyncio.timeout(None)
         self._stage = stage
         self._limit = limit
         self._receive = receive
         self._send = send
-        self._whole = declared == 0
         self._received = 0
         self._reserved = 0
         self._place: Place | None = None
@@ -317,7 +328,6 @@ class _Passage:
 
     def begin(self) -> None:
         """Take the place of a request whose head, or whose body, has come."""
-        self._stage.places.withdraw(self)
         self._place = self._stage.places.take()
         if self._place is None:
             raise self._stage.refusal()
@@ -333,22 +343,20 @@ class _Passage:
             self.timeout.reschedule(None)
         message = await self._receive()
         if message["type"] == "http.request":
-            self._count(len(message.get("body", b"")))
+            self._received += len(message.get("body", b""))
+            if self._received > self._limit:
+                raise BodyTooLargeError(self._limit)
+            more = self._received - _SMALL - self._reserved
+            if more > 0:
+                if not self._stage.bodies.reserve(more):
+                    raise self._stage.refusal()
+                self._reserved += more
             if not self._whole and not message.get("more_body", False):
                 self._whole = True
                 if not self._answered:
+                    self._stage.places.withdraw(self)
                     self.begin()
         return message
-
-    def _count(self, size: int) -> None:
-        self._received += size
-        if self._received > self._limit:
-            raise BodyTooLargeError(self._limit)
-        more = self._received - _SMALL - self._reserved
-        if more > 0:
-            if not self._stage.bodies.reserve(more):
-                raise self._stage.refusal()
-            self._reserved += more
 
     def count_as(self, weight: int) -> None:
         """Have a request whose body has come count for several."""
@@ -372,10 +380,12 @@ class _Passage:
         """Give back what the request has taken."""
         if self._place is not None:
             self._stage.places.give_back(self._place, answered=answered)
-        self._place = None
-        self._stage.places.withdraw(self)
-        self._stage.bodies.free(self._reserved)
-        self._reserved = 0
+            self._place = None
+        else:
+            self._stage.places.withdraw(self)
+        if self._reserved:
+            self._stage.bodies.free(self._reserved)
+            self._reserved = 0
 
 
 def count_as(scope: Scope, weight: int) -> None:
@@ -387,15 +397,3 @@ def count_as(scope: Scope, weight: int) -> None:
     passage = scope.get(_PASSAGE)
     if isinstance(passage, _Passage):
         passage.count_as(weight)
-
-
-def _header(scope: Scope, name: bytes) -> bytes:
-    return next((value for given, value in scope["headers"] if given == name), b"")
-
-
-def _declared_length(scope: Scope) -> int | None:
-    """The length of a body as its head tells it; None where it comes in chunks of any number."""
-    length = _header(scope, b"content-length") or b"0"
-    if _header(scope, b"transfer-encoding") or not length.isdigit():
-        return None
-    return int(length[: _MAX_DIGITS + 1])

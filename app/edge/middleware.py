@@ -79,7 +79,7 @@ class Methods:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if any(name == b"range" for name, _ in scope["headers"]):
+        if "range" in Headers(scope=scope):
             await self._answer_parts(scope, receive, send)
         elif scope["method"] == "HEAD":
             await self._answer_head(scope, receive, send)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
+from itertools import chain
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -50,12 +51,13 @@ class Principal:
     def may(self, role: Role, collection: str | None) -> bool:
         """Whether the caller has the rights of a role in a collection; None: in all of them."""
         given = _GIVEN_BY[role]
-        names = (EVERY_COLLECTION,) if collection is None else (EVERY_COLLECTION, collection)
-        return any(not given.isdisjoint(self.grants.get(name, ())) for name in names)
+        if not given.isdisjoint(self.grants.get(EVERY_COLLECTION, ())):
+            return True
+        return collection is not None and not given.isdisjoint(self.grants.get(collection, ()))
 
     def may_somewhere(self, role: Role) -> bool:
         """Whether the caller has the rights of a role in any collection."""
-        return any(not _GIVEN_BY[role].isdisjoint(roles) for roles in self.grants.values())
+        return not _GIVEN_BY[role].isdisjoint(chain.from_iterable(self.grants.values()))
 
 
 NOBODY: Final = Principal("anonymous", "", "anonymous", MappingProxyType({}))

@@ -434,6 +434,11 @@ class RequestError(RecoquestError):
         self.errors = list(errors)
 
 
+def invalid(field: str, message: str, kind: Kind = INVALID) -> RequestError:
+    """The error that names one wrong field."""
+    return RequestError(kind, message, errors=[FieldError(field=shortened(field), message=message)])
+
+
 def problem_of(request: Request, error: RequestError) -> Problem:
     """Return the document of an error, for an answer that has begun already."""
     return _document(error.kind, str(error), request.scope, error.errors)

@@ -24,7 +24,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.concurrency import Part, Timings, collected_timings
+from app.concurrency import Part, collected_timings
 from app.edge.logging import let_go, where
 from app.edge.metrics import Metrics
 from app.edge.problems import DEFECT, STOPPING, Kind, problem_response
@@ -67,8 +67,8 @@ class RequestContext:
         if not _ACCEPTABLE_ID.fullmatch(request_id):
             request_id = uuid.uuid4().hex
         scope.setdefault("state", {}).update(request_id=request_id, started=started)
-        traceparent = headers.get("traceparent", "")
-        trace_id, span = trace_id_of(traceparent), None
+        traceparent, span = headers.get("traceparent"), None
+        trace_id = None if traceparent is None else trace_id_of(traceparent)
         if self.tracer is not None:
             parent = extract({"traceparent": traceparent}) if trace_id else None
             span = self.tracer.start_span("request", context=parent, kind=SpanKind.SERVER)
@@ -82,7 +82,14 @@ class RequestContext:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = int(message["status"])
-                self._add_headers(scope, message, timings)
+                added = MutableHeaders(scope=message)
+                added[REQUEST_ID_HEADER] = request_id
+                if parts := timings.milliseconds():
+                    added["Server-Timing"] = ", ".join(f"{name};dur={ms:.2f}" for name, ms in parts.items())
+                    origin = headers.get("origin", "")
+                    if origin in self.origins:
+                        added["Timing-Allow-Origin"] = origin
+                self.add_headers(scope, message)
             await send(message)
 
         async def audited(message: Message) -> None:
@@ -112,36 +119,18 @@ class RequestContext:
                 problem = DEFECT
             if problem is not None and not status:
                 await problem_response(problem, "", scope=scope)(scope, receive, tell)
-            seconds, operation = time.perf_counter() - started, _operation(scope)
+            seconds, endpoint = time.perf_counter() - started, scope.get("endpoint")
+            operation = getattr(endpoint, "__name__", "none" if endpoint is None else "static")
             self.metrics.answered(operation, status, seconds)
             _log.info("answered", operation=operation, status=status, ms=round(seconds * 1000, 2))
             if self.tracer is not None and span is not None:
                 _end_span(self.tracer, span, operation, status, timings.spans)
-
-    def _add_headers(self, scope: Scope, start: Message, timings: Timings) -> None:
-        headers = MutableHeaders(scope=start)
-        headers[REQUEST_ID_HEADER] = scope["state"]["request_id"]
-        parts = timings.milliseconds()
-        if parts:
-            headers["Server-Timing"] = ", ".join(f"{name};dur={ms:.2f}" for name, ms in parts.items())
-            origin = Headers(scope=scope).get("origin", "")
-            if origin in self.origins:
-                headers["Timing-Allow-Origin"] = origin
-        self.add_headers(scope, start)
 
 
 def milliseconds_since_arrival(scope: Scope) -> float:
     """Time since the request reached the service."""
     started = scope.get("state", {}).get("started")
     return (time.perf_counter() - started) * 1000 if isinstance(started, float) else 0.0
-
-
-def _operation(scope: Scope) -> str:
-    endpoint = scope.get("endpoint")
-    name = getattr(endpoint, "__name__", None)
-    if isinstance(name, str):
-        return name
-    return "static" if endpoint is not None else "none"
 
 
 _FIRST_DEFECT: Final = 500

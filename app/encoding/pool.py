@@ -96,19 +96,16 @@ class _Entry:
     Attributes:
         loading: The last try to load it.
         last_active: When it was last the encoder of an active generation.
+        loaded: It with its queue, once it is loaded.
         failures: Number of tries that failed, in a row.
         rest: Keeps a bundle that failed from being tried again at once.
     """
 
     loading: asyncio.Task[LoadedEncoder]
     last_active: float
+    loaded: LoadedEncoder | None = None
     failures: int = 0
     rest: asyncio.Task[None] | None = None
-
-    @property
-    def loaded(self) -> LoadedEncoder | None:
-        task = self.loading
-        return None if not task.done() or task.cancelled() or task.exception() else task.result()
 
     @property
     def rests(self) -> bool:
@@ -149,9 +146,10 @@ class Encoders:
             EncoderLoadingError: Loading takes longer than a query may wait; it goes on.
             EncoderBrokenError: The bundle is missing or damaged and is not tried again at once.
         """
+        entry = self._entries.get(active.digest)
+        if entry is not None and entry.loaded is not None:
+            return entry.loaded
         entry = self._begun(active)
-        if (loaded := entry.loaded) is not None:
-            return loaded
         if entry.rests:
             raise EncoderBrokenError("The collection's encoder cannot be loaded; the service's log says why.")
         try:
@@ -179,7 +177,7 @@ class Encoders:
 
     def loaded(self) -> dict[str, LoadedEncoder]:
         """Encoders that answer now, by digest."""
-        return {digest: loaded for digest, entry in self._entries.items() if (loaded := entry.loaded)}
+        return {digest: entry.loaded for digest, entry in self._entries.items() if entry.loaded}
 
     def waiting(self) -> int:
         """Number of queries that wait, over all queues."""
@@ -217,7 +215,7 @@ class Encoders:
         except Exception as error:
             self._failed(self._entries[digest], digest, bundle, before, error)
             raise
-        self._entries[digest].failures = 0
+        self._entries[digest].loaded, self._entries[digest].failures = loaded, 0
         _log.info("encoder loaded", digest=digest, seconds=round(time.monotonic() - started, 3))
         return loaded
 
@@ -259,9 +257,9 @@ class Encoders:
         entry = self._entries.pop(digest)
         if entry.rest is not None:
             entry.rest.cancel()
-        if (loaded := entry.loaded) is not None:
+        if entry.loaded is not None:
             _log.info("encoder closed", digest=digest)
-            closing = asyncio.create_task(asyncio.to_thread(loaded.close))
+            closing = asyncio.create_task(asyncio.to_thread(entry.loaded.close))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 from typing import Literal, Protocol
@@ -171,11 +171,6 @@ class Job:
         """Characters of a text; 0 of an image, which all cost the same."""
         return len(self.payload) if isinstance(self.payload, str) else 0
 
-    def fits(self, other: "Job") -> bool:
-        """Whether a batch may hold both: of one kind, and either uploads or searches and probes."""
-        is_upload = self.priority is Priority.UPLOAD
-        return self.kind == other.kind and is_upload == (other.priority is Priority.UPLOAD)
-
 
 def fail(jobs: Sequence[Job], error: RecoquestError, cause: BaseException | None = None) -> None:
     """Give the queries that have no answer yet an error, each an object of its own."""
@@ -199,11 +194,11 @@ class PriorityQueue:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._jobs: list[Job] = []
+        self._waiting: dict[Priority, list[Job]] = {priority: [] for priority in Priority}
         self._passes_before_uploads = 0
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return sum(map(len, self._waiting.values()))
 
     def add(self, job: Job, now: float) -> None:
         """Put a query at the end of its line.
@@ -211,57 +206,65 @@ class PriorityQueue:
         Raises:
             QueueFullError: All places of its priority are taken.
         """
-        if self._is_full(job.priority):
+        if len(self._waiting[job.priority]) >= self._capacity:
             self.drop_stale(now)
-        if self._is_full(job.priority):
+        if len(self._waiting[job.priority]) >= self._capacity:
             waiting = "uploads" if job.priority is Priority.UPLOAD else "searches"
             raise QueueFullError(f"Too many {waiting} are waiting; try again in a moment.")
-        self._jobs.append(job)
+        self._waiting[job.priority].append(job)
 
     def head(self) -> Job | None:
         """The query that the next batch begins with; None if none waits."""
-        searches_had_their_turn = self._passes_before_uploads >= _SEARCH_PASSES_IN_A_ROW
-
-        def turn(job: Job) -> float:
-            return 0.5 if searches_had_their_turn and job.priority is Priority.UPLOAD else job.priority
-
-        return min(self._jobs, key=turn, default=None)
+        probes, searches, uploads = self._waiting.values()
+        line = probes or searches or uploads
+        if line is searches and self._passes_before_uploads >= _SEARCH_PASSES_IN_A_ROW:
+            line = uploads or searches
+        return line[0] if line else None
 
     def count(self, head: Job) -> int:
         """Number of queries that fit a batch with `head`."""
-        return sum(job.fits(head) for job in self._jobs)
+        return len(self._fitting(head))
 
     def take(self, limit: int) -> list[Job]:
         """Take the next batch: queries of one kind, at most `limit`, either of uploads or of searches."""
         head = self.head()
         if head is None:
             return []
-        if head.priority is not Priority.UPLOAD:
-            self._passes_before_uploads += any(job.priority is Priority.UPLOAD for job in self._jobs)
-        else:
+        if head.priority is Priority.UPLOAD:
             self._passes_before_uploads = 0
-            if any(job.priority is Priority.SEARCH for job in self._jobs):
+            if self._waiting[Priority.SEARCH]:
                 limit = max(1, limit // _UPLOAD_SHARE)
-        fitting = sorted((job for job in self._jobs if job.fits(head)), key=lambda job: job.priority)
+        elif self._waiting[Priority.UPLOAD]:
+            self._passes_before_uploads += 1
+        fitting = self._fitting(head)
         if len(fitting) > limit:
             # The oldest goes in any case, and the latest have to wait: none stays behind for long.
             fitting = fitting[: _CHOICE * limit]
             fitting.sort(key=lambda job: abs(job.length - head.length))
-        taken = fitting[:limit]
-        self._jobs = [job for job in self._jobs if job not in taken]
-        return [job for job in taken if job.future.set_running_or_notify_cancel()]
+        batch = []
+        for job in fitting[:limit]:
+            self._waiting[job.priority].remove(job)
+            if job.future.set_running_or_notify_cancel():
+                batch.append(job)
+        return batch
 
     def drop_stale(self, now: float) -> None:
         """Forget queries whose caller has gone or whose deadline has passed."""
-        self._jobs = _in_time(self._jobs, now)
+        for priority, line in self._waiting.items():
+            if line:
+                self._waiting[priority] = _in_time(line, now)
 
     def clear(self) -> list[Job]:
         """Take all queries out."""
-        jobs, self._jobs = self._jobs, []
+        jobs = [job for line in self._waiting.values() for job in line]
+        self._waiting = {priority: [] for priority in Priority}
         return jobs
 
-    def _is_full(self, priority: Priority) -> bool:
-        return sum(job.priority is priority for job in self._jobs) >= self._capacity
+    def _fitting(self, head: Job) -> list[Job]:
+        """Queries of one kind, either uploads or probes and searches."""
+        probes, searches, uploads = self._waiting.values()
+        line = uploads if head.priority is Priority.UPLOAD else probes + searches
+        return [job for job in line if job.kind == head.kind]
 
 
 class Batches:
@@ -296,14 +299,22 @@ class Batches:
         """Pass a part of a batch through the encoder; False asks for its halves."""
         started = time.perf_counter()
         try:
-            results = self._vectors(part)
+            vectors, truncations, tokens = self._vectors(part)
         except (MissingModalityError, EncodingTimeoutError) as error:
             fail(part, error)
             return True
         except Exception as error:  # noqa: BLE001 - whatever the encoder raises must reach the callers
             return self._failed(part, error)
         seconds = time.perf_counter() - started
-        self._deliver(part, results, seconds)
+        for job, vector, cut, count in zip(part, vectors, truncations, tokens, strict=True):
+            if not np.isfinite(vector).all():
+                _log.error("a vector is not finite", kind=job.kind)
+                fail([job], EncodingFailedError(FAILED))
+                continue
+            self.last_success = time.monotonic()
+            # Unless it was answered meanwhile.
+            with suppress(InvalidStateError):
+                job.future.set_result(Encoded(vector, cut, count, seconds))
         if self._observer is not None:
             self._observer.encoded(part[0].kind, len(part), seconds)
         return True
@@ -320,57 +331,34 @@ class Batches:
             fail(part, error if isinstance(error, EncoderLostError) else reason, cause=error)
         return len(part) == 1
 
-    def _deliver(self, part: list[Job], results: Sequence[Encoded | None], pass_s: float) -> None:
-        for job, result in zip(part, results, strict=True):
-            if result is None:
-                _log.error("a vector is not finite", kind=job.kind)
-                fail([job], EncodingFailedError(FAILED))
-            else:
-                self.last_success = time.monotonic()
-                # Unless it was answered meanwhile.
-                with suppress(InvalidStateError):
-                    job.future.set_result(replace(result, pass_s=pass_s))
-
-    def _vectors(self, batch: list[Job]) -> list[Encoded | None]:
-        """The vector of each query; None where it is not finite."""
+    def _vectors(
+        self, batch: list[Job]
+    ) -> tuple[NDArray[np.float32], Sequence[Truncation | None], Sequence[int]]:
+        """The vector of each query, how its text was cut, and its tokens."""
         truncations: Sequence[Truncation | None] = [None] * len(batch)
         tokens: Sequence[int] = [0] * len(batch)
         if batch[0].kind == "text":
-            embeddings = self._encoder.embed_texts(
-                [job.payload for job in batch if isinstance(job.payload, str)]
-            )
+            texts = [job.payload for job in batch if isinstance(job.payload, str)]
+            embeddings = self._encoder.embed_texts(texts)
             vectors, truncations, tokens = embeddings.vectors, embeddings.truncations, embeddings.tokens
         else:
             images = [job.payload for job in batch if not isinstance(job.payload, str)]
             embed = self._encoder.embed_images if batch[0].kind == "image" else self._encoder.embed_regions
             vectors = embed(np.stack(images))
-        if len(vectors) != len(batch):
+        if not len(vectors) == len(truncations) == len(tokens) == len(batch):
             raise EncodingFailedError(FAILED)
-        return [
-            Encoded(vector, cut, count) if np.isfinite(vector).all() else None
-            for vector, cut, count in zip(vectors, truncations, tokens, strict=True)
-        ]
+        return vectors, truncations, tokens
 
 
 def _in_time(jobs: list[Job], now: float) -> list[Job]:
     """The queries that still have time; the others are failed."""
-    fail([job for job in jobs if job.deadline <= now], EncodingTimeoutError(TOO_SLOW))
-    return [job for job in jobs if not job.future.done()]
-
-
-@dataclass(slots=True, eq=False)
-class _Lane:
-    """A thread that encodes.
-
-    Attributes:
-        began: When it took them, on the clock of `time.monotonic`.
-        busy: Whether the batch before held several.
-    """
-
-    number: int
-    batch: list[Job] = field(default_factory=list)
-    began: float = 0.0
-    busy: bool = False
+    left = []
+    for job in jobs:
+        if job.deadline <= now:
+            fail([job], EncodingTimeoutError(TOO_SLOW))
+        elif not job.future.done():
+            left.append(job)
+    return left
 
 
 class EncodingQueue:
@@ -400,10 +388,11 @@ class EncodingQueue:
         # The first lane waits apart from the others, which are woken only when there is enough for them.
         self._first, self._others = threading.Condition(self._lock), threading.Condition(self._lock)
         self._closed = False
-        self._lanes = [_Lane(number) for number in range(lanes)]
+        # When the batch of a lane began, on the clock of `time.monotonic`, and its kind.
+        self._at_work: dict[int, tuple[float, Kind]] = {}
         self._threads: list[threading.Thread] = []
         try:
-            for lane in self._lanes:
+            for lane in range(lanes):
                 thread = threading.Thread(target=self._serve, args=(lane,), name="encoding-lane", daemon=True)
                 thread.start()
                 self._threads.append(thread)
@@ -462,7 +451,8 @@ class EncodingQueue:
                 raise QueueClosedError("The encoder is being replaced; try again.")
             self._line.add(job, now)
             self._first.notify()
-            self._wake_another()
+            if self._at_work:
+                self._wake_another()
         return job.future
 
     def close(self, timeout_s: float = 5.0) -> None:
@@ -487,60 +477,62 @@ class EncodingQueue:
         record_waited("encode", time.perf_counter() - started, encoded.pass_s)
         return encoded
 
-    def _serve(self, lane: _Lane) -> None:
+    def _serve(self, lane: int) -> None:
+        busy = False
         while not self._closed:
             with self._lock:
-                self._take(lane)
+                batch = self._take(lane, busy=busy)
             try:
-                self._batches.encode(lane.batch)
+                self._batches.encode(batch)
             except Exception as error:  # noqa: BLE001 - the lane goes on, and the callers are told
                 _log.error("encoding a batch failed", error=type(error).__name__)
-                fail(lane.batch, EncodingFailedError(FAILED))
-            lane.batch = []
+                fail(batch, EncodingFailedError(FAILED))
+            # An idle lane keeps no pictures.
+            busy, batch = len(batch) > 1, []
 
-    def _take(self, lane: _Lane) -> None:
-        """Take a batch, or wait for a change and take none; the lock is held."""
-        changed = self._first if lane.number == 0 else self._others
-        self._line.drop_stale(time.monotonic())
-        head = self._line.head()
-        if head is None or not self._joins(lane, head):
-            if head is not None and lane.number > 0:
+    def _take(self, lane: int, *, busy: bool) -> list[Job]:
+        """Wait for a batch and take it; the lane's last one is over. The lock is held.
+
+        The first lane takes whatever waits if no other lane works, and any lane what is enough for one more
+        pass. `busy`: the last batch held several.
+        """
+        self._at_work.pop(lane, None)
+        changed = self._others if lane else self._first
+        while not self._closed:
+            self._line.drop_stale(time.monotonic())
+            head = self._line.head()
+            if head is not None and (self._is_enough(head) if self._at_work else lane == 0):
+                if busy:
+                    changed.wait_for(partial(self._is_full, head), self._limits.batch_wait_s)
+                batch = self._line.take(self._batches.size)
+                if batch:
+                    self._at_work[lane] = time.monotonic(), batch[0].kind
+                    self._wake_another()
+                return batch
+            if head is not None and lane:
                 # The first may have left these to this lane's batch, which is over.
                 self._first.notify()
-            if not self._closed:
-                changed.wait(_LOOK_S)
-            return
-        if lane.busy:
-            changed.wait_for(partial(self._is_full, head), self._limits.batch_wait_s)
-        lane.batch, lane.began = self._line.take(self._batches.size), time.monotonic()
-        lane.busy = len(lane.batch) > 1
-        self._wake_another()
-
-    def _joins(self, lane: _Lane, head: Job) -> bool:
-        """Whether a lane takes a batch: the first while no other works, any if enough wait for one more."""
-        if not any(other.batch for other in self._lanes if other is not lane):
-            return lane.number == 0
-        return self._line.count(head) >= self._worth(head)
+            changed.wait(_LOOK_S)
+        return []
 
     def _wake_another(self) -> None:
-        """Wake a lane after the first if one is at work and enough wait for another."""
-        if any(lane.batch for lane in self._lanes):
-            head = self._line.head()
-            if head is not None and self._line.count(head) >= self._worth(head):
-                self._others.notify()
+        """Wake a lane after the first if enough wait for another pass than those at work."""
+        head = self._line.head()
+        if head is not None and self._is_enough(head):
+            self._others.notify()
 
-    def _worth(self, head: Job) -> int:
-        """Number of queries that justify a pass beside those at work.
+    def _is_enough(self, head: Job) -> bool:
+        """Whether enough queries wait for another pass than those at work.
 
         The more texts a pass has, the less it costs for each, so a few wait for the next pass of texts; not
         for one of images, nor for one that may hang, and no probe waits.
         """
-        if head.kind != "text" or head.priority is Priority.PROBE:
-            return 1
-        slow = time.monotonic() - _SLOW_PASS_S
-        batches = [lane.batch for lane in self._lanes if lane.began > slow]
-        soon = any(batch[0].kind == "text" for batch in batches if batch)
-        return max(1, self._batches.size // 2) if soon else 1
+        enough = 1
+        if head.kind == "text" and head.priority is not Priority.PROBE:
+            slow = time.monotonic() - _SLOW_PASS_S
+            if any(kind == "text" and began > slow for began, kind in self._at_work.values()):
+                enough = max(1, self._batches.size // 2)
+        return self._line.count(head) >= enough
 
     def _is_full(self, head: Job) -> bool:
         return self._closed or self._line.count(head) >= self._batches.size

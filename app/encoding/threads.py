@@ -4,10 +4,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import structlog
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _MAX_LANES: Final = 4
 # More threads of one pass wait for each other longer than they compute.
 _MOST_ALONE: Final = 8
-# The pass at work, and one that hangs.
-_MOST_PASSES: Final = 2
+# With so many passes no other is begun.
+_MOST_HANGING: Final = 2
 _RESTART_PAUSE_S: Final = 0.05
 
 LocalEncoder: TypeAlias = "Encoder | OnnxEncoder"
@@ -112,11 +112,12 @@ class ThreadedEncoder:
         set_up: Callable[[], object] | None = None,
     ) -> None:
         self._encoder = encoder
-        self._limits = limits
+        self._deadline_s = limits.deadline_s
+        self._pass_limit_s = limits.pass_limit_s
         self._replaced = replaced
         self._give_up = give_up
         self._set_up = set_up
-        self._free = threading.Semaphore(_MOST_PASSES)
+        self._hanging: list[Future[Any]] = []
         self._thread = self._new_thread()
 
     def call(self, work: Callable[[], object]) -> None:
@@ -143,41 +144,38 @@ class ThreadedEncoder:
     def _run(self, one_pass: Callable[[], Result]) -> Result:
         outcome = self._submitted(one_pass)
         try:
-            return outcome.result(self._limits.pass_limit_s)
+            return outcome.result(self._pass_limit_s)
         except Exception:
             if outcome.done():
                 raise
         except BaseException as error:
             self._replaced()
             raise EncodingFailedError(FAILED) from error
-        _log.error("a forward pass hangs", limit_s=self._limits.pass_limit_s)
+        _log.error("a forward pass hangs", limit_s=self._pass_limit_s)
         self._replaced()
         self._thread = self._new_thread()
-        if self._free.acquire(blocking=False):
-            self._free.release()
-        else:
+        self._hanging = [*wait(self._hanging, 0).not_done, outcome]
+        if len(self._hanging) == _MOST_HANGING:
             _log.critical("the encoder hangs again after its thread was replaced: the process has to end")
             self._give_up()
         raise EncodingTimeoutError(TOO_SLOW)
 
     def _submitted(self, one_pass: Callable[[], Result]) -> "Future[Result]":
         """Have the thread make a pass, as soon as no more than one other hangs."""
-        end = time.monotonic() + self._limits.deadline_s
-        if not self._free.acquire(timeout=self._limits.deadline_s):
-            raise EncodingTimeoutError(TOO_SLOW)
+        end = time.monotonic() + self._deadline_s
+        if len(self._hanging) == _MOST_HANGING:
+            self._hanging = [*wait(self._hanging, self._deadline_s, FIRST_COMPLETED).not_done]
+            if len(self._hanging) == _MOST_HANGING:
+                raise EncodingTimeoutError(TOO_SLOW)
         while True:
             try:
-                outcome = self._thread.submit(one_pass)
+                return self._thread.submit(one_pass)
             except RuntimeError as error:
                 # The system has no room for a thread now.
                 if time.monotonic() > end:
-                    self._free.release()
                     raise EncodingFailedError(FAILED) from error
                 self._thread = self._new_thread()
                 time.sleep(_RESTART_PAUSE_S)
-            else:
-                outcome.add_done_callback(lambda _: self._free.release())
-                return outcome
 
     def _new_thread(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(1, "encoding-worker", initializer=self._set_up)

@@ -13,7 +13,7 @@ from index.engine import SearchEngine
 from index.errors import UnregisteredModelError
 from index.generations.comparison import Comparison
 from index.generations.models import GenerationInfo, generations_by
-from index.search.results import ActiveGeneration, ModelInfo
+from index.search.results import CosineKind, ModelInfo, cosine_kind
 from training.common.manifest import Split
 from training.models.bundle import CONFIG_FILE
 from training.models.config import DualEncoderConfig
@@ -55,16 +55,6 @@ class Generations(Answer):
     """All generations of a collection, the latest first."""
 
     generations: list[Generation]
-
-
-CosineKind = Literal["cosine", "blade_cosine", "absolute_cosine"]
-
-
-def cosine_kind(by: ActiveGeneration | ModelInfo) -> CosineKind:
-    """Kind of cosine that compares the vectors of an encoder."""
-    if by.unsigned:
-        return "absolute_cosine"
-    return "cosine" if by.blades == 1 else "blade_cosine"
 
 
 class _Kept(BaseModel):

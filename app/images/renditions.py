@@ -4,8 +4,7 @@ from contextlib import suppress
 from typing import Final
 
 from app.edge.headers import preferred
-from app.edge.problems import NOT_ACCEPTABLE, RequestError
-from app.search.read_search import invalid
+from app.edge.problems import NOT_ACCEPTABLE, RequestError, invalid
 from app.search.search import naming_failures
 from app.services import Services
 from index.catalogue.images import StoredImage

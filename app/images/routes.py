@@ -21,7 +21,7 @@ from app.edge.addresses import etag_of
 from app.edge.admission import Budget, BusyError
 from app.edge.headers import write_condition
 from app.edge.operations import operation
-from app.edge.problems import problem_responses
+from app.edge.problems import invalid, problem_responses
 from app.edge.schemas import image_path
 from app.idempotency import IdempotentRoute, idempotency_key, ids_left_out
 from app.images.deletion import Deletion, delete_batches, erase, refusal
@@ -55,7 +55,7 @@ from app.images.uploads import (
     write_sent,
 )
 from app.permissions import GuardedRoute, may
-from app.search.read_search import check_length, invalid
+from app.search.read_search import check_length
 from app.search.routes import ENCODING_PROBLEMS
 from app.services import InjectedServices
 from index.audit.event import Detail

@@ -13,11 +13,11 @@ from starlette.datastructures import FormData, UploadFile
 
 from app.edge.addresses import etag_of
 from app.edge.logging import let_go
-from app.edge.problems import INVALID, UNSUPPORTED, RequestError, kind_of
+from app.edge.problems import INVALID, UNSUPPORTED, RequestError, invalid, kind_of
 from app.encoding.pool import LoadedEncoder
 from app.encoding.queue import Priority
 from app.images.schemas import MAX_UPLOADS, ImageChanges, ImageWords, NewImage, Refusal, Written
-from app.search.read_search import FormShape, check_length, invalid, opened_form, parsed
+from app.search.read_search import FormShape, check_length, opened_form, parsed
 from app.search.search import side_by_side
 from app.services import InjectedServices, Services
 from app.settings import Settings

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.edge.operations import operation
-from app.edge.problems import RequestError, problem_responses
+from app.edge.problems import RequestError, invalid, problem_responses
 from app.idempotency import IdempotentRoute, idempotency_key
 from app.jobs.queue import SYNC, study_sync, synced_collection
 from app.jobs.schemas import JobEntry, location_of, queue_job
@@ -15,7 +15,6 @@ from app.permissions import Permission, may
 from app.radiology import archive_proxy, stow, studies, viewer, write_back
 from app.radiology.studies import StudyUid
 from app.radiology.write_back import NOTES_OFF, OFF, note_forms
-from app.search.read_search import invalid
 from app.services import InjectedServices
 from index.catalogue.collections import require_collection
 from training.clinical.reports.study_report import is_uid

@@ -15,12 +15,11 @@ from app.concurrency import unless_disconnected
 from app.decoding.films import FilmReader, FilmRules, Reading
 from app.edge.addresses import service_url
 from app.edge.operations import operation
-from app.edge.problems import UNSUPPORTED, RequestError, problem_responses
+from app.edge.problems import UNSUPPORTED, RequestError, invalid, problem_responses
 from app.images.schemas import MAX_UPLOADS
 from app.images.uploads import SentImage, write_sent
 from app.permissions import GuardedRoute, may
 from app.radiology.archive import MultipartError, Part, boundary_of, read_parts
-from app.search.read_search import invalid
 from app.services import InjectedServices
 from index.audit.event import Detail
 from index.catalogue.studies import Outcome

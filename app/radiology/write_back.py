@@ -14,7 +14,7 @@ from pydicom import Dataset
 from app.access.authentication import KEY_NEEDED
 from app.audit.requests import Noted, note
 from app.edge.operations import operation
-from app.edge.problems import Kind, RequestError, problem_responses
+from app.edge.problems import Kind, RequestError, invalid, problem_responses
 from app.edge.schemas import Answer
 from app.edge.schemas import Request as Body
 from app.idempotency import IdempotentRoute, attempt_of, idempotency_key
@@ -34,7 +34,6 @@ from app.radiology.result_objects import (
     read_source,
 )
 from app.radiology.studies import StudyUid, describe_study
-from app.search.read_search import invalid
 from app.services import InjectedServices, Services
 from app.settings import ResultForm, Settings
 from index.engine import SearchEngine

@@ -15,13 +15,12 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 
-from app.edge.problems import INVALID, TOO_LARGE, UNSUPPORTED, FieldError, Kind, RequestError
-from app.edge.schemas import parse_json
-from app.search.query import ImageFile, Search
+from app.edge.problems import TOO_LARGE, UNSUPPORTED, Kind, RequestError, invalid
+from app.edge.schemas import explained
 from app.search.schemas import MAX_EXAMPLES, SearchQuery
+from app.search.search import ImageFile, Search
 from app.services import InjectedServices
 from app.settings import Settings
-from index.errors import shortened
 from index.filters.grammar import parse_filter
 
 _Model = TypeVar("_Model")
@@ -60,12 +59,14 @@ async def read_search(request: Request, services: InjectedServices) -> Search:
 
 def check_lengths(query: SearchQuery, settings: Settings, place: str = "") -> None:
     """Refuse a search with a text or a filter that is too long to be looked at."""
-    texts = {"text": query.text, "keywords": query.keywords}
+    limit = settings.max_text_length
+    check_length(f"{place}text", query.text or "", limit)
+    check_length(f"{place}keywords", query.keywords or "", limit)
     for name, examples in (("like", query.like), ("unlike", query.unlike)):
-        texts.update({f"{name}.{place}.text": example.text for place, example in enumerate(examples)})
-    for field, text in texts.items():
-        check_length(f"{place}{field}", text or "", settings.max_text_length)
-    check_length(f"{place}filter", json.dumps(query.filter), settings.max_filter_length)
+        for number, example in enumerate(examples):
+            check_length(f"{place}{name}.{number}.text", example.text or "", limit)
+    if query.filter is not None:
+        check_length(f"{place}filter", json.dumps(query.filter), settings.max_filter_length)
 
 
 def read_condition(text: str | None, settings: Settings) -> Any:
@@ -90,11 +91,6 @@ def check_length(field: str, text: str, limit: int) -> None:
     """Refuse a text that is too long to be looked at."""
     if len(text) > limit:
         raise invalid(field, f"The {field} has {len(text):,} characters; the limit is {limit:,}.")
-
-
-def invalid(field: str, message: str, kind: Kind = INVALID) -> RequestError:
-    """The error that names one wrong field."""
-    return RequestError(kind, message, errors=[FieldError(field=shortened(field), message=message)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +181,9 @@ def parsed(read: Callable[[str | bytes], _Model], content: str | bytes, whole: s
         RequestValidationError: It is not valid.
     """
     try:
-        return parse_json(read, content)
+        return read(content)
     except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False)
+        errors = explained(error, content).errors(include_url=False, include_input=False)
         raise RequestValidationError(
             [{**e, "loc": (*place, *e["loc"]) or (whole,)} for e in errors]
         ) from None

@@ -3,6 +3,7 @@
 import io
 import time
 from http import HTTPStatus
+from operator import attrgetter
 from typing import Annotated, Final
 
 import numpy as np
@@ -18,7 +19,6 @@ from app.edge.operations import operation
 from app.edge.problems import NOT_ACCEPTABLE, Problem, RequestError, answer_recoquest_error, problem_responses
 from app.edge.request_context import milliseconds_since_arrival
 from app.permissions import GuardedRoute, may
-from app.search.query import Found, MadePart, Search
 from app.search.read_search import check_lengths, read_condition, read_search
 from app.search.schemas import (
     SEARCH_BODY,
@@ -35,7 +35,16 @@ from app.search.schemas import (
     SimilarityMap,
     TookMs,
 )
-from app.search.search import PartMaker, find_batch, make_batch, note_queries, stored_regions
+from app.search.search import (
+    Found,
+    MadePart,
+    Search,
+    find_batch,
+    make_batch,
+    make_parts,
+    note_queries,
+    stored_regions,
+)
 from app.services import InjectedServices, Services
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, QueryError
@@ -63,6 +72,7 @@ ENCODING_PROBLEMS = problem_responses(
 )
 _BROWSE_PROBLEMS = problem_responses(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 _PROBLEMS = ENCODING_PROBLEMS | _BROWSE_PROBLEMS | problem_responses(HTTPStatus.INTERNAL_SERVER_ERROR)
+_IMAGE_ID: Final = attrgetter("image.id")
 _OVERLAY_MEDIA_TYPE: Final = "image/png"
 _OVERLAY_SIDE: Final = 512
 # Orange, which is told from grey also by those who see no red or no green; the rest is opacity.
@@ -93,7 +103,7 @@ async def search_images(
     started = time.perf_counter()
     made: list[MadePart] = []
     if active is not None:
-        made = await unless_disconnected(request, PartMaker(services, active).make_all(sent.sources))
+        made = await unless_disconnected(request, make_parts(services, active, sent.sources))
     encoded = time.perf_counter()
     found = await services.threads.read(sent.find, services.engine, collection, active, made)
     seconds = time.perf_counter() - encoded
@@ -103,7 +113,7 @@ async def search_images(
         services,
         active,
         [sent],
-        [hit.id for hit in found.page.hits],
+        map(_IMAGE_ID, found.page.hits),
         target=sent.query.target,
         limit=sent.query.limit,
         later_page=isinstance(sent.query.cursor, str),
@@ -159,7 +169,7 @@ async def map_similarity(
         raise QueryError("There is nothing to compare the image with: give a text, an image or an example.")
     active = await services.threads.read(services.engine.active, collection)
     image, grid = await unless_disconnected(request, stored_regions(services, active, image_id))
-    made = await unless_disconnected(request, PartMaker(services, active).make_all(sent.sources))
+    made = await unless_disconnected(request, make_parts(services, active, sent.sources))
     entry = await services.threads.read(sent.entry, services.engine, active, made)
     await note_queries(request, services, active, [sent], [image.id])
     found = SimilarityMap.of(image, active, grid, entry.vector)
@@ -218,7 +228,7 @@ async def search_batch(
         services,
         active,
         [one.search for one in answered],
-        [hit.id for one in answered for hit in one.page.hits],
+        [hit.image.id for one in answered for hit in one.page.hits],
         searches=len(answered),
     )
     encode, search = 1000 * (encoded - started), 1000 * (searched - encoded)
@@ -264,7 +274,7 @@ async def list_images(
         return search.find(engine, collection, active, [])
 
     found = await services.threads.read(find)
-    await note_queries(request, services, None, [search], [hit.id for hit in found.page.hits])
+    await note_queries(request, services, None, [search], map(_IMAGE_ID, found.page.hits))
     return found.listed(request.scope.get("root_path", ""))
 
 

@@ -28,7 +28,7 @@ from typing_extensions import TypedDict
 
 from app.edge.problems import Problem
 from app.edge.schemas import Answer, Request, Text
-from app.generations.schemas import CosineKind, GenerationName
+from app.generations.schemas import GenerationName
 from index.catalogue.images import StoredImage
 from index.errors import QueryError
 from index.filters.grammar import (
@@ -39,7 +39,7 @@ from index.filters.grammar import (
     FieldName,
     Filter,
 )
-from index.search.results import ActiveGeneration, FoundImage, HitDetails, HitPart, SearchPage
+from index.search.results import ActiveGeneration, CosineKind, FoundImage, HitDetails, HitPart, SearchPage
 from training.clinical.findings import State
 from training.models.inputs.regions import RegionGrid
 
@@ -283,10 +283,10 @@ def _shown(image: FoundImage, images: str, parts: Sequence[HitPart], details: Hi
     if "labels" in parts:
         shown["labels"] = list(image.labels)
     if "metadata" in parts:
-        # JSON has lists for tuples.
-        shown["metadata"] = {
-            name: list(value) if isinstance(value, tuple) else value for name, value in image.metadata.items()
-        }
+        shown["metadata"] = metadata = {}
+        for name, value in image.metadata.items():
+            # JSON has lists for tuples.
+            metadata[name] = list(value) if isinstance(value, tuple) else value
     if "report" in parts:
         shown["report"] = report
     if "findings" in parts:
@@ -442,11 +442,6 @@ class SearchQuery(Request):
     )
 
     @property
-    def asks_for_cursor(self) -> bool:
-        """Whether the answer has `next_cursor`."""
-        return self.cursor not in (None, False)
-
-    @property
     def stored(self) -> tuple[str, ...]:
         """The images of the collection that are examples, by id."""
         return ids_of((*self.like, *self.unlike))
@@ -454,11 +449,18 @@ class SearchQuery(Request):
     @property
     def boxes(self) -> dict[str, QueryBox]:
         """Parts of pictures to search by, by the place of their pictures in the query."""
-        places = {f"image.{place}": box for place, box in enumerate(self.image_boxes)}
-        places |= {f"unlike_image.{place}": box for place, box in enumerate(self.unlike_image_boxes)}
-        for name, examples in (("like", self.like), ("unlike", self.unlike)):
-            places |= {f"{name}.{place}": example.box for place, example in enumerate(examples)}
-        return {place: box for place, box in places.items() if box is not None}
+        pictures = {
+            "image": self.image_boxes,
+            "unlike_image": self.unlike_image_boxes,
+            "like": [example.box for example in self.like],
+            "unlike": [example.box for example in self.unlike],
+        }
+        return {
+            f"{name}.{place}": box
+            for name, boxes in pictures.items()
+            for place, box in enumerate(boxes)
+            if box is not None
+        }
 
     def check(self, *, images: int = 0, unlike_images: int = 0) -> None:
         """Refuse what makes no search, whatever the collection, with so many image files.
@@ -626,9 +628,9 @@ class Truncation(Answer):
     searched_text: str = Field(description="The part of the text that was searched for.")
 
     @classmethod
-    def of(cls, field: str, cut: "Cut | None") -> Self | None:
-        """Say how the text of a query's field was cut; None where it was not."""
-        return None if cut is None else cls(field=field, **asdict(cut))
+    def of(cls, field: str, cut: "Cut") -> Self:
+        """Say how the text of a query's field was cut."""
+        return cls(field=field, **asdict(cut))
 
 
 class QueryEcho(Answer):
@@ -651,7 +653,15 @@ class ServedBy(Answer):
     @classmethod
     def of(cls, active: ActiveGeneration | None, *, exact: bool) -> Self | None:
         """Name the generation that was searched; None where none was."""
-        return None if active is None else cls.model_validate({**asdict(active), "exact": exact})
+        if active is None:
+            return None
+        return cls(
+            collection=active.collection,
+            generation=active.generation,
+            model=active.model,
+            digest=active.digest,
+            exact=exact,
+        )
 
 
 _Milliseconds = Annotated[float, AfterValidator(partial(round, ndigits=3))]

@@ -1,29 +1,47 @@
-"""The vectors of searches and the events in the audit trail, as the service makes them."""
+"""A search with its image files: its vectors, what the engine is asked for, the answer, and the event."""
 
 import asyncio
+import hashlib
 import math
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
 from http import HTTPStatus
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import numpy as np
 from fastapi import Request
+from pydantic import MISSING, BaseModel
 
 from app.audit.requests import Noted, note
-from app.edge.problems import kind_of
+from app.audit.trail import filter_parts
+from app.edge.problems import invalid, kind_of
+from app.edge.schemas import images_path
 from app.encoding.pool import LoadedEncoder
-from app.search.query import Found, ImageFile, MadePart, Search, Source
-from app.search.read_search import invalid
-from app.search.schemas import QueryBox, Truncation
+from app.search.schemas import (
+    ImageList,
+    QueryBox,
+    QueryEcho,
+    SearchQuery,
+    SearchResponse,
+    ServedBy,
+    TookMs,
+    Truncation,
+    hits_from,
+    ids_of,
+    listed_from,
+)
 from app.services import Services
 from index.audit.event import Detail
 from index.catalogue.images import StoredImage
 from index.engine import SearchEngine
 from index.errors import SEARCH_ERRORS, QueryError, StoreError
-from index.search.request import BatchEntry, Part, unit_query
-from index.search.results import ActiveGeneration, SearchPage
+from index.filters.grammar import parse_filter
+from index.search.request import BatchEntry, Part, Parts, SearchRequest, stated_findings, unit_query
+from index.search.results import ActiveGeneration, HitDetails, SearchPage, cosine_kind, read_details
 from training.common.errors import ImageError, ImageTooLargeError, NoRegionsError, RecoquestError
 from training.models.inputs.regions import Box, RegionGrid, grid_of
 
@@ -33,45 +51,270 @@ _OF_ONE: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
 _Result = TypeVar("_Result")
 
 
-class PartMaker:
-    """Makes the vectors of queries' parts by one generation's encoder.
+class ImageFile(NamedTuple):
+    """An image file of a query: its name in errors, empty for the only one, and its bytes."""
 
-    It makes few at once, so that the encoder's queue has room for others.
+    name: str
+    content: bytes
+
+
+class Source(NamedTuple):
+    """What one vector of a query is made of: a text, an image file, a stored image, or a given vector.
+
+    Attributes:
+        field: Place in the query, which errors name.
+        box: The part of the picture to search by; None: the whole.
     """
 
-    def __init__(self, services: Services, active: ActiveGeneration) -> None:
-        self._services = services
-        self._active = active
-        self._places = asyncio.Semaphore(max(1, services.settings.encode_queue_size // 2))
+    field: str
+    text: str | None = None
+    file: ImageFile | None = None
+    image_id: str | None = None
+    vector: Sequence[float] | None = None
+    box: QueryBox | None = None
 
-    async def make_all(self, sources: Sequence[Source]) -> list[MadePart]:
-        """Make the parts of all sources side by side."""
-        return await side_by_side([self._make(source) for source in sources])
 
-    async def _make(self, source: Source) -> MadePart:
-        services, active = self._services, self._active
-        async with self._places:
-            if source.text is not None:
-                loaded = await services.encoders.of(active)
-                encoded = await loaded.queue.encode_text(source.text)
-                part = Part(encoded.vector, "text", source.text)
-                return MadePart(part, Truncation.of(source.field, encoded.truncation), encoded.tokens)
-            if source.file is not None:
-                return MadePart(await self._of_file(source.file, source))
-            if source.image_id is not None and source.box is not None:
-                _, grid = await stored_regions(services, active, source.image_id)
-                return MadePart(region_part(grid, source.box, source.field))
-            return MadePart(await services.threads.read(stored_part, services.engine, active, source))
+class MadePart(NamedTuple):
+    """A part of the query, how its text was cut, and the number of its tokens."""
 
-    async def _of_file(self, file: ImageFile, source: Source) -> Part:
-        services = self._services
-        loaded = await services.encoders.of(self._active)
-        with file_named(file.name):
-            if source.box is not None:
-                grid = await _embed_regions(services, loaded, file.content)
-                return region_part(grid, source.box, source.field)
-            decoded = await services.images.decode_query(file.content, loaded.encoder.image_config)
-        return Part((await loaded.queue.encode_image(decoded.pixels)).vector, "image")
+    part: Part
+    truncation: Truncation | None = None
+    tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search and the image files that came with it."""
+
+    query: SearchQuery
+    images: Sequence[ImageFile] = ()
+    unlike_images: Sequence[ImageFile] = ()
+
+    @classmethod
+    def of(cls, wanted: BaseModel, **values: Any) -> Self:
+        """Return what is to be listed or counted as a search without a query; `values` replace its fields."""
+        given = {name: value for name, value in wanted if name in SearchQuery.model_fields}
+        return cls(SearchQuery.model_construct(None, **given | values))
+
+    @cached_property
+    def request(self) -> SearchRequest:
+        """What the engine is asked for, without what is known of the query vector alone.
+
+        Raises:
+            FilterError: The filter is none.
+        """
+        query, excluded = self.query, self.query.exclude_same_group
+        stored = query.stored if query.like or query.unlike else ()
+        return SearchRequest(
+            k=query.limit,
+            target=query.target,
+            group_by=query.group_by,
+            min_score=query.min_score,
+            diversity=query.diversity,
+            filter=None if query.filter is None else parse_filter(query.filter),
+            cursor=query.cursor if isinstance(query.cursor, str) else None,
+            # An image that is an example is no answer, but its texts may be.
+            exclude=stored if query.target == "images" else (),
+            exclude_groups_of=() if excluded in (None, False) else stored,
+            exclude_groups_by=excluded if isinstance(excluded, str) else "group",
+            exclude_patients_of=ids_of(query.like) if excluded is None and stored else (),
+            words=query.keywords,
+            words_state=query.keywords_state,
+            stated=() if query.text is None else stated_findings(query.text),
+        )
+
+    @cached_property
+    def sources(self) -> list[Source]:
+        """What its vectors are made of: what is asked for, then liked and disliked examples."""
+        query = self.query
+        sources = [] if query.text is None else [Source("text", text=query.text)]
+        if self.images:
+            sources += _pictures("image_boxes", self.images, query.image_boxes)
+        for field, examples in (("like", query.like), ("unlike", query.unlike)):
+            for place, one in enumerate(examples):
+                kind = "box" if one.id is not None else "text" if one.text is not None else "vector"
+                given = one.text, None, one.id, one.vector, one.box
+                sources.append(Source(f"{field}.{place}.{kind}", *given))
+        if self.unlike_images:
+            sources += _pictures("unlike_image_boxes", self.unlike_images, query.unlike_image_boxes)
+        return sources
+
+    @cached_property
+    def digests(self) -> list[list[str]]:
+        """SHA-256 of the image files, and of those of what is not wanted."""
+        return [
+            [hashlib.sha256(file.content).hexdigest() for file in files]
+            for files in (self.images, self.unlike_images)
+        ]
+
+    def _digest(self) -> str:
+        """Return a digest of all that the query vector is made of, files included."""
+        # Cursors of queries without boxes are as they were before there were boxes.
+        unmarked = {name: {"__all__": {"box"}} for name in ("like", "unlike")}
+        own = self.query.model_dump_json(include={"text", "like", "unlike"}, exclude=unmarked)
+        boxes = "".join(f"{place}{box.model_dump_json()}" for place, box in self.query.boxes.items())
+        return hashlib.sha256(f"{own}{self.digests}{boxes}".encode()).hexdigest()
+
+    def entry(self, engine: SearchEngine, active: ActiveGeneration, made: Sequence[MadePart]) -> BatchEntry:
+        """Return the search with the vectors of its sources, of which there is one or more.
+
+        Raises:
+            QueryError: The vectors cannot be one query.
+        """
+        asked = len(self.images) + (self.query.text is not None)
+        liked = asked + len(self.query.like)
+        if len(made) == liked == 1:
+            only = made[0].part
+            # Vectors of two parts of one picture may be nearly the same.
+            digest = None if self.sources[0].box is None else self._digest()
+            return BatchEntry(only.vector, replace(self.request, kind=only.kind, parts=digest), only.text)
+        vectors = [one.part for one in made]
+        parts = Parts(vectors[:asked], vectors[asked:liked], vectors[liked:])
+        vector = engine.compose(active, parts, self.request.target)
+        return BatchEntry(vector, replace(self.request, parts=self._digest()), None)
+
+    def find(
+        self,
+        engine: SearchEngine,
+        collection: str,
+        active: ActiveGeneration | None,
+        made: Sequence[MadePart],
+    ) -> "Found":
+        """Search with the vectors of the sources, or list without any.
+
+        `SearchEngine.search` and `SearchEngine.browse` say what is raised.
+        """
+        if active is None or not made:
+            page = engine.browse(collection, self.request)
+        else:
+            page = engine.search(active, *self.entry(engine, active, made))
+        return self.found(engine, collection, active, made, page)
+
+    def found(
+        self,
+        engine: SearchEngine,
+        collection: str,
+        active: ActiveGeneration | None,
+        made: Sequence[MadePart],
+        page: SearchPage,
+    ) -> "Found":
+        """Load the lazily computed parts of a page that the query asks for, and the details of its hits."""
+        # In a thread: with thousands of hits before, or blades, it takes milliseconds.
+        _ = page.z_scores, self.query.cursor and page.next_cursor
+        details = [HitDetails()] * len(page.hits)
+        if "report" in self.query.parts or "vector" in self.query.parts:
+            details = read_details(engine.home.catalogue, active, collection, page.hits, self.query.parts)
+        cuts = [one.truncation for one in made if one.truncation is not None]
+        return Found(self, collection, active, page, details, cuts)
+
+    def audited(self) -> dict[str, list[str]]:
+        """Return the parts for the audit trail: texts, examples by ids, files by digests, and the filter."""
+        query = self.query
+        parts: dict[str, list[str]] = {}
+        if query.text is not None:
+            parts["text"] = [query.text]
+        if query.keywords is not None:
+            parts["keywords"] = [query.keywords]
+        if query.like or query.unlike or self.images or self.unlike_images:
+            for name, examples in (("like", query.like), ("unlike", query.unlike)):
+                parts[name] = [*ids_of(examples)]
+                parts[f"{name}_text"] = [one.text for one in examples if one.text is not None]
+            parts["file"] = [*chain.from_iterable(self.digests)]
+            parts["box"] = [f"{place}: {box.model_dump_json()}" for place, box in query.boxes.items()]
+            parts = {name: texts for name, texts in parts.items() if texts}
+        return parts if query.filter is None else parts | filter_parts(query.filter)
+
+
+def _pictures(field: str, files: Sequence[ImageFile], boxes: Sequence[QueryBox | None]) -> Iterator[Source]:
+    for file, box in zip(files, chain(boxes, repeat(None)), strict=False):
+        yield Source(field, file=file, box=box)
+
+
+class Found(NamedTuple):
+    """The page of a search, with the details of its hits, and the texts that were cut.
+
+    `active` is the generation that was searched; None for a list of a collection without one.
+    """
+
+    search: Search
+    collection: str
+    active: ActiveGeneration | None
+    page: SearchPage
+    details: Sequence[HitDetails]
+    truncations: Sequence[Truncation]
+
+    def answer(self, took_ms: TookMs, prefix: str = "") -> SearchResponse:
+        """Make the answer; `prefix` is where a proxy has put the service."""
+        page, query, active = self.page, self.search.query, self.active
+        kind = None if active is None else cosine_kind(active)
+        return SearchResponse.model_construct(
+            hits=hits_from(page, kind, images_path(self.collection, prefix), query.parts, self.details),
+            confident=page.confident,
+            count=page.count,
+            unknown_keywords=list(page.unknown_words),
+            has_more=page.has_more,
+            next_cursor=page.next_cursor if query.cursor else MISSING,
+            query=QueryEcho.model_construct(
+                limit=query.limit, filter=query.filter, truncations=list(self.truncations)
+            ),
+            served_by=ServedBy.of(active, exact=page.exact),
+            took_ms=took_ms,
+        )
+
+    def listed(self, prefix: str) -> ImageList:
+        """Make the answer to a list of images; `prefix` is where a proxy has put the service."""
+        page, path = self.page, images_path(self.collection, prefix)
+        # Without words, every key is counted.
+        assert page.count is not None
+        return ImageList.model_construct(
+            images=[
+                listed_from(hit.image, path, self.search.query.parts, known)
+                for hit, known in zip(page.hits, self.details, strict=True)
+            ],
+            count=page.count,
+            next_cursor=page.next_cursor,
+        )
+
+
+async def make_parts(
+    services: Services,
+    active: ActiveGeneration,
+    sources: Sequence[Source],
+    places: asyncio.Semaphore | None = None,
+) -> list[MadePart]:
+    """Make the vectors of sources side by side, by one generation's encoder.
+
+    Few are made at once, so that the encoder's queue has room for others; `places` are those of a batch.
+    """
+    places = places or asyncio.Semaphore(max(1, services.settings.encode_queue_size // 2))
+    if len(sources) == 1:
+        return [await _make_part(services, active, sources[0], places)]
+    return await side_by_side([_make_part(services, active, source, places) for source in sources])
+
+
+async def _make_part(
+    services: Services, active: ActiveGeneration, source: Source, places: asyncio.Semaphore
+) -> MadePart:
+    async with places:
+        if source.text is not None:
+            loaded = await services.encoders.of(active)
+            encoded = await loaded.queue.encode_text(source.text)
+            cut = encoded.truncation
+            told = None if cut is None else Truncation.of(source.field, cut)
+            return MadePart(Part(encoded.vector, "text", source.text), told, encoded.tokens)
+        if source.file is not None:
+            loaded = await services.encoders.of(active)
+            with file_named(source.file.name):
+                if source.box is not None:
+                    grid = await _embed_regions(services, loaded, source.file.content)
+                    return MadePart(region_part(grid, source.box, source.field))
+                config = loaded.encoder.image_config
+                decoded = await services.images.decode_query(source.file.content, config)
+            return MadePart(Part((await loaded.queue.encode_image(decoded.pixels)).vector, "image"))
+        if source.image_id is not None and source.box is not None:
+            _, grid = await stored_regions(services, active, source.image_id)
+            return MadePart(region_part(grid, source.box, source.field))
+        return MadePart(await services.threads.read(stored_part, services.engine, active, source))
 
 
 @contextmanager
@@ -85,8 +328,6 @@ def file_named(name: str) -> Iterator[None]:
 
 async def side_by_side(works: Sequence[Coroutine[Any, Any, _Result]]) -> list[_Result]:
     """Await all works side by side; the first error ends the others."""
-    if len(works) == 1:
-        return [await works[0]]
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(work) for work in works]
@@ -187,13 +428,13 @@ async def make_batch(
     Raises:
         RecoquestError: None of them can be answered, for a reason that is not in one search.
     """
-    maker = PartMaker(services, active)
+    places = asyncio.Semaphore(max(1, services.settings.encode_queue_size // 2))
 
     async def make(search: Search) -> list[MadePart] | RecoquestError:
         try:
             search.query.check()
             _ = search.request
-            return await maker.make_all(search.sources)
+            return await make_parts(services, active, search.sources, places)
         except RecoquestError as error:
             if kind_of(error).status in _OF_ONE:
                 return error
@@ -209,28 +450,25 @@ def find_batch(
     made: Sequence[list[MadePart] | RecoquestError],
 ) -> list[Found | RecoquestError]:
     """Answer the searches of a batch in few passes over the index; an error of one is in its place."""
-
-    def begin(search: Search, parts: list[MadePart] | RecoquestError) -> BatchEntry | Found | RecoquestError:
-        if isinstance(parts, RecoquestError):
-            return parts
+    found: dict[int, Found | RecoquestError] = {}
+    entries: dict[int, tuple[BatchEntry, list[MadePart]]] = {}
+    for place, (search, parts) in enumerate(zip(searches, made, strict=True)):
         try:
-            if parts:
-                return search.entry(engine, active, parts)
-            return search.find(engine, active.collection, active, parts)
+            if isinstance(parts, RecoquestError):
+                found[place] = parts
+            elif parts:
+                entries[place] = search.entry(engine, active, parts), parts
+            else:
+                found[place] = search.find(engine, active.collection, active, parts)
         except SEARCH_ERRORS as error:
-            return error
-
-    begun = [begin(search, parts) for search, parts in zip(searches, made, strict=True)]
-    pages = iter(engine.search_batch(active, [one for one in begun if isinstance(one, BatchEntry)]))
-    found: list[Found | RecoquestError] = []
-    for search, parts, one in zip(searches, made, begun, strict=True):
-        page = next(pages) if isinstance(one, BatchEntry) else one
+            found[place] = error
+    pages = engine.search_batch(active, [entry for entry, _ in entries.values()])
+    for (place, (_, parts)), page in zip(entries.items(), pages, strict=True):
         if isinstance(page, SearchPage):
-            assert not isinstance(parts, RecoquestError)
-            found.append(search.found(engine, active.collection, active, parts, page))
+            found[place] = searches[place].found(engine, active.collection, active, parts, page)
         else:
-            found.append(page)
-    return found
+            found[place] = page
+    return [found[place] for place in range(len(searches))]
 
 
 async def note_queries(
@@ -245,6 +483,8 @@ async def note_queries(
 
     `active` is the generation that was searched; None for a list of a collection without one.
     """
+    if services.recorder is None:
+        return
     parts: dict[str, list[str]] = {}
     for search in every:
         if search.images or search.unlike_images:

@@ -6,9 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import URL, Dialect, Engine, PoolProxiedConnection, Select, select
@@ -53,37 +52,23 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Reading:
+class Reading(ExitStack):
     """Opens a session when that is first asked for: to open one takes longer than a search that needs none.
 
     `read` opens the session, and `opened` tells whether that was asked for.
     """
 
     def __init__(self, read: Callable[[], AbstractContextManager[Session]]) -> None:
+        super().__init__()
         self._read = read
-        self._open: AbstractContextManager[Session] | None = None
-        self._session: Session | None = None
         self.opened = False
 
-    @property
+    @cached_property
     def session(self) -> Session:
         """The session, whose queries all see one state of the catalogue."""
-        if self._session is None:
-            opened = self._read()
-            self._session = opened.__enter__()
-            self._open, self.opened = opened, True
-        return self._session
-
-    def __enter__(self) -> "Reading":
-        """Begin nothing yet."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the session, if there is one; its errors come out as those of the catalogue."""
-        if self._open is not None:
-            self._open.__exit__(kind, error, trace)
+        session = self.enter_context(self._read())
+        self.opened = True
+        return session
 
 
 class DirectRead:
@@ -134,7 +119,10 @@ class Catalogue:
     def __init__(self, url: str, patience: Patience = PATIENT) -> None:
         self._patience = patience
         self._engine = engine_of(url, patience)
-        self._watch = Watch(self._engine)
+        # What tells states of an SQLite database apart; see `version`.
+        self._watching = threading.Lock()
+        self._watch: tuple[PoolProxiedConnection, DBAPICursor] | None = None
+        self._watched = 0
         self.guard: Callable[[], None] = _allow
 
     @property
@@ -167,7 +155,19 @@ class Catalogue:
     def version(self) -> Hashable:
         """Return a value that is never again what it was before a commit of any process."""
         try:
-            return self._watch.version()
+            if self._engine.dialect.name != "sqlite":
+                with self._engine.connect() as server:
+                    # The snapshot changes with every writing transaction that begins or ends.
+                    return str(server.exec_driver_sql("SELECT pg_current_snapshot()::text").scalar_one())
+            with self._watching:
+                if self._watch is None:
+                    # SQLite counts for each connection the commits of all others, so this one never writes.
+                    connection = self._engine.raw_connection()
+                    self._watch = connection, connection.cursor()
+                    self._watched += 1
+                cursor = self._watch[1]
+                cursor.execute("PRAGMA data_version")
+                return self._watched, cursor.fetchone()
         except Exception:
             # Every search looks: what tells errors apart is set up only for one.
             with self._errors():
@@ -226,7 +226,10 @@ class Catalogue:
     def close(self) -> None:
         """Close all connections."""
         with _kept_log(self._engine.url):
-            self._watch.close()
+            with self._watching:
+                if self._watch is not None:
+                    self._watch[0].close()
+                    self._watch = None
             self._engine.dispose()
 
     def _follow_rules(self) -> None:
@@ -375,39 +378,6 @@ def _empty(address: str) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-class Watch:
-    """Tells states of a database apart; threads may share it."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._lock = threading.Lock()
-        self._connection: PoolProxiedConnection | None = None
-        self._cursor: DBAPICursor | None = None
-        self._opened = 0
-
-    def version(self) -> Hashable:
-        """Return a value that is never again what it was before a commit of any process."""
-        if self._engine.dialect.name != "sqlite":
-            with self._engine.connect() as connection:
-                # The snapshot changes with every writing transaction that begins or ends.
-                return str(connection.exec_driver_sql("SELECT pg_current_snapshot()::text").scalar_one())
-        with self._lock:
-            if self._cursor is None:
-                # SQLite counts for each connection the commits of all others, so this one never writes.
-                self._connection = self._engine.raw_connection()
-                self._cursor = self._connection.cursor()
-                self._opened += 1
-            self._cursor.execute("PRAGMA data_version")
-            return self._opened, self._cursor.fetchone()
-
-    def close(self) -> None:
-        """Let go of the connection; the next look takes another."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = self._cursor = None
-
-
 class VersionedCache(Generic[Key, Value]):
     """Values by key, dropped with the next write of any process; threads may share it."""
 
@@ -424,16 +394,14 @@ class VersionedCache(Generic[Key, Value]):
         with self._lock:
             self._latest = (None, {})
 
-    def now(self) -> dict[Key, Value]:
-        """Return what is kept of the catalogue as it is now; see `at`."""
-        return self.at(self._catalogue.version())
-
-    def at(self, version: Hashable) -> dict[Key, Value]:
-        """Return what is kept of the catalogue at a version that was looked at a moment ago.
+    def at(self, version: Hashable = None) -> dict[Key, Value]:
+        """Return what is kept of the catalogue at a version that was looked at a moment ago; None looks now.
 
         What is read after that look may be put in: if something was written in between, it is dropped with
         the rest.
         """
+        if version is None:
+            version = self._catalogue.version()
         latest, values = self._latest
         if version == latest:
             return values
@@ -448,20 +416,19 @@ class VersionedCache(Generic[Key, Value]):
             return self._latest[1]
 
 
-class ReadThroughCache(Generic[Key, Value]):
+class ReadThroughCache(VersionedCache[Key, Value]):
     """Values by key that are read again after every write of any process; threads may share it.
 
     Errors of `read`, which reads the value of a key, are passed on and not remembered.
     """
 
     def __init__(self, catalogue: Catalogue, read: Callable[[Session, Key], Value]) -> None:
-        self._catalogue = catalogue
+        super().__init__(catalogue)
         self._read = read
-        self._kept: VersionedCache[Key, Value] = VersionedCache(catalogue)
 
     def get(self, key: Key, version: Hashable = None) -> Value:
         """Return the value of a key as it is now, or not older than a version of a moment ago."""
-        values = self._kept.now() if version is None else self._kept.at(version)
+        values = self.at(version)
         if key not in values:
             with self._catalogue.read() as session:
                 values[key] = self._read(session, key)

@@ -28,7 +28,8 @@ _MAX_BYTES: Final = 1_000_000
 _WORD_BYTES, _PLACE_BYTES = 4, 2
 # Characters whose pairs fit, if each of them is another one of eight bytes.
 _SURELY_FITS: Final = _MAX_BYTES // (8 + _WORD_BYTES + _PLACE_BYTES)
-_ASCII_WORD: Final = re.compile("[a-z0-9]+")
+# The first letters of each word.
+_ASCII_WORD: Final = re.compile(f"([a-z0-9]{{1,{MAX_WORD_LENGTH}}})[a-z0-9]*")
 
 # Accents of Latin, Greek and Cyrillic, points of Hebrew and Arabic, variation selectors, soft hyphens.
 _LEFT_OUT: Final = re.compile(
@@ -188,7 +189,7 @@ def indexed_text(text: str) -> str:
 def indexed_pieces(folded: str) -> list[str]:
     """Return the pieces of a folded text in order."""
     if folded.isascii():
-        return [word[:MAX_WORD_LENGTH] for word in _ASCII_WORD.findall(folded)]
+        return _ASCII_WORD.findall(folded)
     found: list[str] = []
     for word in split_words(folded):
         if word.unspaced:

@@ -141,7 +141,7 @@ class Overviews:
             return Overview(counted.images(), counted.every(), counted.findings(), found)
 
         place = CacheKey(state.collection_id, "images", "")
-        return self._kept.get(place, state.sequence, make, lambda *_: None)
+        return self._kept.get(place, state.sequence, make)
 
     def facets(
         self,

@@ -181,7 +181,6 @@ class FieldColumns:
             CacheKey(state.collection_id, "images", ""),
             state.sequence,
             lambda: _Fields(known_fields(state.session, state.collection_id)),
-            lambda *_: None,
         ).kinds
 
     def _has_dates(self, state: CollectionState, field: str) -> bool:

@@ -7,9 +7,9 @@ between and moved the others, none comes twice and none is passed over.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from index.errors import QueryError
 from index.filters.column_cache import contains_sorted
 from index.search.cursors import MAX_RANKED, PagePosition
 from index.search.grouping import Groups
-from index.vectors.protocol import NOTHING, After, Keys, Neighbours, Vectors
+from index.vectors.protocol import NOTHING, Keys, Neighbours, Vectors
 from index.vectors.view import VectorView
 from training.evaluation.similarity import as_blades, similarity
 
@@ -74,63 +74,14 @@ class Ranked:
         )
 
 
-class Scope(NamedTuple):
-    """Candidates of a search: vectors of a view that pass the filter and are not excluded.
-
-    Attributes:
-        view: View to search.
-        query: Query vector (D,) of length one.
-        allowed: Keys that pass the filter, rising; None for all.
-        hidden: Keys that are left out, rising.
-        min_score: Lowest cosine of a hit; None: any.
-    """
-
-    view: VectorView
-    query: Vectors
-    allowed: Keys | None
-    hidden: Keys
-    min_score: float | None = None
-
-    def with_few_hidden(self) -> "Scope":
-        """Leave out hidden keys as a filter would where they are many."""
-        if len(self.hidden) <= _MANY_HIDDEN:
-            return self
-        every = self.view.keys() if self.allowed is None else self.allowed
-        return self._replace(allowed=every[~contains_sorted(self.hidden, every)], hidden=NOTHING)
-
-    def findable(self, every: Keys) -> Keys | None:
-        """Return the keys that a search may find, rising; None where these are `every` key that there is."""
-        some = every if self.allowed is None else self.allowed
-        if len(self.view) != len(every):
-            some = np.intersect1d(some, self.view.keys(), assume_unique=True)
-        if len(self.hidden):
-            some = some[~contains_sorted(self.hidden, some)]
-        return None if some is every else some
-
-    def nearest(self, count: int, after: After | None = None) -> Neighbours:
-        """Find the `count` nearest; hidden keys are fetched on top, since no view excludes them."""
-        found = self.view.search(self.query, count + len(self.hidden), allowed=self.allowed, after=after)
-        if len(self.hidden):
-            kept = ~contains_sorted(self.hidden, found.keys)
-            found = Neighbours(found.keys[kept][:count], found.scores[kept][:count], found.exact)
-        return self.near_enough(found)
-
-    def near_enough(self, found: Neighbours) -> Neighbours:
-        """Return the hits of at least the lowest cosine."""
-        if self.min_score is None:
-            return found
-        kept = found.scores >= np.float32(self.min_score)
-        return Neighbours(found.keys[kept], found.scores[kept], found.exact)
-
-
 class Ranking(ABC):
     """An order of hits."""
 
     # Whether the order depends on all hits before a place, and is made again for every page.
     is_remade: ClassVar[bool] = False
 
-    def total(self, place: PagePosition | None = None) -> int | None:  # noqa: ARG002
-        """Return the number of hits on all pages, as it is at one of them; None where it is not known."""
+    def total(self) -> int | None:
+        """Return the number of hits on all pages; None where it is not known."""
         return None
 
     @abstractmethod
@@ -152,13 +103,56 @@ class Ranking(ABC):
 
 @dataclass(frozen=True, eq=False)
 class VectorRanking(Ranking):
-    """By likeness to the query."""
+    """By likeness to the query, among vectors of a view that pass the filter and are not excluded.
 
-    scope: Scope
+    Attributes:
+        view: View to search.
+        query: Query vector (D,) of length one.
+        allowed: Keys that pass the filter, rising; None for all.
+        hidden: Keys that are left out, rising.
+        min_score: Lowest cosine of a hit; None: any.
+    """
+
+    view: VectorView
+    query: Vectors
+    allowed: Keys | None
+    hidden: Keys
+    min_score: float | None = None
+
+    def with_few_hidden(self) -> "VectorRanking":
+        """Leave out hidden keys as a filter would where they are many."""
+        if len(self.hidden) <= _MANY_HIDDEN:
+            return self
+        every = self.view.keys() if self.allowed is None else self.allowed
+        return replace(self, allowed=every[~contains_sorted(self.hidden, every)], hidden=NOTHING)
+
+    def findable(self, every: Keys) -> Keys | None:
+        """Return the keys that a search may find, rising; None where these are `every` key that there is."""
+        some = every if self.allowed is None else self.allowed
+        if len(self.view) != len(every):
+            some = np.intersect1d(some, self.view.keys(), assume_unique=True)
+        if len(self.hidden):
+            some = some[~contains_sorted(self.hidden, some)]
+        return None if some is every else some
 
     def page(self, count: int, place: PagePosition | None = None) -> Ranked:
-        """Return the hits behind a score and key; see `Ranking`."""
-        return by_vector(self.scope.nearest(count, None if place is None else place.after))
+        """Return the hits behind a score and key; hidden ones are fetched on top: no view excludes them."""
+        after = None if place is None else place.after
+        found = self.view.search(self.query, count + len(self.hidden), allowed=self.allowed, after=after)
+        if len(self.hidden):
+            kept = ~contains_sorted(self.hidden, found.keys)
+            found = Neighbours(found.keys[kept][:count], found.scores[kept][:count], found.exact)
+        return self.near_enough(found)
+
+    def near_enough(self, found: Neighbours) -> Ranked:
+        """Return those of the nearest that have at least the lowest cosine."""
+        keys, scores, exact = found
+        if self.min_score is not None:
+            kept = scores >= np.float32(self.min_score)
+            keys, scores = keys[kept], scores[kept]
+        count = len(keys)
+        lists = _ALL_BY_VECTOR[:count] if count <= MAX_RANKED else np.full(count, BY_VECTOR, dtype=np.uint8)
+        return Ranked(keys, scores, scores, lists, exact)
 
 
 class RecomputedRanking(Ranking):
@@ -189,30 +183,30 @@ class FusedRanking(RecomputedRanking):
     What no list has among its first places follows by likeness, with a sum of zero.
 
     Attributes:
-        scope: Keys that may be found.
+        nearest: The order by likeness.
         matches: Keys that match the words, best first, at most `FUSED_PLACES`.
         saying: Keys, rising, of what says of findings what the query says, which likeness ranks once more.
     """
 
-    scope: Scope
+    nearest: VectorRanking
     matches: Keys
     saying: Keys
 
     def _top(self, count: int) -> Ranked:
-        near = by_vector(self.scope.nearest(max(count, FUSED_PLACES)))
+        near = self.nearest.page(max(count, FUSED_PLACES))
         head = near.take(slice(FUSED_PLACES))
         # The view may not hold what was written or removed a moment ago.
-        held = self.scope.view.scores(self.scope.query, self.matches)
-        matches, cosines, _ = self.scope.near_enough(Neighbours(*held, exact=True))
+        held = self.nearest.view.scores(self.nearest.query, self.matches)
+        matches = self.nearest.near_enough(Neighbours(*held, exact=True))
         saying = head.take(slice(0))
         if len(self.saying):
-            saying = by_vector(self.scope._replace(allowed=self.saying).nearest(FUSED_PLACES))
-        keys, sums = fuse([head.keys, matches, saying.keys])
-        cosine_of = dict(zip(matches.tolist(), cosines.tolist(), strict=True))
-        for ranked in (saying, head):
+            saying = replace(self.nearest, allowed=self.saying).page(FUSED_PLACES)
+        keys, sums = fuse([head.keys, matches.keys, saying.keys])
+        cosine_of: dict[int, float] = {}
+        for ranked in (matches, saying, head):
             cosine_of.update(zip(ranked.keys.tolist(), ranked.cosines.tolist(), strict=True))
-        found_in = ((BY_VECTOR, head.keys), (BY_WORDS, matches), (BY_FINDINGS, saying.keys))
-        lists = np.sum([bit * np.isin(keys, found) for bit, found in found_in], axis=0)
+        found_in = ((BY_VECTOR, head), (BY_WORDS, matches), (BY_FINDINGS, saying))
+        lists = np.sum([bit * np.isin(keys, found.keys) for bit, found in found_in], axis=0)
         fused = Ranked(
             keys,
             sums.astype(np.float32),
@@ -234,9 +228,9 @@ class GroupedRanking(RecomputedRanking):
     groups: Groups
     findable: Callable[[Keys], Keys | None]
 
-    def total(self, place: PagePosition | None = None) -> int | None:
+    def total(self) -> int | None:
         """Return the number of groups with a hit; see `Ranking`."""
-        total = self.inner.total(place)
+        total = self.inner.total()
         return None if total is None else len(self.groups.first_places(self.inner.page(total).keys))
 
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
@@ -301,7 +295,7 @@ class WordList(RecomputedRanking):
     keys: Keys
     most: int | None
 
-    def total(self, place: PagePosition | None = None) -> int | None:  # noqa: ARG002
+    def total(self) -> int | None:
         """Return the number of keys on all pages; None where more match than are ranked."""
         return None if self.most is not None and len(self.keys) >= self.most else len(self.keys)
 
@@ -327,7 +321,7 @@ class KeyList(Ranking):
     def _hits(self) -> Keys:
         return self.keys if self.groups is None else self.groups.column.firsts(self.keys)
 
-    def total(self, place: PagePosition | None = None) -> int | None:  # noqa: ARG002
+    def total(self) -> int | None:
         """Return the number of keys on all pages; see `Ranking`."""
         return len(self._hits)
 
@@ -345,13 +339,6 @@ LIST_ORDERS: Final[Mapping[str, Callable[[Keys, Groups | None, int], Ranking]]] 
 def _unscored(keys: Keys, lists: int) -> Ranked:
     nothing = np.full(len(keys), np.nan, dtype=np.float32)
     return Ranked(keys, nothing, nothing, np.full(len(keys), lists, dtype=np.uint8), exact=True)
-
-
-def by_vector(found: Neighbours) -> Ranked:
-    """Return hits that are ranked by their likeness alone."""
-    count = len(found.keys)
-    lists = _ALL_BY_VECTOR[:count] if count <= MAX_RANKED else np.full(count, BY_VECTOR, dtype=np.uint8)
-    return Ranked(found.keys, found.scores, found.scores, lists, found.exact)
 
 
 def _relevance(ranked: Ranked) -> NDArray[np.float32]:

@@ -121,7 +121,7 @@ class SearchRequest:
             "exclude_groups_by": self.exclude_groups_by,
             "words": None if self.words is None else tokens(self.words),
             "words_state": self.words_state,
-            "stated": [finding.value for finding in self.stated],
+            "stated": [finding.value for finding in self.stated] if self.stated else (),
             "target": self.target,
             "group_by": self.group_by,
             "min_score": None if self.min_score is None else float(self.min_score),
@@ -147,7 +147,8 @@ class BatchEntry(NamedTuple):
 
 def stated_findings(text: str) -> tuple[HasFinding, ...]:
     """Return what a query's text says of findings; nothing unless it says that one is absent."""
-    states = image_states(find_findings(text))
+    found = find_findings(text)
+    states = image_states(found) if found else {}
     if "absent" not in states.values():
         return ()
     return tuple(HasFinding(finding=name, state=state) for name, state in sorted(states.items()))
@@ -175,16 +176,6 @@ class Parts:
         """The one vector of a search that is made of no more; None for every other."""
         wanted = (*self.asked, *self.liked)
         return wanted[0] if len(wanted) == 1 and not self.disliked else None
-
-    @property
-    def kind(self) -> QueryKind | None:
-        """The kind of a search that is made of one vector; None for every other."""
-        return None if self.single is None else self.single.kind
-
-    @property
-    def text(self) -> str | None:
-        """The text of a search that is made of one; None for every other."""
-        return None if self.single is None else self.single.text
 
 
 def compose(parts: Parts, background: Background) -> Vectors:

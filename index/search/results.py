@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -33,6 +33,7 @@ from training.clinical.findings import STATES, State
 from training.clinical.reports.sentences import split_sentences
 from training.common.manifest import MetadataValue
 
+CosineKind = Literal["cosine", "blade_cosine", "absolute_cosine"]
 # The list that a hit comes from.
 FoundBy = Literal["vector", "keywords", "findings"]
 # What an answer may tell of the image of a hit.
@@ -97,6 +98,13 @@ class ActiveGeneration:
     count: int
 
 
+def cosine_kind(by: ActiveGeneration | ModelInfo) -> CosineKind:
+    """Kind of cosine that compares the vectors of an encoder."""
+    if by.unsigned:
+        return "absolute_cosine"
+    return "cosine" if by.blades == 1 else "blade_cosine"
+
+
 @dataclass(frozen=True, slots=True)
 class FoundText:
     """A text that was found, and its position among its image's texts, from 0."""
@@ -152,6 +160,9 @@ class Hit(NamedTuple):
         return self.image.id
 
 
+_COSINE: Final[Callable[[Hit], float]] = attrgetter("cosine")
+
+
 @dataclass(frozen=True)
 class SearchPage:
     """Hits, best first.
@@ -187,16 +198,16 @@ class SearchPage:
     @cached_property
     def z_scores(self) -> list[float] | None:
         """Z-score of each hit's cosine; see `index.scoring`."""
-        return None if self.scale is None else self.scale.z_scores(hit.cosine for hit in self.hits)
+        return None if self.scale is None else self.scale.z_scores(map(_COSINE, self.hits))
 
     @cached_property
     def confident(self) -> bool | None:
         """Whether held-out queries with such a best score find what they ask for; None where nobody knows."""
         if self.place is not None:
             return self.place.confident
-        if self.scale is None or not self.hits:
+        if self.scale is None or self.scale.least is None or not self.hits:
             return None
-        return self.scale.confident(hit.cosine for hit in self.hits)
+        return max(map(_COSINE, self.hits)) >= self.scale.least
 
     @property
     def has_more(self) -> bool:
@@ -228,9 +239,7 @@ def read_details(
     hits: Sequence[Hit],
     parts: Collection[HitPart],
 ) -> list[HitDetails]:
-    """Return what hits do not hold of their images, in order; nothing where no such part is asked for."""
-    if not {"report", "vector"} & set(parts):
-        return []
+    """Return what hits do not hold of their images, in order, as far as these parts name it."""
     with catalogue.read() as session:
         images = (
             select(ImageRow.external_id, ImageRow.id, ImageRow.report)
@@ -288,7 +297,7 @@ class FoundImages:
         `version` is that of the catalogue just read; None reads it now.
         """
         every = self._kept[target]
-        kept = every.now() if version is None else every.at(version)
+        kept = every.at(version)
         found = [*map(kept.get, keys)]
         if not all(found):
             missing = [key for key, image in zip(keys, found, strict=True) if image is None]

@@ -25,16 +25,22 @@ _FEW: Final = 16_384
 
 
 class IdMap:
-    """The key of each row, which rows are alive, and the row of each key."""
+    """The key of each row, which rows are alive, and the row of each key.
+
+    Attributes:
+        keys: Keys (N,) of rows.
+        alive: Which rows are alive (N,).
+        rising: The keys of living rows, rising.
+    """
 
     def __init__(self, keys: Keys | None = None) -> None:
         """Take the keys (N,) of rows; a row of key -1 is dead."""
         self.keys: Keys = np.empty(0, dtype=np.int64) if keys is None else keys
         self.alive: Mask = self.keys >= 0
         rows = np.flatnonzero(self.alive)
-        # Living keys in rising order, and the row of each.
+        # The row of each of the rising keys.
         self._rows: Rows = rows[np.argsort(self.keys[rows], kind="stable")]
-        self._sorted: Keys = self.keys[self._rows]
+        self.rising: Keys = self.keys[self._rows]
         self._table: NDArray[np.int32] | None = None
 
     @property
@@ -58,49 +64,37 @@ class IdMap:
             raise ValueError("the files do not hold one key for each vector")
         return cls(keys)
 
-    def __len__(self) -> int:
-        return len(self._sorted)
-
-    @property
-    def dead(self) -> int:
-        """Number of rows that are dead."""
-        return len(self.keys) - len(self)
-
     @property
     def memory_bytes(self) -> int:
         """Memory that it holds."""
         table = 0 if self._table is None else self._table.nbytes
-        return self.keys.nbytes + self.alive.nbytes + self._sorted.nbytes + self._rows.nbytes + table
-
-    def rising(self) -> Keys:
-        """Return the living keys, rising."""
-        return self._sorted
+        return self.keys.nbytes + self.alive.nbytes + self.rising.nbytes + self._rows.nbytes + table
 
     def find(self, keys: Keys) -> Rows:
         """Return the row of each key; -1 for keys without one."""
-        if not len(self) or not len(keys):
+        if not len(self.rising) or not len(keys):
             return np.full(len(keys), -1, dtype=np.int64)
-        first, last = self._sorted[0], self._sorted[-1]
-        if len(keys) >= _WORTH_TABLE and len(self) >= _DENSE * float(last - first + 1):
+        first, last = self.rising[0], self.rising[-1]
+        if len(keys) >= _WORTH_TABLE and len(self.rising) >= _DENSE * float(last - first + 1):
             if self._table is None:
                 table = np.full(last - first + 1, -1, dtype=np.int32)
-                table[self._sorted - first] = self._rows
+                table[self.rising - first] = self._rows
                 self._table = table
             found: Rows = self._table.take(keys - first, mode="clip").astype(np.int64)
             if keys.min() < first or keys.max() > last:
                 found[(keys < first) | (keys > last)] = -1
             return found
-        places = np.minimum(np.searchsorted(self._sorted, keys), len(self) - 1)
-        return np.where(self._sorted[places] == keys, self._rows[places], -1)
+        places = np.minimum(np.searchsorted(self.rising, keys), len(self.rising) - 1)
+        return np.where(self.rising[places] == keys, self._rows[places], -1)
 
     def append(self, keys: Keys) -> None:
         """Put different keys in new rows; the rows that they had are dead."""
         self.drop(keys)
         rows = np.arange(len(self.keys), len(self.keys) + len(keys))
         order = np.argsort(keys, kind="stable")
-        place = np.searchsorted(self._sorted, keys[order])
+        place = np.searchsorted(self.rising, keys[order])
         # New arrays, so that a reader of the old ones sees them whole.
-        self._sorted = np.insert(self._sorted, place, keys[order])
+        self.rising = np.insert(self.rising, place, keys[order])
         self._rows = np.insert(self._rows, place, rows[order])
         self.keys = np.concatenate((self.keys, keys))
         self.alive = np.concatenate((self.alive, np.ones(len(keys), dtype=bool)))
@@ -114,7 +108,7 @@ class IdMap:
             self.alive = self.alive.copy()
             self.alive[gone] = False
             left = self.alive[self._rows]
-            self._sorted, self._rows, self._table = self._sorted[left], self._rows[left], None
+            self.rising, self._rows, self._table = self.rising[left], self._rows[left], None
         return len(gone)
 
 
@@ -164,7 +158,7 @@ class FilterMask:
 def filter_mask(allowed: Keys | None, ids: IdMap) -> FilterMask:
     """Return the living rows of the keys that a filter allows; None: all living rows."""
     if allowed is None:
-        return FilterMask(ids.alive, len(ids), filtered=False)
+        return FilterMask(ids.alive, len(ids.rising), filtered=False)
     # The last place takes the keys without a row, -1.
     mask = np.zeros(len(ids.keys) + 1, dtype=bool)
     mask[ids.find(allowed)] = True

@@ -85,14 +85,12 @@ def lower_priority() -> None:
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _PRIORITY_OF_BUILDS)
 
 
-def scanners() -> Executor:
-    """Return the threads of this process that do the parts of a scan, one on each core."""
-    return _scanners(os.getpid())
-
-
 @lru_cache(maxsize=1)
-def _scanners(_process: int) -> Executor:
-    # After a fork there are other ones: a child has none of its parent's threads.
+def scanners(_process: int) -> Executor:
+    """Return the threads of a process that do the parts of a scan, one on each core.
+
+    After a fork there are other ones: a child has none of its parent's threads.
+    """
     return ThreadPoolExecutor(cores(), "scan", initializer=use_threads, initargs=(1,))
 
 
@@ -137,10 +135,10 @@ class VectorStore:
         finally:
             self.held = memory_of(self.index)
 
-    def take(self, rows: Rows, out: Float16Array) -> None:
-        """Copy these rows, which are there, into `out` (N, D)."""
+    def take(self, rows: Rows, out: Float16Array | None = None) -> Float16Array:
+        """Return these rows (N, D), which are there, as they are stored; in `out`, if that is given."""
         # Valid rows need no check, and mode "clip" copies them once only.
-        np.take(self.held, rows, axis=0, out=out, mode="clip")
+        return np.take(self.held, rows, axis=0, out=out, mode="clip")
 
     def read(self, path: Path) -> None:
         """Take the rows of a file in place of those here.
@@ -181,24 +179,18 @@ class VectorStore:
 
     def get(self, rows: Rows) -> Vectors:
         """Return the vectors (N, D) of these rows, exactly of length one."""
-        return unit(self.rounded(rows))
+        return unit(widened(self.take(rows)))
 
     def rounded(self, rows: Rows) -> Vectors:
         """Return the vectors (N, D) of these rows as they were rounded."""
-        return widened(self.halves(rows))
-
-    def halves(self, rows: Rows) -> Float16Array:
-        """Return these rows (N, D) as they are stored."""
-        taken = np.empty((len(rows), self.dim), dtype="<f2")
-        self.take(rows, taken)
-        return taken
+        return widened(self.take(rows))
 
     def blocks(self, among: Mask, guard: Guard = nullcontext) -> Iterator[tuple[Rows, Float16Array]]:
         """Give the rows of a mask of the first rows (N,), some at a time, and their stored vectors."""
         for start in range(0, len(among), _BLOCK):
             rows = start + np.flatnonzero(among[start : start + _BLOCK])
             with guard():
-                halves = self.halves(rows)
+                halves = self.take(rows)
             yield rows, halves
 
     def nearest(self, query: Vectors, count: int, passing: FilterMask) -> Found:
@@ -206,19 +198,18 @@ class VectorStore:
 
         They are in no order; fewer come back only when fewer pass.
         """
-        if passing.count <= _GATHERED * len(self):
-            scan, total = partial(self._scan_rows, query, count, passing.rows), passing.count
-            work: float = total
-        else:
-            scan, total = partial(self._scan, query, count, passing), len(self)
-            work = passing.count + total * _SKIPPED
+        scan, total = partial(self._scan, query, count, passing), len(passing.mask)
+        work = passing.count + total * _SKIPPED
+        if passing.count <= _GATHERED * total:
+            scan, work = partial(self._scan_rows, query, count, passing.rows), passing.count
+            total = passing.count
         parts = cores() if work >= _WORTH_THREADS else 1
+        if parts == 1:
+            use_threads(1)
+            return scan(0, total)
         # A part has whole bytes of bits.
         edges = [total * part // parts // 8 * 8 for part in range(parts)] + [total]
-        if parts > 1:
-            return best_of_parts(list(scanners().map(scan, edges[:-1], edges[1:])), count)
-        use_threads(1)
-        return scan(0, total)
+        return best_of_parts(list(scanners(os.getpid()).map(scan, edges[:-1], edges[1:])), count)
 
     def _scan_rows(self, query: Vectors, count: int, rows: Rows, start: int, stop: int) -> Found:
         """Return the `count` best of `rows` from place `start` to `stop`."""
@@ -423,12 +414,14 @@ class MappedStore(VectorStore):
         files = tuple(part for part in (self._snapshot, self._since) if part is not None)
         self._parts = (*files, _Part(files[-1].end if files else 0, self.held))
 
-    def take(self, rows: Rows, out: Float16Array) -> None:
-        """Copy these rows, which are there, into `out` (N, D).
+    def take(self, rows: Rows, out: Float16Array | None = None) -> Float16Array:
+        """Return these rows (N, D); see `VectorStore`.
 
         Raises:
             ViewError: The file of the rows was cut short.
         """
+        if out is None:
+            out = np.empty((len(rows), self.dim), dtype="<f2")
         for part in self._parts:
             here = (rows >= part.first) & (rows < part.end)
             if not here.any():
@@ -438,15 +431,13 @@ class MappedStore(VectorStore):
                 self.damaged = True
                 raise ViewError("The file of a collection's vectors was cut short while it was searched.")
             if here.all():
-                self._take(part, rows, out)
-                return
-            some = np.empty((np.count_nonzero(here), self.dim), dtype="<f2")
-            self._take(part, rows[here], some)
-            out[here] = some
+                return self._take(part, rows, out)
+            out[here] = self._take(part, rows[here])
+        return out
 
     def move_to(self, path: Path, count: int) -> None:
         """Replace the first `count` rows by the same rows in a file; keep those after them."""
-        later = self.halves(np.arange(count, len(self)))
+        later = self.take(np.arange(count, len(self)))
         self.read(path)
         self.append(later)
 
@@ -458,14 +449,15 @@ class MappedStore(VectorStore):
         self._drop_memory()
         self._parts = (snapshot, _Part(snapshot.end, self.held))
 
-    def _take(self, part: _Part, rows: Rows, out: Float16Array) -> None:
+    def _take(self, part: _Part, rows: Rows, out: Float16Array | None = None) -> Float16Array:
         """Take rows of a part; to fetch what is in memory would take longer than to take it."""
         part.fetch(rows, scattered=self._fetched > 0)
         self._fetched = max(0, self._fetched - 1)
         waited = _waits()
-        np.take(part.rows, rows - part.first, axis=0, out=out, mode="clip")
+        taken = np.take(part.rows, rows - part.first, axis=0, out=out, mode="clip")
         if _waits() > waited:
             self._fetched = _FETCHED
+        return taken
 
     def _move(self) -> None:
         """Move what is kept in memory to the end of the file without a name."""

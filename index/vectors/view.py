@@ -111,7 +111,9 @@ class VectorView(ABC):
     def __init__(self, dim: int) -> None:
         self.dim = dim
         self._ids = IdMap()
+        # Rows that pass the latest filters, until rows come, go or move.
         self._masks: IncrementalCache[int, FilterMask] = IncrementalCache(_MASK_BYTES)
+        self._living = filter_mask(None, self._ids)
         self._lock = ReadWriteLock()
         # Changes when rows move: anything being built then fits no longer.
         self._layout = 0
@@ -119,7 +121,7 @@ class VectorView(ABC):
         self._inconsistent = False
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._ids.rising)
 
     @property
     def memory_bytes(self) -> int:
@@ -147,7 +149,7 @@ class VectorView(ABC):
     def keys(self) -> Keys:
         """Return the keys of all vectors, rising."""
         with self._lock.reading():
-            return self._ids.rising()
+            return self._ids.rising
 
     def vectors(self, keys: Keys) -> Vectors:
         """Return the vectors (N, D), of length one, of keys (N,)."""
@@ -226,8 +228,14 @@ class VectorView(ABC):
         """Return a page of hits; see `search`."""
 
     def _passing(self, allowed: Keys | None) -> FilterMask:
-        """Return the rows of keys; those of the latest filters are kept until rows come, go or move."""
+        """Return the rows of keys; None: all."""
+        if allowed is None:
+            return self._living
         return self._masks.get(id(allowed), 0, partial(filter_mask, allowed, self._ids))
+
+    def _renew_masks(self) -> None:
+        self._masks.clear()
+        self._living = filter_mask(None, self._ids)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -240,12 +248,13 @@ class VectorView(ABC):
                 raise
 
     def _changed(self) -> None:
-        self._masks.clear()
-        if self._ids.dead > max(_MIN_DEAD, _DEAD_SHARE * len(self._ids.keys)):
+        dead = len(self._ids.keys) - len(self._ids.rising)
+        if dead > max(_MIN_DEAD, _DEAD_SHARE * len(self._ids.keys)):
             alive = self._ids.alive
             self._keep(alive)
             self._ids = IdMap(self._ids.keys[alive])
             self._layout += 1
+        self._renew_masks()
 
 
 class FlatView(VectorView):
@@ -291,7 +300,7 @@ class FlatView(VectorView):
         ids = IdMap.read(files["keys"], len(room))
         with self._lock.writing():
             self._room, self._ids = room, ids
-            self._masks.clear()
+            self._renew_masks()
 
     def _append(self, vectors: Vectors) -> None:
         first = len(self._ids.keys)
@@ -426,7 +435,7 @@ class CosineView(VectorView):
     @property
     def damaged(self) -> bool:
         """Whether another view must be read in place of this: its files were damaged, or a change failed."""
-        return super().damaged or self._store.damaged
+        return self._inconsistent or self._store.damaged
 
     @property
     def has_pending(self) -> bool:
@@ -453,15 +462,16 @@ class CosineView(VectorView):
             if self._ann is None:
                 return self._scan_each(queries, k, passing)
             each = zip(queries, self._ann.shortlists(queries, k, passing), strict=True)
-            return [self._ranked(query, k, passing, None, rows) for query, rows in each]
+            return [self._among(rows, query, k, passing, None) for query, rows in each]
 
     def _nearest(self, query: Vectors, k: int, passing: FilterMask, after: After | None) -> Neighbours:
+        if self._ann is None:
+            return self._scan(query, k, passing, after)
         last = k if after is None else k + after.rank
-        rows = None if self._ann is None else self._ann.shortlist(query, last, passing)
-        return self._ranked(query, k, passing, after, rows)
+        return self._among(self._ann.shortlist(query, last, passing), query, k, passing, after)
 
-    def _ranked(
-        self, query: Vectors, k: int, passing: FilterMask, after: After | None, rows: Rows | None
+    def _among(
+        self, rows: Rows | None, query: Vectors, k: int, passing: FilterMask, after: After | None
     ) -> Neighbours:
         """Return the page of hits among candidates of the codes; where there may be others, by a scan."""
         if rows is not None:
@@ -585,11 +595,11 @@ class CosineView(VectorView):
             if self._layout != layout or self._store is not source:
                 return False
             if store is not source:
-                store.append(source.halves(np.arange(len(store), len(source))))
+                store.append(source.take(np.arange(len(store), len(source))))
             if gpu is not None:
                 gpu.add(source.rounded(np.arange(len(gpu), len(source))))
             self._store, self._ann, self._gpu = store, ann, gpu
-            self._masks.clear()
+            self._renew_masks()
         return True
 
     def encode_pending(self) -> bool:
@@ -606,7 +616,7 @@ class CosineView(VectorView):
                     start = len(ann.codes)
                     stop = min(start + _ENCODED_AT_ONCE, len(self._store))
                     ann.codes.add(self._store.rounded(np.arange(start, stop)))
-                    self._masks.clear()
+                    self._renew_masks()
         return True
 
     def drop(self) -> bool:
@@ -651,7 +661,7 @@ class CosineView(VectorView):
         with self._lock.writing():
             self._store, self._ids, self._ann, self._gpu = store, ids, ann, None
             self._layout += 1
-            self._masks.clear()
+            self._renew_masks()
 
     @contextmanager
     def _unmoved(self, layout: int) -> Iterator[None]:

@@ -228,19 +228,6 @@ class ViewEntry:
     failed: dict[ViewName, float] = field(default_factory=dict)
     used: float = field(default_factory=time.monotonic)
 
-    def ready(self, sequence: int) -> VectorView | None:
-        """Return the view if nothing has to be read for a search at a sequence number."""
-        self.used = time.monotonic()
-        view = self.view
-        if (
-            view is None
-            or self.sequence < sequence
-            or view.damaged
-            or (self.choose_again and not self.building)
-        ):
-            return None
-        return view
-
     def is_backing_off(self, name: ViewName) -> bool:
         """Tell whether a view failed of late: each write would begin with it again."""
         return time.monotonic() - self.failed.get(name, -math.inf) < _RESTS
@@ -264,14 +251,14 @@ class Views:
 
     def current(
         self, reading: Reading, generation: Generation, sequence: int, target: Target = "images"
-    ) -> VectorView:
-        """Return the view of a generation, with everything that the catalogue held at `sequence`."""
+    ) -> tuple[ViewEntry, VectorView]:
+        """Return what holds a generation's view, and that view with all that there was at `sequence`."""
         held = self.entry(generation, target)
-        view = held.ready(sequence)
-        if view is not None:
-            return view
+        view, is_chosen = held.view, held.building or not held.choose_again
+        if view is not None and held.sequence >= sequence and is_chosen and not view.damaged:
+            return held, view
         with held.lock:
-            return self._catch_up(reading.session, generation, held, sequence)
+            return held, self._catch_up(reading.session, generation, held, sequence)
 
     def save(self, session: Session, generation: Generation, sequence: int) -> None:
         """Write the snapshot of a generation, with codes if they pay, unless the one there will do.

@@ -88,7 +88,7 @@ def _scan_ms(home: Path, k: int, *, filtered: bool) -> float:
     with engine.home.catalogue.reading() as reading:
         session = reading.session
         generation, sequence = get_generation(session, active.generation)
-        view = Views(engine.home.snapshots_folder).current(reading, generation, sequence)
+        _, view = Views(engine.home.snapshots_folder).current(reading, generation, sequence)
         keys = passing_keys(session, generation.collection_id, parse_filter(_FILTER)) if filtered else None
     engine.close()
     times = []

@@ -189,7 +189,7 @@ def _named(engine: SearchEngine) -> frozenset[Pair]:
         session = reading.session
         active = find_active(session, _COLLECTION)
         assert active is not None
-        view = Views(engine.home.snapshots_folder).current(reading, *active)
+        _, view = Views(engine.home.snapshots_folder).current(reading, *active)
         keys = np.sort(view.keys())
         blades, unsigned = active[0].blades, active[0].unsigned
         pairs = likely_pairs(view, keys, blades=blades, unsigned=unsigned)

@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fastapi.exceptions import RequestValidationError
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter, ValidationError
 
 from app.application import create_app
-from app.edge.schemas import parse_json, refuse_lone_surrogates
+from app.edge.schemas import refuse_lone_surrogates
 from app.encoding.queue import EncodingQueue
+from app.search.read_search import parsed
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.search.test_search import SEARCH, problem
@@ -122,6 +124,6 @@ def test_the_place_of_a_half_is_named() -> None:
 
 @pytest.mark.parametrize("content", ["[" * 100_000, "{", '"\\ud800', "\ufeff"])
 def test_what_is_no_json_stays_none(content: str) -> None:
-    with pytest.raises(ValidationError) as caught:
-        parse_json(TypeAdapter(list[str]).validate_json, content)
+    with pytest.raises(RequestValidationError) as caught:
+        parsed(TypeAdapter(list[str]).validate_json, content, "body")
     assert caught.value.errors()[0]["type"] == "json_invalid"

@@ -74,10 +74,10 @@ def test_what_began_before_a_write_does_not_drop_what_was_kept_since(catalogue: 
     kept.at(before)["a"] = 1
     with catalogue.write() as session:
         session.execute(update(CollectionRow).values(sequence=7))
-    kept.now()["a"] = 2
+    kept.at()["a"] = 2
     assert kept.at(before) == {}
     kept.at(before)["a"] = 3
-    assert kept.now() == {"a": 2}
+    assert kept.at() == {"a": 2}
 
 
 def test_another_process_is_noticed(catalogue: Catalogue, catalogue_url: str) -> None:

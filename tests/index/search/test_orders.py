@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from index.search.grouping import GroupColumn, Groups
-from index.search.orders import FusedRanking, GroupedRanking, Scope, VectorRanking
+from index.search.orders import FusedRanking, GroupedRanking, VectorRanking
 from index.vectors.protocol import NOTHING, After, Keys, Neighbours, Vectors
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
@@ -32,9 +32,9 @@ def test_matches_of_words_take_no_filter_s_place_in_the_view() -> None:
     view = _Noting()
     view.add(np.arange(COUNT), unit_vectors(COUNT, DIM))
     allowed = np.arange(0, COUNT, 2)
-    scope = Scope(view, unit_vectors(1, DIM, seed=1)[0], allowed, np.empty(0, dtype=np.int64))
+    nearest = VectorRanking(view, unit_vectors(1, DIM, seed=1)[0], allowed, np.empty(0, dtype=np.int64))
     # The last one is not in the view.
-    found = FusedRanking(scope, np.array([4, 2, 8, COUNT + 6]), NOTHING).page(5)
+    found = FusedRanking(nearest, np.array([4, 2, 8, COUNT + 6]), NOTHING).page(5)
     assert {4, 2, 8} <= set(found.keys.tolist())
     assert view.limits
     assert all(limit is allowed for limit in view.limits)
@@ -46,13 +46,13 @@ def test_many_hidden_keys_are_left_out_as_by_a_filter(monkeypatch: pytest.Monkey
     query = unit_vectors(1, DIM, seed=1)[0]
     hidden = np.arange(0, COUNT, 2)
     few = [
-        Scope(view, query, allowed, hidden).with_few_hidden().nearest(9)
+        VectorRanking(view, query, allowed, hidden).with_few_hidden().page(9)
         for allowed in (None, np.arange(7, 40))
     ]
     assert [limit is None for limit in view.limits] == [True, False]
     monkeypatch.setattr("index.search.orders._MANY_HIDDEN", 10)
     many = [
-        Scope(view, query, allowed, hidden).with_few_hidden().nearest(9)
+        VectorRanking(view, query, allowed, hidden).with_few_hidden().page(9)
         for allowed in (None, np.arange(7, 40))
     ]
     for one, other in zip(few, many, strict=True):
@@ -67,8 +67,8 @@ def test_groups_end_when_each_that_can_be_found_has_a_hit() -> None:
     query = unit_vectors(1, DIM, seed=1)[0]
     column = GroupColumn(np.arange(COUNT), np.arange(COUNT) % 4)
     hidden = np.arange(0, COUNT, 4)
-    scope = Scope(view, query, None, hidden).with_few_hidden()
-    found = GroupedRanking(VectorRanking(scope), Groups(lambda: column), scope.findable).page(5)
+    nearest = VectorRanking(view, query, None, hidden).with_few_hidden()
+    found = GroupedRanking(nearest, Groups(lambda: column), nearest.findable).page(5)
     best = [key for key in view.search(query, COUNT).keys.tolist() if key % 4]
     firsts = [next(key for key in best if key % 4 == group) for group in (1, 2, 3)]
     assert found.keys.tolist() == sorted(firsts, key=best.index)

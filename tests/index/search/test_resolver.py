@@ -9,10 +9,11 @@ import pytest
 from index.engine import SearchEngine
 from index.errors import FilterError, UnknownCollectionError
 from index.filters.grammar import parse_filter
-from index.search.orders import Scope
+from index.search.cursors import PagePosition
+from index.search.orders import Ranked, VectorRanking
 from index.search.request import SearchRequest
 from index.search.results import ActiveGeneration
-from index.vectors.protocol import After, Neighbours, Vectors
+from index.vectors.protocol import Vectors
 from index.vectors.view import CosineView
 from tests.index.homes import remove_collection
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
@@ -65,15 +66,15 @@ def test_a_hit_is_of_one_state_though_it_is_replaced_during_the_search(
     active, request = filled.active("c"), SearchRequest(k=COUNT)
     last = filled.search(active, query, request).hits[-1].id
     record = next(each for each in make_records(COUNT) if each.id == last)
-    nearest = Scope.nearest
+    page = VectorRanking.page
 
-    def interrupted(self: Scope, count: int, after: After | None = None) -> Neighbours:
-        monkeypatch.setattr(Scope, "nearest", nearest)
+    def interrupted(self: VectorRanking, count: int, place: PagePosition | None = None) -> Ranked:
+        monkeypatch.setattr(VectorRanking, "page", page)
         _put(filled, replace(record, texts=("Now the nearest.",)), query)
         filled.warm(active.generation)
-        return nearest(self, count, after)
+        return page(self, count, place)
 
-    monkeypatch.setattr(Scope, "nearest", interrupted)
+    monkeypatch.setattr(VectorRanking, "page", interrupted)
     first = filled.search(active, query, request).hits[0]
     assert (first.id, first.image.texts) == (last, ("Now the nearest.",))
 
@@ -88,8 +89,10 @@ def test_hits_of_a_filter_that_was_judged_after_a_write_show_what_was_written(
     record = next(each for each in make_records(COUNT) if each.id == changed)
     resolve = SearchEngine._resolve
 
-    def overtaken(self: SearchEngine, active: ActiveGeneration, request: SearchRequest) -> object:
-        resolved = resolve(self, active, request)
+    def overtaken(
+        self: SearchEngine, active: ActiveGeneration, vector: Vectors, request: SearchRequest
+    ) -> object:
+        resolved = resolve(self, active, vector, request)
         monkeypatch.setattr(SearchEngine, "_resolve", resolve)
         _put(filled, replace(record, metadata={**record.metadata, "view": "PA"}), query)
         return resolved
@@ -113,8 +116,9 @@ def test_what_is_resolved_during_a_write_is_of_no_one_version(
         return bound(self)
 
     monkeypatch.setattr(SearchRequest, "bound", overtaken)
-    assert filled._resolve(active, request).version is None
-    assert filled._resolve(active, request).version == filled.home.catalogue.version()
+    query = unit_vectors(1, DIM, seed=3)[0]
+    assert filled._resolve(active, query, request).version is None
+    assert filled._resolve(active, query, request).version == filled.home.catalogue.version()
 
 
 def test_a_collection_that_is_removed_during_its_first_search_gives_no_hits(
@@ -122,8 +126,10 @@ def test_a_collection_that_is_removed_during_its_first_search_gives_no_hits(
 ) -> None:
     active, resolve = filled.active("c"), SearchEngine._resolve
 
-    def overtaken(self: SearchEngine, active: ActiveGeneration, request: SearchRequest) -> object:
-        resolved = resolve(self, active, request)
+    def overtaken(
+        self: SearchEngine, active: ActiveGeneration, vector: Vectors, request: SearchRequest
+    ) -> object:
+        resolved = resolve(self, active, vector, request)
         remove_collection(filled, "c")
         return resolved
 

@@ -14,10 +14,10 @@ from index.catalogue.tables import ImageRow, RemovalRow
 from index.engine import SearchEngine
 from index.errors import CursorError, QueryError
 from index.filters.grammar import parse_filter
-from index.search.orders import Scope
+from index.search.cursors import PagePosition
+from index.search.orders import Ranked, VectorRanking
 from index.search.request import SearchRequest
 from index.search.results import Hit, SearchPage
-from index.vectors.protocol import After, Neighbours
 from tests.index.homes import open_home
 from tests.index.orders import (
     COUNT,
@@ -99,15 +99,15 @@ def test_an_image_that_is_replaced_during_a_search_comes_on_no_page_twice(
     first = filled.search("signed", SearchRequest(k=10))
     order = [hit.id for hit in filled.search("signed", SearchRequest(k=COUNT)).hits]
     records = {record.id: record for record in filled.records}
-    nearest = Scope.nearest
+    page = VectorRanking.page
 
-    def overtaken(self: Scope, count: int, after: After | None = None) -> Neighbours:
-        monkeypatch.setattr(Scope, "nearest", nearest)
+    def overtaken(self: VectorRanking, count: int, place: PagePosition | None = None) -> Ranked:
+        monkeypatch.setattr(VectorRanking, "page", page)
         put_vectors(filled.engine, generations["signed"], [records[order[3]]], -query_of()[None])
         filled.engine.warm(filled.engine.active("signed").generation)
-        return nearest(self, count, after)
+        return page(self, count, place)
 
-    monkeypatch.setattr(Scope, "nearest", overtaken)
+    monkeypatch.setattr(VectorRanking, "page", overtaken)
     second = filled.search("signed", SearchRequest(k=COUNT, cursor=first.next_cursor))
     assert [hit.id for hit in second.hits] == order[10:]
 

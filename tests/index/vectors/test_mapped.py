@@ -79,7 +79,7 @@ def test_scans_by_several_threads_find_what_is_found_in_memory(tmp_path: Path) -
             rows.add(vectors[start : start + 7_001])
     with (tmp_path / "rows").open("wb") as written:
         write_header(written, 30_000, DIM)
-        written.write(files.halves(np.arange(30_000)).data)
+        written.write(files.take(np.arange(30_000)).data)
     files.move_to(tmp_path / "rows", 30_000)
     files.add(vectors[:50])
     memory.add(vectors[:50])
@@ -217,10 +217,10 @@ def test_only_candidates_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     taken = 0
     take = MappedStore.take
 
-    def counted(self: MappedStore, rows: Any, out: Any) -> None:
+    def counted(self: MappedStore, rows: Any, out: Any = None) -> Any:
         nonlocal taken
         taken += len(rows)
-        take(self, rows, out)
+        return take(self, rows, out)
 
     monkeypatch.setattr(MappedStore, "take", counted)
     prefer_codes(view)

@@ -70,7 +70,7 @@ def _current(engine: SearchEngine, views: Views, collection: str = "c") -> Cosin
     with engine.home.catalogue.reading() as reading:
         found = find_active(reading.session, collection)
         assert found is not None
-        view = views.current(reading, *found)
+        _, view = views.current(reading, *found)
     assert isinstance(view, CosineView)
     return view
 
@@ -177,14 +177,14 @@ def test_a_snapshot_newer_than_the_request_is_used_with_its_codes(
     generation, sequence = _active(home)
     later = _write_and_save(home, tmp_path / "views")
     with home.home.catalogue.reading() as reading, caplog.at_level(logging.WARNING):
-        view = views.current(reading, generation, sequence)
+        _, view = views.current(reading, generation, sequence)
     assert "does not fit" not in caplog.text
     assert isinstance(view, CosineView)
     assert (view.name, len(view)) == ("ivf", COUNT + 5)
     assert views.entry(generation, "images").newest == later
     # What was read of the later state is not read again.
     with home.home.catalogue.reading() as reading:
-        assert views.current(reading, generation, later) is view
+        assert views.current(reading, generation, later)[1] is view
         assert not reading.opened
 
 
@@ -195,11 +195,11 @@ def test_a_snapshot_newer_than_what_is_read_stays(home: SearchEngine, views: Vie
         later = _write_and_save(home, tmp_path / "views")
         manifest = tmp_path / "views" / generation.uid / "snapshot.json"
         written = manifest.read_bytes()
-        view = views.current(reading, generation, sequence)
+        _, view = views.current(reading, generation, sequence)
     assert len(view) == COUNT
     assert manifest.read_bytes() == written
     with home.home.catalogue.reading() as reading:
-        assert len(views.current(reading, generation, later)) == COUNT + 5
+        assert len(views.current(reading, generation, later)[1]) == COUNT + 5
 
 
 def _codes(view: CosineView) -> IvfPq:

@@ -45,7 +45,7 @@ def _keys(engine: SearchEngine, views: Views) -> list[int]:
     with engine.home.catalogue.reading() as reading:
         found = find_active(reading.session, "c")
         assert found is not None
-        keys: list[int] = views.current(reading, *found).keys().tolist()
+        keys: list[int] = views.current(reading, *found)[1].keys().tolist()
     return keys
 
 

@@ -51,15 +51,6 @@ class TokenArrays:
     sentence_count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """The tokens of a text that are kept: their ids, the sentence of each, and how the text was cut."""
-
-    ids: list[int]
-    sentences: list[int]
-    truncation: Truncation | None
-
-
 class TextTokens:
     """Tokenises texts, cuts those over the limit of tokens, and pads to the longest."""
 
@@ -73,70 +64,60 @@ class TextTokens:
         Args:
             texts: Each whole, or as its sentences, which are joined by spaces.
         """
-        items = [_joined(text, split=self.config.sentences) for text in texts]
-        rows = [
-            self._keep(text, starts, encoding)
-            for (text, starts), encoding in zip(
-                items, self.tokenizer.encode([text for text, _ in items]), strict=True
-            )
-        ]
-        length = max((len(row.ids) for row in rows), default=0)
-        input_ids = np.full((len(rows), length), self.tokenizer.pad_id, np.int64)
-        mask = np.zeros((len(rows), length), np.int64)
-        sentences = np.full((len(rows), length), -1, np.int64)
+        wholes = [text if isinstance(text, str) else " ".join(filter(str.strip, text)) for text in texts]
+        rows: list[list[int]] = []
+        sentences: list[list[int]] = []
+        truncations: list[Truncation | None] = []
+        for text, whole, encoding in zip(texts, wholes, self.tokenizer.encode(wholes), strict=True):
+            ids = encoding.ids
+            end, rest, truncation = _cut(whole, encoding, self.config.max_tokens)
+            # A tokenizer without special tokens gives an empty text no ids, but a tower needs one.
+            rows.append(ids[:end] + ids[rest:] or [self.tokenizer.pad_id])
+            truncations.append(truncation)
+            if self.config.sentences:
+                numbers = _token_sentences(text, whole, encoding)
+                numbers = numbers[:end] + numbers[rest:]
+                sentences.append(numbers if max(numbers, default=-1) >= 0 else [0] * len(rows[-1]))
+        shape = len(rows), max(map(len, rows), default=0)
+        input_ids, mask = np.full(shape, self.tokenizer.pad_id, np.int64), np.zeros(shape, np.int64)
         for index, row in enumerate(rows):
-            input_ids[index, : len(row.ids)] = row.ids
-            mask[index, : len(row.ids)] = 1
-            sentences[index, : len(row.ids)] = row.sentences
-        truncations = tuple(row.truncation for row in rows)
+            input_ids[index, : len(row)], mask[index, : len(row)] = row, 1
         if not self.config.sentences:
-            return TokenArrays(input_ids, mask, truncations, tuple(len(row.ids) for row in rows))
-        count = 1 + max((max(row.sentences) for row in rows), default=0)
-        counts = tuple(len({sentence for sentence in row.sentences if sentence >= 0}) for row in rows)
-        return TokenArrays(input_ids, mask, truncations, counts, sentences, count)
-
-    def _keep(self, text: str, starts: Sequence[int], encoding: Encoding) -> _Kept:
-        positions, truncation = _cut(text, encoding, self.config.max_tokens)
-        all_ids, all_sentences = encoding.ids, _token_sentences(text, encoding, starts)
-        # A tokenizer without special tokens gives an empty text no ids, but a tower needs one.
-        ids = [all_ids[position] for position in positions] or [self.tokenizer.pad_id]
-        sentences = [all_sentences[position] for position in positions]
-        if all(sentence < 0 for sentence in sentences):
-            sentences = [0] * len(ids)
-        return _Kept(ids, sentences, truncation)
+            return TokenArrays(input_ids, mask, tuple(truncations), tuple(map(len, rows)))
+        sentence_ids = np.full(shape, -1, np.int64)
+        for index, row in enumerate(sentences):
+            sentence_ids[index, : len(row)] = row
+        counts = tuple(len({*row} - {-1}) for row in sentences)
+        count = 1 + max(map(max, sentences), default=0)
+        return TokenArrays(input_ids, mask, tuple(truncations), counts, sentence_ids, count)
 
 
-def _joined(text: str | Sequence[str], *, split: bool) -> tuple[str, Sequence[int]]:
-    """A text and where its sentences begin."""
-    if isinstance(text, str):
-        return text, sentence_starts(text) if split else (0,)
-    sentences = [sentence for sentence in text if sentence.strip()]
-    return " ".join(sentences), list(accumulate((len(s) + 1 for s in sentences[:-1]), initial=0))
-
-
-def _token_sentences(text: str, encoding: Encoding, starts: Sequence[int]) -> list[int]:
+def _token_sentences(text: str | Sequence[str], whole: str, encoding: Encoding) -> list[int]:
     """The number of each token's sentence; -1 for a special token."""
-    return [
-        -1 if special else bisect_right(starts, _place(text, start, stop)) - 1
-        for (start, stop), special in zip(encoding.offsets, encoding.special_tokens_mask, strict=True)
-    ]
+    if isinstance(text, str):
+        starts = sentence_starts(text)
+    else:
+        ends = accumulate(len(sentence) + 1 for sentence in text if sentence.strip())
+        # What would follow the last one begins no sentence.
+        starts = [0, *ends][:-1] or [0]
+    numbers = []
+    for (start, stop), special in zip(encoding.offsets, encoding.special_tokens_mask, strict=True):
+        # Its last character counts, or what follows a token of white space.
+        place = stop if whole[start:stop].isspace() else max(start, stop - 1)
+        numbers.append(-1 if special else bisect_right(starts, place) - 1)
+    return numbers
 
 
-def _place(text: str, start: int, stop: int) -> int:
-    """A place in the sentence of a token: its last character, or what follows when it is only white space."""
-    return stop if text[start:stop].isspace() else max(start, stop - 1)
-
-
-def _cut(text: str, encoding: Encoding, limit: int) -> tuple[Sequence[int], Truncation | None]:
-    """The positions of the tokens that are kept, and how the text was cut, if it was."""
+def _cut(text: str, encoding: Encoding, limit: int) -> tuple[int, int, Truncation | None]:
+    """Where tokens are left out, up to where, and how the text was cut, if it was."""
     count = len(encoding.ids)
     if count <= limit:
-        return range(count), None
+        return count, count, None
     ending = _special_suffix(encoding.special_tokens_mask)
     last = limit - ending
     # A token may hold part of a character; the text ends before the first that is not whole.
     end = min(max((stop for _, stop in encoding.offsets[:last]), default=0), encoding.offsets[last][0])
-    return [*range(last), *range(count - ending, count)], Truncation(count, limit, text[:end])
+    return last, count - ending, Truncation(count, limit, text[:end])
 
 
 def _special_suffix(special: list[int]) -> int:

@@ -14,7 +14,7 @@ from training.models.bundle import BundleInfo
 from training.models.config import Modality
 from training.models.embeddings import TextEmbeddings
 from training.models.inputs.images import ImageInput, Pixels
-from training.models.inputs.texts import TextTokens, TokenArrays
+from training.models.inputs.texts import TextTokens
 from training.models.inputs.tokenizer import Tokenizer
 from training.models.onnx.files import REFERENCE_TEXTS, Graph, GraphName, agree, graph_file, reference_images
 
@@ -72,18 +72,16 @@ class OnnxEncoder(ImageInput):
 
     def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         """Vectors (B, D) of prepared images (B, 3, S, S)."""
-        session = self._session("image")
         vectors = np.empty((len(images), self.dim), np.float32)
         for start in range(0, len(images), _ROWS):
             rows = slice(start, start + _ROWS)
-            vectors[rows] = _run(session, {"images": images[rows]})
+            vectors[rows] = self._run("image", {"images": images[rows]})
         return vectors
 
     def embed_regions(self, images: Pixels) -> NDArray[np.float32]:
         """Embeddings (B, K, D) of the regions of prepared images; see `Encoder.embed_regions`."""
-        session = self._session("image")
         parts = [
-            _run(session, {"images": images[start : start + _ROWS]}, "regions")
+            self._run("image", {"images": images[start : start + _ROWS]}, "regions")
             for start in range(0, len(images), _ROWS)
         ]
         return np.concatenate(parts)
@@ -94,16 +92,19 @@ class OnnxEncoder(ImageInput):
         Raises:
             MissingModalityError: The model was trained without texts.
         """
-        session = self._session("text")
-        assert self._tokens is not None
+        if self._tokens is None:
+            raise MissingModalityError("text")
         tokens = self._tokens(texts)
+        ids, mask = tokens.input_ids, tokens.attention_mask
         vectors = np.empty((len(texts), self.dim), np.float32)
-        lengths = tokens.attention_mask.sum(axis=1)
+        lengths = mask.sum(axis=1)
         # Texts of about equal length together have little padding.
         order = np.argsort(lengths, kind="stable")
         for start in range(0, len(texts), _ROWS):
             rows = order[start : start + _ROWS]
-            vectors[rows] = _run(session, _inputs(tokens, rows, int(lengths[rows].max())))
+            length = lengths[rows].max()
+            inputs = {"input_ids": ids[rows, :length], "attention_mask": mask[rows, :length]}
+            vectors[rows] = self._run("text", inputs)
         return TextEmbeddings(vectors, tokens.truncations, tuple(lengths.tolist()))
 
     def agrees(self, graphs: Mapping[GraphName, Graph]) -> bool:
@@ -117,38 +118,28 @@ class OnnxEncoder(ImageInput):
                 return False
         return True
 
-    def _session(self, name: GraphName) -> onnxruntime.InferenceSession:
+    def _run(
+        self, name: GraphName, inputs: dict[str, NDArray[Any]], output: str = "vectors"
+    ) -> NDArray[np.float32]:
+        """One output of a batch: vectors (B, D), or regions (B, K, D).
+
+        Raises:
+            MissingModalityError: There is no such graph.
+            MemoryError: The memory does not suffice.
+        """
         if name not in self._sessions:
             raise MissingModalityError(name)
-        return self._sessions[name]
-
-
-def _inputs(tokens: TokenArrays, rows: NDArray[np.intp], length: int) -> dict[str, NDArray[np.int64]]:
-    return {
-        "input_ids": tokens.input_ids[rows, :length],
-        "attention_mask": tokens.attention_mask[rows, :length],
-    }
-
-
-def _run(
-    session: onnxruntime.InferenceSession, inputs: Mapping[str, NDArray[Any]], output: str = "vectors"
-) -> NDArray[np.float32]:
-    """One output of a batch: vectors (B, D), or regions (B, K, D).
-
-    Raises:
-        MemoryError: The memory does not suffice.
-    """
-    options = onnxruntime.RunOptions()
-    # The head of regions is computed for those who ask for them alone.
-    options.only_execute_path_to_fetches = True
-    try:
-        vectors: NDArray[np.float32] = session.run([output], dict(inputs), options)[0]
-    except ONNX_ERRORS as error:
-        # ONNX Runtime has no exception of its own for it.
-        if _NO_MEMORY in str(error):
-            raise MemoryError(str(error)) from error
-        raise
-    return vectors
+        options = onnxruntime.RunOptions()
+        # The head of regions is computed for those who ask for them alone.
+        options.only_execute_path_to_fetches = True
+        try:
+            vectors: NDArray[np.float32] = self._sessions[name].run([output], inputs, options)[0]
+        except ONNX_ERRORS as error:
+            # ONNX Runtime has no exception of its own for it.
+            if _NO_MEMORY in str(error):
+                raise MemoryError(str(error)) from error
+            raise
+        return vectors
 
 
 def _session(file: Path, threads: int) -> onnxruntime.InferenceSession:
