@@ -47,7 +47,7 @@ from app.jobs.queue import role_of_job
 from app.openapi import DESCRIPTION, TAGS, describe
 from app.refresh import follow, refresh_views
 from app.search import routes as search
-from app.services import Services, services_of
+from app.services import Services
 from app.settings import Settings
 from index.audit.dead_letters import DeadLetters, dead_letters_of
 from index.generations.names import CollectionNames
@@ -305,7 +305,7 @@ def _add_middleware(
         RequestContext,
         metrics=metrics,
         wrong_site=SiteCheck(AllowedHosts(settings.allowed_hosts, settings.host), settings.cors_origins),
-        audit=AuditTrail(lambda scope: services_of(scope).recorder),
+        audit=AuditTrail(),
         add_headers=SecurityHeaders(settings.frame_ancestors, settings.cors_origins),
         origins=settings.cors_origins,
         tracer=tracer,

@@ -65,7 +65,7 @@ class Recorder:
         self._events: deque[Event] = deque()
         self._ids = self._added = self._written = self._urgent = 0
         # Of requests that wait until all events up to a number are on the disk.
-        self._waiting: list[tuple[int, Future[None]]] = []
+        self._waiting: deque[tuple[int, Future[None]]] = deque()
         self._closing: float | None = None
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
@@ -83,16 +83,25 @@ class Recorder:
             AuditUnavailableError: The trail takes no events; a durable one stays in the queue.
         """
         deadline = time.monotonic() + self._patience_s
-        while (number := self._add(event, urgent=durable)) is None:
+        written: Future[None] = Future()
+        while True:
+            with self._changed:
+                before = len(self._events)
+                if before < _CAPACITY and self._ids < _CAPACITY_IDS:
+                    for part in in_parts(event, event.objects):
+                        self._events.append(part)
+                        self._ids += len(part.objects)
+                        self._added += 1
+                    if durable:
+                        self._urgent = self._added
+                        self._waiting.append((self._added, written))
+                    if durable or before == 0 or before < _BATCH <= len(self._events):
+                        self._changed.notify_all()
+                    break
             if time.monotonic() > deadline:
                 raise AuditUnavailableError("The audit trail takes no events: nothing was answered.")
             await asyncio.sleep(_LOOK_SECONDS)
         if durable:
-            written: Future[None] = Future()
-            with self._changed:
-                if self._written >= number:
-                    return
-                self._waiting.append((number, written))
             try:
                 await asyncio.wait_for(asyncio.wrap_future(written), max(0.0, deadline - time.monotonic()))
             except TimeoutError:
@@ -108,21 +117,6 @@ class Recorder:
         self._thread.join(2 * _CLOSE_SECONDS)
         if self._events:
             _log.error("events of the audit trail are lost", count=len(self._events))
-
-    def _add(self, event: Event, *, urgent: bool) -> int | None:
-        with self._changed:
-            if len(self._events) >= _CAPACITY or self._ids >= _CAPACITY_IDS:
-                return None
-            before = len(self._events)
-            for part in in_parts(event, event.objects):
-                self._events.append(part)
-                self._ids += len(part.objects)
-                self._added += 1
-            if urgent:
-                self._urgent = self._added
-            if urgent or before == 0 or before < _BATCH <= len(self._events):
-                self._changed.notify_all()
-            return self._added
 
     def _run(self) -> None:
         failures = 0
@@ -180,8 +174,12 @@ class Recorder:
     def _next_batch(self) -> list[Event]:
         """Wait for events; none once the recorder is closed and all are written."""
         with self._changed:
-            self._changed.wait_for(lambda: self._events or self._closing is not None)
-            self._changed.wait_for(self._hurries, _BATCH_SECONDS)
+            while not self._events and self._closing is None:
+                self._changed.wait()
+            deadline = time.monotonic() + _BATCH_SECONDS
+            while self._closing is None and self._urgent <= self._written and len(self._events) < _BATCH:
+                if not self._changed.wait(max(0.0, deadline - time.monotonic())):
+                    break
             batch: list[Event] = []
             ids = 0
             for event in islice(self._events, _BATCH):
@@ -190,9 +188,6 @@ class Recorder:
                     break
                 batch.append(event)
             return batch
-
-    def _hurries(self) -> bool:
-        return self._closing is not None or self._urgent > self._written or len(self._events) >= _BATCH
 
     def _rest(self) -> bool:
         """Wait before the next attempt; return whether there is one."""
@@ -208,9 +203,8 @@ class Recorder:
             for _ in range(count):
                 self._ids -= len(self._events.popleft().objects)
             self._written += count
-            ready = [written for number, written in self._waiting if number <= self._written]
-            self._waiting = [(number, written) for number, written in self._waiting if number > self._written]
-        for written in ready:
-            # False: the request waits no more.
-            if written.set_running_or_notify_cancel():
-                written.set_result(None)
+            while self._waiting and self._waiting[0][0] <= self._written:
+                _, written = self._waiting.popleft()
+                # False: the request waits no more.
+                if written.set_running_or_notify_cancel():
+                    written.set_result(None)

@@ -6,10 +6,10 @@ A route notes parts of it; the rest is known from the address and the answer.
 import math
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from fastapi import Request
 from starlette.requests import HTTPConnection
@@ -22,7 +22,6 @@ from app.edge.principal import clients_of, principal_of
 from app.edge.problems import Kind, problem_response
 from index.audit.event import Action, Actor, Detail, Event, Outcome
 
-Key = TypeVar("Key")
 _STATE = "audited"
 
 
@@ -56,12 +55,6 @@ def actor_of(connection: HTTPConnection) -> Actor:
     return Actor(principal.kind, principal.id, principal.name, clients_of(connection)[0])
 
 
-def noted_of(state: Mapping[str, object]) -> Noted:
-    """Return what was noted in the state of a request."""
-    found = state.get(_STATE)
-    return found if isinstance(found, Noted) else Noted()
-
-
 def note(request: Request, noted: Noted) -> None:
     """Note parts of the event of a request."""
     setattr(request.state, _STATE, noted)
@@ -82,14 +75,6 @@ _SHOWN_SECONDS: Final = 600.0
 _MAX_REMEMBERED: Final = 50_000
 
 
-def _remember(times: OrderedDict[Key, float], key: Key) -> None:
-    """Note the time of a key, of the latest keys only."""
-    times[key] = time.monotonic()
-    times.move_to_end(key)
-    if len(times) > _MAX_REMEMBERED:
-        times.popitem(last=False)
-
-
 @dataclass(slots=True)
 class AuditTrail:
     """Records the events of requests.
@@ -97,14 +82,13 @@ class AuditTrail:
     An event is queued before its answer begins, and one of a change is on the disk by then.
     """
 
-    recorder_of: Callable[[Scope], Recorder | None]
     shown: OrderedDict[tuple[Actor, str | None, str], float] = field(default_factory=OrderedDict)
     refused: OrderedDict[str, float] = field(default_factory=OrderedDict)
     unrecorded: Counter[str] = field(default_factory=Counter)
 
     async def __call__(self, scope: Scope, status: int) -> Response | None:
         """Record the event of a request that is about to be answered; return what it is answered instead."""
-        recorder = self.recorder_of(scope)
+        recorder: Recorder | None = scope["app"].state.services.recorder
         event = None if recorder is None else self._event(scope, status)
         if recorder is None or event is None:
             return None
@@ -116,13 +100,15 @@ class AuditTrail:
         return None
 
     def _event(self, scope: Scope, status: int) -> Event | None:
-        operation = getattr(scope.get("endpoint"), "__name__", "")
-        noted = noted_of(scope["state"])
+        state: dict[str, Any] = scope["state"]
+        noted: Noted = state.get(_STATE) or Noted()
+        endpoint, parameters = scope.get("endpoint"), scope.get("path_params", {})
+        operation = getattr(endpoint, "__name__", "")
         if status in _REFUSED or (noted.outcome == "failure" and status < HTTPStatus.BAD_REQUEST):
-            return self._refusal(scope, operation, status, noted.details)
+            return self._refusal(scope, {**noted.details, "operation": operation, "status": status})
         if status >= HTTPStatus.BAD_REQUEST and not noted.unknown:
             return None
-        action = operation_of(scope.get("endpoint")).audit
+        action = operation_of(endpoint).audit
         if action is None and scope["method"] not in _SAFE:
             action = "change"
         if scope["method"] == "HEAD" and action == "export":
@@ -130,67 +116,60 @@ class AuditTrail:
             action = "view"
         if action is None or noted.recorded:
             return None
-        event = _described(scope, noted.action or action, operation, status)
+        details: dict[str, Detail] = {"operation": operation, "status": status, **noted.details}
+        if "job" in parameters:
+            details.setdefault("job", parameters["job"])
+        if state.get("alias") is not None:
+            details["alias"] = state["alias"]
+        objects = noted.objects
+        if objects is None:
+            objects = (parameters["image_id"],) if "image_id" in parameters else ()
+        number = parameters.get("number")
+        event = Event(
+            action=noted.action or action,
+            actor=actor_of(HTTPConnection(scope)),
+            collection=noted.collection or parameters.get("collection"),
+            objects=objects,
+            query=noted.query,
+            outcome="failure" if noted.unknown else "success",
+            model=noted.model or parameters.get("digest"),
+            generation=noted.generation or (int(number) if number is not None else None),
+            request=state.get("request_id"),
+            details=details,
+        )
         return event if self._is_news(event, operation) else None
 
     def _is_news(self, event: Event, operation: str) -> bool:
         """Tell whether an event shows more than thumbnails of images that the caller was shown of late."""
         if event.action not in ("search", "browse", "view"):
             return True
-        keys = [(event.actor, event.collection, image) for image in event.objects]
-        since = time.monotonic() - _SHOWN_SECONDS
-        known = operation == _THUMBNAIL and all(self.shown.get(key, -math.inf) > since for key in keys)
-        for key in keys:
-            _remember(self.shown, key)
+        now, known = time.monotonic(), operation == _THUMBNAIL
+        for image in event.objects:
+            key = (event.actor, event.collection, image)
+            known = known and self.shown.get(key, -math.inf) > now - _SHOWN_SECONDS
+            self.shown[key] = now
+            self.shown.move_to_end(key)
+        while len(self.shown) > _MAX_REMEMBERED:
+            self.shown.popitem(last=False)
         return not known
 
-    def _refusal(
-        self, scope: Scope, operation: str, status: int, details: Mapping[str, Detail]
-    ) -> Event | None:
-        actor = actor_of(HTTPConnection(scope))
+    def _refusal(self, scope: Scope, details: Mapping[str, Detail]) -> Event | None:
+        connection, now = HTTPConnection(scope), time.monotonic()
         # Callers invent the addresses that a proxy forwards for, but not the one that they come from.
-        address = clients_of(HTTPConnection(scope))[-1]
-        if self.refused.get(address, -math.inf) > time.monotonic() - _REFUSALS_SECONDS:
+        address = clients_of(connection)[-1]
+        if self.refused.get(address, -math.inf) > now - _REFUSALS_SECONDS:
             if len(self.unrecorded) < _MAX_REMEMBERED:
                 self.unrecorded[address] += 1
             return None
-        _remember(self.refused, address)
-        between = self.unrecorded.pop(address, 0)
+        self.refused[address] = now
+        self.refused.move_to_end(address)
+        if len(self.refused) > _MAX_REMEMBERED:
+            self.refused.popitem(last=False)
         return Event(
             action="sign-in",
-            actor=actor,
+            actor=actor_of(connection),
             outcome="failure",
-            collection=_parameter(scope, "collection"),
+            collection=scope.get("path_params", {}).get("collection"),
             request=scope["state"].get("request_id"),
-            details={**details, "operation": operation, "status": status, "unrecorded_before": between},
+            details={**details, "unrecorded_before": self.unrecorded.pop(address, 0)},
         )
-
-
-def _described(scope: Scope, action: Action, operation: str, status: int) -> Event:
-    state: dict[str, Any] = scope["state"]
-    noted = noted_of(state)
-    details: dict[str, Detail] = {"operation": operation, "status": status, **noted.details}
-    job = _parameter(scope, "job")
-    if job is not None:
-        details.setdefault("job", job)
-    if state.get("alias") is not None:
-        details["alias"] = state["alias"]
-    image, number = _parameter(scope, "image_id"), _parameter(scope, "number")
-    objects: Sequence[str] = () if image is None else (image,)
-    return Event(
-        action=action,
-        actor=actor_of(HTTPConnection(scope)),
-        collection=noted.collection or _parameter(scope, "collection"),
-        objects=objects if noted.objects is None else noted.objects,
-        query=noted.query,
-        outcome="failure" if noted.unknown else "success",
-        model=noted.model or _parameter(scope, "digest"),
-        generation=noted.generation or (int(number) if number is not None else None),
-        request=state.get("request_id"),
-        details=details,
-    )
-
-
-def _parameter(scope: Scope, name: str) -> str | None:
-    value = scope.get("path_params", {}).get(name)
-    return None if value is None else str(value)

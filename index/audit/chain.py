@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,22 +60,22 @@ class Trail:
         rows: list[dict[str, Any]] = []
         names: dict[str, dict[str, str]] = {}
         sequence, previous = head.sequence, head.hash
-        for event in chain.from_iterable(in_parts(event, event.objects) for event in events):
-            sequence += 1
-            record = event.record(self.key, self.queries) | {"sequence": sequence, "previous": previous}
-            written = canonical(record)
-            previous = digest_of(written)
-            rows.append(
-                {
-                    "sequence": sequence,
-                    "time": event.time,
-                    "action": event.action,
-                    "collection": record["collection"],
-                    "event": written,
-                    "hash": previous,
-                }
-            )
-            names |= event.names(self.key)
+        for event in events:
+            for part in in_parts(event, event.objects):
+                sequence += 1
+                record = part.record(self.key, self.queries, names)
+                written = canonical(record | {"sequence": sequence, "previous": previous})
+                previous = digest_of(written)
+                rows.append(
+                    {
+                        "sequence": sequence,
+                        "time": part.time,
+                        "action": part.action,
+                        "collection": record["collection"],
+                        "event": written,
+                        "hash": previous,
+                    }
+                )
         if names:
             session.connection().execute(_NAME, list(names.values()))
         if rows:

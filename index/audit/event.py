@@ -88,57 +88,52 @@ class Event:
     keyed: bool = False
     time: str = field(default_factory=now)
 
-    def record(self, key: bytes, queries: QueryForm) -> dict[str, Any]:
-        """Return the event as it is chained, without its place; ids as keyed hashes, queries as set."""
+    def record(
+        self, key: bytes, queries: QueryForm, names: dict[str, dict[str, str]] | None = None
+    ) -> dict[str, Any]:
+        """Return the event as it is chained, without its place; ids as keyed hashes, queries as set.
+
+        Collection and id of the images that it names are added to `names`, by their keyed hashes.
+        """
+        # A caller may send anything for the name of a collection.
+        usable = self.collection is not None and storable_text(self.collection)
+        collection = self.collection[:_MAX_NAME] if usable and self.collection else None
+        query = self.query or {}
+        ids = [*self.objects]
+        for part in EXAMPLES:
+            ids += query.get(part, ())
+        digests: dict[str, str] = {}
+        objects = []
+        for name in ids:
+            digest = digests[name] = id_digest(key, collection or "", name)
+            objects.append(digest)
+            # Longer ones are of no image, and may not fit an index.
+            if names is not None and not self.keyed and storable_text(name) and len(name) <= _MAX_ID:
+                names[digest] = {"digest": digest, "collection": collection or "", "name": name}
+        kept: dict[str, list[str]] = {}
+        for part, texts in query.items():
+            if part in EXAMPLES:
+                kept[part] = [digests[name] for name in texts]
+            elif part == _FILES or queries == "hash":
+                kept[part] = [query_digest(key, text) for text in texts]
+            else:
+                kept[part] = list(texts)
         return {
             "time": self.time,
             "action": self.action,
             "outcome": self.outcome,
             "actor": {"kind": self.actor.kind, "id": self.actor.id, "name": self.actor.name},
             "address": self.actor.address,
-            "collection": self._collection,
-            "objects": [id_digest(key, self._collection or "", name) for name in self.objects],
+            "collection": collection,
+            "objects": objects[: len(self.objects)],
             "object_count": len(self.objects),
-            "query": self._query(key, queries),
+            "query": None if self.query is None or queries == "none" else kept,
             "query_form": None if self.query is None else queries,
             "model": self.model,
             "generation": self.generation,
             "request": self.request,
             "details": dict(self.details),
         }
-
-    def names(self, key: bytes) -> dict[str, dict[str, str]]:
-        """Return collection and id of the images that the record names, by their keyed hashes."""
-        if self.keyed:
-            return {}
-        collection = self._collection or ""
-        examples = [name for part in EXAMPLES for name in (self.query or {}).get(part, ())]
-        return {
-            digest: {"digest": digest, "collection": collection, "name": name}
-            for name in (*self.objects, *examples)
-            # Longer ones are of no image, and may not fit an index.
-            if storable_text(name) and len(name) <= _MAX_ID
-            for digest in (id_digest(key, collection, name),)
-        }
-
-    @property
-    def _collection(self) -> str | None:
-        # A caller may send anything for the name of a collection.
-        usable = self.collection is not None and storable_text(self.collection)
-        return self.collection[:_MAX_NAME] if usable and self.collection else None
-
-    def _query(self, key: bytes, queries: QueryForm) -> dict[str, list[str]] | None:
-        if self.query is None or queries == "none":
-            return None
-        kept: dict[str, list[str]] = {}
-        for part, texts in self.query.items():
-            if part in EXAMPLES:
-                kept[part] = [id_digest(key, self._collection or "", name) for name in texts]
-            elif part == _FILES or queries == "hash":
-                kept[part] = [query_digest(key, text) for text in texts]
-            else:
-                kept[part] = list(texts)
-        return kept
 
 
 def in_parts(event: Event, ids: Iterable[str]) -> Iterator[Event]:
@@ -181,15 +176,12 @@ def digest_of(event: str) -> str:
 
 def id_digest(key: bytes, collection: str, name: str) -> str:
     """Return the keyed hash by which events name an image: the first half of an HMAC-SHA-256."""
-    return _keyed(key, "id", collection, name)[:_ID_DIGITS]
+    # A null character is in no id that the catalogue takes, so no two lists of parts are the same message.
+    message = "\x00".join(("id", collection, name)).encode("utf-8", "replace")
+    return hmac.digest(key, message, "sha256").hex()[:_ID_DIGITS]
 
 
 def query_digest(key: bytes, text: str) -> str:
     """Return the keyed hash of a part of a query: an HMAC-SHA-256."""
-    return "hmac-sha256:" + _keyed(key, "query", text)
-
-
-def _keyed(key: bytes, *parts: str) -> str:
-    # A null character is in no id that the catalogue takes, so no two lists of parts are the same message.
-    message = "\x00".join(parts).encode("utf-8", "replace")
-    return hmac.new(key, message, "sha256").hexdigest()
+    message = "\x00".join(("query", text)).encode("utf-8", "replace")
+    return "hmac-sha256:" + hmac.digest(key, message, "sha256").hex()

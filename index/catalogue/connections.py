@@ -110,7 +110,7 @@ def _prepare_postgresql(patience: Patience, connection: Any, _record: object) ->
 
 
 def _begin_postgresql(patience: Patience, connection: Connection) -> None:
-    if _writes(connection):
+    if connection.get_execution_options().get("recoquest_writes"):
         # A write is never cut off, since others wait for none of its statements but the locks.
         limits = {
             "statement_timeout": 0,
@@ -159,40 +159,33 @@ class _SqliteTurns:
     """
 
     def __init__(self, patience: Patience) -> None:
-        self._patience = patience
+        self._lock_s = patience.lock_s
+        self._set_timeout = f"PRAGMA busy_timeout = {_milliseconds(patience.lock_s)}"
         self._turn = threading.Lock()
 
     def begin(self, connection: Connection) -> None:
         """Begin a read, or a write with its lock: a read that later writes could find itself behind."""
         driver = connection.connection.driver_connection
         assert isinstance(driver, sqlite3.Connection)
-        if not _writes(connection):
+        if not connection.get_execution_options().get("recoquest_writes"):
             driver.execute("BEGIN")
             return
-        deadline = time.monotonic() + self._patience.lock_s
-        mine = self._turn.acquire(timeout=self._patience.lock_s)
+        deadline = time.monotonic() + self._lock_s
+        mine = self._turn.acquire(timeout=self._lock_s)
         driver.execute("PRAGMA busy_timeout = 0")
         try:
-            _take_write_lock(driver, deadline)
+            while True:
+                try:
+                    driver.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                        raise
+                    time.sleep(_ASK_AGAIN_SECONDS)
         finally:
             if mine:
                 self._turn.release()
-            driver.execute(f"PRAGMA busy_timeout = {_milliseconds(self._patience.lock_s)}")
-
-
-def _take_write_lock(driver: sqlite3.Connection, deadline: float) -> None:
-    while True:
-        try:
-            driver.execute("BEGIN IMMEDIATE")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(_ASK_AGAIN_SECONDS)
-
-
-def _writes(connection: Connection) -> bool:
-    return bool(connection.get_execution_options().get("recoquest_writes", False))
+            driver.execute(self._set_timeout)
 
 
 def use_write_ahead_log(engine: Engine, patience: Patience) -> None:

@@ -118,7 +118,10 @@ class Catalogue:
 
     def __init__(self, url: str, patience: Patience = PATIENT) -> None:
         self._patience = patience
-        self._engine = engine_of(url, patience)
+        self._engine = self._reader = engine_of(url, patience)
+        if self._engine.dialect.name != "sqlite":
+            self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ")
+        self._writer = self._engine.execution_options(recoquest_writes=True)
         # What tells states of an SQLite database apart; see `version`.
         self._watching = threading.Lock()
         self._watch: tuple[PoolProxiedConnection, DBAPICursor] | None = None
@@ -133,8 +136,12 @@ class Catalogue:
     @contextmanager
     def read(self) -> Iterator[Session]:
         """Give a session whose queries all see one state of the catalogue."""
-        with self._errors(), Session(self._reader, autoflush=False) as session:
-            yield session
+        try:
+            with Session(self._reader, autoflush=False) as session:
+                yield session
+        except Exception as error:
+            self._translate(error)
+            raise
 
     def reading(self) -> Reading:
         """Give a `Reading`, which opens a session of `read` when one is first needed."""
@@ -144,13 +151,20 @@ class Catalogue:
     def write(self) -> Iterator[Session]:
         """Give a session that commits to the disk when the block ends well, and else changes nothing."""
         self.guard()
-        with self._write_errors(), Session(self._writer) as session, session.begin():
-            yield session
+        try:
+            with Session(self._writer) as session, session.begin():
+                yield session
+        except Exception as error:
+            self._translate(error, writing=True)
+            raise
 
     def rows(self, read: DirectRead, keys: Sequence[int]) -> list[Any]:
         """Return what a read finds of some keys, past SQLAlchemy; see `DirectRead`."""
-        with self._errors():
+        try:
             return read.rows(self._engine, keys)
+        except Exception as error:
+            self._translate(error)
+            raise
 
     def version(self) -> Hashable:
         """Return a value that is never again what it was before a commit of any process."""
@@ -168,10 +182,9 @@ class Catalogue:
                 cursor = self._watch[1]
                 cursor.execute("PRAGMA data_version")
                 return self._watched, cursor.fetchone()
-        except Exception:
-            # Every search looks: what tells errors apart is set up only for one.
-            with self._errors():
-                raise
+        except Exception as error:
+            self._translate(error)
+            raise
 
     def upgrade(self) -> None:
         """Bring tables, words and findings up to date, while other processes may be doing the same.
@@ -179,10 +192,13 @@ class Catalogue:
         Raises:
             CatalogueError: A newer version of recoquest made the catalogue, or one that is too old.
         """
-        with self._errors():
+        try:
             if self._engine.dialect.name == "sqlite":
                 use_write_ahead_log(self._engine, self._patience)
             upgrade_schema(self._reader, self._writer, self.url)
+        except Exception as error:
+            self._translate(error)
+            raise
         try:
             self._follow_rules()
         except (CatalogueError, DiskFullError) as error:
@@ -200,7 +216,7 @@ class Catalogue:
             DiskFullError: The disk has no room for a second copy of an SQLite database.
         """
         self.guard()
-        with self._write_errors():
+        try:
             if self._engine.dialect.name != "sqlite":
                 options = {"isolation_level": "AUTOCOMMIT"}
                 with self._engine.connect().execution_options(**options) as connection:
@@ -209,14 +225,14 @@ class Catalogue:
                     # Its limit of time goes with it.
                     connection.invalidate()
                 return True
-            driver = self._engine.raw_connection()
-            try:
+            with closing(self._engine.raw_connection()) as driver:
                 cursor = driver.cursor()
                 cursor.execute("VACUUM")
                 busy, _, _ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            finally:
-                driver.close()
-        return not busy
+            return not busy
+        except Exception as error:
+            self._translate(error, writing=True)
+            raise
 
     def files(self) -> list[Path]:
         """Return the files that the database is found by, which are none where a server has it."""
@@ -242,40 +258,24 @@ class Catalogue:
 
             rebuild_derived(self.write, self.url)
 
-    @property
-    def _reader(self) -> Engine:
-        if self._engine.dialect.name == "sqlite":
-            return self._engine
-        return self._engine.execution_options(isolation_level="REPEATABLE READ")
+    def _translate(self, error: Exception, *, writing: bool = False) -> None:
+        """Raise what an error of the database means; errors say whether the catalogue was to be written."""
+        told = self._told(error)
+        if writing and isinstance(told, CatalogueError | DiskFullError):
+            told.writing = True
+        if told is not error:
+            raise told from error
 
-    @property
-    def _writer(self) -> Engine:
-        return self._engine.execution_options(recoquest_writes=True)
-
-    @contextmanager
-    def _write_errors(self) -> Iterator[None]:
-        """Let errors say that the catalogue was to be written."""
-        try:
-            with self._errors():
-                yield
-        except (CatalogueError, DiskFullError) as error:
-            error.writing = True
-            raise
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except DatabaseError as error:
+    def _told(self, error: Exception) -> Exception:
+        if isinstance(error, DatabaseError):
             # Other subclasses, such as IntegrityError, are defects of the program.
             if type(error) not in (DatabaseError, OperationalError) and not _is_of_use(error):
-                raise
-            raise self._unusable(error.orig) from error
-        except PoolTimeoutError as error:
-            raise CatalogueError(f"All connections to the catalogue {self.url} are in use.") from error
-        except self._engine.dialect.loaded_dbapi.Error as error:
-            # SQLAlchemy does not wrap errors of a connection's set-up or of the driver itself.
-            raise self._unusable(error) from error
+                return error
+            return self._unusable(error.orig)
+        if isinstance(error, PoolTimeoutError):
+            return CatalogueError(f"All connections to the catalogue {self.url} are in use.")
+        # SQLAlchemy does not wrap errors of a connection's set-up or of the driver itself.
+        return self._unusable(error) if isinstance(error, self._engine.dialect.loaded_dbapi.Error) else error
 
     def _unusable(self, error: BaseException | None) -> CatalogueError | DiskFullError:
         if is_disk_full(error):

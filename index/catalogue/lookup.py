@@ -71,4 +71,7 @@ def count_images(session: Session, collection_id: int) -> int:
 
 def storable_text(text: str) -> bool:
     """Tell whether every database can hold the text: no null characters, no half surrogate pairs."""
-    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+    try:
+        return b"\x00" not in text.encode()
+    except UnicodeEncodeError:
+        return False

@@ -115,12 +115,11 @@ def _noted(session: Session) -> str | None:
 
 
 def _state(paths: list[Path]) -> list[tuple[int, int] | None]:
-    return [_place(path) for path in paths]
-
-
-def _place(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+    state: list[tuple[int, int] | None] = []
+    for path in paths:
+        try:
+            found = path.stat()
+            state.append((found.st_dev, found.st_ino))
+        except OSError:
+            state.append(None)
+    return state
