@@ -4,8 +4,7 @@ import hashlib
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from os.path import commonprefix
 from pathlib import PurePosixPath
 from time import sleep
@@ -35,13 +34,13 @@ from index.files.stale import remove_stale
 from index.generations.activation import activate, require_complete
 from index.generations.reindex import swap
 from index.writes.deletion import delete_images
-from index.writes.images import ImageWrite, Outcome, write_images
+from index.writes.images import Outcome, write_images
 from index.writes.intake import (
-    Compared,
     KnownImage,
     Prepared,
     compare,
     digests_of,
+    embed_pictures,
     known_images,
     prefetch,
     read_limited,
@@ -425,31 +424,7 @@ def _prune(
     return removed
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """An image that passed all checks.
-
-    Attributes:
-        sha256: Digest of its file.
-        kept: Whether the store has the file.
-        prepared: The write to the catalogue; None: nothing to write.
-        begun: The note of its file; 0: the store had the files of all images of the batch.
-    """
-
-    sha256: str
-    kept: bool
-    prepared: Prepared | None
-    begun: int = 0
-
-    @property
-    def is_new(self) -> bool:
-        """Whether its image has had another file, or none."""
-        return self.prepared is not None and (
-            self.prepared.picture is not None or self.prepared.replaces is not None
-        )
-
-
-_Outcome = _Checked | ImageError
+_Outcome = Prepared | ImageError
 _Item = tuple[Record, _Outcome]
 
 
@@ -489,27 +464,20 @@ class _Run:
         """Return what is to be done for a record; the error when its image cannot be used."""
         try:
             content = read_limited(self.manifest.image_path(record), self.limits)
-            compared = self._compared(record, content)
-            prepared = compared.prepared
-            if compared.is_new:
+            try:
+                item = compare(self.known, record, content, keep_metadata=self.keep_metadata)
+            except ImageError:
+                # The decoder has better words for most damage.
+                self._decoded(content)
+                raise
+            if item.is_new:
                 # The vector is of the file that is stored.
-                decoded = self._decoded(compared.content)
-                pixels = self.encoder.prepare_image(decoded.pixels)
-                prepared = compared.with_picture(
-                    decoded.header.media_type, decoded.width, decoded.height, pixels, decoded.flags
-                )
+                item.take_picture(self._decoded(item.content), self.encoder)
         except ImageError as error:
             return error
-        kept = self.engine.home.store.holds(compared.sha256, compared.content)
-        return _Checked(compared.sha256, kept, prepared)
-
-    def _compared(self, record: Record, content: bytes) -> Compared:
-        try:
-            return compare(self.known, record, content, keep_metadata=self.keep_metadata)
-        except ImageError:
-            # The decoder has better words for most damage.
-            self._decoded(content)
-            raise
+        item.is_kept = self.engine.home.store.holds(item.sha256, item.content)
+        item.content = b""
+        return item
 
     def _decoded(self, content: bytes) -> DecodedImage:
         return self.files.decode(content, self.limits, self.encoder.min_image_side)
@@ -517,22 +485,24 @@ class _Run:
     def _noted(self, batches: Iterable[list[_Item]]) -> Iterator[_Item]:
         """Note the files that are to be kept, so that they are found if this run is killed."""
         for batch in batches:
-            checked = [item for _, item in batch if isinstance(item, _Checked)]
-            # One that is there may be gone when its image is written, and is put back then.
-            files = {item.sha256 for item in checked if item.is_new or not item.kept}
-            if files:
+            coming = [
+                item
+                for _, item in batch
+                # One that is there may be gone when its image is written, and is put back then.
+                if isinstance(item, Prepared) and (item.is_new or item.replaces or not item.is_kept)
+            ]
+            if coming:
                 with self.engine.home.catalogue.write() as session:
-                    begun = begin_put(session, files)
+                    begun = begin_put(session, {item.sha256 for item in coming})
                 self.begun.append(begun)
-                for record, item in batch:
-                    yield record, replace(item, begun=begun) if isinstance(item, _Checked) else item
-            else:
-                yield from batch
+                for item in coming:
+                    item.begun = begun
+            yield from batch
 
     def _keep(self, item: _Item) -> _Outcome:
         """Put the file of an image into the store if it is not there, also where the disk has lost it."""
         record, outcome = item
-        if isinstance(outcome, _Checked) and not outcome.kept:
+        if isinstance(outcome, Prepared) and not outcome.is_kept:
             try:
                 self.engine.home.store.put(self._read_again(record, outcome.sha256))
             except ImageError as error:
@@ -551,39 +521,36 @@ class _Run:
         """Embed and commit a batch."""
         prepared: list[Prepared] = []
         done: dict[str, Outcome] = {}
-        begun = {outcome.begun for _, outcome in batch if isinstance(outcome, _Checked)}
+        begun = {outcome.begun for _, outcome in batch if isinstance(outcome, Prepared)}
         for (record, _), outcome in batch:
             if isinstance(outcome, ImageError):
                 self.rejections.add(record.line, f"{record.image}: {outcome}")
                 if record.id in self.known:
                     self.outdated.add(record.id)
-            elif outcome.prepared is None:
+            elif outcome.is_same:
                 done[record.id] = "unchanged"
             else:
-                prepared.append(outcome.prepared)
+                prepared.append(outcome)
         if prepared:
-            writes = self._embed(prepared)
+            self.embedded += embed_pictures(self.embedder, prepared)
+            # Texts of an image whose file alone changes have vectors; `embed_missing_texts` makes others.
+            changed = [item for item in prepared if item.picture is not None or item.replaces is None]
+            texts = self.embedder.texts([text for item in changed for text in item.record.texts])
+            writes = [item.write(texts) for item in prepared]
             with self.engine.home.catalogue.write() as session:
                 outcomes = write_images(session, self.embedder.generation, writes)
-                originals = {
-                    write.new_file: partial(self._read_again, write.record, write.new_file)
-                    for write in writes
-                    if write.new_file is not None
-                }
-                keep_files(session, self.engine.home.store, originals, begun)
+                files = {write.new_file: write.record for write in writes if write.new_file is not None}
+                keep_files(
+                    session,
+                    self.engine.home.store,
+                    files,
+                    lambda digest: self._read_again(files[digest], digest),
+                    begun,
+                )
                 if self.record is not None:
                     self.record(session, outcomes)
             done |= outcomes
         self.counts.update("moved" if name in self.moved_here else outcome for name, outcome in done.items())
-
-    def _embed(self, prepared: Sequence[Prepared]) -> list[ImageWrite]:
-        pixels = [item.pixels for item in prepared if item.pixels is not None]
-        vectors = iter(self.embedder.images(pixels))
-        # Texts of an image whose file alone changes have vectors; `embed_missing_texts` makes others.
-        changed = [item for item in prepared if item.picture is not None or item.replaces is None]
-        texts = self.embedder.texts([text for item in changed for text in item.record.texts])
-        self.embedded += len(pixels)
-        return [item.write(vectors, texts) for item in prepared]
 
     def report(self, absent: tuple[str, ...], pruned: int, took_over: Generation | None) -> IngestReport:
         """Return what was done."""

@@ -58,7 +58,6 @@ from app.permissions import GuardedRoute, may
 from app.search.read_search import check_length
 from app.search.routes import ENCODING_PROBLEMS
 from app.services import InjectedServices
-from index.audit.event import Detail
 from index.catalogue.collections import require_collection
 from index.catalogue.images import StoredImage
 from index.engine import SearchEngine
@@ -497,13 +496,13 @@ async def erase_images(
 
 
 def _note(request: Request, written: WrittenImages) -> None:
-    taken = [image.id for image in written.images if image.status != "refused"]
-    counts: dict[str, Detail] = {**Counter(image.status for image in written.images)}
-    active = written.active
-    note(
-        request,
-        Noted(objects=taken, model=active.digest, generation=active.generation, details=counts),
-    )
+    taken, counts, active = [], Counter[str](), written.active
+    for image in written.images:
+        counts[image.status] += 1
+        if image.status != "refused":
+            taken.append(image.id)
+    noted = Noted(objects=taken, model=active.digest, generation=active.generation, details={**counts})
+    note(request, noted)
 
 
 def _answer(response: Response, written: WrittenImages) -> WriteAnswer:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Annotated, Any, Final, NamedTuple, ParamSpec, TypeVar
@@ -25,8 +25,8 @@ from index.catalogue.connections import is_disk_full
 from index.errors import DiskFullError, StaleWriteError, shortened
 from index.search.results import ActiveGeneration
 from index.vectors.codec import encode_vectors
-from index.writes.images import Outcome
-from index.writes.intake import Compared, KnownImage, Prepared, compare
+from index.writes.images import Outcome, PictureWrite
+from index.writes.intake import KnownImage, Prepared, compare
 from index.writes.live import UNCONDITIONAL, Condition, Upload, change_image, known_now, put_images
 from training.common.errors import ImageError
 from training.common.manifest import Record
@@ -119,7 +119,7 @@ async def _read_form(
         raise RequestError(UNSUPPORTED, f"Send the image as {_MULTIPART} in the form field `image`.")
     try:
         async with opened_form(request, settings, shape) as form:
-            contents = [content async for content in _files(form)]
+            contents = await _files(form)
             values = form.getlist(shape.text)
     except OSError as error:
         # Large files wait on the disk until they are read.
@@ -131,17 +131,18 @@ async def _read_form(
     return contents, parsed(text.validate_json, values[0], "", "body", shape.text)
 
 
-async def _files(form: FormData) -> AsyncIterator[bytes]:
+async def _files(form: FormData) -> list[bytes]:
     for name in form:
         if name not in ("image", "records", "record"):
             raise invalid(name, "This field of the form is unknown; there are image and a JSON text.")
-    files = form.getlist("image")
-    if not files:
-        raise invalid("image", "Send the image as a file in the form field `image`.")
-    for file in files:
+    contents = []
+    for file in form.getlist("image"):
         if not isinstance(file, UploadFile):
             raise invalid("image", "The form field `image` is a text; send a file with a file name.")
-        yield await file.read()
+        contents.append(await file.read())
+    if not contents:
+        raise invalid("image", "Send the image as a file in the form field `image`.")
+    return contents
 
 
 def _record(image_id: str, words: ImageWords, settings: Settings) -> Record | LineError:
@@ -224,25 +225,25 @@ async def write_sent(
     failed = next((error for error in looked if isinstance(error, Exception)), None)
     if failed is not None and not refuse:
         raise failed
-    ready = [item for item in looked if isinstance(item, _Ready)]
-    texts = [text for item in ready for text in item.prepared.record.texts]
-    vectors, cut = await _embed_texts(services, loaded, texts)
-    uploads = [
-        Upload(item.prepared.write(iter([item.vector]), vectors), item.content, condition) for item in ready
-    ]
+    ready = [item for item in looked if isinstance(item, Prepared) and not item.is_same]
+    vectors, cut = await _embed_texts(
+        services, loaded, [text for item in ready for text in item.record.texts]
+    )
+    uploads = {item.record.id: Upload(item.write(vectors), item.content, condition) for item in ready}
     outcomes: dict[str, Outcome] = {}
     if uploads:
-        outcomes = await services.threads.write(put_images, services.engine.home, active, uploads)
-    writes = {upload.write.record.id: upload.write for upload in uploads}
+        outcomes = await services.threads.write(
+            put_images, services.engine.home, active, list(uploads.values())
+        )
     written = []
     for image, item in zip(images, looked, strict=True):
         if isinstance(item, Exception):
             written.append(Written(id=image.id, status="refused", problem=_refusal(item)))
-        elif item is None:
-            written.append(_written(image.id, "unchanged", known[image.id].revision))
-        else:
-            write = writes[image.id]
+        elif image.id in outcomes:
+            write = uploads[image.id].write
             written.append(_written(image.id, outcomes[image.id], write.revision, write.record.texts, cut))
+        else:
+            written.append(_written(image.id, "unchanged", known[image.id].revision))
     return WrittenImages(active, written)
 
 
@@ -283,14 +284,6 @@ async def _known(
     return known
 
 
-class _Ready(NamedTuple):
-    """An image that can be written, the bytes of its file as they are stored, and the vector of a new one."""
-
-    prepared: Prepared
-    content: bytes
-    vector: bytes = b""
-
-
 def _written(
     image_id: str, outcome: Outcome, revision: str, texts: Sequence[str] = (), cut: Collection[str] = ()
 ) -> Written:
@@ -306,42 +299,32 @@ def _refusal(error: ImageError | LineError) -> Refusal:
 
 async def _look_at(
     services: Services, known: Mapping[str, KnownImage], loaded: LoadedEncoder, image: SentImage
-) -> _Ready | ImageError | LineError | None:
-    """Compare an image with what is there, and decode and embed a new one; None: it is there as it is."""
+) -> Prepared | ImageError | LineError:
+    """Compare an image with what is there, and decode and embed a new one."""
     if isinstance(image.record, LineError):
         return image.record
+    config, content = loaded.encoder.image_config, image.content
+    work = partial(compare, known, image.record, content, keep_metadata=services.settings.keep_metadata)
     try:
-        compared = await _compared(services, known, loaded, image, image.record)
-        if not compared.is_new:
-            return None if compared.prepared is None else _Ready(compared.prepared, compared.content)
+        # A file that is no image, or too large, is refused before any of it is read.
+        check_signature(content, services.images.limits)
+        try:
+            item = await services.threads.read(work)
+        except ImageError:
+            # The decoder has better words for most damage.
+            await services.images.decode_upload(content, config)
+            raise
+        if not item.is_new:
+            return item
         # The vector is of the file that is stored.
-        decoded = await services.images.decode_upload(compared.content, loaded.encoder.image_config)
+        decoded = await services.images.decode_upload(item.content, config)
     except ImageError as error:
         let_go(error)
         return error
-    prepared = compared.with_picture(
-        decoded.media_type, decoded.width, decoded.height, decoded.pixels, decoded.flags
-    )
     encoded = await loaded.queue.encode_image(decoded.pixels, priority=Priority.UPLOAD)
-    return _Ready(prepared, compared.content, encode_vectors(encoded.vector[None])[0])
-
-
-async def _compared(
-    services: Services,
-    known: Mapping[str, KnownImage],
-    loaded: LoadedEncoder,
-    image: SentImage,
-    record: Record,
-) -> Compared:
-    # A file that is no image, or too large, is refused before any of it is read.
-    check_signature(image.content, services.images.limits)
-    work = partial(compare, known, record, image.content, keep_metadata=services.settings.keep_metadata)
-    try:
-        return await services.threads.read(work)
-    except ImageError:
-        # The decoder has better words for most damage.
-        await services.images.decode_upload(image.content, loaded.encoder.image_config)
-        raise
+    (vector,), size = encode_vectors(encoded.vector[None]), (decoded.width, decoded.height)
+    item.picture = PictureWrite(item.sha256, decoded.media_type, *size, vector, decoded.flags)
+    return item
 
 
 async def _embed_texts(
@@ -369,4 +352,4 @@ async def _each(services: Services, work: Iterable[Coroutine[Any, Any, Result]])
             # A coroutine cancelled before its turn was never awaited, and would warn.
             part.close()
 
-    return await side_by_side([one(part) for part in work])
+    return await side_by_side(list(map(one, work)))

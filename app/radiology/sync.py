@@ -38,9 +38,8 @@ from index.catalogue.studies import (
 from index.errors import StaleWriteError
 from index.files.stale import remove_stale
 from index.writes.images import Outcome as WriteOutcome
-from index.writes.intake import Compared, Prepared, compare, prefetch
+from index.writes.intake import Prepared, compare, embed_pictures, prefetch
 from index.writes.live import Upload, known_now, put_images, remove_images
-from index.writes.vectors import ImageEncoder
 from training.clinical.pseudonyms import keyed_hash
 from training.clinical.reports.structured import SOP_CLASSES, parse_structured
 from training.clinical.reports.study_report import NoReportError, ReportError, StudyReport, deidentified
@@ -71,14 +70,14 @@ class _Fetched:
     """An instance that came.
 
     Attributes:
-        films: Films to write, with their files; unchanged ones are left out.
+        films: Films to write; unchanged ones are left out.
         generation: Number of the generation that they were prepared for; None: none.
         report: The structured report that it is, without what identifies people; None: it is none.
     """
 
     outcome: Outcome
     reason: str = ""
-    films: tuple[tuple[Prepared, bytes], ...] = ()
+    films: tuple[Prepared, ...] = ()
     generation: int | None = None
     report: StudyReport | None = None
 
@@ -429,20 +428,15 @@ class Sync:
             known = known_now(self._engine.home, model.active, [film.record.id for film in reading.films])
             for film in reading.films:
                 # The file is de-identified: stored as it is.
-                compared = compare(known, film.record, film.content, keep_metadata=True)
-                prepared = self._decoded(compared, model.encoder) if compared.is_new else compared.prepared
-                if prepared is not None:
-                    ready.append((prepared, compared.content))
+                item = compare(known, film.record, film.content, keep_metadata=True)
+                if item.is_new:
+                    decoded = decode_whole(item.content, self.reader.limits, model.encoder.min_image_side)
+                    item.take_picture(decoded, model.encoder)
+                if not item.is_same:
+                    ready.append(item)
         except ImageError as error:
             return _Fetched("refused", str(error))
         return _Fetched("taken", "", tuple(ready), model.active.generation)
-
-    def _decoded(self, compared: Compared, encoder: ImageEncoder) -> Prepared:
-        decoded = decode_whole(compared.content, self.reader.limits, encoder.min_image_side)
-        pixels = encoder.prepare_image(decoded.pixels)
-        return compared.with_picture(
-            decoded.header.media_type, decoded.width, decoded.height, pixels, decoded.flags
-        )
 
     def _read_report(self, study: ListedStudy, content: bytes) -> _Fetched:
         try:
@@ -524,10 +518,9 @@ class Sync:
         model = self.reports.model()
         if any(instance.generation != model.active.generation for instance in instances):
             raise StaleWriteError("The collection is searched with another model by now: try again.")
-        films = {item.record.id: (item, content) for one in instances for item, content in one.films}
-        pixels = [item.pixels for item, _ in films.values() if item.pixels is not None]
-        vectors = iter(model.embedder.images(pixels))
-        uploads = [Upload(item.write(vectors, {}), content) for item, content in films.values()]
+        films = {item.record.id: item for one in instances for item in one.films}
+        embed_pictures(model.embedder, films.values())
+        uploads = [Upload(item.write({}), item.content) for item in films.values()]
         put_images(self._engine.home, model.active, uploads, also)
 
     def _take_reports(self, batch: Sequence[Piece]) -> None:

@@ -9,7 +9,7 @@ is given up: somebody else's removal of the same file does not take that note aw
 killed at any moment leaves no file that nobody knows of.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from time import sleep, time_ns
 from typing import Final
 
@@ -49,7 +49,8 @@ def _note(session: Session, digests: Collection[str], begun: int) -> None:
 def keep_files(
     session: Session,
     store: ImageStore,
-    originals: Mapping[str, Callable[[], bytes]],
+    digests: Collection[str],
+    read: Callable[[str], bytes],
     begun: Collection[int],
 ) -> None:
     """Make sure that the files of images which this transaction has written are there to stay.
@@ -57,21 +58,22 @@ def keep_files(
     Args:
         session: Session of a transaction.
         store: Store of the files.
-        originals: Reader of each file by its digest, for files that were removed meanwhile.
+        digests: Digests of the files.
+        read: Reads the file of a digest, where it was removed meanwhile.
         begun: What `begin_put` has returned for them.
 
     Raises:
         DiskFullError: The disk has no space left.
         StoreError: The disk does not take a file.
     """
-    if not originals:
+    if not digests:
         return
     _lock(session, shared=True)
     ours = OrphanRow.begun.in_([0, *begun])
-    session.execute(delete(OrphanRow).where(OrphanRow.sha256.in_(list(originals)), ours))
-    for digest, read in originals.items():
+    session.execute(delete(OrphanRow).where(OrphanRow.sha256.in_(list(digests)), ours))
+    for digest in digests:
         if not store.has(digest):
-            store.put(read())
+            store.put(read(digest))
 
 
 def forget_used(session: Session) -> None:

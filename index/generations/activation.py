@@ -71,8 +71,8 @@ def activate(
     session.execute(
         update(GenerationRow).where(ours, GenerationRow.state == "active").values(state="retired")
     )
-    values: dict[str, Any] = {"state": "active"}
-    values["activated"] = _later_than_all(session, generation.collection_id)
+    activated = _later_than_all(session, generation.collection_id)
+    values: dict[str, Any] = {"state": "active", "activated": activated}
     if instead_of is None:
         # A person has chosen it; the gate names the model that it compared.
         values["by_hand"] = True
@@ -120,17 +120,10 @@ def generation_before(session: Session, collection: str) -> Generation:
         UnknownGenerationError: No other was active, or it has been dropped.
     """
     row = require_collection(session, collection)
-    query = (
-        select(GenerationRow.id)
-        .where(
-            GenerationRow.collection_id == row.id,
-            GenerationRow.state != "active",
-            GenerationRow.activated.is_not(None),
-        )
-        .order_by(GenerationRow.activated.desc(), GenerationRow.id.desc())
-        .limit(1)
-    )
-    number = session.execute(query).scalar_one_or_none()
+    before = (GenerationRow.state != "active", GenerationRow.activated.is_not(None))
+    query = select(GenerationRow.id).where(GenerationRow.collection_id == row.id, *before)
+    latest = query.order_by(GenerationRow.activated.desc(), GenerationRow.id.desc()).limit(1)
+    number = session.execute(latest).scalar_one_or_none()
     if number is None:
         raise UnknownGenerationError(
             f"Collection {collection!r} cannot be rolled back: no other generation of it was active and is "
@@ -142,15 +135,10 @@ def generation_before(session: Session, collection: str) -> Generation:
 def generation_of(session: Session, collection: str, number: int) -> Generation:
     """Return a generation of a collection by its number."""
     row = require_collection(session, collection)
-    numbers = (
-        session.execute(
-            select(GenerationRow.id).where(GenerationRow.collection_id == row.id).order_by(GenerationRow.id)
-        )
-        .scalars()
-        .all()
-    )
+    query = select(GenerationRow.id).where(GenerationRow.collection_id == row.id)
+    numbers = session.execute(query.order_by(GenerationRow.id.desc())).scalars().all()
     if number not in numbers:
-        known = listed([str(known) for known in reversed(numbers)]) or "none"
+        known = listed([str(known) for known in numbers]) or "none"
         raise UnknownGenerationError(f"Collection {collection!r} has no generation {number}; it has {known}.")
     return get_generation(session, number)[0]
 
@@ -244,20 +232,19 @@ def _old(session: Session, collection_id: int, keep: int, *, by_hand: bool = Fal
         .where(GenerationRow.collection_id == collection_id, GenerationRow.activated.is_not(None))
         .order_by(GenerationRow.activated.desc(), GenerationRow.id.desc())
     )
-    rows = session.execute(query).all()
     since = (datetime.now(UTC) - timedelta(seconds=_IN_USE_SECONDS)).isoformat(timespec="microseconds")
-    before = [row for row in rows if row.state != "active"]
-    # A generation was retired when the next one became active.
-    retired_at = {row.id: _next_activation(rows, row.activated) for row in before}
-    return [
-        get_generation(session, row.id)[0]
-        for row in before[keep:]
-        if row.state == "retired" and row.by_hand == by_hand and retired_at[row.id] < since
-    ]
-
-
-def _next_activation(rows: Any, activated: str) -> str:
-    return min((row.activated for row in rows if row.activated > activated), default=activated)
+    old: list[Generation] = []
+    before, at, retired_at = 0, "", ""
+    for row in session.execute(query).all():
+        # A generation was retired when the next one became active.
+        if row.activated != at:
+            at, retired_at = row.activated, at or row.activated
+        if row.state == "active":
+            continue
+        before += 1
+        if before > keep and row.state == "retired" and row.by_hand == by_hand and retired_at < since:
+            old.append(get_generation(session, row.id)[0])
+    return old
 
 
 def _drop(home: Home, generation: Generation) -> None:

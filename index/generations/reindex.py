@@ -1,8 +1,7 @@
 """Embed a collection with another bundle in a new generation, and switch searches over to it."""
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -86,7 +85,7 @@ def reindex(
         GenerationError: The generation is gone, the encoder is of another bundle, or files in the store are
             missing or damaged; what was embedded stays.
     """
-    embedded = _Run(engine, generation, encoder, batch_size, show_progress).embed_missing()
+    embedded = _embed_missing(engine, generation, encoder, batch_size, show_progress)
     if embedded:
         engine.save_snapshot_of(generation)
     engine.measure_confidence(generation.id, encoder)
@@ -120,11 +119,10 @@ def swap(
         mark_preloading(session, generation)
     engine.warm(generation.id)
     time.sleep(preload_s)
-    run = _Run(engine, generation, encoder, batch_size, show_progress)
     for tries_left in reversed(range(_TRIES)):
         # Writes of the meantime, and writes during their embedding. A snapshot would take
         # so long that more was written each time.
-        embedded += run.embed_missing()
+        embedded += _embed_missing(engine, generation, encoder, batch_size, show_progress)
         try:
             with engine.home.catalogue.write() as session:
                 activate(session, generation, texts="text" in encoder.modalities, instead_of=instead_of)
@@ -135,75 +133,62 @@ def swap(
     return embedded
 
 
-@dataclass
-class _Run:
-    engine: SearchEngine
-    generation: Generation
-    encoder: ImageEncoder
-    batch_size: int
-    show_progress: bool
-    broken: dict[MissingImage, str] = field(default_factory=dict)
+def _embed_missing(
+    engine: SearchEngine, generation: Generation, encoder: ImageEncoder, batch_size: int, show_progress: bool
+) -> int:
+    """Give a generation the vectors that it lacks, and return how many images that were."""
+    embedder, embedded, broken = Embedder(generation, encoder), 0, dict[MissingImage, str]()
 
-    def embed_missing(self) -> int:
-        """Give the generation the vectors that it lacks, and return how many images that were."""
-        embedder, embedded = Embedder(self.generation, self.encoder), 0
-        with FileDecoder() as files:
-            while (missing := self._count_missing()) is not None:
-                embedded += self._pass(embedder, files, *missing)
-        embed_missing_texts(self.engine.home, embedder, shown=self.show_progress)
-        if self.broken:
-            raise GenerationError(_broken(self.generation, self.broken))
-        return embedded
+    def prepare(image: MissingImage) -> Pixels | str:
+        try:
+            path = engine.home.store.path(image.sha256)
+            return encoder.prepare_image(files.decode(path, STORED_LIMITS, encoder.min_image_side).pixels)
+        except (StoreError, ImageError) as error:
+            return str(error)
 
-    def _count_missing(self) -> tuple[int, int] | None:
-        """Return how many images have a vector or cannot have one, of how many; None where all are done."""
-        with self.engine.home.catalogue.read() as session:
-            # Images with an unreadable file may have been removed or replaced since.
-            there = still_missing(session, self.generation, list(self.broken))
-            self.broken = {image: reason for image, reason in self.broken.items() if image in there}
-            missing = count_missing_images(session, self.generation) - len(self.broken)
-            total = count_images(session, self.generation.collection_id)
-        return (total - missing, total) if missing > 0 else None
-
-    def _pass(self, embedder: Embedder, files: FileDecoder, done: int, total: int) -> int:
-        """Embed the images that lack a vector now, and return how many did."""
-
-        def prepare(image: MissingImage) -> Pixels | str:
-            try:
-                path = self.engine.home.store.path(image.sha256)
-                decoded = files.decode(path, STORED_LIMITS, self.encoder.min_image_side)
-                return self.encoder.prepare_image(decoded.pixels)
-            except (StoreError, ImageError) as error:
-                return str(error)
-
-        embedded, untried = 0, (image for image in self._missing() if image not in self.broken)
-        name = f"Embedding {self.generation.collection}"
-        with progress_bar(name, total, done=done, shown=self.show_progress) as bar:
-            for batch in prefetch(untried, prepare, self.batch_size, give_up=files.close):
-                readable = {image: found for image, found in batch if isinstance(found, np.ndarray)}
-                self.broken |= {image: found for image, found in batch if isinstance(found, str)}
-                embedded += self._write(embedder, list(readable), list(readable.values()))
-                bar.advance(len(batch), f"{len(self.broken):,} unreadable" if self.broken else "")
-        return embedded
-
-    def _missing(self) -> Iterator[MissingImage]:
-        after = 0
+    with FileDecoder() as files:
         while True:
-            with self.engine.home.catalogue.read() as session:
-                rows = images_without_vectors(session, self.generation, after=after, limit=_ROWS_AT_ONCE)
-            if not rows:
-                return
-            yield from rows
-            after = rows[-1].key
+            with engine.home.catalogue.read() as session:
+                # Images with an unreadable file may have been removed or replaced since.
+                there = still_missing(session, generation, list(broken)) if broken else set()
+                broken = {image: reason for image, reason in broken.items() if image in there}
+                missing = count_missing_images(session, generation) - len(broken)
+                total = count_images(session, generation.collection_id)
+            if missing <= 0:
+                break
+            name, untried = f"Embedding {generation.collection}", _missing(engine.home, generation, broken)
+            with progress_bar(name, total, done=total - missing, shown=show_progress) as bar:
+                for batch in prefetch(untried, prepare, batch_size, give_up=files.close):
+                    readable = {image: found for image, found in batch if isinstance(found, np.ndarray)}
+                    broken |= {image: found for image, found in batch if isinstance(found, str)}
+                    if readable:
+                        embedded += _write(engine.home, embedder, readable)
+                    bar.advance(len(batch), f"{len(broken):,} unreadable" if broken else "")
+    embed_missing_texts(engine.home, embedder, shown=show_progress)
+    if broken:
+        raise GenerationError(_broken(generation, broken))
+    return embedded
 
-    def _write(self, embedder: Embedder, images: Sequence[MissingImage], pixels: Sequence[Pixels]) -> int:
-        if not images:
-            return 0
-        vectors = embedder.images(pixels)
-        with self.engine.home.catalogue.write() as session:
-            sequence = next_sequence(session, self.generation.collection_id)
-            get_generation(session, self.generation.id)
-            return add_missing_images(session, self.generation, sequence, images, vectors)
+
+def _missing(home: Home, generation: Generation, broken: Collection[MissingImage]) -> Iterator[MissingImage]:
+    after = 0
+    while True:
+        with home.catalogue.read() as session:
+            rows = images_without_vectors(session, generation, after=after, limit=_ROWS_AT_ONCE)
+        if not rows:
+            return
+        for row in rows:
+            if row not in broken:
+                yield row
+        after = rows[-1].key
+
+
+def _write(home: Home, embedder: Embedder, pixels: Mapping[MissingImage, Pixels]) -> int:
+    vectors, generation = embedder.images(list(pixels.values())), embedder.generation
+    with home.catalogue.write() as session:
+        sequence = next_sequence(session, generation.collection_id)
+        get_generation(session, generation.id)
+        return add_missing_images(session, generation, sequence, list(pixels), vectors)
 
 
 def _broken(generation: Generation, broken: dict[MissingImage, str]) -> str:

@@ -1,6 +1,6 @@
 """Writes of images with their texts, findings, attributes and embeddings, all in the caller's transaction."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -68,7 +68,8 @@ class ImageWrite:
         record_digest: Digest of the record.
         picture: None when the image has its file and embedding already.
         sha256: Digest of the file that the image must have if there is no picture; None for any.
-        text_vectors: Vectors of the record's texts; empty where the model has no text encoder.
+        text_vectors: Vectors of the record's texts, maybe of others too; empty where the model has no text
+            encoder.
         replaces: Digest of the image's present file if another one with the same picture, `sha256`, takes
             its place.
         findings: Findings of the texts and the report.
@@ -105,9 +106,14 @@ class ImageWrite:
 
 
 def write_images(
-    session: Session, generation: Generation, writes: Sequence[ImageWrite]
+    session: Session,
+    generation: Generation,
+    writes: Sequence[ImageWrite],
+    stored: Mapping[str, NamedImage] | None = None,
 ) -> dict[str, Outcome]:
     """Put images into a collection, replacing those of the same id, and their embeddings into a generation.
+
+    `stored` is what `images_named` finds of them, where the caller has looked under the collection's lock.
 
     Returns:
         What became of each image, by id.
@@ -121,65 +127,73 @@ def write_images(
     sequence = next_sequence(session, collection_id)
     # Under the lock that this has taken: a swap, or a drop, comes before all of it or after it.
     refuse_retired(session, generation)
-    stored = images_named(session, collection_id, [write.record.id for write in writes])
-    _check_fresh(writes, stored)
-    new = [write for write in writes if write.record.id not in stored]
-    changed = [write for write in writes if write.record.id in stored and _differs(write, stored)]
-    keys = {name: row.id for name, row in stored.items()}
-    _refuse_or_forget(session, generation, [write for write in changed if _new_picture(write, stored)], keys)
-    refiled = [write for write in changed if write.new_file is not None]
-    former = {stored[write.record.id].sha256 for write in refiled}
-    mark_orphans(session, former - {write.new_file for write in refiled})
-    keys |= _insert_images(session, collection_id, sequence, new)
-    for write in changed:
-        values = _image_values(write, sequence)
-        session.execute(update(ImageRow).where(ImageRow.id == keys[write.record.id]).values(**values))
-    put = {keys[write.record.id]: write for write in (*new, *changed)}
-    old = [keys[write.record.id] for write in changed]
+    if stored is None:
+        stored = images_named(session, collection_id, [write.record.id for write in writes])
+    outcomes: dict[str, Outcome] = {}
+    new: list[ImageWrite] = []
+    changed: dict[int, ImageWrite] = {}
+    written: dict[int, ImageWrite] = {}
+    for write in writes:
+        row, image_id = stored.get(write.record.id), write.record.id
+        _check_fresh(write, row)
+        if row is None:
+            outcomes[image_id] = "created"
+            new.append(write)
+            continue
+        written[row.id] = write
+        is_same = write.record_digest == row.record_digest and write.replaces is None
+        outcomes[image_id] = "unchanged" if is_same and not _new_picture(write, row) else "replaced"
+        if outcomes[image_id] == "replaced":
+            changed[row.id] = write
+    if changed:
+        _update_images(session, generation, sequence, changed, stored)
+    put = _insert_images(session, collection_id, sequence, new) | changed if new else changed
     if put:
-        _put_texts(session, collection_id, sequence, {key: write.record.texts for key, write in put.items()})
-        put_findings(session, collection_id, {key: write.findings for key, write in put.items()})
-        remove_words(session, old)
+        _put_texts(session, collection_id, sequence, put, changed)
+        findings = {key: write.findings for key, write in put.items() if write.findings or key in changed}
+        if findings:
+            put_findings(session, collection_id, findings)
+        remove_words(session, list(changed))
         add_words(session, collection_id, {key: write.words for key, write in put.items()})
-        _put_attributes(session, collection_id, put, old)
-    _put_embeddings(session, generation.id, sequence, {keys[write.record.id]: write for write in writes})
-    vectors = {keys[write.record.id]: write.text_vectors for write in writes if write.text_vectors}
-    add_text_vectors(session, generation, sequence, vectors)
-    outcomes: dict[str, Outcome] = {write.record.id: "unchanged" for write in writes}
-    outcomes.update((write.record.id, "created") for write in new)
-    outcomes.update((write.record.id, "replaced") for write in changed)
+        _put_attributes(session, collection_id, put, changed)
+    _put_embeddings(session, generation, sequence, written | put)
     return outcomes
 
 
-def _check_fresh(writes: Sequence[ImageWrite], stored: Mapping[str, NamedImage]) -> None:
-    for write in writes:
-        row = stored.get(write.record.id)
-        present = write.replaces or write.sha256
-        gone = row is None or (present is not None and row.sha256 != present)
-        if write.picture is None and gone:
-            raise StaleWriteError(
-                f"The image {write.record.id!r} was changed by somebody else meanwhile, and nothing was "
-                "written: do it again."
-            )
+def _check_fresh(write: ImageWrite, row: NamedImage | None) -> None:
+    present = write.replaces or write.sha256
+    gone = row is None or (present is not None and row.sha256 != present)
+    if write.picture is None and gone:
+        raise StaleWriteError(
+            f"The image {write.record.id!r} was changed by somebody else meanwhile, and nothing was "
+            "written: do it again."
+        )
 
 
-def _new_picture(write: ImageWrite, stored: Mapping[str, NamedImage]) -> bool:
-    present = stored[write.record.id].sha256
-    return write.picture is not None and present not in (write.picture.sha256, write.replaces)
+def _new_picture(write: ImageWrite, row: NamedImage) -> bool:
+    return write.picture is not None and row.sha256 not in (write.picture.sha256, write.replaces)
 
 
-def _differs(write: ImageWrite, stored: Mapping[str, NamedImage]) -> bool:
-    is_other = write.record_digest != stored[write.record.id].record_digest
-    return is_other or _new_picture(write, stored) or write.replaces is not None
-
-
-def _refuse_or_forget(
-    session: Session, generation: Generation, writes: Sequence[ImageWrite], keys: dict[str, int]
+def _update_images(
+    session: Session,
+    generation: Generation,
+    sequence: int,
+    writes: Mapping[int, ImageWrite],
+    stored: Mapping[str, NamedImage],
 ) -> None:
+    """Write the rows of images that change; their former files may be used no more."""
+    ids = [key for key, write in writes.items() if _new_picture(write, stored[write.record.id])]
+    if ids:
+        _forget_pictures(session, generation, ids)
+    refiled = [write for write in writes.values() if write.new_file is not None]
+    former = {stored[write.record.id].sha256 for write in refiled}
+    mark_orphans(session, former - {write.new_file for write in refiled})
+    for key, write in writes.items():
+        session.execute(update(ImageRow).where(ImageRow.id == key).values(**_image_values(write, sequence)))
+
+
+def _forget_pictures(session: Session, generation: Generation, ids: Sequence[int]) -> None:
     """Drop what belonged to pictures that change, unless another generation of one is being searched."""
-    ids = [keys[write.record.id] for write in writes]
-    if not ids:
-        return
     others = (EmbeddingRow.image_id.in_(ids)) & (EmbeddingRow.generation_id != generation.id)
     searched = session.execute(
         select(ImageRow.external_id)
@@ -200,16 +214,13 @@ def _refuse_or_forget(
 
 def _insert_images(
     session: Session, collection_id: int, sequence: int, writes: Sequence[ImageWrite]
-) -> dict[str, int]:
-    if not writes:
-        return {}
+) -> dict[int, ImageWrite]:
     rows = [
         {"collection_id": collection_id, "external_id": write.record.id, **_image_values(write, sequence)}
         for write in writes
     ]
     statement = insert(ImageRow).returning(ImageRow.id, sort_by_parameter_order=True)
-    keys = session.execute(statement, rows).scalars().all()
-    return {write.record.id: key for write, key in zip(writes, keys, strict=True)}
+    return dict(zip(session.execute(statement, rows).scalars(), writes, strict=True))
 
 
 def _image_values(write: ImageWrite, sequence: int) -> dict[str, Any]:
@@ -226,97 +237,96 @@ def _image_values(write: ImageWrite, sequence: int) -> dict[str, Any]:
     if write.new_file is not None:
         values["sha256"] = write.new_file
     if picture is not None:
-        values |= {
-            "media_type": picture.media_type,
-            "width": picture.width,
-            "height": picture.height,
-        }
+        values |= {"media_type": picture.media_type, "width": picture.width, "height": picture.height}
     return values
 
 
 def _put_attributes(
-    session: Session, collection_id: int, writes: Mapping[int, ImageWrite], old: Sequence[int]
+    session: Session, collection_id: int, writes: Mapping[int, ImageWrite], old: Collection[int]
 ) -> None:
     """Write the attributes of images, in place of those that `old` ones have; flags belong to the picture."""
     if old:
         same = [key for key in old if writes[key].picture is None]
         kept = AttributeRow.image_id.in_(same) & AttributeRow.name.in_(PICTURE_FIELDS)
         session.execute(delete(AttributeRow).where(AttributeRow.image_id.in_(old), ~kept))
-    attributes = [
-        {"collection_id": collection_id, "image_id": key, **values}
-        for key, write in writes.items()
-        for values in _attributes(write)
-    ]
-    if attributes:
-        session.execute(insert(AttributeRow), attributes)
-        _add_fields(session, collection_id, {(row["name"], row["kind"]) for row in attributes})
-
-
-def _attributes(write: ImageWrite) -> Iterator[dict[str, Any]]:
-    flags = write.picture.flags if write.picture else ()
-    fields = {**write.record.metadata, "labels": write.record.labels, **dict.fromkeys(flags, True)}
-    for name, values in fields.items():
-        for position, value in enumerate(values if isinstance(values, tuple) else (values,)):
-            if isinstance(value, str) and len(value.encode()) > MOST_VALUE_BYTES:
-                # No index of PostgreSQL takes it; it stays among the image's details.
-                continue
-            yield {
-                "name": name,
-                "position": position,
-                "kind": kind_of(value),
-                "text_value": value if isinstance(value, str) else None,
-                "number_value": None if isinstance(value, str) else float(value),
-            }
-
-
-def _add_fields(session: Session, collection_id: int, fields: set[tuple[str, str]]) -> None:
-    query = select(FieldRow.name, FieldRow.kind).where(FieldRow.collection_id == collection_id)
-    known = {(name, kind) for name, kind in session.execute(query)}
-    rows = [
-        {"collection_id": collection_id, "name": name, "kind": kind}
-        for name, kind in sorted(fields - known)
-        if name not in RECORD_FIELDS
-    ]
+    rows: list[dict[str, Any]] = []
+    fields: set[tuple[str, str]] = set()
+    for key, write in writes.items():
+        flags = dict.fromkeys(write.picture.flags if write.picture else (), True)
+        for name, values in {**write.record.metadata, "labels": write.record.labels, **flags}.items():
+            for position, value in enumerate(values if isinstance(values, tuple) else (values,)):
+                text = value if isinstance(value, str) else None
+                if text is not None and len(text.encode()) > MOST_VALUE_BYTES:
+                    # No index of PostgreSQL takes it; it stays among the image's details.
+                    continue
+                kind = kind_of(value)
+                rows.append(
+                    {
+                        "collection_id": collection_id,
+                        "image_id": key,
+                        "name": name,
+                        "position": position,
+                        "kind": kind,
+                        "text_value": text,
+                        "number_value": None if isinstance(value, str) else float(value),
+                    }
+                )
+                if name not in RECORD_FIELDS:
+                    fields.add((name, kind))
     if rows:
-        session.execute(insert(FieldRow), rows)
+        session.execute(insert(AttributeRow), rows)
+    if fields:
+        known = select(FieldRow.name, FieldRow.kind).where(FieldRow.collection_id == collection_id)
+        fields.difference_update(map(tuple, session.execute(known)))
+    if fields:
+        session.execute(
+            insert(FieldRow),
+            [{"collection_id": collection_id, "name": name, "kind": kind} for name, kind in sorted(fields)],
+        )
 
 
 def _put_embeddings(
-    session: Session, generation_id: int, sequence: int, writes: Mapping[int, ImageWrite]
+    session: Session, generation: Generation, sequence: int, writes: Mapping[int, ImageWrite]
 ) -> None:
-    rows = [
-        {
-            "generation_id": generation_id,
-            "image_id": key,
-            "sequence": sequence,
-            "vector": write.picture.vector,
-        }
-        for key, write in writes.items()
-        if write.picture is not None
-    ]
+    """Write the vectors of pictures, in place of those that they have, and those that texts lack."""
+    rows: list[dict[str, Any]] = []
+    for key, write in writes.items():
+        if write.picture is not None:
+            row = {"generation_id": generation.id, "image_id": key, "sequence": sequence}
+            rows.append({**row, "vector": write.picture.vector})
     if rows:
         its = EmbeddingRow.image_id.in_([row["image_id"] for row in rows])
-        session.execute(delete(EmbeddingRow).where(EmbeddingRow.generation_id == generation_id, its))
+        session.execute(delete(EmbeddingRow).where(EmbeddingRow.generation_id == generation.id, its))
         session.execute(insert(EmbeddingRow), rows)
+    vectors = {
+        key: write.text_vectors for key, write in writes.items() if write.text_vectors and write.record.texts
+    }
+    add_text_vectors(session, generation, sequence, vectors)
 
 
 def _put_texts(
-    session: Session, collection_id: int, sequence: int, texts: Mapping[int, Sequence[str]]
+    session: Session,
+    collection_id: int,
+    sequence: int,
+    writes: Mapping[int, ImageWrite],
+    old: Collection[int],
 ) -> None:
-    """Give images, by their keys, these texts; one that is at its place already keeps its key and vectors."""
-    wanted = {(key, place): text for key, own in texts.items() for place, text in enumerate(own)}
-    query = select(TextRow.id, TextRow.image_id, TextRow.position, TextRow.text).where(
-        TextRow.image_id.in_(list(texts))
-    )
-    gone = []
-    for text_id, key, place, text in session.execute(query):
-        if wanted.get((key, place)) == text:
-            del wanted[key, place]
-        else:
-            gone.append(text_id)
-    remove_texts(session, collection_id, sequence, gone)
-    rows = [{"image_id": key, "position": place, "text": text} for (key, place), text in wanted.items()]
-    if rows:
+    """Give images, by their keys, their texts; one that `old` ones have there keeps its key and vectors."""
+    wanted: dict[tuple[int, int], str] = {}
+    for key, write in writes.items():
+        for place, text in enumerate(write.record.texts):
+            wanted[key, place] = text
+    if old:
+        query = select(TextRow.id, TextRow.image_id, TextRow.position, TextRow.text)
+        gone = []
+        for text_id, key, place, text in session.execute(query.where(TextRow.image_id.in_(old))):
+            if wanted.get((key, place)) == text:
+                del wanted[key, place]
+            else:
+                gone.append(text_id)
+        remove_texts(session, collection_id, sequence, gone)
+    if wanted:
+        rows = [{"image_id": key, "position": place, "text": text} for (key, place), text in wanted.items()]
         session.execute(insert(TextRow), rows)
 
 
@@ -345,10 +355,11 @@ def put_findings(session: Session, collection_id: int, written: Mapping[int, Fin
 
 def findings_of(texts: Mapping[int, str], report: str | None) -> Findings:
     """Return what the texts of an image, by position, and its report say, as rows without their keys."""
-    found = {position: find_findings(text) for position, text in texts.items()}
+    everything = [*texts.items()]
     if report is not None:
-        found[REPORT_POSITION] = find_findings(report)
-    states = image_states(finding for own in found.values() for finding in own)
+        everything.append((REPORT_POSITION, report))
+    found = [(position, finding) for position, text in everything for finding in find_findings(text)]
+    states = image_states(finding for _, finding in found)
     return [
         {
             "position": position,
@@ -358,6 +369,5 @@ def findings_of(texts: Mapping[int, str], report: str | None) -> Findings:
             "state": finding.state,
             "image_finding": f"{finding.name}: {states[finding.name]}",
         }
-        for position, own in found.items()
-        for finding in own
+        for position, finding in found
     ]

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -17,11 +17,12 @@ from index.catalogue.collections import Generation
 from index.catalogue.lookup import revision_of
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.writes.images import ImageWrite, PictureWrite
+from index.writes.vectors import Embedder, ImageEncoder
 from training.common.errors import ImageError, ImageTooLargeError
 from training.common.host import decoding_threads
 from training.common.manifest import Record
 from training.imaging.dicom_signature import is_dicom
-from training.imaging.images import ImageLimits, check_kind
+from training.imaging.images import DecodedImage, ImageLimits, check_kind
 from training.imaging.metadata import strip_metadata
 from training.models.inputs.images import Pixels
 
@@ -81,59 +82,58 @@ class KnownImage:
         return revision_of(self.record_digest, self.sha256)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prepared:
-    """A record that can be written.
+    """A record and the file of its image, beside what the catalogue has of them.
 
     Attributes:
-        sha256: Digest of the file that is stored.
-        picture: None when its embedding is there already.
+        content: Bytes of the file as it is stored; they may be dropped.
+        sha256: Their digest.
+        is_new: Whether the image has to be decoded and embedded.
+        is_same: Whether there is nothing to write.
+        is_kept: Whether the store is known to have the file.
+        begun: The note that its file may come; 0: nobody needs one.
         replaces: Digest of the image's present file, which has the same picture and other metadata.
+        picture: Picture of a new image.
         pixels: Those of the picture, as the encoder takes them (3, S, S).
     """
 
     record: Record
     record_digest: str
-    sha256: str
-    picture: PictureWrite | None
-    replaces: str | None = None
-    pixels: Pixels | None = None
-
-    def write(self, vectors: Iterator[bytes], texts: Mapping[str, bytes]) -> ImageWrite:
-        """Return what is written with the vectors of its texts; one with a picture takes the next vector."""
-        picture = None if self.picture is None else replace(self.picture, vector=next(vectors))
-        own = {text: texts[text] for text in self.record.texts if text in texts}
-        return ImageWrite(self.record, self.record_digest, picture, self.sha256, own, self.replaces)
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """A record beside what the catalogue has of its image.
-
-    Attributes:
-        prepared: The write, without the picture of a new image; None: nothing to write.
-        is_new: Whether the image has to be decoded and embedded.
-        content: The bytes to be stored.
-        sha256: Their digest.
-    """
-
-    prepared: Prepared | None
-    is_new: bool
     content: bytes
     sha256: str
+    is_new: bool = True
+    is_same: bool = False
+    is_kept: bool = False
+    begun: int = 0
+    replaces: str | None = None
+    picture: PictureWrite | None = None
+    pixels: Pixels | None = None
 
-    def with_picture(
-        self, media_type: str, width: int, height: int, pixels: Pixels, flags: tuple[str, ...]
-    ) -> Prepared:
-        """Return what has to be written of a new image; see `PictureWrite`."""
-        assert self.prepared is not None
-        picture = PictureWrite(self.prepared.sha256, media_type, width, height, b"", flags)
-        return replace(self.prepared, picture=picture, pixels=pixels)
+    def take_picture(self, decoded: DecodedImage, encoder: ImageEncoder) -> None:
+        """Take the picture of a new image; its vector follows by `embed_pictures`."""
+        size = decoded.width, decoded.height
+        self.picture = PictureWrite(self.sha256, decoded.header.media_type, *size, b"", decoded.flags)
+        self.pixels = encoder.prepare_image(decoded.pixels)
+
+    def write(self, texts: Mapping[str, bytes]) -> ImageWrite:
+        """Return what is written with the vectors of its texts, and others."""
+        return ImageWrite(self.record, self.record_digest, self.picture, self.sha256, texts, self.replaces)
+
+
+def embed_pictures(embedder: Embedder, items: Iterable[Prepared]) -> int:
+    """Give the pictures of new images their vectors; return how many there are."""
+    pixels = [item.pixels for item in items if item.pixels is not None]
+    vectors = iter(embedder.images(pixels))
+    for item in items:
+        if item.picture is not None:
+            item.picture = replace(item.picture, vector=next(vectors))
+    return len(pixels)
 
 
 def compare(
     known: Mapping[str, KnownImage], record: Record, content: bytes, *, keep_metadata: bool = False
-) -> Compared:
+) -> Prepared:
     """Compare a record and the bytes of its image with what the catalogue has, by id; nothing is decoded.
 
     A file whose metadata alone differs from the stored one takes its place, and is not embedded again.
@@ -142,18 +142,18 @@ def compare(
         ImageError: The metadata of the file cannot be removed.
     """
     stored = stored_form(content, keep_metadata=keep_metadata)
-    sha256 = _digest(stored)
-    digest = record_digest(record)
-    prepared = Prepared(record, digest, sha256, None)
+    prepared = Prepared(record, record_digest(record), stored, _digest(stored))
     found = known.get(record.id)
     if found is None:
-        return Compared(prepared, is_new=True, content=stored, sha256=sha256)
-    if found.sha256 != sha256:
-        is_other = found.sha256 not in _other_forms(content, keep_metadata=keep_metadata)
-        prepared = replace(prepared, replaces=None if is_other else found.sha256)
-        return Compared(prepared, is_other or not found.embedded, stored, sha256)
-    is_same = found.embedded and found.record_digest == digest
-    return Compared(None if is_same else prepared, not found.embedded, stored, sha256)
+        return prepared
+    prepared.is_new = not found.embedded
+    if found.sha256 == prepared.sha256:
+        prepared.is_same = found.embedded and found.record_digest == prepared.record_digest
+    elif found.sha256 in _other_forms(content, keep_metadata=keep_metadata):
+        prepared.replaces = found.sha256
+    else:
+        prepared.is_new = True
+    return prepared
 
 
 def stored_form(content: bytes, *, keep_metadata: bool) -> bytes:

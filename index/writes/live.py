@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, NamedTuple, cast
 
 from sqlalchemy import select
@@ -106,7 +105,7 @@ def known_now(home: Home, active: ActiveGeneration, ids: Collection[str]) -> dic
             generation, _ = get_generation(session, active.generation)
         except GenerationError:
             raise _stale(active) from None
-        return known_images(session, generation, [image_id for image_id in ids if storable_text(image_id)])
+        return known_images(session, generation, list(filter(storable_text, ids)))
 
 
 def put_images(
@@ -128,9 +127,11 @@ def put_images(
         DiskFullError: The disk has no space left; nothing is written.
         StoreError: The disk does not take a file; nothing is written.
     """
-    new_files = ((upload.write.new_file, upload.content) for upload in uploads)
-    files = {digest: content for digest, content in new_files if digest is not None}
     begun = []
+    files: dict[str, bytes] = {}
+    for upload in uploads:
+        if upload.write.new_file is not None:
+            files[upload.write.new_file] = upload.content
     try:
         if files:
             # Noted before they are there: a crash leaves no unknown file.
@@ -144,17 +145,15 @@ def put_images(
             for upload in uploads:
                 row = stored.get(upload.write.record.id)
                 upload.condition.check(upload.write.record.id, None if row is None else row.revision)
-            before = {row.sha256 for row in stored.values()}
-            outcomes = write_images(session, generation, writes)
-            originals = {digest: partial(bytes, content) for digest, content in files.items()}
-            keep_files(session, home.store, originals, begun)
+            outcomes = write_images(session, generation, writes, stored)
+            keep_files(session, home.store, files, files.__getitem__, begun)
             if also is not None:
                 also(session, outcomes)
     except BaseException:
         remove_unused_files(home, files, begun)
         raise
     if files:
-        remove_unused_files(home, before - files.keys())
+        remove_unused_files(home, {row.sha256 for row in stored.values()} - files.keys())
     return outcomes
 
 

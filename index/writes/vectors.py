@@ -1,12 +1,11 @@
 """Vectors of images and texts in a generation: which lack one, and the encoder that makes them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from PIL import Image
-from sqlalchemy import Select, exists, func, insert, select
+from sqlalchemy import Row, Select, exists, func, insert, select
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation, get_generation, next_sequence
@@ -24,8 +23,7 @@ from training.models.inputs.images import Pixels
 _TEXTS_AT_ONCE: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class MissingImage:
+class MissingImage(NamedTuple):
     """An image without a vector in a generation; its file lies in the store under `sha256`."""
 
     key: int
@@ -37,27 +35,22 @@ def images_without_vectors(
     session: Session, generation: Generation, *, after: int = 0, limit: int
 ) -> list[MissingImage]:
     """Return images of a collection that lack a vector in a generation, in order of key, behind a key."""
-    query = (
-        select(ImageRow.id, ImageRow.external_id, ImageRow.sha256)
-        .where(*_image_lacks(generation), ImageRow.id > after)
-        .order_by(ImageRow.id)
-        .limit(limit)
-    )
-    return [MissingImage(*row) for row in session.execute(query)]
+    query = _lacking_images(generation).where(ImageRow.id > after).order_by(ImageRow.id).limit(limit)
+    return list(map(MissingImage._make, session.execute(query)))
 
 
 def count_missing_images(session: Session, generation: Generation) -> int:
     """Return how many images of the collection have no vector in a generation."""
-    return session.execute(select(func.count()).where(*_image_lacks(generation))).scalar_one()
+    return session.execute(_lacking_images(generation).with_only_columns(func.count())).scalar_one()
 
 
 def still_missing(
     session: Session, generation: Generation, images: Sequence[MissingImage]
 ) -> set[MissingImage]:
     """Return those of some images that are there with the same file, and lack a vector in a generation."""
-    query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256).where(*_image_lacks(generation))
-    rows = rows_among(session, query, ImageRow.id, [image.key for image in images])
-    return {MissingImage(*row) for row in rows}.intersection(images)
+    keys = [image.key for image in images]
+    rows = rows_among(session, _lacking_images(generation), ImageRow.id, keys)
+    return set(map(MissingImage._make, rows)).intersection(images)
 
 
 def add_missing_images(
@@ -82,17 +75,10 @@ def add_missing_images(
     return len(rows)
 
 
-def _image_lacks(generation: Generation) -> tuple[Any, ...]:
+def _lacking_images(generation: Generation) -> Select[int, str, str]:
     has = exists().where(EmbeddingRow.generation_id == generation.id, EmbeddingRow.image_id == ImageRow.id)
-    return ImageRow.collection_id == generation.collection_id, ~has
-
-
-@dataclass(frozen=True, slots=True)
-class TextWithoutVector:
-    """A text that has no vector in a generation."""
-
-    key: int
-    text: str
+    images = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256)
+    return images.where(ImageRow.collection_id == generation.collection_id, ~has)
 
 
 def add_text_vectors(
@@ -101,26 +87,25 @@ def add_text_vectors(
     """Give the texts of images, by the keys of these, the vectors that they lack in a generation."""
     if not vectors:
         return
-    query = _without_vector(generation).where(TextRow.image_id.in_(list(vectors)))
-    _insert(
-        session,
-        generation,
-        sequence,
-        {key: vectors[image][text] for key, image, text in session.execute(query) if text in vectors[image]},
-    )
+    rows = []
+    query = _lacking_texts(generation).where(TextRow.image_id.in_(list(vectors)))
+    for key, image, text in session.execute(query):
+        if text in vectors[image]:
+            rows.append({"text_id": key, "vector": vectors[image][text]})
+    _insert(session, generation, sequence, rows)
 
 
 def texts_without_vectors(
     session: Session, generation: Generation, *, after: int, limit: int
-) -> list[TextWithoutVector]:
-    """Return texts of a collection that lack a vector in a generation, in order of key, behind a key."""
-    query = _of_collection(generation).where(TextRow.id > after).order_by(TextRow.id).limit(limit)
-    return [TextWithoutVector(key, text) for key, _, text in session.execute(query)]
+) -> Sequence[Row[int, int, str]]:
+    """Return texts of a collection that lack a vector in a generation, by `key` and behind one."""
+    query = _lacking_texts(generation).where(TextRow.id > after).order_by(TextRow.id).limit(limit)
+    return session.execute(query).all()
 
 
 def count_texts_without_vectors(session: Session, generation: Generation) -> int:
     """Return how many texts of a collection lack a vector in a generation."""
-    query = select(func.count()).select_from(_of_collection(generation).subquery())
+    query = _lacking_texts(generation).with_only_columns(func.count(), maintain_column_froms=True)
     return session.execute(query).scalar_one()
 
 
@@ -128,30 +113,23 @@ def add_missing_vectors(
     session: Session, generation: Generation, sequence: int, vectors: Mapping[int, bytes]
 ) -> None:
     """Give texts, by their keys, vectors in a generation; those that are gone or have one are passed over."""
-    query = _without_vector(generation).where(TextRow.id.in_(list(vectors)))
-    lacking = {key: vectors[key] for key, _, _ in session.execute(query)}
-    _insert(session, generation, sequence, lacking)
+    lacking = session.execute(_lacking_texts(generation).where(TextRow.id.in_(list(vectors)))).scalars()
+    _insert(session, generation, sequence, [{"text_id": key, "vector": vectors[key]} for key in lacking])
 
 
-def _of_collection(generation: Generation) -> Select[int, int, str]:
-    images = _without_vector(generation).join(ImageRow, ImageRow.id == TextRow.image_id)
-    return images.where(ImageRow.collection_id == generation.collection_id)
-
-
-def _without_vector(generation: Generation) -> Select[int, int, str]:
+def _lacking_texts(generation: Generation) -> Select[int, int, str]:
     has = exists().where(
         TextEmbeddingRow.generation_id == generation.id, TextEmbeddingRow.text_id == TextRow.id
     )
-    return select(TextRow.id, TextRow.image_id, TextRow.text).where(~has)
+    texts = select(TextRow.id.label("key"), TextRow.image_id.label("image"), TextRow.text)
+    images = texts.join(ImageRow, ImageRow.id == TextRow.image_id)
+    return images.where(ImageRow.collection_id == generation.collection_id, ~has)
 
 
-def _insert(session: Session, generation: Generation, sequence: int, vectors: Mapping[int, bytes]) -> None:
-    rows = [
-        {"generation_id": generation.id, "text_id": key, "sequence": sequence, "vector": vector}
-        for key, vector in vectors.items()
-    ]
+def _insert(session: Session, generation: Generation, sequence: int, rows: list[dict[str, Any]]) -> None:
     if rows:
-        session.execute(insert(TextEmbeddingRow), rows)
+        shared = {"generation_id": generation.id, "sequence": sequence}
+        session.execute(insert(TextEmbeddingRow), [{**shared, **row} for row in rows])
 
 
 class ImageEncoder(TextEncoder, Protocol):
@@ -187,6 +165,8 @@ class Embedder:
                 f"comes from {'none' if digest is None else digest[:12]}: give the bundle of the generation."
             )
         self.generation = generation
+        # Whether texts have vectors at all.
+        self.reads_texts = "text" in encoder.modalities
         self._encoder = encoder
         # Hashes, as the texts themselves may be whole reports of a million images.
         self._truncated: set[int] = set()
@@ -210,11 +190,6 @@ class Embedder:
         """Number of different texts so far that are longer than the encoder reads."""
         return len(self._truncated)
 
-    @property
-    def reads_texts(self) -> bool:
-        """Whether texts have vectors at all."""
-        return "text" in self._encoder.modalities
-
     def _encoded(self, vectors: Vectors) -> list[bytes]:
         if vectors.shape[1:] != (self.generation.dim,) or not np.isfinite(vectors).all():
             raise GenerationError(
@@ -228,13 +203,12 @@ def embed_missing_texts(home: Home, embedder: Embedder, *, shown: bool) -> None:
     """Embed the texts that have no vector in the generation, such as those of an older catalogue."""
     if not embedder.reads_texts:
         return
-    generation = embedder.generation
+    generation, after = embedder.generation, 0
     with home.catalogue.read() as session:
         lacking = count_texts_without_vectors(session, generation)
     if not lacking:
         return
     with progress_bar(f"Embedding texts of {generation.collection}", lacking, shown=shown) as bar:
-        after = 0
         while True:
             with home.catalogue.read() as session:
                 texts = texts_without_vectors(session, generation, after=after, limit=_TEXTS_AT_ONCE)
@@ -242,9 +216,9 @@ def embed_missing_texts(home: Home, embedder: Embedder, *, shown: bool) -> None:
                 return
             found = embedder.texts([item.text for item in texts])
             with home.catalogue.write() as session:
-                vectors = {item.key: found[item.text] for item in texts}
                 sequence = next_sequence(session, generation.collection_id)
                 get_generation(session, generation.id)
+                vectors = {item.key: found[item.text] for item in texts}
                 add_missing_vectors(session, generation, sequence, vectors)
             bar.advance(len(texts))
             after = texts[-1].key

@@ -132,7 +132,7 @@ def test_a_file_that_others_remove_meanwhile_is_known_while_somebody_may_write_i
 
     # Killed when the file is back, before the commit.
     with pytest.raises(_KilledError), engine.home.catalogue.write() as session:
-        keep_files(session, store, {digest: lambda: ours.content}, [begun])
+        keep_files(session, store, [digest], lambda _: ours.content, [begun])
         raise _KilledError
     assert len(_files(tmp_path)) == 1
     collect_garbage(engine.home)
