@@ -49,6 +49,7 @@ RECORD_FIELDS: Final = tuple(field.name for field in OWN_FIELDS if field.set_by 
 # Fields that an image has only where they are true.
 FLAG_FIELDS: Final = tuple(field.name for field in OWN_FIELDS if field.set_by != "record")
 PICTURE_FIELDS: Final = tuple(field.name for field in OWN_FIELDS if field.set_by == "picture")
+_OWN_NAMES: Final = frozenset({*RECORD_FIELDS, *FLAG_FIELDS})
 _LONGEST_ID: Final = 255
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 # PostgreSQL indexes no more than 2,704 bytes, of a name and a value together.
@@ -155,18 +156,44 @@ def _parse_object(known: object, number: int) -> Record:
     for key in ("id", "image", "split"):
         if known.get(key) is None:
             raise LineError(f"{key!r} is missing")
+    name = _string(known["id"], "id")
+    # An id is one part of the address of an image, so nothing that an address would swallow is let in.
+    if name in (".", ".."):
+        raise LineError(f"the id {_shown(name)} is that of a folder")
+    if "/" in name or not name.isprintable() or name != name.strip():
+        raise LineError(f"the id {_shown(name)} has '/', control characters or outer spaces")
+    if len(name) > _LONGEST_ID:
+        raise LineError(f"the id {_shown(name)} has more than {_LONGEST_ID} characters")
+    image = _relative_path(known["image"], "image")
+    if known["split"] not in ("train", "val", "test"):
+        raise LineError(f"the split {_shown(known['split'])} is not one of train, val, test")
+    texts = _strings(known.get("texts"), "texts")
+    group, report, audio = known.get("group"), known.get("report"), known.get("audio")
+    if group is not None:
+        _check_bytes(_string(group, "group"), "group", MOST_VALUE_BYTES)
+    labels = _strings(known.get("labels"), "labels")
+    for place, label in enumerate(labels):
+        _check_bytes(label, f"labels[{place}]", MOST_VALUE_BYTES)
+    if report is not None:
+        _string(report, "report")
+    metadata = _metadata(known.get("metadata"))
+    if audio is not None:
+        _relative_path(audio, "audio")
+    not_texts, sha256 = _strings(known.get("not_texts"), "not_texts"), known.get("sha256")
+    if sha256 is not None and not _DIGEST.fullmatch(_string(sha256, "sha256")):
+        raise LineError("'sha256' is not 64 hexadecimal digits in lower case")
     return Record(
-        id=_identifier(known["id"]),
-        image=_relative_path(known["image"], "image"),
-        split=_split(known["split"]),
-        texts=_strings(known.get("texts"), "texts"),
-        group=_group(known.get("group")),
-        labels=_labels(known.get("labels")),
-        report=_optional_string(known.get("report"), "report"),
-        metadata=_metadata(known.get("metadata")),
-        audio=None if known.get("audio") is None else _relative_path(known["audio"], "audio"),
-        not_texts=_strings(known.get("not_texts"), "not_texts"),
-        sha256=_sha256(known.get("sha256")),
+        id=name,
+        image=image,
+        split=known["split"],
+        texts=texts,
+        group=group,
+        labels=labels,
+        report=report,
+        metadata=metadata,
+        audio=audio,
+        not_texts=not_texts,
+        sha256=sha256,
         line=number,
     )
 
@@ -199,55 +226,20 @@ def _string(value: object, name: str) -> str:
     return value
 
 
-def _optional_string(value: object, name: str) -> str | None:
-    return None if value is None else _string(value, name)
-
-
 def _strings(value: object, name: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
         raise LineError(f"{name!r} must be a list of strings")
-    return tuple([_string(item, f"{name}[{place}]") for place, item in enumerate(value)])
-
-
-def _sha256(value: object) -> str | None:
-    digest = _optional_string(value, "sha256")
-    if digest is not None and not _DIGEST.fullmatch(digest):
-        raise LineError("'sha256' is not 64 hexadecimal digits in lower case")
-    return digest
-
-
-def _group(value: object) -> str | None:
-    group = _optional_string(value, "group")
-    if group is not None:
-        _check_bytes(group, "group", MOST_VALUE_BYTES)
-    return group
-
-
-def _labels(value: object) -> tuple[str, ...]:
-    labels = _strings(value, "labels")
-    for place, label in enumerate(labels):
-        _check_bytes(label, f"labels[{place}]", MOST_VALUE_BYTES)
-    return labels
+    for place, item in enumerate(value):
+        _string(item, f"{name}[{place}]")
+    return tuple(value)
 
 
 def _check_bytes(value: str, name: str, most: int) -> None:
     size = len(value.encode())
     if size > most:
         raise LineError(f"{_shown(name)} has {size:,} bytes in UTF-8; the limit is {most:,}")
-
-
-def _identifier(value: object) -> str:
-    name = _string(value, "id")
-    # An id is one part of the address of an image, so nothing that an address would swallow is let in.
-    if name in (".", ".."):
-        raise LineError(f"the id {_shown(name)} is that of a folder")
-    if "/" in name or not name.isprintable() or name != name.strip():
-        raise LineError(f"the id {_shown(name)} has '/', control characters or outer spaces")
-    if len(name) > _LONGEST_ID:
-        raise LineError(f"the id {_shown(name)} has more than {_LONGEST_ID} characters")
-    return name
 
 
 def _relative_path(value: object, name: str) -> str:
@@ -257,24 +249,14 @@ def _relative_path(value: object, name: str) -> str:
     return path
 
 
-def _split(value: object) -> Split:
-    if value == "train":
-        return "train"
-    if value == "val":
-        return "val"
-    if value == "test":
-        return "test"
-    raise LineError(f"the split {_shown(value)} is not one of train, val, test")
-
-
 def _metadata(value: object) -> Mapping[str, MetadataValue]:
     if value is None:
         return {}
     if not isinstance(value, dict):
         raise LineError("'metadata' must be an object")
-    if own := [field for field in OWN_FIELDS if field.name in value]:
-        name, set_by, _ = min(own)
-        what = "a key of the record" if set_by == "record" else "a flag that recoquest sets"
+    if own := _OWN_NAMES.intersection(value):
+        name = min(own)
+        what = "a key of the record" if name in RECORD_FIELDS else "a flag that recoquest sets"
         raise LineError(f"metadata cannot use the name {name!r}, {what}")
     known = {}
     for key, item in value.items():
