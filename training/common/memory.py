@@ -42,7 +42,22 @@ def free_memory() -> int:
 
     Limits of containers and of job schedulers count, whichever group of the process has them.
     """
-    return min([_of_machine(), *_of_groups()])
+    free = _of_machine()
+    for controller, path in _groups(Path("/proc/self/cgroup")):
+        inner = controller.mount / path.lstrip("/")
+        for folder in (inner, *inner.parents):
+            if not folder.is_relative_to(controller.mount):
+                break
+            try:
+                limit = (folder / controller.limit).read_text().strip()
+                used = int((folder / controller.used).read_text())
+                cached = _value(folder / "memory.stat", controller.cached)
+            except (OSError, ValueError):
+                # Not a group of this controller, or one that is not shown inside a container.
+                continue
+            if limit != "max":
+                free = min(free, max(0, int(limit) - used + cached))
+    return free
 
 
 def free_memory_each() -> int:
@@ -81,16 +96,6 @@ def _of_machine() -> int:
     return _value(meminfo, "MemAvailable:") * _KIB
 
 
-def _of_groups() -> Iterator[int]:
-    """Give what each group may still take that has a limit and holds this process."""
-    for controller, path in _groups(Path("/proc/self/cgroup")):
-        inner = controller.mount / path.lstrip("/")
-        for folder in (inner, *inner.parents):
-            if not folder.is_relative_to(controller.mount):
-                break
-            yield from _of_group(controller, folder)
-
-
 def _groups(listing: Path) -> Iterator[tuple[Controller, str]]:
     """Give the groups that hold a process, each a path below the mount of its controller."""
     try:
@@ -105,19 +110,9 @@ def _groups(listing: Path) -> Iterator[tuple[Controller, str]]:
             yield _FIRST, path
 
 
-def _of_group(controller: Controller, folder: Path) -> Iterator[int]:
-    try:
-        limit = (folder / controller.limit).read_text().strip()
-        used = int((folder / controller.used).read_text())
-        cached = _value(folder / "memory.stat", controller.cached)
-    except (OSError, ValueError):
-        # Not a group of this controller, or one that is not shown inside a container.
-        return
-    if limit != "max":
-        yield max(0, int(limit) - used + cached)
-
-
 def _value(path: Path, name: str) -> int:
     """Return the number in the line of a name, or 0 when there is none."""
-    lines = (line.split() for line in path.read_text().splitlines())
-    return next((int(words[1]) for words in lines if words[:1] == [name]), 0)
+    for line in path.read_text().splitlines():
+        if line.startswith(name) and (words := line.split())[0] == name:
+            return int(words[1])
+    return 0
