@@ -22,7 +22,7 @@ from training.common.errors import ImageError, ImageTooLargeError
 from training.common.host import decoding_threads
 from training.common.manifest import Record
 from training.imaging.dicom_signature import is_dicom
-from training.imaging.images import DecodedImage, ImageLimits, check_kind
+from training.imaging.images import NO_DICOM, DecodedImage, ImageLimits
 from training.imaging.metadata import strip_metadata
 from training.models.inputs.images import Pixels
 
@@ -142,7 +142,7 @@ def compare(
         ImageError: The metadata of the file cannot be removed.
     """
     stored = stored_form(content, keep_metadata=keep_metadata)
-    prepared = Prepared(record, record_digest(record), stored, _digest(stored))
+    prepared = Prepared(record, record_digest(record), stored, hashlib.sha256(stored).hexdigest())
     found = known.get(record.id)
     if found is None:
         return prepared
@@ -174,7 +174,7 @@ def digests_of(path: Path, limits: ImageLimits, *, keep_metadata: bool) -> tuple
     """Return the digests that a file may be stored under; none where it cannot be read."""
     try:
         content = read_limited(path, limits)
-        own = _digest(stored_form(content, keep_metadata=keep_metadata))
+        own = hashlib.sha256(stored_form(content, keep_metadata=keep_metadata)).hexdigest()
     except ImageError:
         return ()
     return (own, *_other_forms(content, keep_metadata=keep_metadata))
@@ -183,13 +183,9 @@ def digests_of(path: Path, limits: ImageLimits, *, keep_metadata: bool) -> tuple
 def _other_forms(content: bytes, *, keep_metadata: bool) -> set[str]:
     """Return the digest of the file as the other choice stores it."""
     try:
-        return {_digest(stored_form(content, keep_metadata=not keep_metadata))}
+        return {hashlib.sha256(stored_form(content, keep_metadata=not keep_metadata)).hexdigest()}
     except ImageError:
         return set()
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def known_images(
@@ -204,10 +200,10 @@ def known_images(
     )
     if ids is not None:
         query = query.where(ImageRow.external_id.in_(list(ids)))
-    return {
-        external_id: KnownImage(sha256, digest, embedded is not None)
-        for external_id, sha256, digest, embedded in session.execute(query)
-    }
+    known: dict[str, KnownImage] = {}
+    for external_id, sha256, digest, embedded in session.execute(query):
+        known[external_id] = KnownImage(sha256, digest, embedded is not None)
+    return known
 
 
 def record_digest(record: Record) -> str:
@@ -235,8 +231,8 @@ def read_limited(path: Path, limits: ImageLimits) -> bytes:
         content = path.read_bytes() if path.stat().st_size <= most else None
         if content is not None and not is_dicom(content):
             most = limits.max_bytes
-        elif content is not None:
-            check_kind(content, limits)
+        elif content is not None and not limits.dicom:
+            raise ImageError(NO_DICOM)
         if content is None or len(content) > most:
             raise ImageTooLargeError(f"The file has over {most / 1e6:,.1f} MB (RECOQUEST_MAX_IMAGE_BYTES).")
         return content

@@ -14,6 +14,7 @@ _STARTS: Final = {
     0x0008: {0x00: b"UL", 0x01: b"UL", 0x05: b"CS", 0x06: b"SQ", 0x08: b"CS", 0x12: b"DA"}
     | {0x13: b"TM", 0x14: b"UI", 0x15: b"DT", 0x16: b"UI", 0x18: b"UI"},
 }
+_FIRST_GROUPS: Final = frozenset({b"\2\0", b"\0\2", b"\x08\0", b"\0\x08"})
 _LONGEST: Final = 4096
 _UNDEFINED: Final = 0xFFFF_FFFF
 _PIXEL_GROUP: Final = 0x0028
@@ -23,11 +24,11 @@ def is_dicom(content: bytes) -> bool:
     """Tell if a file begins as a DICOM file does: with its mark, or with one of the first elements."""
     if content[PREAMBLE_BYTES : PREAMBLE_BYTES + 4] == MARK:
         return True
-    if len(content) < 12:
+    if len(content) < 12 or content[:2] not in _FIRST_GROUPS:
         return False
-    order = ">" if is_big_endian(content, 0, otherwise=False) else "<"
+    order = ">" if content[0] == 0 else "<"
     group, number, representation, short, long = struct.unpack_from(order + "HH2sHI", content)
-    known = _STARTS.get(group, {}).get(number)
+    known = _STARTS[group].get(number)
     if representation == known:
         start, length = (12, long) if known in (b"OB", b"SQ") else (8, short)
     elif known is not None and order == "<":

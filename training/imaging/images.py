@@ -59,6 +59,7 @@ _DEEP_GREY: Final = "I;16"
 # Pillow's words for its error code -9.
 _OUT_OF_MEMORY: Final = "out of memory"
 _TRUNCATED: Final = "truncated"
+NO_DICOM: Final = "DICOM files are not taken here: the setting RECOQUEST_RADIOLOGY=true takes them."
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class DecodedImage:
             TRUNCATED_FIELD: self.truncated,
             PREVIEW_FIELD: self.preview_skipped,
         }
-        return tuple(name for name in PICTURE_FIELDS if said[name])
+        return tuple(filter(said.__getitem__, PICTURE_FIELDS))
 
 
 @dataclass
@@ -256,35 +257,25 @@ def read_content(source: bytes | Path, limits: ImageLimits) -> bytes:
         ImageError: It cannot be read, is empty, or is DICOM where this is not taken.
     """
     if isinstance(source, Path):
-        source = _read_file(source, limits.max_dicom_bytes)
-    check_kind(source, limits)
-    _check_bytes(len(source), limits.max_dicom_bytes if is_dicom(source) else limits.max_bytes)
+        try:
+            about = source.stat()
+            if not stat.S_ISREG(about.st_mode):
+                raise ImageError(f"{source} is not a file.")
+            _check_bytes(about.st_size, limits.max_dicom_bytes)
+            source = source.read_bytes()
+        except FileNotFoundError:
+            raise ImageError(f"There is no image file {source}.") from None
+        except OSError as error:
+            raise ImageError(f"{source} cannot be read: {error.strerror or error}.") from error
+    most = limits.max_bytes
+    if is_dicom(source):
+        if not limits.dicom:
+            raise ImageError(NO_DICOM)
+        most = limits.max_dicom_bytes
+    _check_bytes(len(source), most)
     if not source:
         raise ImageError("The image file is empty.")
     return source
-
-
-def check_kind(content: bytes, limits: ImageLimits) -> None:
-    """Refuse a DICOM file where none is taken.
-
-    Raises:
-        ImageError: It is one.
-    """
-    if not limits.dicom and is_dicom(content):
-        raise ImageError("DICOM files are not taken here: the setting RECOQUEST_RADIOLOGY=true takes them.")
-
-
-def _read_file(path: Path, max_bytes: int) -> bytes:
-    try:
-        about = path.stat()
-        if not stat.S_ISREG(about.st_mode):
-            raise ImageError(f"{path} is not a file.")
-        _check_bytes(about.st_size, max_bytes)
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise ImageError(f"There is no image file {path}.") from None
-    except OSError as error:
-        raise ImageError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
 def _check_bytes(size: int, max_bytes: int) -> None:

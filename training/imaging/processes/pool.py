@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
+from operator import attrgetter
 from typing import Final, Literal, Protocol
 
 from training.common.errors import ImageError, ImageTooLargeError
@@ -82,6 +83,9 @@ class _Job:
     rank: tuple[Priority, int]
     deadline: float
     future: Future[Answer] = field(default_factory=Future)
+
+
+_RANK: Final = attrgetter("rank")
 
 
 class DecodingPool:
@@ -175,7 +179,7 @@ class DecodingPool:
         self._drop_stale()
         if len(self._jobs) < self._limits.waiting:
             return
-        last = max(self._jobs, key=_rank)
+        last = max(self._jobs, key=_RANK)
         full = DecodersBusyError("Too many images are waiting; try again in a moment.")
         if last.rank[0] <= job.rank[0]:
             raise full
@@ -199,7 +203,7 @@ class DecodingPool:
                 if not self._jobs:
                     self._changed.wait()
                     continue
-                job = min(self._jobs, key=_rank)
+                job = min(self._jobs, key=_RANK)
                 self._jobs.remove(job)
                 if job.future.set_running_or_notify_cancel():
                     self._busy += 1
@@ -284,10 +288,6 @@ class DecodingPool:
         _log.warning("decoding process replaced: %s", reason)
         if self._observer is not None:
             self._observer.decoder_restarted(reason)
-
-
-def _rank(job: _Job) -> tuple[Priority, int]:
-    return job.rank
 
 
 def _fail(job: _Job, error: Exception) -> None:

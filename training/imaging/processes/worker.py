@@ -75,9 +75,13 @@ def decoded_of(answer: Answer) -> DecodedImage:
     try:
         file = ImageHeader(**about["file"])
         (width, height), (columns, rows) = about["picture"], about["size"]
-        sides = width, height, columns, rows
-        if not all(type(side) is int and 0 < side < _MOST_SIDE for side in sides):
-            raise ValueError
+        for side in (width, height, columns, rows):
+            if type(side) is not int or not 0 < side < _MOST_SIDE:
+                raise ValueError
+        levels = about["levels"]
+        if levels is not None:
+            stated = levels["stated"]
+            levels = Levels(**{**levels, "stated": None if stated is None else Window(**stated)})
         if file.media_type not in MEDIA_TYPES.values():
             raise ValueError
         if len(answer.body) != _COLOURS * columns * rows:
@@ -89,18 +93,11 @@ def decoded_of(answer: Answer) -> DecodedImage:
             pixels=Image.frombytes("RGB", (columns, rows), answer.body),
             blank=bool(about["blank"]),
             truncated=bool(about["truncated"]),
-            levels=_levels_of(about["levels"]),
+            levels=levels,
             preview_skipped=bool(about["preview_skipped"]),
         )
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ImageError("The image cannot be decoded: its decoder broke down; save it anew.") from None
-
-
-def _levels_of(about: Mapping[str, Any] | None) -> Levels | None:
-    if about is None:
-        return None
-    stated = about["stated"]
-    return Levels(**{**about, "stated": None if stated is None else Window(**stated)})
 
 
 if __name__ == "__main__":
