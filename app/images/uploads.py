@@ -2,14 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Annotated, Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from fastapi import Request
 from pydantic import Field, TypeAdapter
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import UploadFile
 
 from app.edge.addresses import etag_of
 from app.edge.logging import let_go
@@ -79,10 +79,15 @@ async def read_uploads(request: Request, services: InjectedServices) -> list[Sen
         raise invalid(
             "records", f"The id {shortened(twice)!r} is there twice; an image is written once in a request."
         )
-    return [
-        SentImage(record.id, content, _record(record.id, record, services.settings))
-        for record, content in zip(records, contents, strict=True)
-    ]
+    images = []
+    for sent, content in zip(records, contents, strict=True):
+        record: Record | LineError
+        try:
+            record = _record(sent.id, sent.model_dump(exclude={"id"}), sent.metadata, services.settings)
+        except LineError as error:
+            record = error
+        images.append(SentImage(sent.id, content, record))
+    return images
 
 
 async def read_upload(request: Request, image_id: str, services: InjectedServices) -> SentImage:
@@ -93,9 +98,10 @@ async def read_upload(request: Request, image_id: str, services: InjectedService
         RequestValidationError: The record is not of the right form.
     """
     (content,), words = await _read_form(request, services.settings, _ONE, _RECORD)
-    record = _record(image_id, words, services.settings)
-    if isinstance(record, LineError):
-        raise invalid("record", f"The record cannot be used: {record}.")
+    try:
+        record = _record(image_id, words.model_dump(), words.metadata, services.settings)
+    except LineError as error:
+        raise invalid("record", f"The record cannot be used: {error}.") from None
     return SentImage(image_id, content, record)
 
 
@@ -105,8 +111,7 @@ def changed_record(record: Record, changes: ImageChanges, settings: Settings) ->
     said |= changes.model_dump(exclude_unset=True)
     said["metadata"] = {**record.metadata, **(changes.metadata or {})}
     try:
-        _check_known(changes.metadata or {})
-        return _parse_record(record.id, said, settings)
+        return _record(record.id, said, changes.metadata or {}, settings)
     except LineError as error:
         raise invalid("body", f"The changed record cannot be used: {error}.") from None
 
@@ -115,11 +120,20 @@ async def _read_form(
     request: Request, settings: Settings, shape: FormShape, text: TypeAdapter[Result]
 ) -> tuple[list[bytes], Result]:
     """Read the files of a form and its JSON text, once they are all there."""
+    contents = []
     if not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
         raise RequestError(UNSUPPORTED, f"Send the image as {_MULTIPART} in the form field `image`.")
     try:
         async with opened_form(request, settings, shape) as form:
-            contents = await _files(form)
+            for name in form:
+                if name not in ("image", "records", "record"):
+                    raise invalid(name, "This field of the form is unknown; there are image and a JSON text.")
+            for file in form.getlist("image"):
+                if not isinstance(file, UploadFile):
+                    raise invalid("image", "The form field `image` is a text; send a file with a file name.")
+                contents.append(await file.read())
+            if not contents:
+                raise invalid("image", "Send the image as a file in the form field `image`.")
             values = form.getlist(shape.text)
     except OSError as error:
         # Large files wait on the disk until they are read.
@@ -131,39 +145,14 @@ async def _read_form(
     return contents, parsed(text.validate_json, values[0], "", "body", shape.text)
 
 
-async def _files(form: FormData) -> list[bytes]:
-    for name in form:
-        if name not in ("image", "records", "record"):
-            raise invalid(name, "This field of the form is unknown; there are image and a JSON text.")
-    contents = []
-    for file in form.getlist("image"):
-        if not isinstance(file, UploadFile):
-            raise invalid("image", "The form field `image` is a text; send a file with a file name.")
-        contents.append(await file.read())
-    if not contents:
-        raise invalid("image", "Send the image as a file in the form field `image`.")
-    return contents
+def _record(
+    image_id: str, values: Mapping[str, Any], metadata: Mapping[str, Any], settings: Settings
+) -> Record:
+    """Take what is said of an image as a line of a manifest is taken, so that the same rules hold.
 
-
-def _record(image_id: str, words: ImageWords, settings: Settings) -> Record | LineError:
-    try:
-        _check_known(words.metadata)
-        return _parse_record(image_id, words.model_dump(exclude={"id"}), settings)
-    except LineError as error:
-        return error
-
-
-def _parse_record(image_id: str, values: Mapping[str, Any], settings: Settings) -> Record:
-    """Take what is said of an image as a line of a manifest is taken, so that the same rules hold."""
-    for text in values["texts"]:
-        check_length("texts", text, settings.max_text_length)
-    # No line of a manifest but needs the name of its file.
-    line = json.dumps({**values, "id": image_id, "image": "sent"})
-    return parse_line(line.encode(), number=1)
-
-
-def _check_known(metadata: Mapping[str, Any]) -> None:
-    """Refuse values such as "nan", which an import of a table drops: a filter would find them as words."""
+    Values of its `metadata` such as "nan", which an import of a table drops, are refused: a filter would find
+    them as words.
+    """
     for name, value in metadata.items():
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, str) and item and is_not_known(item):
@@ -171,6 +160,11 @@ def _check_known(metadata: Mapping[str, Any]) -> None:
                     f"{shortened(f'metadata.{name}')!r} is {item!r}, which stands for a value not known; "
                     "leave it out or send null"
                 )
+    for text in values["texts"]:
+        check_length("texts", text, settings.max_text_length)
+    # No line of a manifest but needs the name of its file.
+    line = json.dumps({**values, "id": image_id, "image": "sent"})
+    return parse_line(line.encode(), number=1)
 
 
 class WrittenImages(NamedTuple):
@@ -222,14 +216,19 @@ async def write_sent(
     ids = [image.id for image in images if isinstance(image.record, Record)]
     known = await _known(services, active, ids, condition)
     looked = await _each(services, [_look_at(services, known, loaded, image) for image in images])
-    failed = next((error for error in looked if isinstance(error, Exception)), None)
-    if failed is not None and not refuse:
-        raise failed
-    ready = [item for item in looked if isinstance(item, Prepared) and not item.is_same]
-    vectors, cut = await _embed_texts(
-        services, loaded, [text for item in ready for text in item.record.texts]
-    )
-    uploads = {item.record.id: Upload(item.write(vectors), item.content, condition) for item in ready}
+    ready: list[Prepared] = []
+    texts: list[str] = []
+    for item in looked:
+        if isinstance(item, Exception):
+            if not refuse:
+                raise item
+        elif not item.is_same:
+            ready.append(item)
+            texts += item.record.texts
+    vectors, cut = await _embed_texts(services, loaded, texts)
+    uploads: dict[str, Upload] = {}
+    for item in ready:
+        uploads[item.record.id] = Upload(item.write(vectors), item.content, condition)
     outcomes: dict[str, Outcome] = {}
     if uploads:
         outcomes = await services.threads.write(
@@ -287,7 +286,7 @@ async def _known(
 def _written(
     image_id: str, outcome: Outcome, revision: str, texts: Sequence[str] = (), cut: Collection[str] = ()
 ) -> Written:
-    truncated = sum(text in cut for text in texts)
+    truncated = sum(map(cut.__contains__, texts)) if cut else 0
     return Written(id=image_id, status=outcome, etag=etag_of(revision), truncated_texts=truncated)
 
 
@@ -340,8 +339,10 @@ async def _embed_texts(
     return vectors, frozenset(text for text, item in encoded.items() if item.truncation is not None)
 
 
-async def _each(services: Services, work: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+async def _each(services: Services, work: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
     """Do all, a batch of the encoder's at a time, so that one request cannot fill the queue."""
+    if len(work) == 1:
+        return [await work[0]]
     places = asyncio.Semaphore(services.settings.encode_batch_size)
 
     async def one(part: Coroutine[Any, Any, Result]) -> Result:
