@@ -80,14 +80,18 @@ def add_words(session: Session, collection_id: int, words: Mapping[int, IndexedW
     """
     if not words:
         return
-    if _is_sqlite(session):
-        rows = [{"key": key, "words": own.words} for key, own in words.items()]
-        session.execute(_TAKE_IN_SQLITE, rows)
-    else:
-        rows = [{"key": key, "words": own.vector, "runs": own.runs} for key, own in words.items()]
-        session.execute(_TAKE_IN_POSTGRESQL, rows)
-    counted = _counted(session, words)
-    _count(session, collection_id, Counter(word for key in counted for word in words[key].compounds))
+    sqlite, rows = _is_sqlite(session), []
+    for key, own in words.items():
+        if sqlite:
+            rows.append({"key": key, "words": own.words})
+        else:
+            rows.append({"key": key, "words": own.vector, "runs": own.runs})
+    session.execute(_TAKE_IN_SQLITE if sqlite else _TAKE_IN_POSTGRESQL, rows)
+    counts: Counter[str] = Counter()
+    for key in _counted(session, words):
+        counts.update(words[key].compounds)
+    if counts:
+        _count(session, collection_id, counts)
 
 
 def add_stored_words(session: Session, keys: Sequence[int]) -> None:
@@ -107,14 +111,14 @@ def remove_words(session: Session, keys: Sequence[int]) -> None:
     sqlite = _is_sqlite(session)
     counts: dict[int, Counter[str]] = {}
     held = session.execute(_STORED_SQLITE if sqlite else _STORED_POSTGRESQL, {"keys": list(keys)})
-    counted = _counted(session, keys)
+    counted = set(_counted(session, keys))
     for key, collection, words in held:
         if key in counted:
             counts.setdefault(collection, Counter()).update(_compounds_among(words.split(" ")))
     session.execute(_FORGET_SQLITE if sqlite else _FORGET_POSTGRESQL, {"keys": list(keys)})
     for collection, lost in counts.items():
-        _count(session, collection, Counter({word: -count for word, count in lost.items()}))
         if lost:
+            _count(session, collection, Counter({word: -count for word, count in lost.items()}))
             rows = [{"collection": collection, "word": word} for word in sorted(lost)]
             session.execute(_FORGET_WORD, rows)
 
@@ -128,10 +132,10 @@ def merge_words(session: Session) -> None:
         session.execute(text("INSERT INTO image_words (image_words) VALUES ('optimize')"))
 
 
-def _counted(session: Session, keys: Iterable[int]) -> set[int]:
+def _counted(session: Session, keys: Iterable[int]) -> Iterable[int]:
     """Return those of some images whose words the vocabulary counts: not yet all, while it is made again."""
     reached = session.execute(select(DerivedRow.reached)).scalar_one()
-    return {key for key in keys if reached is None or key <= reached}
+    return keys if reached is None else [key for key in keys if key <= reached]
 
 
 def _is_sqlite(session: Session) -> bool:
@@ -151,13 +155,11 @@ def _written(session: Session, keys: Sequence[int]) -> Iterator[tuple[int, int, 
 
 def _compounds_among(found: Iterable[str]) -> set[str]:
     """Return the words of an image that may be compounds; a pair of characters is too short."""
-    return {word for word in set(found) if is_compound(word)}
+    return set(filter(is_compound, set(found)))
 
 
 def _count(session: Session, collection: int, words: Counter[str]) -> None:
     """Add to the numbers of images of a collection that have each word."""
-    if not words:
-        return
     rows: list[dict[str, Any]] = [
         {"collection_id": collection, "word": word, "images": count} for word, count in sorted(words.items())
     ]
@@ -177,7 +179,10 @@ def _tsvector(found: Sequence[str]) -> str:
     places: dict[str, list[int]] = {}
     for place, word in enumerate(found, 1):
         places.setdefault(word, []).append(place)
-    return " ".join(f"'{word}':{','.join(map(str, own))}" for word, own in places.items())
+    written = []
+    for word, own in places.items():
+        written.append(f"'{word}':{','.join(map(str, own))}")
+    return " ".join(written)
 
 
 _TAKE_IN_SQLITE: Final = text("INSERT INTO image_words (rowid, words) VALUES (:key, :words)")

@@ -54,8 +54,10 @@ def images_named(session: Session, collection_id: int, ids: Collection[str]) -> 
     query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256, ImageRow.record_digest).where(
         ImageRow.collection_id == collection_id
     )
-    rows = rows_among(session, query, ImageRow.external_id, ids)
-    return {row.external_id: NamedImage(*row) for row in rows}
+    found: dict[str, NamedImage] = {}
+    for row in rows_among(session, query, ImageRow.external_id, ids):
+        found[row.external_id] = NamedImage(*row)
+    return found
 
 
 def revision_of(record_digest: str, sha256: str) -> str:

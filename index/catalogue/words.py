@@ -202,6 +202,8 @@ def indexed_pieces(folded: str) -> list[str]:
 
 def runs(folded: str) -> str:
     """Return the runs of a folded text that are longer than a pair, with spaces between them."""
+    if folded.isascii():
+        return ""
     return " ".join(word.text for word in split_words(folded) if word.unspaced and len(word.text) > 2)
 
 

@@ -36,7 +36,7 @@ def rounded_vectors(values: Sequence[bytes], dim: int) -> Vectors:
     Raises:
         ValueError: A value is not `dim` numbers long.
     """
-    if any(len(value) != 2 * dim for value in values):
+    if set(map(len, values)) - {2 * dim}:
         raise ValueError(f"a stored vector does not have {dim} numbers")
     stored = np.frombuffer(b"".join(values), dtype="<f2").reshape(len(values), dim)
     return stored.astype(np.float32)

@@ -135,7 +135,12 @@ def write_images(
     written: dict[int, ImageWrite] = {}
     for write in writes:
         row, image_id = stored.get(write.record.id), write.record.id
-        _check_fresh(write, row)
+        present = write.replaces or write.sha256
+        if write.picture is None and (row is None or (present is not None and row.sha256 != present)):
+            raise StaleWriteError(
+                f"The image {image_id!r} was changed by somebody else meanwhile, and nothing was written: do "
+                "it again."
+            )
         if row is None:
             outcomes[image_id] = "created"
             new.append(write)
@@ -150,24 +155,20 @@ def write_images(
     put = _insert_images(session, collection_id, sequence, new) | changed if new else changed
     if put:
         _put_texts(session, collection_id, sequence, put, changed)
-        findings = {key: write.findings for key, write in put.items() if write.findings or key in changed}
+        findings: dict[int, Findings] = {}
+        words: dict[int, IndexedWords] = {}
+        for key, write in put.items():
+            words[key] = write.words
+            if write.findings or key in changed:
+                findings[key] = write.findings
         if findings:
             put_findings(session, collection_id, findings)
-        remove_words(session, list(changed))
-        add_words(session, collection_id, {key: write.words for key, write in put.items()})
+        if changed:
+            remove_words(session, list(changed))
+        add_words(session, collection_id, words)
         _put_attributes(session, collection_id, put, changed)
     _put_embeddings(session, generation, sequence, written | put)
     return outcomes
-
-
-def _check_fresh(write: ImageWrite, row: NamedImage | None) -> None:
-    present = write.replaces or write.sha256
-    gone = row is None or (present is not None and row.sha256 != present)
-    if write.picture is None and gone:
-        raise StaleWriteError(
-            f"The image {write.record.id!r} was changed by somebody else meanwhile, and nothing was "
-            "written: do it again."
-        )
 
 
 def _new_picture(write: ImageWrite, row: NamedImage) -> bool:
@@ -215,10 +216,10 @@ def _forget_pictures(session: Session, generation: Generation, ids: Sequence[int
 def _insert_images(
     session: Session, collection_id: int, sequence: int, writes: Sequence[ImageWrite]
 ) -> dict[int, ImageWrite]:
-    rows = [
-        {"collection_id": collection_id, "external_id": write.record.id, **_image_values(write, sequence)}
-        for write in writes
-    ]
+    rows = []
+    for write in writes:
+        own = {"collection_id": collection_id, "external_id": write.record.id}
+        rows.append(own | _image_values(write, sequence))
     statement = insert(ImageRow).returning(ImageRow.id, sort_by_parameter_order=True)
     return dict(zip(session.execute(statement, rows).scalars(), writes, strict=True))
 
@@ -278,30 +279,31 @@ def _put_attributes(
     if fields:
         known = select(FieldRow.name, FieldRow.kind).where(FieldRow.collection_id == collection_id)
         fields.difference_update(map(tuple, session.execute(known)))
-    if fields:
-        session.execute(
-            insert(FieldRow),
-            [{"collection_id": collection_id, "name": name, "kind": kind} for name, kind in sorted(fields)],
-        )
+    new = []
+    for name, kind in sorted(fields):
+        new.append({"collection_id": collection_id, "name": name, "kind": kind})
+    if new:
+        session.execute(insert(FieldRow), new)
 
 
 def _put_embeddings(
     session: Session, generation: Generation, sequence: int, writes: Mapping[int, ImageWrite]
 ) -> None:
     """Write the vectors of pictures, in place of those that they have, and those that texts lack."""
-    rows: list[dict[str, Any]] = []
+    rows: dict[int, dict[str, Any]] = {}
+    texts: dict[int, Mapping[str, bytes]] = {}
     for key, write in writes.items():
         if write.picture is not None:
             row = {"generation_id": generation.id, "image_id": key, "sequence": sequence}
-            rows.append({**row, "vector": write.picture.vector})
+            rows[key] = row | {"vector": write.picture.vector}
+        if write.text_vectors and write.record.texts:
+            texts[key] = write.text_vectors
     if rows:
-        its = EmbeddingRow.image_id.in_([row["image_id"] for row in rows])
+        its = EmbeddingRow.image_id.in_(list(rows))
         session.execute(delete(EmbeddingRow).where(EmbeddingRow.generation_id == generation.id, its))
-        session.execute(insert(EmbeddingRow), rows)
-    vectors = {
-        key: write.text_vectors for key, write in writes.items() if write.text_vectors and write.record.texts
-    }
-    add_text_vectors(session, generation, sequence, vectors)
+        session.execute(insert(EmbeddingRow), list(rows.values()))
+    if texts:
+        add_text_vectors(session, generation, sequence, texts)
 
 
 def _put_texts(
@@ -359,6 +361,8 @@ def findings_of(texts: Mapping[int, str], report: str | None) -> Findings:
     if report is not None:
         everything.append((REPORT_POSITION, report))
     found = [(position, finding) for position, text in everything for finding in find_findings(text)]
+    if not found:
+        return []
     states = image_states(finding for _, finding in found)
     return [
         {

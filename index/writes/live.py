@@ -51,7 +51,7 @@ class Condition:
 
     def check(self, image_id: str, revision: str | None) -> None:
         """Refuse the write of an image, unless its present revision meets the condition."""
-        if self.holds(revision):
+        if (self.matches is None and self.differs is None) or self.holds(revision):
             return
         named = shortened(image_id)
         if revision is None:
@@ -129,7 +129,11 @@ def put_images(
     """
     begun = []
     files: dict[str, bytes] = {}
+    writes: list[ImageWrite] = []
+    ids: list[str] = []
     for upload in uploads:
+        writes.append(upload.write)
+        ids.append(upload.write.record.id)
         if upload.write.new_file is not None:
             files[upload.write.new_file] = upload.content
     try:
@@ -140,11 +144,13 @@ def put_images(
         home.store.put_all(files.values())
         with home.catalogue.write() as session:
             generation = _locked(session, active)
-            writes = [upload.write for upload in uploads]
-            stored = images_named(session, generation.collection_id, [write.record.id for write in writes])
+            stored = images_named(session, generation.collection_id, ids)
+            former: set[str] = set()
             for upload in uploads:
                 row = stored.get(upload.write.record.id)
                 upload.condition.check(upload.write.record.id, None if row is None else row.revision)
+                if row is not None:
+                    former.add(row.sha256)
             outcomes = write_images(session, generation, writes, stored)
             keep_files(session, home.store, files, files.__getitem__, begun)
             if also is not None:
@@ -152,8 +158,8 @@ def put_images(
     except BaseException:
         remove_unused_files(home, files, begun)
         raise
-    if files:
-        remove_unused_files(home, {row.sha256 for row in stored.values()} - files.keys())
+    if files and (unused := former - files.keys()):
+        remove_unused_files(home, unused)
     return outcomes
 
 
