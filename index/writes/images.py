@@ -279,11 +279,11 @@ def _put_attributes(
     if fields:
         known = select(FieldRow.name, FieldRow.kind).where(FieldRow.collection_id == collection_id)
         fields.difference_update(map(tuple, session.execute(known)))
-    new = []
-    for name, kind in sorted(fields):
-        new.append({"collection_id": collection_id, "name": name, "kind": kind})
-    if new:
-        session.execute(insert(FieldRow), new)
+    if fields:
+        session.execute(
+            insert(FieldRow),
+            [{"collection_id": collection_id, "name": name, "kind": kind} for name, kind in sorted(fields)],
+        )
 
 
 def _put_embeddings(

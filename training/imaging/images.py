@@ -257,16 +257,17 @@ def read_content(source: bytes | Path, limits: ImageLimits) -> bytes:
         ImageError: It cannot be read, is empty, or is DICOM where this is not taken.
     """
     if isinstance(source, Path):
+        path = source
         try:
-            about = source.stat()
+            about = path.stat()
             if not stat.S_ISREG(about.st_mode):
-                raise ImageError(f"{source} is not a file.")
+                raise ImageError(f"{path} is not a file.")
             _check_bytes(about.st_size, limits.max_dicom_bytes)
-            source = source.read_bytes()
+            source = path.read_bytes()
         except FileNotFoundError:
-            raise ImageError(f"There is no image file {source}.") from None
+            raise ImageError(f"There is no image file {path}.") from None
         except OSError as error:
-            raise ImageError(f"{source} cannot be read: {error.strerror or error}.") from error
+            raise ImageError(f"{path} cannot be read: {error.strerror or error}.") from error
     most = limits.max_bytes
     if is_dicom(source):
         if not limits.dicom:
