@@ -151,7 +151,14 @@ class DecodingPool:
                 raise DecodersClosedError(_CLOSED)
             until = time.monotonic() + (deadline_s or self._limits.deadline_s)
             job = _Job(task, (priority, next(self._order)), until)
-            self._make_room(job)
+            self._drop_stale()
+            if len(self._jobs) >= self._limits.waiting:
+                last = max(self._jobs, key=_RANK)
+                full = DecodersBusyError("Too many images are waiting; try again in a moment.")
+                if last.rank[0] <= priority:
+                    raise full
+                self._jobs.remove(last)
+                _fail(last, full)
             self._jobs.append(job)
             self._changed.notify()
         return job.future
@@ -174,17 +181,6 @@ class DecodingPool:
 
     def _running(self) -> dict[int, Callable[[], object]]:
         return {one.pid: partial(one.kill, "stopped") for one in self._processes if one is not None}
-
-    def _make_room(self, job: _Job) -> None:
-        self._drop_stale()
-        if len(self._jobs) < self._limits.waiting:
-            return
-        last = max(self._jobs, key=_RANK)
-        full = DecodersBusyError("Too many images are waiting; try again in a moment.")
-        if last.rank[0] <= job.rank[0]:
-            raise full
-        self._jobs.remove(last)
-        _fail(last, full)
 
     def _drop_stale(self) -> None:
         now, kept = time.monotonic(), []
@@ -270,7 +266,8 @@ class DecodingPool:
             if answer.outcome == "memory":
                 process.kill("memory")
                 process.end()
-            self._finish(job, answer.outcome, _refusal(answer, self._limits.decoder) or answer)
+            result = answer if answer.outcome == "done" else _refusal(answer, self._limits.decoder)
+            self._finish(job, answer.outcome, result)
 
     def _finish(self, job: _Job, outcome: DecodeOutcome, result: Answer | BaseException) -> None:
         with self._changed:
@@ -295,9 +292,7 @@ def _fail(job: _Job, error: Exception) -> None:
         job.future.set_exception(error)
 
 
-def _refusal(answer: Answer, limits: DecoderLimits) -> Exception | None:
-    if answer.outcome == "done":
-        return None
+def _refusal(answer: Answer, limits: DecoderLimits) -> Exception:
     if answer.outcome == "memory":
         return _error_of("memory", limits)
     reason = str(answer.header.get("reason", ""))[:_MAX_REASON]
