@@ -759,7 +759,7 @@ class SearchEngine:
     def preloading(self) -> list[ActiveGeneration]:
         """Return the generations to preload, of all collections."""
         with self._catalogue.read() as session:
-            return [self.describe(generation) for generation in preloading(session)]
+            return list(map(self.describe, preloading(session)))
 
     def describe(self, generation: Generation, count: int = 0) -> ActiveGeneration:
         """Return what a query must know of a generation."""

@@ -1,6 +1,6 @@
 """Caches of what is read of collections, refreshed incrementally after writes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, Self, TypeVar
 
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from index.catalogue import Reading
 from index.catalogue.collections import Target
 from index.catalogue.tables import CollectionRow, ImageRow, RemovalRow, TextRow
-from index.vectors.cache import IncrementalCache
+from index.vectors.cache import IncrementalCache, Value
 from index.vectors.protocol import Keys
 
 
@@ -41,6 +41,17 @@ class CacheKey(NamedTuple):
     collection_id: int
     target: Target
     name: str
+
+
+class CollectionCache(IncrementalCache[CacheKey, Value]):
+    """A cache of values of collections."""
+
+    def keep(self, collections: Collection[int]) -> None:
+        """Forget the values of all other collections."""
+        with self._lock:
+            for place in list(self._held):
+                if place.collection_id not in collections:
+                    self._forget(place)
 
 
 class CollectionState(NamedTuple):

@@ -18,12 +18,11 @@ from index.catalogue.collections import require_collection
 from index.catalogue.lookup import storable_text
 from index.catalogue.tables import AttributeRow, ImageRow, TextRow
 from index.errors import QueryError
-from index.filters.column_cache import CacheKey, CollectionState, contains_sorted
+from index.filters.column_cache import CacheKey, CollectionCache, CollectionState, contains_sorted
 from index.filters.columns import TEXT_COLUMNS, Column, Counts, known_fields, select_values
 from index.filters.dates import date_text, parse_date
 from index.filters.grammar import FINDING_FIELD, FieldKind, Filter, unknown_field
 from index.filters.passing import FieldColumns
-from index.vectors.cache import IncrementalCache
 from index.vectors.protocol import Keys
 from training.clinical.findings import STATES
 from training.common.record import FLAG_FIELDS
@@ -129,7 +128,7 @@ class Overviews:
     def __init__(self, catalogue: Catalogue, fields: FieldColumns) -> None:
         self._catalogue = catalogue
         self._fields = fields
-        self._kept: IncrementalCache[CacheKey, Overview] = IncrementalCache(_CACHE_BYTES)
+        self._kept: CollectionCache[Overview] = CollectionCache(_CACHE_BYTES)
 
     def current(self, state: CollectionState) -> Overview:
         """Return the overview of a collection, made anew from fields in memory where it was written to."""
@@ -191,7 +190,7 @@ class Overviews:
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget the overviews of all other collections."""
-        self._kept.keep(lambda place: place.collection_id in collections)
+        self._kept.keep(collections)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from index.catalogue.collections import Target
 from index.catalogue.tables import AttributeRow, FindingRow, ImageRow, TextRow
 from index.filters.column_cache import (
     CacheKey,
+    CollectionCache,
     CollectionState,
     Numbered,
     all_keys,
@@ -50,7 +51,6 @@ from index.filters.grammar import (
     check_filter,
     conditions,
 )
-from index.vectors.cache import IncrementalCache
 from index.vectors.protocol import NOTHING, Keys
 from training.clinical.findings import STATES
 
@@ -85,20 +85,22 @@ class FieldColumns:
     def __init__(self, max_bytes: int = _COLUMN_BYTES) -> None:
         self._max_bytes = max_bytes
         self._max_values = min(_MAX_VALUES, max_bytes // 32)
-        self._fields: IncrementalCache[CacheKey, _Fields] = IncrementalCache(max_bytes)
-        self._columns: IncrementalCache[CacheKey, Column] = IncrementalCache(max_bytes)
-        self._hashed: IncrementalCache[CacheKey, Column] = IncrementalCache(max_bytes)
+        self._fields: CollectionCache[_Fields] = CollectionCache(max_bytes)
+        self._columns: CollectionCache[Column] = CollectionCache(max_bytes)
+        self._hashed: CollectionCache[Column] = CollectionCache(max_bytes)
         # Fields that do not fit: they stay so until the next start.
         self._too_large: set[CacheKey] = set()
-        self._members: IncrementalCache[CacheKey, Numbered] = IncrementalCache(max_bytes)
-        self._passing: IncrementalCache[CacheKey, Keys] = IncrementalCache(_KEYS_BYTES)
+        self._members: CollectionCache[Numbered] = CollectionCache(max_bytes)
+        self._passing: CollectionCache[Keys] = CollectionCache(_KEYS_BYTES)
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget all other collections."""
         for held in (self._fields, self._columns, self._hashed, self._members, self._passing):
-            held.keep(lambda place: place.collection_id in collections)
+            held.keep(collections)
         # Copied at once: other threads may add some.
-        self._too_large = {place for place in self._too_large.copy() if place.collection_id in collections}
+        for place in self._too_large.copy():
+            if place.collection_id not in collections:
+                self._too_large.discard(place)
 
     def warm(self, state: CollectionState) -> None:
         """Read the fields of a collection, or bring them up to date, until they take half of the memory."""
@@ -165,7 +167,7 @@ class FieldColumns:
         try:
             return kept_up(self._columns, state, "images", place.name, read, self._fits)
         except TooManyError:
-            self._columns.keep(lambda held: held != place)
+            self._columns.discard(place)
             return None
 
     def hashed(self, state: CollectionState, field: str) -> Column:

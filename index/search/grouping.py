@@ -19,7 +19,7 @@ from index.catalogue.collections import Target
 from index.catalogue.tables import AttributeRow, ImageRow, TextRow
 from index.errors import QueryError
 from index.filters.column_cache import (
-    CacheKey,
+    CollectionCache,
     CollectionState,
     Numbered,
     all_keys,
@@ -30,7 +30,6 @@ from index.filters.column_cache import (
 from index.filters.columns import TEXT_COLUMNS, known_fields
 from index.filters.grammar import unknown_field
 from index.search.request import SearchRequest
-from index.vectors.cache import IncrementalCache
 from index.vectors.protocol import NOTHING, Keys
 
 # The group of each of some keys; see `GroupColumn`.
@@ -88,7 +87,7 @@ class GroupColumns:
     """LRU cache of columns of groups, refreshed after writes."""
 
     def __init__(self) -> None:
-        self._held: IncrementalCache[CacheKey, GroupColumn] = IncrementalCache(_CACHE_BYTES, newer=True)
+        self._held: CollectionCache[GroupColumn] = CollectionCache(_CACHE_BYTES, newer=True)
 
     def get(self, state: CollectionState, field: str, target: Target) -> GroupColumn:
         """Return a column as it is at a sequence number or later, from memory but for later writes."""
@@ -102,7 +101,7 @@ class GroupColumns:
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget the columns of all other collections."""
-        self._held.keep(lambda place: place.collection_id in collections)
+        self._held.keep(collections)
 
 
 class Groups:

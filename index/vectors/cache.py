@@ -29,7 +29,8 @@ class IncrementalCache(Generic[Key, Value]):
         self._max_bytes = max_bytes
         self._newer = newer
         self._lock = threading.Lock()
-        self._held: OrderedDict[Key, tuple[int, Value]] = OrderedDict()
+        # The state, the value and the bytes of each entry.
+        self._held: OrderedDict[Key, tuple[int, Value, int]] = OrderedDict()
         # A lock of each key that is being read: one thread reads its value, others wait for it.
         self._turns: WeakValueDictionary[Key, threading.Lock] = WeakValueDictionary()
         self._bytes = 0
@@ -74,7 +75,7 @@ class IncrementalCache(Generic[Key, Value]):
             if held[0] == sequence or (self._newer and held[0] > sequence):
                 self._held.move_to_end(place)
                 return held[1], None
-            return None, held if held[0] < sequence else None
+            return None, held[:2] if held[0] < sequence else None
 
     def _keep(self, place: Key, sequence: int, value: Value) -> None:
         with self._lock:
@@ -82,8 +83,10 @@ class IncrementalCache(Generic[Key, Value]):
             if held is not None and held[0] > sequence:
                 return
             self._forget(place)
-            self._held[place] = (sequence, value)
-            self._bytes += _cost(place, value)
+            # A key may be longer than what it stands for.
+            cost = value.nbytes + len(str(place)) + _ENTRY_BYTES
+            self._held[place] = (sequence, value, cost)
+            self._bytes += cost
             while self._bytes > self._max_bytes and len(self._held) > 1:
                 self._forget(next(iter(self._held)))
 
@@ -95,20 +98,16 @@ class IncrementalCache(Generic[Key, Value]):
 
     def clear(self) -> None:
         """Forget all values."""
-        self.keep(lambda _: False)
-
-    def keep(self, wanted: Callable[[Key], bool]) -> None:
-        """Forget all other values."""
         with self._lock:
-            for place in [place for place in self._held if not wanted(place)]:
-                self._forget(place)
+            self._held.clear()
+            self._bytes = 0
+
+    def discard(self, place: Key) -> None:
+        """Forget a value, if it is held."""
+        with self._lock:
+            self._forget(place)
 
     def _forget(self, place: Key) -> None:
         held = self._held.pop(place, None)
         if held is not None:
-            self._bytes -= _cost(place, held[1])
-
-
-def _cost(place: Hashable, value: _Sized) -> int:
-    """Bytes that an entry holds; a key may be longer than what it stands for."""
-    return value.nbytes + len(str(place)) + _ENTRY_BYTES
+            self._bytes -= held[2]
