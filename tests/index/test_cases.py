@@ -1,13 +1,11 @@
 """Case lists: order, notes and bounds of what is kept, and what goes with images and collections."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select
 
 from index import cases as module
-from index.backup import restore_backup, write_backup
 from index.cases import (
     CaseList,
     case_lists,
@@ -31,7 +29,7 @@ from index.feedback import User
 from index.generations.names import rename_collection
 from index.ingest import ingest_manifest
 from index.writes.live import remove_images
-from tests.index.homes import open_home, remove_collection
+from tests.index.homes import remove_collection
 from tests.index.samples import make_manifest, make_picture
 from training.common.manifest import Manifest
 from training.models.encoder import Encoder
@@ -171,15 +169,3 @@ def test_entries_go_with_their_images_and_lists_with_their_collection(
     remove_collection(searched, "e")
     assert rows_left(searched) == (1, 1)
     assert entries(searched, collection="d") == [("image-000", "theirs")]
-
-
-def test_a_backup_holds_lists_and_notes(searched: SearchEngine, tmp_path: Path) -> None:
-    put(searched, "a", "One")
-    save(searched, 3, "kept", user=User("key:1", "Dr. A"))
-    save(searched, 1)
-    write_backup(searched.home, tmp_path / "backup.tar", show_progress=False)
-    again = open_home(tmp_path / "again")
-    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
-    with searched.home.catalogue.read() as before, again.home.catalogue.read() as after:
-        assert read_list(after, "c", "a") == read_list(before, "c", "a")
-    again.close()

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete, select, update
 
-from index.backup import restore_backup, write_backup
 from index.catalogue.collections import add_collection
 from index.catalogue.tables import ImageRow, TextRow
 from index.engine import SearchEngine
@@ -34,7 +33,7 @@ from index.feedback import (
 )
 from index.ingest import ingest_manifest
 from index.writes.live import remove_images
-from tests.index.homes import open_home, remove_collection
+from tests.index.homes import remove_collection
 from tests.index.samples import make_manifest, make_picture
 from training.common.manifest import Manifest, read_manifest
 from training.models.encoder import Encoder
@@ -149,16 +148,6 @@ def test_a_collection_has_so_many_judgements_and_no_more(searched: SearchEngine)
         ("image-002", False),
         ("image-003", True),
     ]
-
-
-def test_a_backup_holds_what_was_said(searched: SearchEngine, tmp_path: Path) -> None:
-    say(searched, TEXT, 3, True)
-    say(searched, JudgedQuery(images=("image-004",)), 3, False)
-    write_backup(searched.home, tmp_path / "backup.tar", show_progress=False)
-    again = open_home(tmp_path / "again")
-    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
-    assert said(again) == said(searched)
-    again.close()
 
 
 def text(words: str, image: int) -> LearningPair:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from index.engine import SearchEngine
-from index.errors import QueryError, UnknownCollectionError
+from index.errors import QueryError
 from index.filters.facets import MAX_EXAMPLES, MAX_VALUES, Facet
 from index.filters.grammar import parse_filter
 from index.ingest import ingest_manifest
@@ -40,12 +40,6 @@ def test_values_are_counted_for_every_field_but_those_that_tell_images_apart(
     assert urgent == Counter(record.metadata["urgent"] for record in records)
     assert all(isinstance(value, bool) for value in urgent)
     assert facets["labels"].distinct == 3
-
-
-def test_values_come_most_frequent_first(indexed: SearchEngine) -> None:
-    for facet in indexed.overview("films").facets:
-        counts = [value.count for value in facet.values]
-        assert counts == sorted(counts, reverse=True)
 
 
 def test_numbers_have_a_range_instead_of_values(indexed: SearchEngine) -> None:
@@ -85,22 +79,6 @@ def test_examples_without_texts(engine: SearchEngine, encoder: Encoder, tmp_path
     ingest_manifest(engine, "films", encoder, make_manifest(tmp_path / "bare", records))
     examples = engine.overview("films").examples
     assert [(example.id, example.text) for example in examples] == [(record.id, "") for record in records]
-
-
-def test_overview_follows_what_is_written(
-    indexed: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
-) -> None:
-    before = indexed.overview("films")
-    assert indexed.overview("films") is before
-    grown = make_manifest(tmp_path / "data", [*manifest.records, *make_records(24)[20:]])
-    ingest_manifest(indexed, "films", encoder, grown)
-    (age,) = (facet for facet in indexed.overview("films").facets if facet.name == "age")
-    assert age.maximum == 43
-
-
-def test_unknown_collection(indexed: SearchEngine) -> None:
-    with pytest.raises(UnknownCollectionError):
-        indexed.overview("fims")
 
 
 DATES = ("2021-03-12", "20210105", "2021-03-12T08:00+02:00")

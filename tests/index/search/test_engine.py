@@ -1,7 +1,6 @@
 """The search engine on collections of made-up vectors."""
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,14 +18,12 @@ from index.errors import (
     UnknownCollectionError,
     UnknownImageError,
 )
-from index.filters.grammar import Filter, parse_filter
+from index.filters.grammar import parse_filter
 from index.search.request import SearchRequest
 from index.search.results import SearchPage
-from index.vectors.codec import decode_vectors, encode_vectors
 from index.vectors.protocol import Vectors
 from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
-from tests.index.vectors.reference import ReferenceView
 
 DIM = 16
 COUNT = 300
@@ -46,86 +43,8 @@ def _query(seed: int = 1) -> Vectors:
     return query
 
 
-def _expected(query: Vectors, ids: list[int], k: int) -> list[tuple[str, float]]:
-    stored = decode_vectors(encode_vectors(unit_vectors(COUNT, DIM)), DIM)
-    view = ReferenceView(DIM)
-    view.add(np.arange(COUNT), stored)
-    found = view.search(query, k, allowed=np.array(ids, dtype=np.int64))
-    return [
-        (f"image-{key:03d}", score)
-        for key, score in zip(found.keys.tolist(), found.scores.tolist(), strict=True)
-    ]
-
-
 def _hits(page: SearchPage) -> list[tuple[str, float]]:
     return [(hit.id, hit.score) for hit in page.hits]
-
-
-@pytest.mark.parametrize(
-    ("condition", "passes"),
-    [
-        (None, lambda number: number >= 0),
-        (PA, lambda number: number % 2 == 1),
-        ({"field": "age", "gte": 40, "lt": 70}, lambda number: 20 <= number < 50),
-        ({"not": {"field": "labels", "eq": "Edema"}}, lambda number: number % 4 < 2),
-        ({"and": [PA, {"field": "urgent", "eq": True}]}, lambda number: number % 14 == 7),
-        ({"field": "id", "eq": "image-123"}, lambda number: number == 123),
-        ({"field": "group", "eq": "nobody"}, lambda number: number < 0),
-    ],
-)
-def test_search_equals_the_reference(
-    filled: SearchEngine, condition: object, passes: Callable[[int], bool]
-) -> None:
-    filter = None if condition is None else parse_filter(condition)
-    ids = [number for number in range(COUNT) if passes(number)]
-    for seed in range(4):
-        page = filled.search(filled.active("c"), _query(seed), SearchRequest(k=10, filter=filter))
-        expected = _expected(_query(seed), ids, 10)
-        assert [hit.id for hit in page.hits] == [name for name, _ in expected]
-        np.testing.assert_allclose(
-            [hit.score for hit in page.hits], [score for _, score in expected], atol=1e-6
-        )
-        assert len(page.hits) == min(10, len(ids))
-        assert page.exact
-
-
-def test_a_hit_shows_what_is_known(filled: SearchEngine) -> None:
-    page = filled.search(filled.active("c"), _query(), SearchRequest(k=5))
-    records = {record.id: record for record in make_records(COUNT)}
-    for rank, hit in enumerate(page.hits, 1):
-        assert hit.rank == rank
-        assert (hit.image.texts, hit.image.metadata) == (records[hit.id].texts, records[hit.id].metadata)
-
-
-def test_the_length_of_the_query_does_not_matter(filled: SearchEngine) -> None:
-    active = filled.active("c")
-    one, other = (
-        _hits(filled.search(active, vector, SearchRequest(k=10)))
-        for vector in (_query(), _query() * np.float32(42))
-    )
-    assert [name for name, _ in one] == [name for name, _ in other]
-    assert all(-1.000001 <= score <= 1.000001 for _, score in one)
-
-
-def _pages(engine: SearchEngine, query: Vectors, k: int, filter: Filter | None = None) -> list[SearchPage]:
-    active, pages, cursor = engine.active("c"), [], None
-    while True:
-        pages.append(engine.search(active, query, SearchRequest(k=k, filter=filter, cursor=cursor)))
-        cursor = pages[-1].next_cursor
-        if cursor is None:
-            return pages
-
-
-@pytest.mark.parametrize(("k", "condition"), [(7, None), (100, None), (300, None), (11, PA), (150, PA)])
-def test_pages_make_up_one_long_answer(filled: SearchEngine, k: int, condition: object) -> None:
-    filter = None if condition is None else parse_filter(condition)
-    total = COUNT if filter is None else COUNT // 2
-    pages = _pages(filled, _query(), k, filter)
-    assert len(pages) == -(-total // k)
-    hits = [hit for page in pages for hit in page.hits]
-    assert [hit.rank for hit in hits] == list(range(1, total + 1))
-    whole = filled.search(filled.active("c"), _query(), SearchRequest(k=COUNT, filter=filter))
-    assert [(hit.id, hit.score) for hit in hits] == _hits(whole)
 
 
 def test_a_cursor_outlives_the_last_bits_of_its_query(filled: SearchEngine) -> None:
@@ -168,42 +87,6 @@ def test_a_cursor_of_a_replaced_generation_is_refused(engine: SearchEngine) -> N
             cursor = engine.search(engine.active("c"), _query(), SearchRequest(k=5)).next_cursor
     with pytest.raises(CursorError, match="replaced"):
         engine.search(engine.active("c"), _query(), SearchRequest(k=5, cursor=cursor))
-
-
-def test_excluded_images_are_left_out_and_k_are_found_still(filled: SearchEngine) -> None:
-    active = filled.active("c")
-    best = [hit.id for hit in filled.search(active, _query(), SearchRequest(k=12)).hits]
-    page = filled.search(
-        active,
-        _query(),
-        SearchRequest(
-            k=10,
-            exclude=(best[0], best[3], "no such image"),
-        ),
-    )
-    assert [hit.id for hit in page.hits] == [name for name in best if name not in (best[0], best[3])]
-    following = filled.search(
-        active,
-        _query(),
-        SearchRequest(
-            k=10,
-            exclude=(best[0], best[3], "no such image"),
-            cursor=page.next_cursor,
-        ),
-    )
-    assert not {hit.id for hit in following.hits} & set(best)
-
-
-def test_every_hit_of_one_passing_image_is_found(filled: SearchEngine) -> None:
-    active = filled.active("c")
-    for number in range(0, COUNT, 37):
-        name = f"image-{number:03d}"
-        page = filled.search(
-            active,
-            -filled.vector_of(active, name),
-            SearchRequest(k=10, filter=parse_filter({"field": "id", "eq": name})),
-        )
-        assert [hit.id for hit in page.hits] == [name]
 
 
 @pytest.mark.parametrize(
@@ -337,26 +220,3 @@ def test_names_that_no_database_can_hold_are_unknown_without_asking_it(engine: S
     finally:
         event.remove(Engine, "before_cursor_execute", note)
     assert not any("\\x00" in parameters or "\\ud800" in parameters for parameters in asked)
-
-
-def test_the_sign_of_vectors_without_one_changes_no_page(engine: SearchEngine) -> None:
-    vectors = unit_vectors(COUNT, DIM)
-    signs = np.random.default_rng(2).choice(np.array([-1, 1], dtype=np.float32), (COUNT, 1))
-    for name, stored in (("straight", vectors), ("flipped", vectors * signs)):
-        generation = begin_generation(engine, name, DIM, unsigned=True)
-        put_vectors(engine, generation, make_records(COUNT), stored)
-    straight, flipped = engine.active("straight"), engine.active("flipped")
-    assert straight.unsigned
-    chosen = parse_filter(PA)
-    for filter in (None, chosen):
-        first, other = (
-            engine.search(active, query, SearchRequest(k=20, filter=filter))
-            for active, query in ((straight, _query()), (flipped, -_query()))
-        )
-        assert _hits(first) == _hits(other)
-        assert min(hit.score for hit in first.hits) >= 0
-        later = [
-            engine.search(active, query, SearchRequest(k=20, filter=filter, cursor=page.next_cursor))
-            for active, query, page in ((straight, _query(), first), (flipped, -_query(), other))
-        ]
-        assert _hits(later[0]) == _hits(later[1])

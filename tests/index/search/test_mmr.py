@@ -42,12 +42,6 @@ def test_choice_equals_the_reference(diversity: float, seed: int) -> None:
     assert found.tolist() == _reference(keys, scores, vectors, diversity, 25)
 
 
-def test_no_diversity_keeps_the_order_of_scores() -> None:
-    keys, scores, vectors = _candidates(50, 3)
-    found = diversify(keys, scores, vectors, diversity=0.0, count=50)
-    assert found.tolist() == np.lexsort((keys, -scores)).tolist()
-
-
 def test_a_copy_of_the_best_waits_behind_what_is_different() -> None:
     vectors = np.eye(3, dtype=np.float32)[[0, 0, 1]]
     scores = np.array([0.9, 0.9, 0.5], dtype=np.float32)
