@@ -257,7 +257,10 @@ def combinations() -> list[dict[str, Any]]:
         [{}, {"group_by": "group"}],
         [{}, {"diversity": 0.4}],
         [{}, {"filter": parse_filter(PA)}],
-        [{}, {"exclude": ("image-004", "image-009", "nobody"), "exclude_groups_of": ("image-017", "image-020")}],
+        [
+            {},
+            {"exclude": ("image-004", "image-009", "none"), "exclude_groups_of": ("image-017", "image-020")},
+        ],
         [{"target": "images"}, {"target": "texts"}],
     ]
     return [

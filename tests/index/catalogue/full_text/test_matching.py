@@ -1,0 +1,487 @@
+"""Which images words find, and in which order, in every script and on both databases alike."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text
+
+from index.catalogue.full_text import matching, unknown_words
+from index.catalogue.words import (
+    MAX_WORD_LENGTH,
+    MAX_WORDS,
+    fold,
+    matched_spans,
+    parse_words,
+    split_words,
+    tokens,
+)
+from index.engine import SearchEngine
+from index.errors import QueryError
+from index.search.request import SearchRequest
+from tests.index.catalogue.full_text.scripts import draw_texts, multilingual
+from tests.index.catalogue.full_text.written import DIM, Written, put_texts, write
+from tests.index.homes import open_home
+from tests.index.samples import begin_generation, unit_vectors
+from tests.postgresql import PostgresqlServer
+
+WORDS = (
+    "a dog runs on the beach",
+    "a dog and another dog",
+    "a cat sleeps on a sofa",
+    "pleural effusion on the left",
+    "a Café at the beach",
+    *(f"filler {number}" for number in range(20)),
+)
+REPORTS = (
+    "両側に胸水を認めます。肺野は清明です。",
+    "右侧少量胸腔积液。左肺上叶结节，建议复查CT。",
+    "胸部CT検査：肺炎の所見なし。",
+    "흉수가 양쪽에 있습니다. 심장은 정상입니다.",
+    "พบน้ำในช่องเยื่อหุ้มปอดข้างขวา หัวใจโต",
+    "Großer Pleuraerguss rechts, V.a. Lungenödem.",
+    "Beidseits Ergüsse, keine Rippenfrakturen.",
+    "Ein Erguss links, alte Fraktur.",
+    "Small pleural effusion.IMPRESSION: Opacity on the left.",
+    "Bilateral effusions, several opacities; an abnormal film.",
+    "ＰＡ　ｆｉｌｍ, café au lait spots",
+    "Плевральный выпот справа.",
+)
+SPELLINGS = (
+    "Röntgen des Thorax",
+    "Roentgen des Thorax",
+    "Rontgen des Thorax",
+    "kein Ödem",
+    "kein Oedem",
+    "ein Lungenödem",
+    "ein Lungenoedem",
+    "großer Erguß",
+    "grosser Erguss",
+    "die neue Dauer ist aktuell",
+    "true to a poet",
+    "mehrere Ergüsse",
+    "mehrere Erguesse",
+)
+COMPOUNDS = (
+    "Pleuraerguss",
+    "Winkelerguss",
+    "Perikarderguss",
+    "Resterguss",
+    "Gelenkerguss",
+    "Randwinkelerguss",
+    "Begleiterguss",
+)
+KNOWN = (
+    "Pleuraerguss links, Röntgen am 3. Mai",
+    "Two dogs at a Café",
+    "右下肺野に浸潤影を認める。胸水なし。",
+    "выпота нет",
+    "CTR55",
+)
+
+
+@pytest.fixture(scope="module")
+def filled(shared: SearchEngine) -> Written:
+    """`WORDS`, beside an image of another collection that has such a word too."""
+    write(shared, ["a dog in the other collection", "a zebra"], collection="other")
+    return write(shared, WORDS, collection="words")
+
+
+@pytest.fixture(scope="module")
+def reports(shared: SearchEngine) -> Written:
+    return write(shared, REPORTS, collection="reports")
+
+
+@pytest.fixture(scope="module")
+def spellings(shared: SearchEngine) -> Written:
+    return write(shared, SPELLINGS, collection="spellings")
+
+
+@pytest.fixture(scope="module")
+def known(shared: SearchEngine) -> Written:
+    return write(shared, KNOWN, collection="known")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("effusion", [3]),
+        ("EFFUSION!", [3]),
+        ("dog beach", [0, 1, 4]),
+        ("CAFÉ", [4]),
+        ("dogs", [0, 1]),
+        ("", []),
+        ("?! -- ''", []),
+        # Nothing that is typed is syntax.
+        ('"', []),
+        *(
+            (typed, [0, 1])
+            for typed in (
+                *(
+                    "dog*",
+                    "dog AND",
+                    "NEAR(dog",
+                    "words:dog",
+                    "-dog",
+                    "^dog",
+                    "\0dog",
+                    "dog\0",
+                    "dog'",
+                    'dog"',
+                ),
+                *("'; DROP TABLE images; -- dog", "dog & !", "dog | (", "dog:*", "\\dog", "<-> dog"),
+            )
+        ),
+    ],
+)
+def test_images_with_any_of_the_words_are_found(filled: Written, words: str, found: list[int]) -> None:
+    assert sorted(filled.found(words)) == found
+
+
+def test_more_and_rarer_words_come_first(filled: Written) -> None:
+    assert filled.found("dog beach")[0] == 0
+    assert filled.found("the effusion")[0] == 3
+    assert filled.found("dog")[0] == 1
+
+
+def test_no_more_than_the_limit_and_only_allowed_ones(filled: Written) -> None:
+    whole = filled.found("dog beach cat")
+    assert filled.found("dog beach cat", 2) == whole[:2]
+    assert filled.found("dog beach cat", 1, [whole[2], whole[3]]) == [whole[2]]
+    assert filled.found("dog", 5, []) == []
+    assert filled.found("dog", 0) == []
+
+
+def test_words_are_the_same_on_both_databases(engine: SearchEngine) -> None:
+    expected = {
+        "opacity/atelectasis": "opacity atelectasis",
+        "No pleural fluid.Cardiomegaly": "fluid cardiomegaly",
+        "a nodule of 3.5 mm, 2e7 cells, -4": "3 5 2e7 4",
+        "s/p CABG": "s p cabg",
+        "radiology@example.org or www.example.com/effusions?a=b&c": "radiology example org effusions b c",
+        "x-ray <b>bold</b> &amp; \\slash": "x ray bold amp slash",
+        "snake_case, the patient's Übelkeit": "snake case patient s übelkeit",
+        "cafe\u0301": "café",
+        "胸部 正常所見": "胸部 正常所見",
+        "w" * 3000: "w" * 3000,
+    }
+    written = write(engine, list(expected))
+    for place, words in enumerate(expected.values()):
+        for word in words.split():
+            assert place in written.found(word), word
+            assert place in written.texts(word), word
+            assert tokens(word) == [fold(word)[:MAX_WORD_LENGTH]]
+
+
+def test_of_a_long_report_the_words_at_its_beginning_are_found(engine: SearchEngine) -> None:
+    """Each of these words is another one: all of them are more than PostgreSQL keeps of a text."""
+    written = write(engine, ["a text"], " ".join(f"{number:07}" for number in range(200_000)))
+    for word, found in (("text", 1), ("0000000", 1), ("0024990", 1), ("0025010", 0), ("0199999", 0)):
+        assert len(written.found(word)) == found, word
+
+
+@pytest.mark.slow
+def test_the_longest_text_of_the_longest_letters_is_taken_in(engine: SearchEngine) -> None:
+    generation = begin_generation(engine, "c", DIM)
+    numbers = np.random.default_rng(0).permutation(np.arange(200_000) % 40_000)
+    letters = "".join(chr(0x20000 + number) for number in numbers)
+    for length in (1, 2, 500):
+        words = " ".join(letters[start : start + length] for start in range(0, len(letters), length))
+        put_texts(engine, generation, [words])
+
+
+def test_a_rare_word_outweighs_two_common_ones(engine: SearchEngine) -> None:
+    common = ["the heart and the lungs are clear"] * 60
+    texts = [*common[:30], "pneumothorax of the left", *common[30:], "lungs with a nodule on one side"]
+    written = write(engine, texts)
+    assert written.found("pneumothorax heart lungs clear", 1) == [30]
+    assert written.found("nodule heart clear", 1) == [len(texts) - 1]
+
+
+def test_more_words_than_are_looked_up_are_refused() -> None:
+    SearchRequest(words=" ".join(f"word{number % 64}" for number in range(5000))).check()
+    with pytest.raises(QueryError, match=r"^There are 65 different words in `keywords`: give at most 64\.$"):
+        SearchRequest(words=" ".join(f"word{number}" for number in range(65))).check()
+
+
+def test_each_word_is_taken_once() -> None:
+    assert tokens("Dog dog DOG cat_tail") == ["dog", "cat", "tail"]
+
+
+_MANY = 30_000
+_WRITTEN = (
+    "INSERT INTO images (id, collection_id, external_id, sha256, media_type, width, height, split, labels, "
+    "details, record_digest) SELECT number, :collection, number::text, '', '', 1, 1, 'train', '[]', '{}', '' "
+    "FROM generate_series(1, :many) AS number",
+    "INSERT INTO image_words (image_id, words) "
+    "SELECT number, ('word' || number || ' seen')::tsvector FROM generate_series(1, :many) AS number",
+    "ANALYZE image_words",
+)
+
+
+@pytest.mark.slow
+def test_long_words_are_looked_up_and_not_compared_with_every_image(
+    postgresql_url: str, tmp_path: Path
+) -> None:
+    engine = open_home(tmp_path / "home", postgresql_url)
+    collection = begin_generation(engine, "c", 2).collection_id
+    with engine.home.catalogue.write() as session:
+        for statement in _WRITTEN:
+            values = {"collection": collection, "many": _MANY}
+            session.execute(
+                text(statement), {name: values[name] for name in values if f":{name}" in statement}
+            )
+    asked = ["word7", *(f"{'x' * 150}{number}" for number in range(MAX_WORDS - 1))]
+    with engine.home.catalogue.read() as session:
+        # To look them up takes a hundredth of it, to compare them with all many times as long.
+        session.execute(text("SET LOCAL statement_timeout = 1000"))
+        assert matching(session, collection, " ".join(asked), 9).tolist() == [7]
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("胸水", [0]),
+        ("积液", [1]),
+        ("结节", [1]),
+        ("肺炎", [2]),
+        ("肺", [0, 1, 2]),
+        ("CT", [1, 2]),
+        ("ct検査", [1, 2]),  # Two words: CT is in both.
+        ("検査", [2]),
+        ("清明です。", [0]),
+        ("水胸", []),
+        ("胸積", []),
+        ("흉수", [3]),
+        ("심장은 정상", [3]),
+        ("น้ำ", [4]),
+        ("ปอด", [4]),
+        ("หัวใจโต", [4]),
+        ("выпот", [11]),
+        ("pa", [10]),
+        ("FILM", [9, 10]),
+        ("ＣＡＦＥ", [10]),
+        ("cafe", [10]),
+        ("cafe\u0301", [10]),
+        ("caf", []),
+        ("Erguss", [5, 6, 7]),
+        ("Ergüsse", [5, 6, 7]),
+        ("ödem", [5]),
+        ("Lunge", [5]),
+        ("Fraktur", [6, 7]),
+        ("Rippe", [6]),
+        ("effusion", [8, 9]),
+        ("effusions", [8, 9]),
+        ("opacity", [8, 9]),
+        ("normal", []),
+        ("impression", [8]),
+    ],
+)
+def test_words_of_every_script_are_found(reports: Written, words: str, found: list[int]) -> None:
+    assert sorted(reports.found(words)) == found
+    assert reports.texts(words) == found
+    assert [place for place, text in enumerate(REPORTS) if matched_spans(text, words)] == found
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("Erguss", [7, 6, 5]),  # The word itself, its plural, a compound.
+        ("Ergüsse", [6, 7, 5]),
+        ("effusion", [8, 9]),
+        ("effusions", [9, 8]),
+        ("Fraktur", [7, 6]),
+        ("small effusions", [8, 9]),  # Two words outweigh one, though one of them is in another number.
+    ],
+)
+def test_exact_words_come_first_then_their_inflections_then_compounds(
+    reports: Written, words: str, first: list[int]
+) -> None:
+    assert reports.found(words) == first
+
+
+def test_an_exact_word_comes_first_however_common_it_is(engine: SearchEngine) -> None:
+    texts = ["a mass", "masses " * 9, *["a mass and more of it"] * 20, "the massive one", "nothing"]
+    found = write(engine, texts).found("mass")
+    assert found[0] == 0
+    assert sorted(found[:21]) == [0, *range(2, 22)]
+    assert found[21:] == [1, 22]
+
+
+def test_words_that_most_images_have_are_left_out_where_others_find_enough(engine: SearchEngine) -> None:
+    texts = [f"pet {('dog', 'cat', 'bird')[number % 3]} {number}" for number in range(30)]
+    written = write(engine, texts)
+    assert written.found("pet dog", 5) == written.found("dog", 5)
+    assert sorted(written.found("pet dog", 10)) == list(range(0, 30, 3))
+    # All dogs, and then others that only have the common word.
+    assert sorted(written.found("pet dog", 20)[:10]) == list(range(0, 30, 3))
+    assert len(written.found("pet dog", 20)) == 20
+    assert len(written.found("pet", 5)) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_both_databases_find_the_same(seed: int, tmp_path: Path, postgresql: PostgresqlServer) -> None:
+    """Texts of many scripts; every word and part of a run of them, and others, in either database."""
+    texts = draw_texts(60, seed)
+    homes = [open_home(tmp_path / "sqlite"), open_home(tmp_path / "server", postgresql.new_database())]
+    sqlite, server = (write(engine, texts) for engine in homes)
+    queries = draw_texts(100, seed + 1000)
+    for place, said in enumerate(texts):
+        for word in split_words(fold(said)):
+            parts = {word.text, word.text[:1], word.text[1:3]} if word.unspaced else {word.text}
+            for part in parts - {""}:
+                assert place in sqlite.found(part), (said, part)
+                queries.append(part)
+    for words in queries:
+        found = sorted(sqlite.found(words))
+        assert sorted(server.found(words)) == found, words
+        assert sqlite.texts(words) == server.texts(words) == found, words
+        assert [place for place, said in enumerate(texts) if matched_spans(said, words)] == found, words
+    for engine in homes:
+        engine.close()
+
+
+@settings(max_examples=200, deadline=None)
+@given(multilingual)
+def test_no_query_is_syntax(reports: Written, words: str) -> None:
+    assert sorted(reports.found(words)) == reports.texts(words)
+
+
+def test_a_long_sentence_without_spaces_is_one_phrase(engine: SearchEngine) -> None:
+    sentence = "左侧胸腔积液心影增大双肺未见明显结节纵隔未见肿大淋巴结" * 30
+    written = write(engine, [f"复查。{sentence}无变化", sentence[:-1], "胸腔积液"])
+    assert written.found(sentence) == [0]
+    assert sorted(written.found(sentence[5:400])) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "lost"),
+    [
+        ("心胸比CTR55%の拡大", ("CTR", "CTR55", "心胸比"), ("CT", "TR", "C")),
+        ("SpO2 98%, vitamin B12", ("SpO2", "spo", "B12"), ("B", "sp", "B1")),
+        ("Wirbel T12 und L4", ("T12", "L4"), ("T", "T1", "T2", "L")),
+        ("Небольшой плевральный выпот.", ("плеврального", "выпота", "выпоты", "ВЫПОТ"), ("вып", "плевра")),
+        ("Признаки пневмонии, лёгкие чистые.", ("пневмония", "пневмонию", "легкие"), ("пнев",)),
+        ("Μικρή πλευριτική συλλογή.", ("πλευριτικη", "ΣΥΛΛΟΓΗ", "συλλογές"), ("συλ",)),
+        ("İki taraflı plevral efüzyon, kalp ılımlı", ("IKI", "ILIMLI", "efuzyon"), ("fuzy",)),
+        ("Tràn dịch màng phổi", ("tran dich", "PHỔI"), ("pho1",)),
+        ("Płyn w jamie opłucnej, odma", ("płyn", "PLYN", "opłucnej"), ("wody",)),
+        ("Épanchement pleural à gauche", ("epanchement", "ÉPANCHEMENT"), ("gau",)),
+        ("انصباب جنبي", ("انصباب",), ("جن",)),
+        ("फुफ्फुस बहाव नहीं", ("बहाव", "फुफ्फुस"), ("फु",)),
+        ("תפליט פלאורלי", ("תפליט",), ("תפ",)),
+    ],
+)
+def test_words_are_found_with_their_endings_and_beside_digits(
+    engine: SearchEngine, text: str, found: Sequence[str], lost: Sequence[str]
+) -> None:
+    written = write(engine, [text, "Other words."])
+    for words in found:
+        assert (words, written.found(words), written.texts(words)) == (words, [0], [0])
+        assert matched_spans(text, words)
+    for words in lost:
+        assert (words, written.found(words), matched_spans(text, words)) == (words, [], [])
+
+
+def test_a_word_itself_comes_before_the_same_with_digits_or_an_ending(engine: SearchEngine) -> None:
+    written = write(engine, ["CTR55%の、выпота", "CTR は、выпот"])
+    assert written.found("CTR") == [1, 0]
+    assert written.found("выпот") == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("words", "first", "found"),
+    [
+        ("Röntgen", {0, 2}, {0, 1, 2}),
+        ("Roentgen", {1}, {0, 1, 2}),
+        ("rontgen", {0, 2}, {0, 1, 2}),
+        ("Ödem", {3}, {3, 4, 5, 6}),
+        ("OEDEM", {4}, {3, 4, 5, 6}),
+        ("O\u0308dem", {3}, {3, 4, 5, 6}),
+        ("Erguss", {7, 8}, {7, 8, 11, 12}),
+        ("Erguß", {7, 8}, {7, 8, 11, 12}),
+        ("Ergüsse", {11}, {7, 8, 11, 12}),
+        ("Erguesse", {12}, {7, 8, 11, 12}),
+        ("gross", {7, 8}, {7, 8}),
+        ("neue", {9}, {9}),
+        ("Dauer", {9}, {9}),
+        ("aktuell", {9}, {9}),
+        ("true", {10}, {10}),
+        ("poet", {10}, {10}),
+    ],
+)
+def test_spellings_find_each_other_behind_what_was_typed(
+    spellings: Written, words: str, first: set[int], found: set[int]
+) -> None:
+    ranked = spellings.found(words)
+    assert set(ranked) == set(spellings.texts(words)) == found
+    assert set(ranked[: len(first)]) == first
+
+
+def test_the_places_of_another_spelling_are_marked() -> None:
+    assert matched_spans("Ein Roentgen, ein Röntgen.", "Röntgen") == [(4, 12), (18, 25)]
+    assert matched_spans("Lungenoedem", "Ödem") == [(0, 11)]
+
+
+@given(st.text(alphabet="aouäöüÄÖÜeiqnrß \u0308\u0301-胸水", max_size=60))
+def test_each_word_is_looked_for_in_a_few_spellings(words: str) -> None:
+    query = parse_words(words)
+    assert all(word.text not in word.inflections for word in query.words)
+    assert all(len(word.inflections) <= 80 for word in query.words)
+
+
+@pytest.mark.parametrize("count", [7, 50, 500, 950])
+def test_all_compounds_of_a_word_are_found_by_it(engine: SearchEngine, count: int) -> None:
+    letters = "abcdefghij"
+    compounds = [
+        *COMPOUNDS,
+        *("".join(letters[int(digit)] for digit in str(n + 100)) + "erguss" for n in range(count)),
+    ]
+    texts = [f"{compound} links" for compound in compounds[:count]]
+    written = write(engine, [*texts, "Kein Rundherd rechts", "Erguss", "Ergüsse"])
+    for words in ("erguss", "Erguss", "ERGÜSSE", "ergüsse"):
+        found = written.found(words)
+        # The word itself and its plural come first.
+        assert set(found[:2]) == {count + 1, count + 2}, words
+        assert sorted(found[2:]) == list(range(count)), words
+    assert len(written.found("erguss", 5)) == 5
+    # The compounds of the rarer word come first.
+    assert written.found("erguss herd")[0] == count
+
+
+@pytest.mark.parametrize(
+    ("words", "unknown"),
+    [
+        *((words, ()) for words in ("", "dogs", "dog", "Erguss", "roentgen", "CAFÉ", "выпот", "ctr")),
+        *((words, ()) for words in ("胸水", "水", "?! ---")),
+        ("Zebra", ("Zebra",)),
+        ("dog Zebra ÉLAN 肺炎 zebra", ("Zebra", "ÉLAN", "肺炎")),
+        ("cafe\u0301 Ze\u0301bre", ("Ze\u0301bre",)),
+        ("胸水 気胸", ("気胸",)),
+        ("浸潤影胸水", ("浸潤影胸水",)),
+        ("normal effusion", ("normal", "effusion")),
+    ],
+)
+@pytest.mark.usefixtures("filled")
+def test_words_that_no_text_has_in_any_form_are_unknown(
+    known: Written, words: str, unknown: tuple[str, ...]
+) -> None:
+    with known.engine.home.catalogue.read() as session:
+        assert unknown_words(session, known.generation.collection_id, words) == unknown
+
+
+def test_pages_with_and_without_a_query_tell_unknown_words(known: Written) -> None:
+    engine, active = known.engine, known.engine.active("known")
+    vector = unit_vectors(1, DIM)[0]
+    request = SearchRequest(k=3, words="dog Zebra")
+    assert engine.search(active, vector, request).unknown_words == ("Zebra",)
+    assert engine.browse("known", request).unknown_words == ("Zebra",)
+    assert engine.browse("known", replace(request, words="zebra")).hits == ()
+    assert engine.browse("known", replace(request, words=None)).unknown_words == ()
+    assert engine.search(active, vector, replace(request, words=None)).unknown_words == ()
