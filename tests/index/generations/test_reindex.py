@@ -1,27 +1,30 @@
-from collections.abc import Sequence
+"""Generations that are embedded beside the active one, compared with it, and take its place."""
+
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 from sqlalchemy import delete, select
 
-from index.catalogue.collections import Generation, find_generation
+from index.catalogue.collections import Generation
 from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow
 from index.engine import SearchEngine
 from index.errors import GenerationError, IncompleteGenerationError, UnknownCollectionError
 from index.generations.activation import activate, drop_generation, generation_of
+from index.generations.comparison import compare
 from index.generations.models import list_generations
 from index.generations.reindex import generation_for, reindex, swap
 from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
+from index.vectors.protocol import Vectors
 from index.writes.deletion import delete_images
 from index.writes.live import remove_images
 from index.writes.vectors import Embedder
 from tests.index.homes import open_home
 from tests.index.killing import kill_after
-from tests.index.samples import make_picture
+from tests.index.samples import make_manifest, make_picture, make_records
 from training.common.manifest import Manifest
 from training.imaging.images import decode_image
 from training.models.bundle import BundleInfo
@@ -41,6 +44,31 @@ engine = open_home(Path(sys.argv[1]))
 encoder = tell_batches(load_encoder(Path(sys.argv[2]), "cpu"))
 reindex(engine, generation_for(engine.home, "c", encoder), encoder, batch_size=4, show_progress=False)
 """
+
+
+class _Watched:
+    """An encoder that does something while a batch is in it, and is told which batch that is."""
+
+    min_image_side = None
+
+    def __init__(self, encoder: Encoder, act: Callable[[int], object], *, of_texts: bool = False) -> None:
+        self.info, self.modalities, self.prepare_image = (
+            encoder.info,
+            encoder.modalities,
+            encoder.prepare_image,
+        )
+        self._encoder, self._act, self._of_texts, self._batches = encoder, act, of_texts, 0
+
+    def embed_images(self, images: Pixels) -> Vectors:
+        if not self._of_texts:
+            self._batches += 1
+            self._act(self._batches)
+        return self._encoder.embed_images(images)
+
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+        if self._of_texts:
+            self._act(0)
+        return self._encoder.embed_texts(texts)
 
 
 def _ingest(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:
@@ -97,44 +125,30 @@ def test_images_written_replaced_and_removed_meanwhile_are_followed(
 ) -> None:
     _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
     generation = generation_for(engine.home, "c", other_encoder)
-    embed, passes = other_encoder.embed_images, 0
+    gone = ("image-007", "image-001", "image-014")
 
-    class Meddler:
-        """Writes while a batch is in the encoder."""
+    def meddle(batch: int) -> None:
+        if batch == 2:
+            with engine.home.catalogue.write() as session:
+                # One in this batch, one embedded already, one still to come.
+                delete_images(session, "c", gone)
+            make_picture(manifest.image_path(manifest.records[2]), seed=500)
+            make_picture(manifest.image_path(manifest.records[8]), seed=501)
+            kept = [record for record in manifest.records if record.id not in gone]
+            _ingest(engine, encoder, replace(manifest, records=tuple(kept)))
 
-        info = other_encoder.info
-        modalities = other_encoder.modalities
-        min_image_side = None
-        embed_texts = staticmethod(other_encoder.embed_texts)
-
-        def prepare_image(self, image: Image.Image) -> Pixels:
-            return other_encoder.prepare_image(image)
-
-        def embed_images(self, images: Pixels) -> np.ndarray:
-            nonlocal passes
-            passes += 1
-            if passes == 2:
-                with engine.home.catalogue.write() as session:
-                    # One in this batch, one embedded already, one still to come.
-                    delete_images(session, "c", ["image-007", "image-001", "image-014"])
-                make_picture(manifest.image_path(manifest.records[2]), seed=500)
-                make_picture(manifest.image_path(manifest.records[8]), seed=501)
-                kept = [r for r in manifest.records if r.id not in ("image-007", "image-001", "image-014")]
-                _ingest(engine, encoder, replace(manifest, records=tuple(kept)))
-            return embed(images)
-
-    reindex(engine, generation, Meddler(), batch_size=6, show_progress=False)
+    reindex(engine, generation, _Watched(other_encoder, meddle), batch_size=6, show_progress=False)
     assert len(_vectors(engine, generation)) == 17
     with engine.home.catalogue.write() as session:
         activate(session, generation, texts=True)
     active = engine.active("c")
     for name in ("image-002", "image-008", "image-019"):
         path = engine.image_path("c", name)
-        direct = embed(other_encoder.prepare_image(decode_image(path))[None])[0]
+        direct = other_encoder.embed_images(other_encoder.prepare_image(decode_image(path))[None])[0]
         np.testing.assert_allclose(engine.vector_of(active, name), direct, atol=1e-3)
     found = {hit.id for hit in engine.search(active, np.ones(12, np.float32), SearchRequest(k=50)).hits}
     assert len(found) == 17
-    assert not found & {"image-007", "image-001", "image-014"}
+    assert not found & {*gone}
 
 
 @pytest.mark.slow
@@ -169,6 +183,11 @@ def test_rolling_back_embeds_what_was_written_since_and_goes_back_and_forth(
     ):
         activate(session, first, texts=True)
     assert engine.active("c").generation == second.id
+    # It goes on in the state that it has.
+    assert generation_for(engine.home, "c", encoder).id == first.id
+    assert [info.state for info in list_generations(engine.home, "c") if info.number == first.id] == [
+        "retired"
+    ]
     assert swap(engine, first, encoder, preload_s=0, show_progress=False) == 5
     assert engine.active("c").generation == first.id
     assert swap(engine, second, other_encoder, preload_s=0, show_progress=False) == 0
@@ -207,71 +226,34 @@ def test_a_run_does_not_go_on_writing_to_a_generation_that_was_replaced(
 ) -> None:
     _ingest(engine, encoder, replace(manifest, records=manifest.records[:10]))
     second = _build(engine, other_encoder)
-    embed = encoder.embed_images
 
-    class Slow:
-        """The other model takes over while a batch is in the encoder."""
+    def take_over(_: int) -> None:
+        swap(engine, second, other_encoder, preload_s=0, show_progress=False)
 
-        info = encoder.info
-        modalities = encoder.modalities
-        min_image_side = None
-        prepare_image = staticmethod(encoder.prepare_image)
-        embed_texts = staticmethod(encoder.embed_texts)
-
-        def embed_images(self, images: Pixels) -> np.ndarray:
-            swap(engine, second, other_encoder, preload_s=0, show_progress=False)
-            return embed(images)
-
+    slow = _Watched(encoder, take_over)
     with pytest.raises(GenerationError, match="run it again with that bundle"):
-        ingest_manifest(engine, "c", Slow(), manifest, batch_size=20, show_progress=False)
+        ingest_manifest(engine, "c", slow, manifest, batch_size=20, show_progress=False)
     assert engine.active("c").generation == second.id
     assert engine.collection("c").count == 10
 
 
-def test_a_run_does_not_go_on_writing_to_a_generation_that_was_dropped(
+def test_no_run_goes_on_writing_to_a_generation_that_was_dropped(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:
     _ingest(engine, encoder, manifest)
-    embed = other_encoder.embed_images
 
-    class Slow:
-        """The generation goes while a batch is in the encoder."""
+    def drop(_: int) -> None:
+        drop_generation(engine.home, "c", generation_for(engine.home, "c", other_encoder).id)
 
-        info = other_encoder.info
-        modalities = other_encoder.modalities
-        min_image_side = None
-        prepare_image = staticmethod(other_encoder.prepare_image)
-        embed_texts = staticmethod(other_encoder.embed_texts)
-
-        def embed_images(self, images: Pixels) -> np.ndarray:
-            drop_generation(engine.home, "c", generation_for(engine.home, "c", other_encoder).id)
-            return embed(images)
-
+    slow = _Watched(other_encoder, drop)
     with pytest.raises(GenerationError, match=r"of 'c' was dropped since this run began: run it again\.$"):
-        ingest_manifest(engine, "c", Slow(), manifest, batch_size=20, show_progress=False)
-
-
-def test_texts_are_not_written_to_a_generation_that_was_dropped(
-    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
-) -> None:
-    _ingest(engine, encoder, replace(manifest, records=manifest.records[:5]))
-    generation = generation_for(engine.home, "c", other_encoder)
-
-    class Slow:
-        """The generation goes while texts are in the encoder."""
-
-        info = other_encoder.info
-        modalities = other_encoder.modalities
-        min_image_side = None
-        prepare_image = staticmethod(other_encoder.prepare_image)
-        embed_images = staticmethod(other_encoder.embed_images)
-
-        def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
-            drop_generation(engine.home, "c", generation.id)
-            return other_encoder.embed_texts(texts)
-
+        ingest_manifest(engine, "c", slow, manifest, batch_size=20, show_progress=False)
+    generation, slow = (
+        generation_for(engine.home, "c", other_encoder),
+        _Watched(other_encoder, drop, of_texts=True),
+    )
     with pytest.raises(GenerationError, match="There is no generation"):
-        reindex(engine, generation, Slow(), show_progress=False)
+        reindex(engine, generation, slow, show_progress=False)
 
 
 def test_files_that_are_missing_or_damaged_are_named_and_the_rest_is_embedded(
@@ -328,27 +310,17 @@ def test_a_file_that_cannot_be_read_does_not_count_once_its_image_is_gone(
         engine.image_path("c", name).unlink()
     generation = generation_for(engine.home, "c", other_encoder)
 
-    class Meddler:
+    def meddle(batch: int) -> None:
         """While the last images are in the encoder, one is deleted, one replaced, and one more comes."""
+        if batch == 3:
+            with engine.home.catalogue.write() as session:
+                delete_images(session, "c", ["image-001"])
+            make_picture(manifest.image_path(manifest.records[2]), seed=500)
+            kept = [record for record in manifest.records[:16] if record.id != "image-001"]
+            _ingest(engine, encoder, replace(manifest, records=tuple(kept)))
 
-        info = other_encoder.info
-        modalities = other_encoder.modalities
-        min_image_side = None
-        prepare_image = staticmethod(other_encoder.prepare_image)
-        embed_texts = staticmethod(other_encoder.embed_texts)
-        passes = 0
-
-        def embed_images(self, images: Pixels) -> np.ndarray:
-            self.passes += 1
-            if self.passes == 3:
-                with engine.home.catalogue.write() as session:
-                    delete_images(session, "c", ["image-001"])
-                make_picture(manifest.image_path(manifest.records[2]), seed=500)
-                kept = [record for record in manifest.records[:16] if record.id != "image-001"]
-                _ingest(engine, encoder, replace(manifest, records=tuple(kept)))
-            return other_encoder.embed_images(images)
-
-    embedded = reindex(engine, generation, Meddler(), batch_size=6, show_progress=False)
+    watched = _Watched(other_encoder, meddle)
+    embedded = reindex(engine, generation, watched, batch_size=6, show_progress=False)
     assert embedded == len(_vectors(engine, generation)) == 15
 
 
@@ -380,15 +352,47 @@ def test_a_bundle_in_the_place_of_another_is_not_taken_for_it(
     assert registered_bundle(generation, engine.home.bundles_folder).digest == generation.digest
 
 
-def test_the_state_of_a_generation_that_goes_on_stays(
+def test_the_comparison_is_what_a_slow_count_finds(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:
     _ingest(engine, encoder, manifest)
     first = _active(engine)
     second = _build(engine, other_encoder)
-    swap(engine, second, other_encoder, preload_s=0, show_progress=False)
-    assert generation_for(engine.home, "c", encoder).id == first.id
-    with engine.home.catalogue.read() as session:
-        retired = find_generation(session, first.collection_id, "retired")
-    assert retired is not None
-    assert retired.id == first.id
+    found = compare(engine.home, first, second)
+    assert found is not None
+    assert (found.against, found.held_out, found.candidates) == (first.id, "test", 20)
+    assert list_generations(engine.home, "c")[0].comparison == found
+    texts = found.text_to_image
+    assert texts is not None
+    held_out = [record for record in manifest.records if record.split == "test"]
+    assert texts.queries == sum(len(record.texts) for record in held_out)
+    names = [record.id for record in manifest.records]
+    for model, generation, recall in ((encoder, first, texts.active), (other_encoder, second, texts.new)):
+        active = engine.describe(generation)
+        images = np.stack([engine.vector_of(active, name) for name in names])
+        ranks = []
+        for record in held_out:
+            for vector in model.embed_texts(list(record.texts)).vectors if record.texts else ():
+                order = [names[row] for row in np.argsort(-(images @ vector))]
+                ranks.append(order.index(record.id))
+        for k, percent in recall.items():
+            assert percent == pytest.approx(100 * np.mean(np.array(ranks) < k), abs=100 / len(ranks) + 1e-6)
+    assert found.image_to_image is not None
+    assert found.image_to_image.queries == len(held_out)
+    same = compare(engine.home, first, first)
+    assert same is not None
+    assert same.text_to_image is not None
+    assert same.text_to_image.overlap == 100
+    assert same.text_to_image.active == same.text_to_image.new
+
+
+def test_a_sample_is_compared_where_no_split_is_held_out(
+    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, tmp_path: Path
+) -> None:
+    records = [replace(record, split="train", labels=()) for record in make_records(12)]
+    _ingest(engine, encoder, make_manifest(tmp_path / "train", records))
+    found = compare(engine.home, _active(engine), _build(engine, other_encoder))
+    assert found is not None
+    assert found.held_out == "sample"
+    assert found.image_to_image is not None
+    assert (found.image_to_image.active, found.image_to_image.labelled) == (None, 0)

@@ -15,21 +15,18 @@ from index.vectors.view import CosineView
 from index.views.manager import Views
 from tests.index.homes import open_home
 from tests.index.samples import CpuAsGpu, begin_generation, make_records, put_vectors, unit_vectors
-from tests.index.views.test_manager import (
+from tests.index.views.held import (
     COUNT,
     DIM,
     SECONDS,
-    _active,
-    _current,
-    _is_building,
-    _reference,
-    _vectors,
-    _wait,
-    filled,
-    home,
+    active,
+    choose,
+    current,
+    is_building,
+    reference_of,
+    vectors,
+    wait,
 )
-
-__all__ = ["filled", "home"]
 
 # Free GPU memory of which three quarters are enough for the vectors, twice, and half a GiB.
 ROOM = (2 * COUNT * 2 * DIM + (1 << 29)) * 4 // 3 + 1
@@ -45,19 +42,19 @@ def _asked(engine: SearchEngine, count: int = 5) -> list[list[str]]:
 
 def test_an_engine_scans_on_the_gpu_that_is_asked_for_also_after_a_restart(tmp_path: Path) -> None:
     engine = open_home(tmp_path / "home", gpu=CpuAsGpu())
-    put_vectors(engine, begin_generation(engine, "c", DIM), make_records(COUNT), _vectors())
+    put_vectors(engine, begin_generation(engine, "c", DIM), make_records(COUNT), vectors())
     expected = _asked(engine)
     engine.set_view("c", "gpu")
     assert _asked(engine) == expected
-    view = _current(engine, engine._views)
-    _wait(lambda: view.name == "gpu")
+    view = current(engine, engine._views)
+    wait(lambda: view.name == "gpu")
     assert view.device_bytes >= COUNT * DIM * 2
     assert _asked(engine) == expected
     entries = [BatchEntry(vector, SearchRequest(k=10), None) for vector in unit_vectors(5, DIM, seed=1)]
     many = engine.search_batch(engine.active("c"), entries)
     assert [[hit.id for hit in page.hits] for page in many if isinstance(page, SearchPage)] == expected
     assert [choice.name for choice in engine.explain_views("c") if choice.chosen] == ["gpu"]
-    put_vectors(engine, _active(engine)[0], make_records(COUNT + 1)[COUNT:], unit_vectors(1, DIM, seed=1))
+    put_vectors(engine, active(engine)[0], make_records(COUNT + 1)[COUNT:], unit_vectors(1, DIM, seed=1))
     expected = _asked(engine)
     assert expected[0][0] == f"image-{COUNT}"
     assert view.name == "gpu"
@@ -67,8 +64,8 @@ def test_an_engine_scans_on_the_gpu_that_is_asked_for_also_after_a_restart(tmp_p
     for gpu, name in ((CpuAsGpu(), "gpu"), (None, "exact")):
         restarted = open_home(tmp_path / "home", gpu=gpu)
         assert _asked(restarted) == expected
-        again = _current(restarted, restarted._views)
-        _wait(lambda again=again, name=name: again.name == name)  # type: ignore[misc]
+        again = current(restarted, restarted._views)
+        wait(lambda again=again, name=name: again.name == name)  # type: ignore[misc]
         assert _asked(restarted) == expected
         restarted.close()
 
@@ -76,10 +73,10 @@ def test_an_engine_scans_on_the_gpu_that_is_asked_for_also_after_a_restart(tmp_p
 def test_a_saved_snapshot_needs_no_copy_on_the_gpu(home: SearchEngine, tmp_path: Path) -> None:
     home.set_view("c", "gpu")
     views = Views(tmp_path / "views", CpuAsGpu())
-    generation, sequence = _active(home)
+    generation, sequence = active(home)
     with home.home.catalogue.read() as session:
         views.save(session, generation, sequence)
-    assert _current(home, views).name == "exact"
+    assert current(home, views).name == "exact"
     views.close()
 
 
@@ -87,18 +84,18 @@ def test_what_a_view_has_on_the_gpu_does_not_count_against_it(home: SearchEngine
     home.set_view("c", "gpu")
     gpu = CpuAsGpu(1 << 30)
     views = Views(tmp_path / "views", gpu)
-    view = _current(home, views)
-    _wait(lambda: view.name == "gpu")
+    view = current(home, views)
+    wait(lambda: view.name == "gpu")
     gpu.left = ROOM - view.device_bytes
     home.set_view("c", "gpu")
-    assert _current(home, views).name == "gpu"
+    assert current(home, views).name == "gpu"
     with home.home.catalogue.read() as session:
-        choices = views.explain(session, _active(home)[0])
+        choices = views.explain(session, active(home)[0])
     assert [choice.name for choice in choices if choice.chosen] == ["gpu"]
     # Others take it: the view gives way.
     gpu.left = 0
     home.set_view("c", "gpu")
-    assert (_current(home, views).name, view.device_bytes) == ("exact", 0)
+    assert (current(home, views).name, view.device_bytes) == ("exact", 0)
     views.close()
 
 
@@ -118,28 +115,28 @@ def test_a_gpu_that_fails_rests_before_it_is_tried_again(
     def again(rests: float) -> CosineView:
         monkeypatch.setattr("index.views.manager._RESTS", rests)
         home.set_view("c", "gpu")
-        return _current(home, views)
+        return current(home, views)
 
     monkeypatch.setattr(CosineView, "upload", counted)
     home.set_view("c", "gpu")
     with monkeypatch.context() as broken, caplog.at_level(logging.ERROR):
         broken.setattr(GpuScan, "add", failing)
-        view = _current(home, views)
-        _wait(lambda: "was not built" in caplog.text)
-        _wait(lambda: not _is_building(views))
-    assert (again(600).name, len(uploads), _is_building(views)) == ("exact", 1, False)
+        view = current(home, views)
+        wait(lambda: "was not built" in caplog.text)
+        wait(lambda: not is_building(views))
+    assert (again(600).name, len(uploads), is_building(views)) == ("exact", 1, False)
     again(0)
-    _wait(lambda: view.name == "gpu" and not _is_building(views))
+    wait(lambda: view.name == "gpu" and not is_building(views))
     with monkeypatch.context() as broken:
         assert view._gpu is not None
         broken.setattr(view._gpu._held[0], "search", failing)
         query = unit_vectors(1, DIM, seed=1)[0]
         found = view.search(query, 10)
-    assert found.keys.tolist() == _reference(view).search(query, 10).keys.tolist()
+    assert found.keys.tolist() == reference_of(view).search(query, 10).keys.tolist()
     assert view.name == "exact"
-    assert (again(600).name, len(uploads), _is_building(views)) == ("exact", 2, False)
+    assert (again(600).name, len(uploads), is_building(views)) == ("exact", 2, False)
     again(0)
-    _wait(lambda: view.name == "gpu")
+    wait(lambda: view.name == "gpu")
     views.close()
 
 
@@ -148,21 +145,15 @@ def test_a_view_that_leaves_the_gpu_by_choice_may_come_back_at_once(
 ) -> None:
     home.set_view("c", "gpu")
     views = Views(tmp_path / "views", CpuAsGpu())
-    view = _current(home, views)
-    _wait(lambda: view.name == "gpu" and not _is_building(views))
+    view = current(home, views)
+    wait(lambda: view.name == "gpu" and not is_building(views))
     home.set_view("c", "exact")
-    assert _current(home, views).name == "exact"
-    home.set_view("c", "gpu")
-    _current(home, views)
-    _wait(lambda: view.name == "gpu" and not _is_building(views))
-    home.set_view("c", "ivf")
-    _current(home, views)
-    _wait(lambda: view.name == "ivf" and not _is_building(views))
-    home.set_view("c", "gpu")
-    _current(home, views)
-    _wait(lambda: view.name == "gpu" and not _is_building(views))
+    assert current(home, views).name == "exact"
+    assert choose(home, views, "gpu") is view
+    assert choose(home, views, "ivf") is view
+    assert choose(home, views, "gpu") is view
     home.set_view("c", None)
-    _current(home, views)
+    current(home, views)
     assert (view.name, view.device_bytes) == ("exact", 0)
     views.close()
 
@@ -180,14 +171,14 @@ def test_a_choice_made_during_an_upload_is_followed_once_that_has_ended(
     monkeypatch.setattr(GpuScan, "add", slow)
     home.set_view("c", "gpu")
     views = Views(tmp_path / "views", CpuAsGpu())
-    view = _current(home, views)
+    view = current(home, views)
     assert begun.wait(SECONDS)
     home.set_view("c", "exact")
-    _current(home, views)
+    current(home, views)
     go_on.set()
-    _wait(lambda: not _is_building(views))
+    wait(lambda: not is_building(views))
     assert view.name == "gpu"
-    assert (_current(home, views).name, view.device_bytes) == ("exact", 0)
+    assert (current(home, views).name, view.device_bytes) == ("exact", 0)
     views.close()
 
 
@@ -198,7 +189,7 @@ def test_a_process_beside_the_one_that_has_the_gpu_builds_no_codes(
     monkeypatch.setattr("index.views.manager._SCANNED", 0)
     home.set_view("c", "gpu")
     views = Views(tmp_path / "views", CpuAsGpu(ROOM - COUNT * DIM * 2))
-    generation, sequence = _active(home)
+    generation, sequence = active(home)
     with home.home.catalogue.read() as session:
         views.save(session, generation, sequence)
         chosen = [choice.name for choice in views.explain(session, generation) if choice.chosen]

@@ -2,103 +2,47 @@
 
 import logging
 import os
-import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from index.catalogue.collections import Generation, find_active
+from index.catalogue.collections import find_active
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, UnknownCollectionError, ViewError
 from index.vectors.ann import IvfPq
-from index.vectors.codec import encode_vectors, rounded_vectors, unit
 from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName
 from index.vectors.view import CosineView
 from index.views import snapshots
 from index.views.manager import ViewEntry, Views
+from index.writes.deletion import delete_images
 from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, snapshot_of, unit_vectors
-from tests.index.vectors.reference import ReferenceView
-
-DIM = 16
-COUNT = 3000
-SECONDS = 60
-
-
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home folder with a collection, to be copied."""
-    folder = tmp_path_factory.mktemp("filled") / "home"
-    engine = open_home(folder)
-    put_vectors(engine, begin_generation(engine, "c", DIM), make_records(COUNT), _vectors())
-    engine.close()
-    return folder
-
-
-@pytest.fixture
-def home(filled: Path, tmp_path: Path) -> Iterator[SearchEngine]:
-    """An engine with a collection, on a home folder that a test may change."""
-    engine = open_home(Path(shutil.copytree(filled, tmp_path / "home")))
-    yield engine
-    engine.close()
-
-
-@pytest.fixture
-def views(tmp_path: Path) -> Iterator[Views]:
-    opened = Views(tmp_path / "views")
-    yield opened
-    opened.close()
-
-
-def _vectors() -> Vectors:
-    return unit_vectors(COUNT, DIM)
-
-
-def _active(engine: SearchEngine) -> tuple[Generation, int]:
-    with engine.home.catalogue.read() as session:
-        found = find_active(session, "c")
-    assert found is not None
-    return found
-
-
-def _current(engine: SearchEngine, views: Views, collection: str = "c") -> CosineView:
-    with engine.home.catalogue.reading() as reading:
-        found = find_active(reading.session, collection)
-        assert found is not None
-        _, view = views.current(reading, *found)
-    assert isinstance(view, CosineView)
-    return view
-
-
-def _wait(until: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not until():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
-def _is_building(views: Views) -> bool:
-    return any(held.building for held in views._held.values())
-
-
-def _reference(view: CosineView) -> ReferenceView:
-    """The same keys in rising order with the vectors as the catalogue has them."""
-    reference = ReferenceView(DIM)
-    reference.add(view.keys(), unit(rounded_vectors(encode_vectors(_vectors()), DIM)))
-    return reference
+from tests.index.views.held import (
+    COUNT,
+    DIM,
+    SECONDS,
+    active,
+    choose,
+    current,
+    is_building,
+    reference_of,
+    vectors,
+    wait,
+)
 
 
 def test_answers_are_exact_until_the_background_has_built_codes_which_the_next_start_reads(
     home: SearchEngine, views: Views, tmp_path: Path
 ) -> None:
     home.set_view("c", "ivf")
-    view = _current(home, views)
-    reference = _reference(view)
+    view = current(home, views)
+    reference = reference_of(view)
     queries = unit_vectors(20, DIM, seed=1)
     # While codes are built and after it; so few vectors are scanned in any case.
     while view.name == "exact":
@@ -109,7 +53,7 @@ def test_answers_are_exact_until_the_background_has_built_codes_which_the_next_s
         assert len(np.intersect1d(found.keys, expected.keys)) >= 9
     views.close()
     restarted = Views(tmp_path / "views")
-    again = _current(home, restarted)
+    again = current(home, restarted)
     assert again.name == "ivf"
     assert again.operating_point == view.operating_point
     restarted.close()
@@ -118,51 +62,44 @@ def test_answers_are_exact_until_the_background_has_built_codes_which_the_next_s
 def test_the_recall_of_codes_is_told_by_views_and_snapshots(home: SearchEngine, tmp_path: Path) -> None:
     assert home.operating_point("c") is None
     assert home.measured_recalls() == []
-    home.set_view("c", "ivf")
-    view = _current(home, home._views)
-    _wait(lambda: view.name == "ivf" and not _is_building(home._views))
+    view = choose(home, home._views, "ivf")
     point = view.operating_point
     assert point is not None
     assert 0.99 <= point.recall <= 1 and point.lowest >= 0.9
     # The snapshot is written behind the build.
-    _wait(lambda: home.operating_point("c") == point)
+    wait(lambda: home.operating_point("c") == point)
     assert home.measured_recalls() == [("c", "images", point)]
 
 
 def test_a_choice_takes_effect_with_the_next_search(home: SearchEngine, views: Views) -> None:
-    view = _current(home, views)
+    view = current(home, views)
     assert view.name == "exact"
     home.set_view("c", "ivf")
-    assert _current(home, views) is view
+    assert current(home, views) is view
     # While the snapshot of what was built is written, searches go on with it.
-    _wait(lambda: view.name == "ivf" and not _is_building(views))
+    wait(lambda: view.name == "ivf" and not is_building(views))
     home.set_view("c", "exact")
-    _current(home, views)
+    current(home, views)
     assert view.name == "exact"
-    home.set_view("c", "ivf")
-    _current(home, views)
-    _wait(lambda: view.name == "ivf" and not _is_building(views))
-    home.set_view("c", "mapped")
-    _current(home, views)
-    _wait(lambda: view.name == "mapped" and not _is_building(views))
+    assert choose(home, views, "ivf") is choose(home, views, "mapped") is view
     # So few are scanned where nothing is chosen.
     home.set_view("c", None)
-    _current(home, views)
+    current(home, views)
     assert (view.name, view.mapped) == ("exact", False)
 
 
 def test_a_saved_snapshot_has_its_codes(home: SearchEngine, views: Views) -> None:
     home.set_view("c", "ivf")
-    generation, sequence = _active(home)
+    generation, sequence = active(home)
     with home.home.catalogue.read() as session:
         views.save(session, generation, sequence)
-    assert _current(home, views).name == "ivf"
+    assert current(home, views).name == "ivf"
 
 
 def _write_and_save(engine: SearchEngine, folder: Path) -> int:
     """Write five vectors and the snapshot, as another process does; return the new sequence number."""
-    put_vectors(engine, _active(engine)[0], make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
-    generation, sequence = _active(engine)
+    put_vectors(engine, active(engine)[0], make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
+    generation, sequence = active(engine)
     other = Views(folder)
     with engine.home.catalogue.read() as session:
         other.save(session, generation, sequence)
@@ -174,7 +111,7 @@ def test_a_snapshot_newer_than_the_request_is_used_with_its_codes(
     home: SearchEngine, views: Views, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     home.set_view("c", "ivf")
-    generation, sequence = _active(home)
+    generation, sequence = active(home)
     later = _write_and_save(home, tmp_path / "views")
     with home.home.catalogue.reading() as reading, caplog.at_level(logging.WARNING):
         _, view = views.current(reading, generation, sequence)
@@ -189,7 +126,7 @@ def test_a_snapshot_newer_than_the_request_is_used_with_its_codes(
 
 
 def test_a_snapshot_newer_than_what_is_read_stays(home: SearchEngine, views: Views, tmp_path: Path) -> None:
-    generation, sequence = _active(home)
+    generation, sequence = active(home)
     with home.home.catalogue.reading() as reading:
         assert find_active(reading.session, "c") == (generation, sequence)
         later = _write_and_save(home, tmp_path / "views")
@@ -212,14 +149,12 @@ def test_codes_learn_new_rows_or_are_built_anew_in_the_background(
     home: SearchEngine, views: Views, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("index.vectors.view._MIN_LAGGING", 10)
-    home.set_view("c", "ivf")
-    view = _current(home, views)
-    _wait(lambda: view.name == "ivf" and not _is_building(views))
+    view = choose(home, views, "ivf")
     codes = _codes(view)
     vectors = unit_vectors(count, DIM, seed=5)
-    generation, _ = _active(home)
+    generation, _ = active(home)
     put_vectors(home, generation, make_records(COUNT + count)[COUNT:], vectors)
-    _wait(lambda: not _current(home, views).has_pending and len(_codes(view)) == COUNT + count)
+    wait(lambda: not current(home, views).has_pending and len(_codes(view)) == COUNT + count)
     # Half as many again are too many for the centroids.
     assert (_codes(view) is codes) == (count < COUNT / 2)
     for query in vectors[:: count // 10]:
@@ -239,12 +174,12 @@ def test_searches_after_a_write_go_on_while_the_snapshot_of_a_build_is_written(
 
     monkeypatch.setattr(snapshots, "_synced", slow)
     home.set_view("c", "ivf")
-    _current(home, views)
+    current(home, views)
     assert begun.wait(SECONDS)
-    generation, sequence = _active(home)
+    generation, sequence = active(home)
     put_vectors(home, generation, make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(_current, home, views)
+        found = pool.submit(current, home, views)
         try:
             assert len(found.result(SECONDS / 2)) == COUNT + 5
         finally:
@@ -269,7 +204,7 @@ def test_closing_waits_for_a_build_that_has_begun(
 
     monkeypatch.setattr(CosineView, "build", slow)
     home.set_view("c", "ivf")
-    view = _current(home, views)
+    view = current(home, views)
     assert begun.wait(SECONDS)
     views.close()
     assert view.name == "ivf"
@@ -290,7 +225,7 @@ def test_what_is_explained_is_what_is_searched(home: SearchEngine) -> None:
 
 def test_vectors_without_a_sign_are_scanned_whatever_was_chosen(tmp_path: Path) -> None:
     engine = open_home(tmp_path / "home")
-    put_vectors(engine, begin_generation(engine, "c", DIM, unsigned=True), make_records(50), _vectors()[:50])
+    put_vectors(engine, begin_generation(engine, "c", DIM, unsigned=True), make_records(50), vectors()[:50])
     for chosen in ("ivf", "gpu"):
         engine.set_view("c", chosen)
         choices = engine.explain_views("c")
@@ -305,24 +240,24 @@ def test_vectors_stay_in_the_snapshot_through_restarts_writes_and_damage(
     home: SearchEngine, views: Views, tmp_path: Path
 ) -> None:
     home.set_view("c", "mapped")
-    view = _current(home, views)
+    view = current(home, views)
     assert view.mapped
-    _wait(lambda: view.name == "mapped")
+    wait(lambda: view.name == "mapped")
     views.close()
     restarted = Views(tmp_path / "views")
-    again = _current(home, restarted)
+    again = current(home, restarted)
     assert (again.name, again.operating_point) == ("mapped", view.operating_point)
     assert again.memory_bytes < COUNT * DIM * 2 + COUNT * 25
-    put_vectors(home, _active(home)[0], make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
+    put_vectors(home, active(home)[0], make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
     query = unit_vectors(5, DIM, seed=7)[3]
-    key = int(_current(home, restarted).search(query, 1).keys[0])
-    assert key == _current(home, restarted).keys()[-2]
+    key = int(current(home, restarted).search(query, 1).keys[0])
+    assert key == current(home, restarted).keys()[-2]
     (rows,) = (tmp_path / "views").rglob("*.rows")
     os.truncate(rows, 4096)
     with pytest.raises(ViewError):
-        _current(home, restarted).search(query, 10, allowed=np.arange(1000))
+        current(home, restarted).search(query, 10, allowed=np.arange(1000))
     # It is read from the catalogue, and the file replaced.
-    rebuilt = _current(home, restarted)
+    rebuilt = current(home, restarted)
     assert rebuilt is not again
     assert rebuilt.search(query, 1).keys.tolist() == [key]
     assert len(rebuilt) == COUNT + 5
@@ -335,23 +270,23 @@ def test_vectors_that_outgrow_memory_move_to_files_and_come_back_where_there_is_
     memory = COUNT * DIM * 100
     monkeypatch.setattr("index.views.manager._SCANNED", 1)
     monkeypatch.setattr("index.views.manager.free_memory", lambda: memory)
-    view = _current(home, views)
-    _wait(lambda: view.name == "ivf")
+    view = current(home, views)
+    wait(lambda: view.name == "ivf")
     assert not view.mapped
     memory = 1000
-    put_vectors(home, _active(home)[0], make_records(COUNT + 1)[COUNT:], unit_vectors(1, DIM, seed=7))
-    assert _current(home, views) is view
-    _wait(lambda: view.name == "mapped")
+    put_vectors(home, active(home)[0], make_records(COUNT + 1)[COUNT:], unit_vectors(1, DIM, seed=7))
+    assert current(home, views) is view
+    wait(lambda: view.name == "mapped")
     with home.home.catalogue.read() as session:
-        choices = views.explain(session, _active(home)[0])
+        choices = views.explain(session, active(home)[0])
     assert [choice.name for choice in choices if choice.chosen] == ["mapped"]
     views.close()
     late = Views(tmp_path / "views")
-    assert _current(home, late).name == "mapped"
+    assert current(home, late).name == "mapped"
     memory = COUNT * DIM * 100
     home.set_view("c", None)
-    view = _current(home, late)
-    _wait(lambda: view.name == "ivf")
+    view = current(home, late)
+    wait(lambda: view.name == "ivf")
     late.close()
 
 
@@ -380,3 +315,76 @@ def test_every_collection_frees_its_views_but_looks_for_them_once_a_second(
     views.retire(1, active)
     assert views._held
     views.close()
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyError])
+def test_a_build_that_fails_is_logged_and_rests_while_answers_stay_exact(
+    home: SearchEngine,
+    views: Views,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: type[Exception],
+) -> None:
+    begun: list[ViewName] = []
+
+    def failing(self: CosineView, name: ViewName, *_: object) -> bool:
+        begun.append(name)
+        raise error
+
+    home.set_view("c", "ivf")
+    with monkeypatch.context() as broken, caplog.at_level(logging.ERROR):
+        broken.setattr(CosineView, "build", failing)
+        view = current(home, views)
+        wait(lambda: "was not built" in caplog.text and not is_building(views))
+        assert "searches go on by exact" in caplog.text
+        query = unit_vectors(1, DIM, seed=1)[0]
+        found = view.search(query, 10)
+        assert found.exact
+        assert found.keys.tolist() == reference_of(view).search(query, 10).keys.tolist()
+        home.set_view("c", "ivf")
+        current(home, views)
+        wait(lambda: not is_building(views))
+        assert begun == ["ivf"]
+    # The first write after the rest tries again.
+    monkeypatch.setattr("index.views.manager._RESTS", 0)
+    home.set_view("c", "ivf")
+    wait(lambda: current(home, views).name == "ivf")
+
+
+def test_views_that_are_closed_answer_and_build_nothing(home: SearchEngine, views: Views) -> None:
+    home.set_view("c", "ivf")
+    views.close()
+    view = current(home, views)
+    assert (view.name, len(view)) == ("exact", COUNT)
+    assert not is_building(views)
+
+
+def test_a_build_that_outlives_its_view_writes_no_snapshot(
+    home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The view that took its place holds more, and the sequence number is of that one."""
+    begun, go_on = threading.Event(), threading.Event()
+    build = CosineView.build
+
+    def slow(self: CosineView, name: ViewName = "ivf", *arguments: Any) -> bool:
+        begun.set()
+        assert go_on.wait(60)
+        return build(self, name, *arguments)
+
+    home.set_view("c", "ivf")
+    with monkeypatch.context() as slowed:
+        slowed.setattr(CosineView, "build", slow)
+        old = current(home, views)
+        assert begun.wait(60)
+        old._inconsistent = True
+        generation, _ = active(home)
+        # As many as before: the number of vectors would tell that the snapshot is of another state.
+        with home.home.catalogue.write() as session:
+            delete_images(session, "c", [make_records(1)[0].id])
+        put_vectors(home, generation, make_records(COUNT + 1)[COUNT:], unit_vectors(1, DIM, seed=9))
+        keys = current(home, views).keys().tolist()
+        go_on.set()
+        wait(lambda: not is_building(views))
+    views.close()
+    with closing(Views(views._folder)) as later:
+        assert current(home, later).keys().tolist() == keys

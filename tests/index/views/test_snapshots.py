@@ -1,26 +1,29 @@
-"""Snapshots are used when they are whole and fit, and rebuilt from the catalogue in every other case."""
+"""Snapshots: used when they are whole and fit, rebuilt in every other case, and when they are written."""
 
 import logging
 import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from index.catalogue.collections import Generation
+from index.catalogue.collections import Generation, find_active
 from index.engine import SearchEngine
 from index.search.request import SearchRequest
 from index.vectors.protocol import Keys, Vectors
 from index.vectors.view import CosineView, new_view
-from index.views.snapshots import read_snapshot, write_snapshot
+from index.views import snapshots
+from index.views.manager import Views
+from index.views.snapshots import read_snapshot, stored_snapshot, write_snapshot
 from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, snapshot_of, unit_vectors
 
 DIM = 8
+MANY = 400
 OF = snapshot_of("generation", "digest", DIM)
 
 
@@ -34,45 +37,28 @@ def _files(folder: Path, ending: str) -> list[Path]:
     return sorted(folder.glob(f"*.{ending}"))
 
 
-def test_a_snapshot_holds_the_view(tmp_path: Path) -> None:
-    view = _view()
-    write_snapshot(tmp_path, view, OF, 7)
-    found = read_snapshot(tmp_path, OF)
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_a_snapshot_holds_the_view(tmp_path: Path, unsigned: bool) -> None:
+    of = snapshot_of("generation", "digest", DIM, unsigned=unsigned)
+    view = new_view(DIM, unsigned=unsigned)
+    view.add(np.arange(30), unit_vectors(30, DIM))
+    write_snapshot(tmp_path, view, of, 7)
+    found = read_snapshot(tmp_path, of)
     assert found is not None
     again, sequence = found
     assert sequence == 7
     query = unit_vectors(1, DIM, 5)[0]
     np.testing.assert_array_equal(again.search(query, 30).keys, view.search(query, 30).keys)
+    np.testing.assert_array_equal(again.search(query, 30).scores, view.search(query, 30).scores)
 
 
-def test_a_snapshot_holds_a_view_of_vectors_without_a_sign(tmp_path: Path) -> None:
-    of = snapshot_of("generation", "digest", DIM, unsigned=True)
-    view = new_view(DIM, unsigned=True)
-    view.add(np.arange(30), unit_vectors(30, DIM))
-    write_snapshot(tmp_path, view, of, 7)
-    found = read_snapshot(tmp_path, of)
-    assert found is not None
-    query = unit_vectors(1, DIM, 5)[0]
-    scores = found[0].search(query, 30).scores
-    np.testing.assert_array_equal(scores, view.search(query, 30).scores)
-    assert scores.min() >= 0
-
-
-def test_the_next_snapshot_replaces_the_one_before(tmp_path: Path) -> None:
-    write_snapshot(tmp_path, _view(10), OF, 1)
-    write_snapshot(tmp_path, _view(20), OF, 2)
-    found = read_snapshot(tmp_path, OF)
-    assert found is not None
-    assert (len(found[0]), found[1]) == (20, 2)
+def test_a_later_snapshot_replaces_the_one_before_and_none_that_is_newer(tmp_path: Path) -> None:
+    for count, sequence, newest in ((10, 1, (10, 1)), (20, 2, (20, 2)), (10, 1, (20, 2))):
+        write_snapshot(tmp_path, _view(count), OF, sequence)
+        found = read_snapshot(tmp_path, OF)
+        assert found is not None
+        assert (len(found[0]), found[1]) == newest
     assert len(list(tmp_path.iterdir())) == 3
-
-
-def test_a_snapshot_that_is_newer_stays(tmp_path: Path) -> None:
-    write_snapshot(tmp_path, _view(20), OF, 2)
-    write_snapshot(tmp_path, _view(10), OF, 1)
-    found = read_snapshot(tmp_path, OF)
-    assert found is not None
-    assert (len(found[0]), found[1]) == (20, 2)
     other = snapshot_of("another generation", "digest", DIM)
     write_snapshot(tmp_path, _view(10), other, 1)
     assert read_snapshot(tmp_path, other) is not None
@@ -292,3 +278,130 @@ def test_what_killed_writers_left_is_removed_after_a_day(tmp_path: Path) -> None
     assert not old.exists()
     assert young.exists()
     assert read_snapshot(tmp_path, OF) is not None
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[SearchEngine]:
+    engine = open_home(tmp_path / "home")
+    put_vectors(engine, begin_generation(engine, "c", DIM), make_records(MANY), unit_vectors(MANY, DIM))
+    engine.save_snapshot("c")
+    yield engine
+    engine.close()
+
+
+def _put(engine: SearchEngine, first: int, stop: int) -> Vectors:
+    vectors = unit_vectors(stop - first, DIM, seed=first)
+    with engine.home.catalogue.read() as session:
+        found = find_active(session, "c")
+    assert found is not None
+    put_vectors(engine, found[0], make_records(stop)[first:], vectors)
+    return vectors
+
+
+def _times(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (folder / "home" / "snapshots").rglob("*.*")}
+
+
+def test_a_few_images_leave_the_snapshot_as_it_is_and_are_found_after_a_start(
+    home: SearchEngine, tmp_path: Path
+) -> None:
+    before = _times(tmp_path)
+    assert before
+    vectors = _put(home, MANY, MANY + 10)
+    home.save_snapshot("c")
+    assert _times(tmp_path) == before
+    again = open_home(tmp_path / "home")
+    hits = again.search(again.active("c"), vectors[3], SearchRequest(k=1)).hits
+    assert [hit.id for hit in hits] == [f"image-{MANY + 3:03d}"]
+    again.close()
+
+
+def test_a_few_images_do_not_even_load_the_view(home: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    _put(home, MANY, MANY + 10)
+
+    def fail(*_: object, **__: object) -> None:
+        pytest.fail("the snapshot was read")
+
+    monkeypatch.setattr("index.views.manager.read_snapshot", fail)
+    home._views.keep([])
+    home.save_snapshot("c")
+
+
+def test_changes_of_a_share_write_the_snapshot_again(home: SearchEngine, tmp_path: Path) -> None:
+    before = _times(tmp_path)
+    _put(home, MANY, MANY + 10)
+    # The same images once more count as well: their rows are others.
+    _put(home, MANY, MANY + 10)
+    _put(home, MANY + 10, MANY + 22)
+    home.save_snapshot("c")
+    assert _times(tmp_path) != before
+
+
+def test_another_view_writes_the_snapshot_again(home: SearchEngine, tmp_path: Path) -> None:
+    before = _times(tmp_path)
+    home.set_view("c", "ivf")
+    home.save_snapshot("c")
+    after = _times(tmp_path)
+    assert after != before
+    home.save_snapshot("c")
+    assert _times(tmp_path) == after
+
+
+def test_a_start_that_reads_much_from_the_catalogue_writes_the_snapshot(
+    home: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("index.views.manager._WORTH_A_SNAPSHOT", 10)
+    with home.home.catalogue.read() as session:
+        found = find_active(session, "c")
+    assert found is not None
+    generation, sequence = found
+    folder = tmp_path / "home" / "snapshots" / generation.uid
+    of = snapshot_of(generation.uid, generation.digest, DIM)
+    for stop, expected in ((MANY + 10, sequence), (MANY + 100, sequence + 2)):
+        _put(home, MANY, stop)
+        views = Views(tmp_path / "home" / "snapshots")
+        with home.home.catalogue.reading() as reading:
+            active = find_active(reading.session, "c")
+            assert active is not None
+            assert len(views.current(reading, *active)[1]) == stop
+        views.close()
+        stored = stored_snapshot(folder, of)
+        assert stored is not None
+        assert stored.sequence == expected
+
+
+def _mapped(folder: Path) -> CosineView:
+    view = CosineView(DIM, folder)
+    view.add(np.arange(1, 301), unit_vectors(300, DIM))
+    return view
+
+
+def test_vectors_that_stay_in_their_file_are_not_read_at_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_snapshot(tmp_path, _mapped(tmp_path), OF, 7)
+    hashed: list[str] = []
+    sha256 = snapshots._sha256
+
+    def recorded(path: Path) -> str:
+        hashed.append(path.suffix)
+        return sha256(path)
+
+    monkeypatch.setattr(snapshots, "_sha256", recorded)
+    assert read_snapshot(tmp_path, OF, mapped=True) is not None
+    assert hashed == [".keys"]
+    # In memory they are read in any case.
+    assert read_snapshot(tmp_path, OF) is not None
+    assert sorted(hashed) == [".keys", ".keys", ".rows"]
+
+
+def test_vectors_that_were_changed_in_their_file_are_found_out(tmp_path: Path) -> None:
+    write_snapshot(tmp_path, _mapped(tmp_path), OF, 7)
+    (rows,) = tmp_path.glob("*.rows")
+    content = bytearray(rows.read_bytes())
+    rows.write_bytes(content)
+    # The same bytes, written later, are read once more and are right.
+    assert read_snapshot(tmp_path, OF, mapped=True) is not None
+    content[-5] ^= 1
+    rows.write_bytes(content)
+    assert read_snapshot(tmp_path, OF, mapped=True) is None

@@ -1,0 +1,38 @@
+"""What tests of views share."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from index.engine import SearchEngine
+from index.views.manager import Views
+from tests.index.homes import open_home
+from tests.index.samples import begin_generation, make_records, put_vectors
+from tests.index.views.held import COUNT, DIM, vectors
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home folder with a collection, to be copied."""
+    folder = tmp_path_factory.mktemp("filled") / "home"
+    engine = open_home(folder)
+    put_vectors(engine, begin_generation(engine, "c", DIM), make_records(COUNT), vectors())
+    engine.close()
+    return folder
+
+
+@pytest.fixture
+def home(filled: Path, tmp_path: Path) -> Iterator[SearchEngine]:
+    """An engine with a collection, on a home folder that a test may change."""
+    engine = open_home(Path(shutil.copytree(filled, tmp_path / "home")))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def views(tmp_path: Path) -> Iterator[Views]:
+    opened = Views(tmp_path / "views")
+    yield opened
+    opened.close()
