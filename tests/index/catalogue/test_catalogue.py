@@ -3,6 +3,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -35,8 +36,20 @@ _DEFINITIONS = {
 }
 
 
-def _url(folder: Path) -> str:
-    return f"sqlite:///{folder / 'new' / 'catalogue.db'}"
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "catalogue.db"
+
+
+@pytest.fixture
+def url(file: Path) -> str:
+    return f"sqlite:///{file}"
+
+
+@pytest.fixture
+def catalogue(url: str) -> Iterator[Catalogue]:
+    with closing(open_catalogue(url)) as opened:
+        yield opened
 
 
 def test_a_new_catalogue_and_one_of_the_oldest_schema_end_with_the_same_tables(
@@ -76,30 +89,24 @@ def _ours(name: str | None, *_: object) -> bool:
     return name is None or not name.startswith("image_words")
 
 
-def test_a_second_opening_keeps_everything(tmp_path: Path) -> None:
-    catalogue = open_catalogue(_url(tmp_path))
+def test_a_second_opening_keeps_everything(catalogue: Catalogue, url: str) -> None:
     with catalogue.write() as session:
         session.add(CollectionRow(name="c", sequence=3))
     catalogue.close()
-    again = open_catalogue(_url(tmp_path))
-    with again.read() as session:
+    with closing(open_catalogue(url)) as again, again.read() as session:
         assert session.execute(select(CollectionRow.name, CollectionRow.sequence)).all() == [("c", 3)]
-    again.close()
 
 
-def test_sqlite_is_set_to_lose_nothing(tmp_path: Path) -> None:
-    catalogue = open_catalogue(_url(tmp_path))
+def test_sqlite_is_set_to_lose_nothing(catalogue: Catalogue) -> None:
     with catalogue.read() as session:
         settings = [
             session.connection().exec_driver_sql(f"PRAGMA {name}").scalar_one()
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         ]
     assert settings == ["wal", 2, 1, 60_000]
-    catalogue.close()
 
 
-def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
-    catalogue = open_catalogue(_url(tmp_path))
+def test_a_failed_write_changes_nothing(catalogue: Catalogue) -> None:
     with pytest.raises(KeyError), catalogue.write() as session:
         session.add(CollectionRow(name="c", sequence=0))
         session.flush()
@@ -110,19 +117,17 @@ def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
     with catalogue.read() as session:
         assert session.execute(select(CollectionRow.id)).all() == []
         assert session.execute(select(EmbeddingRow.image_id)).all() == []
-    catalogue.close()
 
 
-def test_a_read_sees_one_state_and_does_not_wait_for_a_writer(tmp_path: Path) -> None:
-    catalogue = open_catalogue(_url(tmp_path))
-    with catalogue.read() as reader:
-        assert reader.execute(select(CollectionRow.id)).all() == []
+def test_reads_see_one_state_many_at_once_and_do_not_wait_for_a_writer(catalogue: Catalogue) -> None:
+    with ExitStack() as readers:
+        reading = [readers.enter_context(catalogue.read()) for _ in range(40)]
+        assert all(reader.execute(select(CollectionRow.id)).all() == [] for reader in reading)
         with catalogue.write() as writer:
             writer.add(CollectionRow(name="c", sequence=0))
-        assert reader.execute(select(CollectionRow.id)).all() == []
+        assert all(reader.execute(select(CollectionRow.id)).all() == [] for reader in reading)
     with catalogue.read() as reader:
         assert len(reader.execute(select(CollectionRow.id)).all()) == 1
-    catalogue.close()
 
 
 def test_the_head_of_the_migrations_is_known() -> None:
@@ -140,27 +145,27 @@ def test_the_head_of_the_migrations_is_known() -> None:
         ("0001", "schema 0001, and the oldest .* opens is 0026: index your data again in a new home"),
     ],
 )
-def test_other_schemas_are_refused_and_left_alone(tmp_path: Path, revision: str, reason: str) -> None:
-    file = tmp_path / "new" / "catalogue.db"
-    open_catalogue(_url(tmp_path)).close()
+def test_other_schemas_are_refused_and_left_alone(file: Path, url: str, revision: str, reason: str) -> None:
+    open_catalogue(url).close()
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
     before = file.read_bytes()
     with pytest.raises(CatalogueSchemaError, match=reason):
-        open_catalogue(_url(tmp_path))
+        open_catalogue(url)
     assert file.read_bytes() == before
 
 
-def test_what_is_no_catalogue_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_catalogue_is_refused_and_a_damaged_one_told_from_others(tmp_path: Path) -> None:
     (tmp_path / "file.db").write_bytes(b"this is no database" * 100)
-    with pytest.raises(CatalogueError, match="not a database"):
+    with pytest.raises(DamagedCatalogueError, match="not a database"):
         open_catalogue(f"sqlite:///{tmp_path / 'file.db'}")
     for url in ("sqlite://", "nonsense", "nosuch://host/name"):
         with pytest.raises(CatalogueError):
             Catalogue(url)
     (tmp_path / "folder.db").mkdir()
-    with pytest.raises(CatalogueError):
+    with pytest.raises(CatalogueError) as unreadable:
         open_catalogue(f"sqlite:///{tmp_path / 'folder.db'}")
+    assert not isinstance(unreadable.value, DamagedCatalogueError)
 
 
 @pytest.mark.parametrize(
@@ -188,18 +193,8 @@ def test_an_address_that_cannot_be_used_is_refused_without_its_password(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_file_is_told_from_one_that_cannot_be_opened(tmp_path: Path) -> None:
-    (tmp_path / "file.db").write_bytes(b"this is no database" * 100)
-    with pytest.raises(DamagedCatalogueError):
-        open_catalogue(f"sqlite:///{tmp_path / 'file.db'}")
-    (tmp_path / "folder.db").mkdir()
-    with pytest.raises(CatalogueError) as unreadable:
-        open_catalogue(f"sqlite:///{tmp_path / 'folder.db'}")
-    assert not isinstance(unreadable.value, DamagedCatalogueError)
-
-
-def test_processes_that_open_at_once_all_succeed(tmp_path: Path) -> None:
-    code = f"from index.catalogue import open_catalogue; open_catalogue({_url(tmp_path)!r}).close()"
+def test_processes_that_open_at_once_all_succeed(url: str) -> None:
+    code = f"from index.catalogue import open_catalogue; open_catalogue({url!r}).close()"
     processes = [
         subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(3)
     ]
@@ -231,16 +226,6 @@ def test_a_closed_catalogue_leaves_its_log_empty_and_its_file_whole(tmp_path: Pa
     again.close()
 
 
-def test_many_may_read_at_once(tmp_path: Path) -> None:
-    catalogue = open_catalogue(_url(tmp_path))
-    with ExitStack() as readers:
-        for _ in range(40):
-            session = readers.enter_context(catalogue.read())
-            assert session.execute(select(CollectionRow.id)).all() == []
-    catalogue.close()
-
-
-def test_connections_that_are_all_in_use_are_a_clear_error(tmp_path: Path) -> None:
-    catalogue = Catalogue(_url(tmp_path))
+def test_connections_that_are_all_in_use_are_a_clear_error(catalogue: Catalogue) -> None:
     with pytest.raises(CatalogueError, match="are in use"), catalogue.read():
         raise PoolTimeoutError("QueuePool limit reached")
