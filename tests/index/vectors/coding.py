@@ -71,6 +71,13 @@ class Both:
         self.view.add(keys, vectors)
         self.reference.add(keys, stored_as(vectors))
 
+    def append(self, vectors: Vectors) -> Keys:
+        """Add vectors under the next keys, and return these."""
+        keys = np.arange(self.count, self.count + len(vectors))
+        self.count += len(keys)
+        self.add(keys, vectors)
+        return keys
+
     def remove(self, keys: Keys) -> None:
         self.view.remove(keys)
         self.reference.remove(keys)

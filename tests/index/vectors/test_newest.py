@@ -3,12 +3,14 @@
 import threading
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from index.vectors.ann import IvfPq
 from index.vectors.codec import unit
-from index.vectors.protocol import After, Keys, Vectors
+from index.vectors.protocol import After, Keys, Rows, Vectors
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import (
@@ -24,6 +26,8 @@ from tests.index.vectors.coding import (
 )
 from tests.index.vectors.reference import ReferenceView
 
+_QUERIES = 80
+
 
 def _new_kind(count: int, seed: int) -> Vectors:
     """Vectors around a centre that no others have."""
@@ -38,12 +42,6 @@ class _Growing(Both):
     def __init__(self, view: CosineView, reference: ReferenceView) -> None:
         self.view, self.reference, self.count = view, reference, len(reference)
         prefer_codes(self.view)
-
-    def append(self, vectors: Vectors) -> Keys:
-        keys = np.arange(self.count, self.count + len(vectors))
-        self.count += len(keys)
-        self.add(keys, vectors)
-        return keys
 
     def recall(self, queries: Vectors, allowed: Keys | None = None) -> float:
         """The share of hits that codes have found."""
@@ -200,3 +198,52 @@ def test_pages_go_through_vectors_that_are_the_same(both: _Growing, share: float
     assert found[:same].tolist() == expected.keys[:same].tolist()
     many = both.view.search_many(np.repeat(query[None], 2, axis=0), 20)
     assert [one.keys.tolist() for one in many] == [both.reference.search(query, 20).keys.tolist()] * 2
+
+
+def _recall_of_many(both: _Growing, k: int = 10, count: int = _QUERIES) -> float:
+    queries = clustered(count, seed=5)
+    found = both.view.search_many(queries, k)
+    assert all(len(one.keys) == k and (np.diff(one.scores) <= 0).all() for one in found)
+    return recall(found, [both.reference.search(query, k) for query in queries])
+
+
+def test_parts_come_in_the_order_of_the_queries(both: _Growing) -> None:
+    for count in (1, 32, 33, _QUERIES):
+        assert _recall_of_many(both, count=count) >= 0.99
+    for k in (1, 40):
+        assert _recall_of_many(both, k) >= 0.99
+    assert both.view.search_many(clustered(1, seed=5)[:0], 10) == []
+
+
+def test_what_was_removed_does_not_come_and_what_came_does(both: _Growing) -> None:
+    both.remove(np.arange(0, COUNT, 3))
+    both.add(np.arange(COUNT, COUNT + 100), clustered(100, seed=6))
+    assert _recall_of_many(both) >= 0.99
+
+
+def test_a_removed_vector_makes_no_search_a_filtered_one(
+    both: _Growing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidates: list[int] = []
+    search = IvfPq.search
+
+    def told(self: IvfPq, *arguments: Any) -> Rows:
+        candidates.append(arguments[3])
+        return search(self, *arguments)
+
+    monkeypatch.setattr(IvfPq, "search", told)
+    query, others = clustered(1, seed=5)[0], clustered(_QUERIES, seed=7)
+
+    def asked() -> tuple[int, int]:
+        """Candidates of one query, and searches of single queries for a batch."""
+        both.view.search(query, 10)
+        first = candidates[0]
+        candidates.clear()
+        both.view.search_many(others, 10)
+        single = len(candidates)
+        candidates.clear()
+        return first, single
+
+    before = asked()
+    both.remove(np.arange(1))
+    assert asked() == before

@@ -32,7 +32,7 @@ class _World(Both):
     def step(self) -> None:
         """Do one operation, drawn at random."""
         operations: dict[Callable[[], None], int] = {
-            self.append: 20,
+            self.append_some: 20,
             self.replace: 5,
             self.remove_some: 10,
             self.search: 25,
@@ -63,10 +63,8 @@ class _World(Both):
         stored = self.view.vectors(self._draw.choice(self.view.keys(), count))
         return unit((stored + 0.03 * self._draw.standard_normal(stored.shape)).astype(np.float32))
 
-    def append(self) -> None:
-        count = int(self._draw.integers(1, 120))
-        self.add(np.arange(self.count, self.count + count), self._vectors(count))
-        self.count += count
+    def append_some(self) -> None:
+        self.append(self._vectors(int(self._draw.integers(1, 120))))
 
     def replace(self) -> None:
         keys = self._draw.choice(self.view.keys(), 30, replace=False)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.vectors.ann import IvfPq
+from index.vectors.ann import IvfPq, calibrate
 from index.vectors.codec import encode_vectors, rounded_vectors, unit
 from index.vectors.protocol import After, Keys, Neighbours, Rows, Vectors, ViewName
 from index.vectors.store import VectorStore
@@ -387,3 +387,34 @@ def test_rows_are_added_while_codes_are_written(tmp_path: Path, monkeypatch: pyt
     assert (read.name, len(read)) == ("ivf", 2000)
     query = _clustered(1, seed=4)[0]
     _same(read.search(query, 10), view.search(query, 10, allowed=np.arange(2000)))
+
+
+def _fail(*_: object) -> None:
+    raise MemoryError
+
+
+@pytest.mark.parametrize("broken", ["store.VectorStore.append", "rows.IdMap.append"])
+def test_a_view_whose_change_failed_is_to_be_read_anew(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    view, vectors = CosineView(DIM), _clustered(110)
+    view.add(np.arange(100), vectors[:100])
+    assert not view.damaged
+    with monkeypatch.context() as failing:
+        failing.setattr(f"index.vectors.{broken}", _fail)
+        with pytest.raises(MemoryError):
+            view.add(np.arange(100, 110), vectors[100:110])
+    assert view.damaged
+
+
+def test_a_failed_change_ends_what_is_being_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    view, vectors = CosineView(DIM), _clustered(400)
+    view.add(np.arange(400), vectors)
+
+    def tearing(*arguments: object) -> object:
+        with monkeypatch.context() as failing:
+            failing.setattr(VectorStore, "append", _fail)
+            with pytest.raises(MemoryError):
+                view.add(np.arange(400, 401), vectors[:1])
+        return calibrate(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("index.vectors.view.calibrate", tearing)
+    assert not view.build("ivf")
