@@ -17,7 +17,7 @@ from sqlalchemy import select
 from app.cli.main import run
 from index.audit.chain import Trail
 from index.audit.event import Actor, Event
-from index.backup import restore, restore_backup, write, write_backup
+from index.backup import restore_backup, write, write_backup
 from index.cases import put_list, save_case
 from index.catalogue.collections import names_of, require_collection
 from index.catalogue.jobs import add_job, claim_job, list_jobs
@@ -166,24 +166,6 @@ def test_images_written_after_a_restore_are_not_searched_by_the_vectors_of_lost_
         hit = again.search(active, again.vector_of(active, record.id), SearchRequest(k=1)).hits[0]
         assert hit.id == record.id
         assert hit.score == pytest.approx(1, abs=1e-5)
-    again.close()
-
-
-def test_no_process_removes_files_while_a_backup_is_restored(
-    filled_sqlite: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_backup(filled_sqlite.home, tmp_path / "backup.tar", show_progress=False)
-    again = open_home(tmp_path / "again")
-    take, allowed = restore._take_catalogue, []
-
-    def look(*arguments: object) -> None:
-        with again.home.store.removing() as may:
-            allowed.append(may)
-        take(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(restore, "_take_catalogue", look)
-    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
-    assert allowed == [False]
     again.close()
 
 

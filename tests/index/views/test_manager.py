@@ -88,14 +88,6 @@ def test_a_choice_takes_effect_with_the_next_search(home: SearchEngine, views: V
     assert (view.name, view.mapped) == ("exact", False)
 
 
-def test_a_saved_snapshot_has_its_codes(home: SearchEngine, views: Views) -> None:
-    home.set_view("c", "ivf")
-    generation, sequence = active(home)
-    with home.home.catalogue.read() as session:
-        views.save(session, generation, sequence)
-    assert current(home, views).name == "ivf"
-
-
 def _write_and_save(engine: SearchEngine, folder: Path) -> int:
     """Write five vectors and the snapshot, as another process does; return the new sequence number."""
     put_vectors(engine, active(engine)[0], make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
