@@ -6,40 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from index.catalogue.collections import Generation
 from index.engine import SearchEngine
 from index.filters.facets import FacetCounts, FilteredFacets
 from index.filters.grammar import parse_filter
-from index.writes.deletion import delete_images
-from index.writes.images import ImageWrite, PictureWrite, write_images
-from index.writes.intake import record_digest
-from tests.index.samples import begin_generation
+from tests.index.filters.test_kept_up import Collection
 from training.common.manifest import Record
 from training.common.record import MetadataValue
 
 FEW = parse_filter({"field": "age", "lt": 50})
 
 
-class Kept:
-    """A collection beside a dictionary of its records, which is counted in Python."""
-
-    def __init__(self, engine: SearchEngine) -> None:
-        self.engine = engine
-        self.generation: Generation = begin_generation(engine, "c", 2)
-        self.records: dict[str, Record] = {}
-
-    def put(self, *records: Record) -> None:
-        picture = PictureWrite("0" * 64, "image/png", 1, 1, b"\0\0\0\0")
-        with self.engine.home.catalogue.write() as session:
-            writes = [ImageWrite(record, record_digest(record), picture) for record in records]
-            write_images(session, self.generation, writes)
-        self.records |= {record.id: record for record in records}
-
-    def delete(self, *ids: str) -> None:
-        with self.engine.home.catalogue.write() as session:
-            delete_images(session, "c", ids)
-        for name in ids:
-            self.records.pop(name, None)
+class Kept(Collection):
+    """A collection whose values are counted in Python."""
 
     def check(self, field: str, filtered: bool, containing: str = "") -> None:
         counted = self.engine.facets("c", FEW if filtered else None, field, containing)
@@ -177,9 +155,7 @@ def test_values_are_counted_once_until_a_write(kept: Kept, monkeypatch: pytest.M
 
 
 def test_examples_of_a_collection_beside_one_with_texts(engine: SearchEngine, kept: Kept) -> None:
-    other = Kept.__new__(Kept)
-    other.engine, other.records = engine, {}
-    other.generation = begin_generation(engine, "d", 2)
+    other = Kept(engine, name="d")
     for number in range(4):
         kept.put(Record(id=f"a{number}", image="x", split="val"))
         other.put(Record(id=f"b{number}", image="x", split="val", texts=("A dog.",) if number > 2 else ()))

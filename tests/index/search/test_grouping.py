@@ -32,37 +32,26 @@ FIELDS = ("group", "id", "split", "labels", "age", "view", "mixed")
 MIXED = (1, True, "1", "1.0", 1.5, 2.0**61, 0, -0.0, ("PA", "AP"), ("AP", "PA"), (), "")
 
 
-class Written:
-    """A collection of which everything that was written is known."""
+class Written(Collection):
+    """A collection, and what is remembered of its groups."""
 
     def __init__(self, engine: SearchEngine) -> None:
-        self.collection = Collection(engine)
-        self.memory = GroupColumns()
-        self.records: dict[str, Record] = {}
-        self._engine = engine
-
-    def put(self, *records: Record) -> None:
-        self.collection.put(*records)
-        self.records.update({record.id: record for record in records})
-
-    def delete(self, *ids: str) -> None:
-        self.collection.delete(*ids)
-        for name in ids:
-            self.records.pop(name, None)
+        super().__init__(engine)
+        self.columns = GroupColumns()
 
     def column(self, field: str, target: Target = "images") -> GroupColumn:
-        with self._engine.home.catalogue.reading() as reading:
-            state = CollectionState(reading, self.collection.id, self.collection.sequence())
-            return self.memory.get(state, field, target)
+        with self.engine.home.catalogue.reading() as reading:
+            state = CollectionState(reading, self.id, self.sequence())
+            return self.columns.get(state, field, target)
 
-    def expected(self, field: str, target: Target) -> set[frozenset[int]]:
+    def groups(self, field: str, target: Target) -> set[frozenset[int]]:
         """Return the groups as sets of keys, from the records."""
         key = ImageRow.id if target == "images" else TextRow.id
         query = select(ImageRow.external_id, key).select_from(ImageRow)
         if target == "texts":
             query = query.join(TextRow, TextRow.image_id == ImageRow.id)
         by_group: dict[Hashable, set[int]] = defaultdict(set)
-        with self._engine.home.catalogue.read() as session:
+        with self.engine.home.catalogue.read() as session:
             for name, number in session.execute(query):
                 by_group[group_of(self.records[name], field)].add(number)
         return {frozenset(keys) for keys in by_group.values()}
@@ -89,7 +78,7 @@ def test_columns_keep_up_with_writes_and_removals(written: Written) -> None:
     written.put(*(mixed(source, number) for number in range(12)))
     for field in FIELDS:
         for target in TARGETS:
-            assert sets(written.column(field, target)) == written.expected(field, target)
+            assert sets(written.column(field, target)) == written.groups(field, target)
     sizes = set()
     for _ in range(40):
         numbers = source.sample(range(16), source.randrange(1, 4))
@@ -100,7 +89,7 @@ def test_columns_keep_up_with_writes_and_removals(written: Written) -> None:
         for field in source.sample(FIELDS, 3):
             for target in TARGETS:
                 column = written.column(field, target)
-                expected = written.expected(field, target)
+                expected = written.groups(field, target)
                 assert sets(column) == expected
                 assert column.keys.tolist() == sorted(key for keys in expected for key in keys)
                 assert column.count(None) == len(expected)
@@ -181,12 +170,12 @@ def test_a_later_column_serves_who_began_before_and_is_not_lost(
     written: Written, engine: SearchEngine
 ) -> None:
     written.put(Record(id="a", image="x", split="val", group="g"))
-    before = written.collection.sequence()
+    before = written.sequence()
     written.put(Record(id="b", image="x", split="val", group="g"))
     newest = written.column("group")
     with engine.home.catalogue.reading() as reading:
-        state = CollectionState(reading, written.collection.id, before)
-        column = written.memory.get(state, "group", "images")
+        state = CollectionState(reading, written.id, before)
+        column = written.columns.get(state, "group", "images")
     assert column is newest is written.column("group")
 
 
@@ -203,7 +192,7 @@ def test_the_images_of_a_group_are_looked_up_by_an_index(tmp_path: Path) -> None
                 connection, "before_cursor_execute", lambda *a, to=statements: to.append((a[2], a[3]))
             )
             request = SearchRequest(exclude_groups_of=("i1", "i2"), exclude_groups_by=field)
-            found = groups.keys_left_out(session, written.collection.id, request)
+            found = groups.keys_left_out(session, written.id, request)
             assert len(found)
             plans += [
                 row[3]

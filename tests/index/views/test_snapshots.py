@@ -177,18 +177,7 @@ def _found(engine: SearchEngine) -> list[tuple[str, float]]:
     return [(hit.id, hit.score) for hit in page.hits]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        _truncate,
-        _halve_manifest,
-        *(
-            pytest.param(damage, marks=pytest.mark.slow)
-            for damage in DAMAGES
-            if damage not in (_truncate, _halve_manifest)
-        ),
-    ],
-)
+@pytest.mark.parametrize("damage", [_truncate, _halve_manifest])
 def test_a_start_with_a_damaged_snapshot_answers_the_same(
     engine: SearchEngine, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
