@@ -1,13 +1,20 @@
-"""The sentence of a hit that has the words of a query, and their places in it."""
+"""What hits show: the sentence that has the words of a query, with their places, and all that is read."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
+from index.catalogue.database import DirectRead
 from index.engine import SearchEngine
 from index.search.request import SearchRequest
-from index.search.results import Hit
-from tests.index.samples import begin_generation, put_vectors, unit_vectors
+from index.search.results import FoundImages, Hit
+from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from training.common.manifest import Record
 
+# What SQLite takes unless it was built otherwise.
+MAX_VALUES = 32_766
 REPORT = (
     "FINDINGS: The heart is normal.\nThere is a small left\npleural effusion. Dr. Roe saw an effusion "
     "and a nodule.\n\nIMPRESSION: none."
@@ -67,3 +74,24 @@ def test_a_found_text_is_looked_at_alone(films: SearchEngine) -> None:
         ("an effusion", ("an effusion", ["effusion"])),
         ("nodule, effusion, 胸水", ("nodule, effusion, 胸水", ["effusion"])),
     ]
+
+
+def test_no_read_has_more_values_than_databases_take(
+    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_vectors(engine, begin_generation(engine, "c", 4), make_records(3), unit_vectors(3, 4))
+    counts, statements, read = [], [], DirectRead.rows
+
+    def rows(self: DirectRead, engine: Engine, keys: Sequence[int]) -> list[Any]:
+        counts.append(len(keys))
+        statements.append(self)
+        return read(self, engine, keys)
+
+    monkeypatch.setattr(DirectRead, "rows", rows)
+    found = FoundImages(engine.home.catalogue).of(range(MAX_VALUES + 10, 0, -1))
+    assert {image.id for image in found if image is not None} == {record.id for record in make_records(3)}
+    assert found[-3:] == [image for image in found if image is not None]
+    # One reads images with their texts, the other findings.
+    assert len(set(statements)) == 2
+    assert sum(counts) == 2 * (MAX_VALUES + 10)
+    assert max(counts) <= MAX_VALUES

@@ -24,7 +24,6 @@ from training.common.manifest import Record
 
 DIM = 6
 COUNT = 120
-PLACES = 20
 ORDERS: list[dict[str, Any]] = [
     {"words": "heart"},
     {"diversity": 0.5},
@@ -44,17 +43,6 @@ def made(count: int, first: int = 0) -> list[Record]:
         for number, record in enumerate(make_records(first + count))
         if number >= first
     ]
-
-
-@pytest.fixture
-def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lists that end within the collection, so that what is removed moves others into them."""
-    for name in (
-        "index.search.orders.FUSED_PLACES",
-        "index.engine.FUSED_PLACES",
-        "index.search.orders.DIVERSE_PLACES",
-    ):
-        monkeypatch.setattr(name, PLACES)
 
 
 def fill(folder: Path) -> tuple[SearchEngine, Generation]:
@@ -99,9 +87,9 @@ def shown_while_changed(
     ],
     ids=lambda values: "+".join(values),
 )
-def test_no_hit_comes_twice_and_none_is_passed_over(
-    tmp_path: Path, few_places: None, values: dict[str, Any]
-) -> None:
+@pytest.mark.usefixtures("few_places")
+def test_no_hit_comes_twice_and_none_is_passed_over(tmp_path: Path, values: dict[str, Any]) -> None:
+    """Lists end within the collection, so that what is removed moves others into them."""
     groups = {record.id: record.group for record in made(COUNT)}
     for seed in range(2):
         engine, generation = fill(tmp_path / str(seed))
