@@ -2,17 +2,18 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from app.application import create_app
+from tests.access import AS_ADMIN
 from tests.browser.room import index_room
-from tests.browser.service import index_films, index_shapes, running, site
+from tests.browser.service import SHAPES, index_films, index_shapes, running, site
 from tests.needed import needed, needed_module
 
 if TYPE_CHECKING:
@@ -22,7 +23,15 @@ if TYPE_CHECKING:
     from tests.browser.search_page import SearchPage
 
 OpenSearch = Callable[..., "SearchPage"]
+Step = Callable[[str], None]
+_STEP: pytest.StashKey[str] = pytest.StashKey()
 
+DESK: Final[dict[str, Any]] = {"viewport": {"width": 1280, "height": 900}}
+PHONE: Final[dict[str, Any]] = {
+    "viewport": {"width": 360, "height": 740},
+    "has_touch": True,
+    "is_mobile": True,
+}
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Of Playwright's own, which a second list replaces; and the suggestions below the address bar, which are two
 # pages that every window would load: more work than the page that is tested.
@@ -89,6 +98,27 @@ class Watch:
             self.problems.append(f"request: {request.url}")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Add the step at which a journey failed to its failure."""
+    try:
+        return (yield)
+    except BaseException as error:
+        if name := item.stash.get(_STEP, None):
+            error.add_note(f"The journey failed at: {name}")
+        raise
+
+
+@pytest.fixture
+def step(request: pytest.FixtureRequest) -> Step:
+    """Names what a journey does next."""
+
+    def begin(name: str) -> None:
+        request.node.stash[_STEP] = name
+
+    return begin
+
+
 def find_chromium() -> str:
     """Return the path of Chromium, which may be named by a variable."""
     named = os.environ.get("RECOQUEST_TEST_CHROMIUM")
@@ -116,6 +146,15 @@ def playwright() -> "Iterator[Playwright]":
 def chromium(playwright: "Playwright") -> "Iterator[Browser]":
     with launched(playwright, _ARGUMENTS) as browser:
         yield browser
+
+
+@pytest.fixture
+def context(chromium: "Browser") -> "Iterator[BrowserContext]":
+    """A window of a test's own."""
+    context = chromium.new_context(**DESK)
+    context.set_default_timeout(10_000)
+    yield context
+    context.close()
 
 
 @pytest.fixture(scope="package")
@@ -150,7 +189,7 @@ def watch(sites: Sites) -> Iterator[Watch]:
 @pytest.fixture(scope="package")
 def desktop(chromium: "Browser") -> "Iterator[BrowserContext]":
     """A window on a desk, shared so that the page's files stay in its cache."""
-    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    context = chromium.new_context(**DESK)
     # Keeps the window open, so that further pages are tabs of it.
     context.new_page()
     yield context
@@ -181,11 +220,20 @@ def open_search(
         if before:
             before(page)
         page.goto(f"{site or sites.service}/{address}")
-        return SearchPage(page, sites.service)
+        return SearchPage(page, sites.service, site)
 
     yield open_page
     for thing in opened:
         thing.close()
+
+
+@pytest.fixture
+def no_cases(sites: Sites, desktop: "BrowserContext") -> Iterator[None]:
+    """Leaves the service without cases."""
+    yield
+    cases = f"{sites.service}/v1/collections/{SHAPES}/cases"
+    for one in desktop.request.get(cases, headers=AS_ADMIN).json()["lists"]:
+        assert desktop.request.delete(f"{cases}/{one['id']}").ok
 
 
 @pytest.fixture(scope="package")

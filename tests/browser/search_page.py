@@ -2,7 +2,8 @@
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 from urllib.request import Request, urlopen
@@ -11,7 +12,7 @@ from tests.access import AS_ADMIN
 from tests.needed import needed_module
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page, Response
+    from playwright.sync_api import FilePayload, Locator, Page, Response
 
 expect = needed_module("playwright.sync_api", "`pip install playwright`").expect
 expect.set_options(timeout=15_000)
@@ -39,12 +40,25 @@ def _asks(answer: "Response", text: str) -> bool:
     return body is None or json.dumps(text.strip(), ensure_ascii=False).encode() in body
 
 
+def serious(page: "Page") -> list[str]:
+    """Violations that keep somebody from using a page, each with where it is."""
+    axe = needed_module("axe_playwright_python.sync_playwright", "`pip install axe-playwright-python`").Axe()
+    found: list[dict[str, Any]] = axe.run(page).response["violations"]
+    return [
+        f"{violation['id']}: {violation['help']} at {node['target']}"
+        for violation in found
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]
+
+
 class SearchPage:
     """A page with the search, and the service behind it."""
 
-    def __init__(self, page: "Page", service: str) -> None:
+    def __init__(self, page: "Page", service: str, site: str | None = None) -> None:
         self.page = page
         self.service = service
+        self.site = site or service
         self.field = page.get_by_role("searchbox")
         self.tiles = page.locator(".hit:not(.skeleton)")
         self.notice = page.locator(".notice")
@@ -56,6 +70,40 @@ class SearchPage:
         self.likeness = page.get_by_role("switch", name="Likeness")
         self.words = page.get_by_role("switch", name="Exact words")
         self.answer = page.locator(".answer")
+        self.more = self.button("Show more")
+
+    def button(self, name: str) -> "Locator":
+        """A button anywhere on the page, by its whole name."""
+        return self.page.get_by_role("button", name=name, exact=True)
+
+    def go(self, address: str) -> None:
+        """Open another address in the same tab, and wait for its hits."""
+        self.page.goto(f"{self.site}/{address}")
+        self.settle()
+
+    @contextmanager
+    def answered(self) -> Iterator[None]:
+        """Wait for the answer to a search that the block begins."""
+        with self.page.expect_response("**/search"):
+            yield
+        self.settle()
+
+    def press(self, name: str) -> None:
+        """Press a button that searches, and wait for the answer."""
+        with self.answered():
+            self.button(name).click()
+
+    def open_filters(self) -> None:
+        """Open the panel of filters."""
+        self.page.get_by_role("button", name="Filters").click()
+        expect(self.panel).to_be_visible()
+
+    def open_hit(self, place: int = 0, pixels: str = "pixels") -> str:
+        """Open a hit, wait for what is told of it, and give its id."""
+        image_id = self.ids()[place]
+        self.tiles.nth(place).locator(".hit-open").click()
+        expect(self.dialog.locator(".details")).to_contain_text(pixels)
+        return image_id
 
     def search(self, text: str) -> None:
         """Type a text, press Enter, and wait for the answer."""
@@ -75,6 +123,11 @@ class SearchPage:
     ) -> None:
         """Drop, paste or drag a file over the page."""
         self.page.evaluate(_DROP, [kind, name, type, base64.b64encode(content).decode()])
+
+    def picture(self, number: int) -> bytes:
+        """The file of one of the shapes."""
+        address = f"{self.service}/v1/collections/shapes/images/shape-{number}/content"
+        return self.page.request.get(address).body()
 
     def link(self) -> dict[str, list[str]]:
         """The search as the page keeps it in the history of the tab."""
@@ -127,6 +180,10 @@ class SearchPage:
         )
         return wider
 
+    def checks(self, field: str) -> "Locator":
+        """The values of a field in the panel of filters, with their counts."""
+        return self.group(field).locator(".check")
+
     def group(self, field: str) -> "Locator":
         """The controls of a field in the panel of filters."""
         return self.panel.locator(f'.filter-group[data-field="{field}"]')
@@ -148,6 +205,19 @@ class SearchPage:
         query = {"keywords": query.get("text"), **query}
         examples = {"like": [{"id": one} for one in like], "unlike": [{"id": one} for one in unlike]}
         answer = self.ask("v1/collections/shapes/search", {"limit": PAGE_SIZE, **examples, **query})
+        return [hit["id"] for hit in answer["hits"]]
+
+    def found_by_picture(self, picture: bytes, **query: Any) -> list[str]:
+        """The ids that the service finds for a picture that is brought along."""
+        file: FilePayload = {"name": "7.png", "mimeType": "image/png", "buffer": picture}
+        asked = json.dumps({"limit": PAGE_SIZE, **query})
+        address = f"{self.service}/v1/collections/shapes/search"
+        answer = self.page.request.post(address, multipart={"query": asked, "image": file})
+        return [hit["id"] for hit in answer.json()["hits"]]
+
+    def listed(self, **query: Any) -> list[str]:
+        """The ids that the service lists without a query."""
+        answer = self.ask("v1/collections/shapes/search", {"limit": 100, **query})
         return [hit["id"] for hit in answer["hits"]]
 
     def mark(self, place: int, name: str) -> str:

@@ -1,80 +1,246 @@
-"""Accessibility of the page: axe finds nothing serious, wherever a reader gets to."""
+"""The page for everybody: by keyboard, on small screens, in dark rooms, and looked at by axe."""
 
-from typing import Any, Final
+from typing import Any
 
 import pytest
+from playwright.sync_api import Route
 
-from tests.browser.conftest import OpenSearch, Watch
-from tests.browser.search_page import SearchPage, expect
-from tests.browser.test_layout import PHONE
-from tests.needed import needed_module
+from tests.browser.conftest import DESK, PHONE, OpenSearch, Step, Watch
+from tests.browser.search_page import expect, serious
 
 pytestmark = pytest.mark.browser
-
-DESK: Final[dict[str, Any]] = {"viewport": {"width": 1280, "height": 900}}
-
-
-def serious(search: SearchPage) -> list[str]:
-    """Violations that keep somebody from using the page, each with where it is."""
-    axe = needed_module("axe_playwright_python.sync_playwright", "`pip install axe-playwright-python`").Axe()
-    found: list[dict[str, Any]] = axe.run(search.page).response["violations"]
-    return [
-        f"{violation['id']}: {violation['help']} at {node['target']}"
-        for violation in found
-        if violation["impact"] in ("serious", "critical")
-        for node in violation["nodes"]
-    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("window", "scheme"),
-    [
-        (DESK, "light"),
-        (PHONE, "dark"),
-        (DESK, "dark"),
-        (PHONE, "light"),
-    ],
+    ("window", "scheme"), [(DESK, "light"), (PHONE, "dark"), (DESK, "dark"), (PHONE, "light")]
 )
-def test_nothing_serious_from_the_landing_to_an_open_image(
-    open_search: OpenSearch, scheme: str, window: dict[str, Any]
+def test_nothing_serious_from_the_landing_to_a_film(
+    open_search: OpenSearch, films: str, watch: Watch, scheme: str, window: dict[str, Any], step: Step
 ) -> None:
     # axe sets styles of its own while it looks.
     search = open_search(color_scheme=scheme, reduced_motion="reduce", bypass_csp=True, **window)
+    step("the landing, in the colours that the reader has chosen")
     expect(search.page.locator(".landing")).to_be_visible()
-    assert serious(search) == []
+    ground, ink = search.page.evaluate(
+        """() => [getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]
+            .map((colour) => colour.match(/\\d+/g).map(Number).reduce((a, b) => a + b))"""
+    )
+    assert (ground < ink) == (scheme == "dark")
+    assert serious(search.page) == []
+    step("hits")
     search.search("a red circle")
     expect(search.page.locator(".hit-mat img").first).not_to_have_js_property("naturalWidth", 0)
-    assert serious(search) == []
-    search.tiles.first.locator(".hit-open").click()
-    expect(search.dialog.locator(".details")).to_contain_text("pixels")
-    assert serious(search) == []
+    assert serious(search.page) == []
+    step("an open image")
+    search.open_hit()
+    assert serious(search.page) == []
     search.page.keyboard.press("Escape")
-    search.page.get_by_role("button", name="Filters").click()
+    step("filters")
+    search.open_filters()
     search.group("labels").get_by_label("circle").check()
-    assert serious(search) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_serious_in_the_window_of_a_film(
-    open_search: OpenSearch, films: str, watch: Watch, scheme: str
-) -> None:
+    assert serious(search.page) == []
+    step("a film with its window")
     watch.allow(films)
-    search = open_search("#q=film&image=film.tif", site=films, color_scheme=scheme, bypass_csp=True)
+    search.page.goto(f"{films}/#q=film&image=film.tif")
     search.dialog.get_by_role("button", name="Grey levels").click()
     search.dialog.get_by_role("button", name="All values").click()
     expect(search.dialog.get_by_role("slider", name="Width")).to_be_visible()
-    assert serious(search) == []
+    assert serious(search.page) == []
 
 
-def test_nothing_serious_where_nothing_is_found_and_in_the_keys(
-    open_search: OpenSearch, watch: Watch
-) -> None:
-    watch.allow("404")
-    search = open_search("#q=circle&collection=none", bypass_csp=True)
-    expect(search.notice).to_be_visible()
-    assert serious(search) == []
-    search.page.get_by_role("button", name="Keyboard shortcuts").click()
-    expect(search.page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
-    assert serious(search) == []
+def test_everything_is_reached_by_keyboard(open_search: OpenSearch, step: Step) -> None:
+    search = open_search(bypass_csp=True)
+    search.settle()
+    keyboard = search.page.keyboard
+    step("letters in the field are text")
+    search.field.press_sequentially("m/f?")
+    expect(search.field).to_have_value("m/f?")
+    expect(search.panel).not_to_be_visible()
+    step("from the field through the grid")
+    search.go("#q=circle")
+    ids = search.ids()
+    reachable = search.page.locator(".grid button[tabindex='0']")
+    expect(reachable).to_have_count(search.tiles.first.get_by_role("button").count())
+    expect(search.page.locator(".hit-open").first).to_have_attribute("tabindex", "0")
+    keyboard.press("/")
+    expect(search.field).to_be_focused()
+    keyboard.press("ArrowDown")
+    search.expect_focused(ids[0])
+    keyboard.press("ArrowRight")
+    keyboard.press("ArrowRight")
+    search.expect_focused(ids[2])
+    columns = search.tiles.evaluate_all(
+        "tiles => tiles.filter((tile) => tile.offsetTop === tiles[0].offsetTop).length"
+    )
+    keyboard.press("ArrowDown")
+    search.expect_focused(ids[2 + columns])
+    step("into an image, to the next, and back")
+    keyboard.press("Enter")
+    expect(search.dialog.locator(".details")).to_contain_text(ids[2 + columns])
+    keyboard.press("ArrowRight")
+    expect(search.dialog.locator(".details")).to_contain_text(ids[3 + columns])
+    keyboard.press("Escape")
+    expect(search.dialog).not_to_be_visible()
+    search.expect_focused(ids[3 + columns])
+    step("to the ends of the grid, and no further")
+    for pressed, focused in (
+        ("End", -1), ("ArrowDown", -1), ("ArrowRight", -1), ("Home", 0), ("ArrowLeft", 0)
+    ):  # fmt: skip
+        keyboard.press(pressed)
+        search.expect_focused(ids[focused])
+    keyboard.press("ArrowUp")
+    expect(search.field).to_be_focused()
+    for pressed, kind in (("m", "More like"), ("u", "Less like")):
+        step(f"{pressed} makes an example and stays in the grid")
+        search.field.focus()
+        keyboard.press("ArrowDown")
+        keyboard.press("ArrowRight")
+        marked = search.focused_id()
+        assert marked is not None
+        keyboard.press(pressed)
+        expect(search.page.get_by_role("group", name=kind).locator(".chip")).to_have_text(marked)
+        search.settle()
+        search.page.wait_for_function(
+            "document.querySelector('image-search').shadowRoot.activeElement?.className === 'hit-open'"
+        )
+        search.expect_focused(search.ids()[0])
+    step("f opens and Escape closes the filters")
+    keyboard.press("f")
+    expect(search.panel).to_be_visible()
+    keyboard.press("Escape")
+    expect(search.panel).not_to_be_visible()
+    expect(search.page.get_by_role("button", name="Filters")).to_be_focused()
+    step("the question mark shows the keys from the first on, and so does a button")
+    search.page.set_viewport_size({"width": 900, "height": 500})
+    keys = search.page.get_by_role("dialog", name="Keyboard shortcuts")
+    keyboard.press("?")
+    expect(search.page.get_by_role("heading", name="Keyboard shortcuts")).to_be_in_viewport()
+    keyboard.press("Escape")
+    expect(keys).not_to_be_visible()
+    search.button("Keyboard shortcuts").click()
+    expect(keys).to_be_visible()
+    assert serious(search.page) == []
+
+
+@pytest.mark.slow
+def test_the_viewer_zooms_and_inverts_by_keys(open_search: OpenSearch, step: Step) -> None:
+    held: list[Route] = []
+    search = open_search(
+        "#q=circle&image=shape-3",
+        before=lambda page: page.route("**/search", lambda route: held.append(route)),
+    )
+    picture, zoom = search.dialog.locator(".viewer-picture"), search.dialog.locator(".viewer-zoom")
+    expect(picture).to_have_js_property("naturalWidth", 96)
+    fitting = zoom.inner_text()
+    search.page.keyboard.press("o")
+    expect(zoom).to_have_text("1\u00d7")
+    search.page.keyboard.press("+")
+    expect(zoom).to_have_text("1.5\u00d7")
+    step("the zoom stays when the hits come after the image")
+    held[0].continue_()
+    expect(search.dialog.locator(".dialog-score")).to_be_visible()
+    expect(zoom).to_have_text("1.5\u00d7")
+    step("inverted, and fitting again")
+    search.page.keyboard.press("i")
+    expect(picture).to_have_css("filter", "invert(1)")
+    search.page.keyboard.press("0")
+    expect(zoom).to_have_text(fitting)
+
+
+def test_nothing_is_wider_than_a_phone(open_search: OpenSearch, step: Step) -> None:
+    search = open_search(**PHONE)
+    step("the landing")
+    expect(search.page.locator(".landing")).to_be_visible()
+    search.settle()
+    assert not search.scrolls_sideways()
+    step("two columns of hits, with buttons large enough for a finger")
+    search.search("a sentence that is longer than the field is wide, as sentences often are")
+    assert not search.scrolls_sideways()
+    tops = search.tiles.evaluate_all("tiles => tiles.slice(0, 3).map((tile) => tile.offsetTop)")
+    assert tops[0] == tops[1] < tops[2]
+    expect(search.page.locator(".hit-marks").first).to_have_css("opacity", "1")
+    for button in search.tiles.first.locator(".hit-mark, .judge-button").all():
+        assert button.evaluate("button => Math.min(button.offsetWidth, button.offsetHeight)") >= 36
+    right = search.tiles.first.locator(".judge-button.right")
+    with search.page.expect_response("**/feedback"):
+        right.tap()
+    expect(right).to_have_attribute("aria-pressed", "true")
+    assert not search.scrolls_sideways()
+    step("filters, and a value that is looked for")
+    search.page.get_by_role("button", name="Filters").tap()
+    search.group("study").get_by_label("Find a value of study").fill("S0")
+    expect(search.checks("study").first).to_be_visible()
+    search.group("labels").get_by_label("circle").check()
+    assert not search.scrolls_sideways()
+    search.button("Show results").tap()
+    expect(search.panel).not_to_be_visible()
+    expect(search.answer).to_contain_text("20 images")
+    assert not search.scrolls_sideways()
+    step("an open image")
+    search.open_hit()
+    assert not search.scrolls_sideways()
+    assert search.dialog.bounding_box() == {"x": 0, "y": 0, "width": 360, "height": 740}
+    step("many examples")
+    many = "&".join(f"like=shape-{number}" for number in range(20, 31))
+    search.go(f"#collection=shapes&q=circle&{many}")
+    with search.answered():
+        search.tiles.first.get_by_role("button", name="Less like number 1").tap()
+    expect(search.disliked).to_have_count(1)
+    expect(search.liked).to_have_count(11)
+    assert not search.scrolls_sideways()
+    expect(search.button("Open shape-20")).to_be_visible()
+    for drop in search.page.locator(".chip-drop").all():
+        box = drop.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 360
+    step("groups")
+    search.go("#collection=shapes&q=a+red+circle&words=exact&group=group")
+    assert not search.scrolls_sideways()
+
+
+def test_reduced_motion_stills_the_animations(open_search: OpenSearch) -> None:
+    search = open_search(reduced_motion="reduce")
+    search.page.route("**/search", lambda _: None)
+    search.field.fill("circle")
+    search.field.press("Enter")
+    expect(search.page.locator(".skeleton").first).to_have_css("animation-iteration-count", "1")
+
+
+@pytest.mark.slow
+def test_at_200_percent_and_in_forced_colours_nothing_is_lost(open_search: OpenSearch, step: Step) -> None:
+    window = {"viewport": {"width": 640, "height": 430}}
+    search = open_search("#q=circle&words=off", forced_colors="active", **window)
+    search.settle()
+    step("filters at 200 %")
+    assert not search.scrolls_sideways()
+    search.open_filters()
+    search.group("labels").get_by_label("circle").check()
+    search.button("Show results").click()
+    expect(search.answer).to_contain_text("20 images")
+    assert not search.scrolls_sideways()
+    step("a switch that is on is seen")
+
+    def drawn() -> list[str]:
+        colours: list[str] = search.words.evaluate(
+            """input => [getComputedStyle(input), getComputedStyle(input, '::after')]
+                .flatMap((style) => [style.backgroundColor, style.left])"""
+        )
+        return colours
+
+    off = drawn()
+    assert off[0] != off[2]
+    with search.answered():
+        search.words.check()
+    on = drawn()
+    assert on[0] not in (on[2], off[0])
+    assert not search.scrolls_sideways()
+    step("a thumb that is pressed is seen")
+    thumb = search.tiles.first.locator(".judge-button.right")
+    before = thumb.evaluate("button => getComputedStyle(button).outlineStyle")
+    thumb.click()
+    expect(thumb).to_have_attribute("aria-pressed", "true")
+    search.page.mouse.click(2, 2)
+    assert before == "none" != thumb.evaluate("button => getComputedStyle(button).outlineStyle")
+    thumb.click()
+    expect(thumb).to_have_attribute("aria-pressed", "false")

@@ -9,22 +9,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import httpx
 import pytest
 from pydantic import SecretStr
 
 from app.application import create_app
-from tests.browser.conftest import OpenSearch, Watch
+from tests.browser.conftest import OpenSearch, Step, Watch
 from tests.browser.room import film_id, index_room
 from tests.browser.search_page import expect
 from tests.browser.service import index_shapes, running
 from tests.docker.dockerfile import ROOT
 from tests.needed import needed
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -128,39 +125,31 @@ def below(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield site
 
 
-@pytest.fixture
-def inside(below: Site, watch: Watch) -> None:
-    """Fails the test where a page asks for anything outside of the path."""
-    watch.allowed[:] = [f"{below.address}/", "willReadFrequently"]
-
-
-def test_the_page_searches_and_shows_its_pictures(below: Site, inside: None, open_search: OpenSearch) -> None:
+def test_every_page_stays_below_the_path(
+    below: Site, open_search: OpenSearch, watch: Watch, step: Step
+) -> None:
+    # The test fails where a page asks for anything outside of the path; nobody has signed in to operate.
+    watch.allowed[:] = [f"{below.address}/", "willReadFrequently", "401"]
+    step("the page searches and shows its pictures")
     search = open_search("photos/#collection=shapes&q=circle", site=below.host)
-    assert search.page.url.startswith(f"{below.address}/")
+    page = search.page
+    assert page.url.startswith(f"{below.address}/")
     search.settle()
-    pictures = search.page.locator(".hit img")
     for number in range(3):
-        expect(pictures.nth(number)).not_to_have_js_property("naturalWidth", 0)
-    search.page.get_by_role("button", name="Show more").click()
+        expect(page.locator(".hit img").nth(number)).not_to_have_js_property("naturalWidth", 0)
+    search.more.click()
     expect(search.tiles).to_have_count(48)
     search.tiles.first.locator(".hit-open").click()
     expect(search.dialog.locator(".viewer-picture")).to_have_js_property("naturalWidth", 96)
-
-
-def test_the_reading_room_shows_films(below: Site, inside: None, open_search: OpenSearch) -> None:
-    address = f"photos/room#film=films%2F{film_id(2)}"
-    page = open_search(address, site=below.host, viewport={"width": 1440, "height": 900}).page
+    step("the reading room shows films, and leads back")
+    page.goto(f"{below.address}/room#film=films%2F{film_id(2)}")
     film = page.locator(".viewport:visible").first
     expect(film).to_have_attribute("data-film", film_id(2))
     expect(film).to_have_attribute("data-state", "ready")
     page.get_by_role("link", name="recoquest").click()
     page.wait_for_url(f"{below.address}/")
-
-
-def test_the_other_pages_load_whole(below: Site, inside: None, open_search: OpenSearch, watch: Watch) -> None:
-    # Nobody has signed in.
-    watch.allow("401")
-    page: Page = open_search("photos/operate", site=below.host).page
+    step("the operator's page and the description load whole")
+    page.goto(f"{below.address}/operate")
     expect(page.get_by_text("shapes").first).to_be_visible()
     page.goto(f"{below.address}/docs")
     expect(page.get_by_text("/v1/collections/{collection}/search").first).to_be_visible()

@@ -1,26 +1,38 @@
-"""`<image-search>` in a page of another origin."""
+"""`<image-search>` in a page of another origin, wide or in a panel, with or without a key."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from pydantic import SecretStr
 
-from tests.browser.conftest import OpenSearch, Sites, Watch
-from tests.browser.search_page import PAGE_SIZE, SearchPage, expect
-from tests.browser.service import site
+from app.application import create_app
+from index.keys.api_keys import create_key
+from tests.access import ADMIN_KEY
+from tests.browser.conftest import OpenSearch, Sites, Step, Watch
+from tests.browser.german import strangers
+from tests.browser.search_page import SearchPage, expect
+from tests.browser.service import SHAPES, index_shapes, running, site
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 pytestmark = pytest.mark.browser
 
-_HOST = """<!doctype html><html lang="en"><meta charset="utf-8"><title>viewer</title>
+DOCS: Final = Path(__file__).parents[2] / "docs"
+_HOST: Final = """<!doctype html><html{language}><meta charset="utf-8"><title>host</title>
 <link rel="icon" href="data:,">
-<style>button {{ background: lime; font-size: 40px }} image-search {{ --accent: rgb(200, 0, 0) }}</style>
+<style>
+body {{ margin: 0; background: #111 }}
+button {{ background: lime; font-size: 40px }}
+image-search {{ --accent: rgb(200, 0, 0) }}
+#panel {{ width: {width}; height: 700px; overflow: auto }}
+</style>
 <script type="module" src="{service}/page/image-search.js"></script>
-<h1>A viewer</h1><input id="own" aria-label="own">
-<image-search src="{service}" collection="shapes"></image-search>
+<h1>host</h1>
+<aside id="panel" {around}><image-search src="{service}" {attributes}></image-search></aside>
 <script>
   window.selected = [];
   document.addEventListener('image-select', (event) => {{
@@ -29,114 +41,254 @@ _HOST = """<!doctype html><html lang="en"><meta charset="utf-8"><title>viewer</t
   }});
 </script>"""
 
-
-@pytest.fixture
-def embedded(open_search: OpenSearch, sites: Sites, watch: Watch) -> SearchPage:
-    """The element inside the other site's page, after a search."""
-    (sites.host_folder / "viewer.html").write_text(_HOST.format(service=sites.service))
-    watch.allow(sites.host)
-    search = open_search("viewer.html", site=sites.host)
-    search.search("a red circle")
-    return search
-
-
-def test_searches_the_service_from_another_origin(embedded: SearchPage) -> None:
-    assert embedded.ids() == embedded.found_by_text("a red circle")
-    expect(embedded.page.locator(".hit-mat img").first).not_to_have_js_property("naturalWidth", 0)
-    expect(embedded.page.get_by_label("Collection")).not_to_be_visible()
-    assert embedded.page.url.endswith("viewer.html")
-
-
-def test_is_embedded_by_a_page_of_another_site(open_search: OpenSearch, sites: Sites, watch: Watch) -> None:
-    elsewhere = sites.host.replace("127.0.0.1", "localhost")
-    (sites.host_folder / "elsewhere.html").write_text(_HOST.format(service=sites.service))
-    watch.allow(elsewhere)
-    search = open_search("elsewhere.html", site=elsewhere)
-    search.search("a red circle")
-    assert search.ids() == search.found_by_text("a red circle")
-    expect(search.page.locator(".hit-mat img").first).not_to_have_js_property("naturalWidth", 0)
+OpenHost = Callable[..., SearchPage]
 
 
 @pytest.fixture
-def foreign(chromium: "Browser", tmp_path: Path) -> "Iterator[Page]":
-    """An empty page of a site that may not call the service."""
-    (tmp_path / "foreign.html").write_text("<!doctype html><title>foreign</title>")
-    with site(tmp_path) as address:
-        page = chromium.new_page()
-        page.goto(f"{address.replace('127.0.0.1', 'localhost')}/foreign.html")
-        yield page
-        page.close()
+def open_host(open_search: OpenSearch, sites: Sites, watch: Watch) -> OpenHost:
+    """Opens the other site's page with the element in a panel."""
+
+    def open_page(
+        *, width: str = "auto", attributes: str = 'collection="shapes"', language: str = ' lang="en"',
+        around: str = "", host: str = sites.host, **settings: Any,
+    ) -> SearchPage:  # fmt: skip
+        content = _HOST.format(
+            service=sites.service, width=width, attributes=attributes, language=language, around=around
+        )
+        (sites.host_folder / "host.html").write_text(content)
+        watch.allow(host)
+        search = open_search("host.html", site=host, **settings)
+        expect(search.field).to_be_visible()
+        return search
+
+    return open_page
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", pytest.param("localhost", marks=pytest.mark.slow)])
+def test_a_page_of_another_site_searches_and_is_told_what_was_opened(
+    open_host: OpenHost, sites: Sites, name: str, step: Step
+) -> None:
+    # To a browser, both names are of different sites.
+    search = open_host(host=sites.host.replace("127.0.0.1", name))
+    page = search.page
+    step("it searches the service, whose page it is not")
+    search.search("a red circle")
+    ids = search.ids()
+    assert ids == search.found_by_text("a red circle")
+    expect(page.locator(".hit-mat img").first).not_to_have_js_property("naturalWidth", 0)
+    expect(page.get_by_label("Collection")).not_to_be_visible()
+    assert page.url.endswith("host.html")
+    step("styles stay apart, but its colours can be set")
+    button = search.button("Search")
+    expect(button).to_have_css("background-color", "rgb(200, 0, 0)")
+    expect(button).to_have_css("font-size", "14px")
+    step("the host is told which image was opened")
+    search.open_hit()
+    (detail,) = page.evaluate("window.selected")
+    assert (detail["id"], detail["collection"], detail["rank"]) == (ids[0], "shapes", 1)
+    assert detail["links"]["thumbnail"].startswith(f"{search.service}/v1/collections/shapes/images/")
+    page.keyboard.press("Escape")
+    step("the host may show the image itself")
+    page.evaluate("window.keepsClosed = true")
+    search.tiles.first.locator(".hit-open").click()
+    expect(search.dialog).not_to_be_visible()
+    assert len(page.evaluate("window.selected")) == 2
+    step("keys outside of the element are the host's")
+    page.locator("h1").click()
+    page.keyboard.press("f")
+    expect(search.panel).not_to_be_visible()
+    page.keyboard.press("/")
+    expect(search.field).not_to_be_focused()
+    step("the host changes the collection")
+    page.evaluate("document.querySelector('image-search').setAttribute('collection', 'tiles')")
+    expect(search.answer).to_contain_text("9 images")
+
+
+@pytest.mark.parametrize("attributes", ['collection="shapes"', pytest.param("", marks=pytest.mark.slow)])
+def test_a_panel_holds_all_of_the_search(open_host: OpenHost, attributes: str, step: Step) -> None:
+    search = open_host(width="420px", attributes=attributes)
+    panel = search.page.locator("#panel")
+    overflow = "panel => panel.scrollWidth - panel.clientWidth"
+    step("its field is wide enough for a text, and two hits fit a row")
+    assert search.field.evaluate("field => field.clientWidth") >= 220
+    search.search("a red circle")
+    assert panel.evaluate(overflow) == 0
+    tops = search.tiles.evaluate_all("tiles => tiles.slice(0, 3).map((tile) => tile.offsetTop)")
+    assert tops[0] == tops[1] < tops[2]
+    step("its filters stay inside of it")
+    search.open_filters()
+    box = search.panel.bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 420
+    search.group("labels").get_by_label("circle").check()
+    search.button("Show results").click()
+    expect(search.answer).to_contain_text("20 images")
+    assert panel.evaluate(overflow) == 0
+
+
+def test_a_wide_element_has_its_filters_beside_the_hits(open_host: OpenHost) -> None:
+    search = open_host(width="1100px")
+    search.search("a red circle")
+    search.open_filters()
+    panel, results = search.panel.bounding_box(), search.page.locator(".results").bounding_box()
+    assert panel is not None
+    assert results is not None
+    assert panel["x"] + panel["width"] <= results["x"] + 1
 
 
 @pytest.mark.parametrize(
-    ("path", "method"), [("/v1/collections", "GET"), ("/v1/collections/shapes/search", "POST")]
+    ("reader", "themes"),
+    [("dark", {"": True, "light": False, "auto": True}), ("light", {"": False, "dark": True, "auto": False})],
+    ids=["dark", "light"],
 )
-def test_a_page_that_was_not_allowed_gets_nothing(
-    foreign: "Page", sites: Sites, path: str, method: str
+def test_the_page_around_chooses_light_or_dark_at_any_time(
+    open_host: OpenHost, reader: str, themes: dict[str, bool], step: Step
 ) -> None:
-    url = f"{sites.service}{path}"
-    # The refusal is not even handed to the renderer, by its resource policy.
-    with foreign.expect_event("requestfailed", lambda request: request.url == url) as refused:
-        foreign.evaluate(
-            "([url, method]) => { fetch(url, {method, mode: 'no-cors'}).catch(() => null) }", [url, method]
-        )
-    assert refused.value.failure == "net::ERR_BLOCKED_BY_RESPONSE.NotSameOrigin"
+    search = open_host(color_scheme=reader)
+    search.search("a red circle")
+    search.open_hit()
+    element = search.page.locator("image-search")
+    for theme, dark in themes.items():
+        step(f"theme {theme!r}, reader {reader}")
+        if theme:
+            element.evaluate("(element, theme) => element.setAttribute('theme', theme)", theme)
+        for name in ("image-search", "dialog.image-dialog"):
+            ground, ink = search.page.locator(name).evaluate(
+                """element => ['backgroundColor', 'color'].map((name) => getComputedStyle(element)[name]
+                  .match(/\\d+/g).slice(0, 3).map(Number).reduce((a, b) => a + b))"""
+            )
+            assert (ground < ink) == dark, name
+
+
+@pytest.mark.parametrize(
+    ("language", "around", "attributes", "reader", "spoken"),
+    [
+        (' lang="en"', "", 'lang="de"', "en-US", "de"),
+        (' lang="en"', "", "", "de-DE", "en"),
+        pytest.param(' lang="en"', 'lang="de-CH"', "", "en-US", "de", marks=pytest.mark.slow),
+        pytest.param(' lang="fr"', "", "", "de-DE", "de", marks=pytest.mark.slow),
+    ],
+)
+def test_the_element_speaks_the_language_of_its_place(
+    open_host: OpenHost, language: str, around: str, attributes: str, reader: str, spoken: str
+) -> None:
+    attributes += ' collection="shapes"'
+    search = open_host(language=language, around=around, attributes=attributes, locale=reader)
+    expect(search.button({"de": "Suchen", "en": "Search"}[spoken])).to_be_visible()
+    expect(search.page.locator(".shell")).to_have_attribute("lang", spoken)
+    if spoken == "de":
+        assert strangers(search.page, ("host",)) == []
+
+
+def test_an_element_made_by_a_script_has_its_language_when_it_comes_into_the_page(
+    open_host: OpenHost, sites: Sites
+) -> None:
+    search = open_host()
+    search.page.evaluate(
+        """(service) => {
+          document.querySelector('image-search').remove();
+          const search = document.createElement('image-search');
+          search.setAttribute('src', service);
+          search.setAttribute('lang', 'de');
+          document.body.append(search);
+        }""",
+        sites.service,
+    )
+    expect(search.button("Suchen")).to_be_visible()
+
+
+@pytest.fixture
+def foreign(context: "BrowserContext", tmp_path: Path) -> "Iterator[Page]":
+    """An empty page of a site that may not call the service."""
+    (tmp_path / "foreign.html").write_text("<!doctype html><title>foreign</title>")
+    with site(tmp_path) as address:
+        page = context.new_page()
+        page.goto(f"{address.replace('127.0.0.1', 'localhost')}/foreign.html")
+        yield page
+
+
+def test_a_page_that_was_not_allowed_gets_nothing_but_a_link(
+    foreign: "Page", sites: Sites, step: Step
+) -> None:
     read = "([url, method]) => fetch(url, {method}).then(() => 'read', () => 'refused')"
-    assert foreign.evaluate(read, [url, method]) == "refused"
-
-
-def test_a_page_reached_by_a_name_that_was_rebound_gets_nothing(chromium: "Browser", sites: Sites) -> None:
-    address = sites.service.replace("127.0.0.1", "rebound.test")
-    page = chromium.new_page()
-    for path in ("/", "/v1/collections", "/v1/collections/shapes/images/shape-1/content", "/livez"):
-        answer = page.goto(f"{address}{path}")
-        assert answer is not None
-        assert answer.status == 421
-    page.close()
-
-
-@pytest.mark.slow
-def test_a_link_of_another_site_leads_to_the_page(foreign: "Page", sites: Sites) -> None:
+    for path, method in (("/v1/collections", "GET"), ("/v1/collections/shapes/search", "POST")):
+        step(f"{method} {path}")
+        url = f"{sites.service}{path}"
+        # The refusal is not even handed to the renderer, by its resource policy.
+        with foreign.expect_event("requestfailed", lambda request, url=url: request.url == url) as refused:
+            foreign.evaluate(
+                "([url, method]) => { fetch(url, {method, mode: 'no-cors'}).catch(() => null) }",
+                [url, method],
+            )
+        assert refused.value.failure == "net::ERR_BLOCKED_BY_RESPONSE.NotSameOrigin"
+        assert foreign.evaluate(read, [url, method]) == "refused"
+    step("a link leads to the page")
     foreign.evaluate("url => { location.href = url + '/?collection=shapes' }", sites.service)
     expect(foreign.get_by_role("button", name="Search", exact=True)).to_be_visible()
 
 
-@pytest.mark.slow
-def test_tells_its_host_which_image_was_opened(embedded: SearchPage) -> None:
-    first = embedded.ids()[0]
-    embedded.tiles.first.locator(".hit-open").click()
-    expect(embedded.dialog).to_be_visible()
-    (detail,) = embedded.page.evaluate("window.selected")
-    assert (detail["id"], detail["collection"], detail["rank"]) == (first, "shapes", 1)
-    assert detail["links"]["thumbnail"].startswith(f"{embedded.service}/v1/collections/shapes/images/")
+def test_a_page_reached_by_a_name_that_was_rebound_gets_nothing(
+    context: "BrowserContext", sites: Sites
+) -> None:
+    address = sites.service.replace("127.0.0.1", "rebound.test")
+    page = context.new_page()
+    for path in ("/", "/v1/collections", "/v1/collections/shapes/images/shape-1/content", "/livez"):
+        answer = page.goto(f"{address}{path}")
+        assert answer is not None
+        assert answer.status == 421, path
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The example page of docs/page.md for a service that nobody searches without a key, and a key."""
+    (host_folder := tmp_path / "host").mkdir()
+    settings = index_shapes(tmp_path / "home", tmp_path / "data")
+    with site(host_folder) as host:
+        changed = {"open_reading": False, "open_feedback": False, "admin_key": SecretStr(ADMIN_KEY)}
+        application = create_app(settings.model_copy(update={**changed, "cors_origins": (host,)}))
+        with running(application) as service:
+            found = re.findall(r"```html\n(.*?)```", (DOCS / "page.md").read_text("utf-8"), re.DOTALL)[-1]
+            page = found.replace("http://localhost:8000", service).replace("'scenes'", f"'{SHAPES}'")
+            (host_folder / "example.html").write_text(page)
+            with application.state.services.engine.home.catalogue.write() as session:
+                key = create_key(session, "judge", {SHAPES: frozenset({"judge"})}, days=1).text
+            yield f"{host}/example.html", key
 
 
 @pytest.mark.slow
-def test_host_may_show_the_image_itself(embedded: SearchPage) -> None:
-    embedded.page.evaluate("window.keepsClosed = true")
-    embedded.tiles.first.locator(".hit-open").click()
-    expect(embedded.dialog).not_to_be_visible()
-    assert len(embedded.page.evaluate("window.selected")) == 1
-
-
-@pytest.mark.slow
-def test_styles_stay_apart_but_its_colours_can_be_set(embedded: SearchPage) -> None:
-    button = embedded.page.get_by_role("button", name="Search", exact=True)
-    expect(button).to_have_css("background-color", "rgb(200, 0, 0)")
-    expect(button).to_have_css("font-size", "14px")
-
-
-@pytest.mark.slow
-def test_keys_outside_of_the_element_are_the_hosts(embedded: SearchPage) -> None:
-    embedded.page.locator("h1").click()
-    embedded.page.keyboard.press("f")
-    expect(embedded.panel).not_to_be_visible()
-    embedded.page.keyboard.press("/")
-    expect(embedded.field).not_to_be_focused()
-
-
-@pytest.mark.slow
-def test_collection_can_be_changed_by_the_host(embedded: SearchPage) -> None:
-    embedded.page.evaluate("document.querySelector('image-search').setAttribute('collection', 'tiles')")
-    expect(embedded.answer).to_contain_text("9 images")
-    assert PAGE_SIZE > 9
+def test_the_example_of_the_docs_searches_with_a_key_and_is_told(
+    chromium: "Browser", example: tuple[str, str], step: Step
+) -> None:
+    address, key = example
+    page = chromium.new_page(viewport={"width": 1000, "height": 800})
+    search = page.locator("image-search")
+    step("without a key the service gives nothing")
+    page.goto(address)
+    expect(search).to_contain_text("key")
+    expect(search.locator(".hit")).to_have_count(0)
+    step("with a key it searches")
+    logged: list[str] = []
+    page.on("console", lambda message: logged.append(message.text))
+    page.add_init_script(f"sessionStorage.setItem('token', {key!r})")
+    page.goto(address)
+    box = search.bounding_box()
+    assert box is not None
+    assert box["width"] == 420
+    search.get_by_role("searchbox").fill("a red circle")
+    search.get_by_role("searchbox").press("Enter")
+    tile = search.locator(".hit").first
+    expect(tile.locator("img")).not_to_have_js_property("naturalWidth", 0)
+    expect(tile.locator(".hit-score")).to_be_visible()
+    step("the page is told what is opened, compared and judged")
+    first = tile.get_attribute("data-id")
+    tile.locator(".hit-open").click()
+    expect(page.locator("#viewer")).to_contain_text("open: S0")
+    tile.get_by_role("button", name="Compare number 1").click()
+    expect(page.locator("#viewer")).to_contain_text("beside: S0")
+    with page.expect_console_message(lambda message: f"{first} true" in message.text):
+        tile.get_by_role("button", name="This is what I searched for").click()
+    # Nothing lies wider than the panel.
+    assert search.evaluate("element => element.scrollWidth <= element.clientWidth")
+    assert not [line for line in logged if "401" in line]
+    page.close()

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.application import create_app
-from app.generations.schemas import ModelVerdict, Outcome
+from app.generations.schemas import Outcome
 from app.heartbeat import Heartbeat
 from app.settings import Settings
 from index.catalogue.jobs import beat, end_job, get_job
 from index.catalogue.tables import EmbeddingRow
 from index.generations.activation import generation_of
 from tests.access import OPEN
-from tests.browser.conftest import Watch
+from tests.browser.conftest import PHONE, Step, Watch
 from tests.browser.operating import (
     WORKER,
     Operated,
@@ -28,12 +28,9 @@ from tests.browser.operating import (
 )
 from tests.browser.search_page import expect
 from tests.browser.service import OTHER, SHAPES, running
-from tests.browser.test_layout import PHONE
-from tests.e2e.work import FURTHER, TINY, Work
-from tests.jobs import opened_jobs
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Locator
 
 pytestmark = pytest.mark.browser
 
@@ -80,123 +77,6 @@ def open_operated(
         yield open_page
 
 
-@pytest.mark.slow
-def test_a_retraining_without_a_better_epoch_says_so(open_operated: OpenOperated) -> None:
-    site, shown = open_operated()
-    judgement = ModelVerdict(
-        metric="rsum", before=271.4, after=271.4, held_out="test", images=15, passed=False
-    )
-    outcome = Outcome(
-        verdict="unchanged", collection=SHAPES, generation=None, bundle=None, judgement=judgement
-    )
-    number = running_job(site.engine, "retrain", SHAPES)
-    with site.engine.home.catalogue.write() as session:
-        end_job(session, number, WORKER, "done", result=outcome.model_dump(mode="json"))
-    expect(shown.job(number)).to_contain_text("No epoch was better, so there is no new model.")
-    expect(shown.job(number)).not_to_contain_text("did not pass")
-
-
-@pytest.mark.slow
-def test_a_retraining_is_promoted_and_rolled_back(open_operated: OpenOperated) -> None:
-    site, shown = open_operated()
-    job = shown.job(site.job)
-    expect(job).to_contain_text("waits for you")
-    expect(job).to_contain_text("rsum 271.4 \u2192 280.3 on 15 held-out images (test): passed")
-    expect(shown.generation(SHAPES, 3)).to_contain_text("ready")
-    expect(shown.generation(SHAPES, 3)).to_contain_text("by 20 texts of held-out images")
-
-    expect(shown.press(f"Promote the model of job {site.job}")).to_contain_text("generation 3")
-    assert site.active == 1
-    shown.confirm()
-    expect(shown.told).to_have_text("shapes is now searched in generation 3 by tiny, retrained.")
-    expect(shown.told).to_be_focused()
-    expect(shown.dialog).not_to_be_visible()
-    assert site.active == 3
-    expect(shown.generation(SHAPES, 3)).to_contain_text("searched now")
-    expect(shown.generation(SHAPES, 1)).to_contain_text("searched before")
-    expect(job).not_to_contain_text("waits for you")
-    expect(job.get_by_role("button")).to_have_count(0)
-
-    expect(shown.press("Roll shapes back to generation 1")).to_contain_text("in generation 1, by tiny.")
-    shown.page.keyboard.press("Escape")
-    expect(shown.dialog).not_to_be_visible()
-    assert site.active == 3
-    shown.press("Roll shapes back to generation 1")
-    shown.page.keyboard.press("Enter")
-    expect(shown.told).to_have_text("shapes is now searched in generation 1 by tiny.")
-    assert site.active == 1
-    expect(job).to_contain_text("waits for you")
-
-    shown.press("Activate generation 3 of shapes")
-    shown.confirm()
-    expect(shown.generation(SHAPES, 3)).to_contain_text("searched now")
-    assert site.active == 3
-
-
-@pytest.mark.slow
-def test_a_job_is_followed_as_it_goes_on_and_cancelled(open_operated: OpenOperated) -> None:
-    site, shown = open_operated()
-    number = running_job(site.engine, "retrain", OTHER)
-    job = shown.job(number)
-    expect(job).to_contain_text("running")
-    # Nothing but the events of the job can tell from now on.
-    shown.page.route("**/v1/jobs?limit=*", lambda _: None)
-    for done in (3, 7):
-        with site.engine.home.catalogue.write() as session:
-            beat(session, number, WORKER, {"what": "training", "done": done, "total": 10, "note": "loss 2.5"})
-        expect(job).to_contain_text(f"training: {done} of 10, loss 2.5")
-        expect(job.get_by_role("progressbar", name="training")).to_have_js_property("value", done)
-    shown.press(f"Cancel job {number}")
-    shown.confirm()
-    expect(job).to_contain_text("being cancelled")
-    expect(job.get_by_role("button")).to_have_count(0)
-    with site.engine.home.catalogue.write() as session:
-        end_job(session, number, WORKER, "cancelled")
-    expect(job).not_to_contain_text("being cancelled")
-    expect(job).to_contain_text("cancelled")
-    expect(job.get_by_role("progressbar")).to_have_count(0)
-
-
-@pytest.mark.slow
-def test_how_many_near_duplicates_a_job_has_found_is_told(open_operated: OpenOperated) -> None:
-    site, shown = open_operated()
-    for groups, left_out, words in (
-        (0, 0, "There are no near-duplicates."),
-        (1, 0, "1 group of near-duplicates."),
-        (2, 1200, "1,202 groups of near-duplicates."),
-    ):
-        number = running_job(site.engine, "duplicates", SHAPES)
-        found = {"groups": [{"ids": ["a", "b"], "same_file": True}] * groups, "unread": []}
-        with site.engine.home.catalogue.write() as session:
-            result = {**found, "left_out": {"groups": left_out, "unread": 0}}
-            end_job(session, number, WORKER, "done", result=result)
-        expect(shown.job(number)).to_contain_text(f"Job {number}: duplicates")
-        expect(shown.job(number)).to_contain_text(words)
-
-
-@pytest.mark.slow
-def test_jobs_are_given(open_operated: OpenOperated) -> None:
-    site, shown = open_operated()
-    nobody = shown.page.get_by_role("region", name="Jobs").get_by_text("No worker is running: jobs wait")
-    expect(nobody).to_be_visible()
-    Heartbeat(site.settings).beat()
-    expect(nobody).not_to_be_visible()
-    _drop_vectors(site, 3, 1)
-    shown.page.reload()
-    expect(shown.generation(SHAPES, 3)).to_contain_text("1 missing")
-    given = {
-        f"Embed the rest of generation 3 of {SHAPES}": ("reindex", [SHAPES, "--generation", "3"]),
-        f"Retrain the model of {OTHER}": ("retrain", [OTHER, "--gain=0.0"]),
-    }
-    for number, (name, asked) in enumerate(given.items(), site.job + 1):
-        shown.press(name)
-        shown.confirm()
-        expect(shown.job(number)).to_contain_text("waits for a worker")
-        with site.engine.home.catalogue.read() as session:
-            job = get_job(session, number)
-        assert (job.kind, job.arguments) == asked
-
-
 def test_what_is_refused_is_told_where_it_was_asked_for(open_operated: OpenOperated, watch: Watch) -> None:
     watch.allow("status of 409")
     site, shown = open_operated()
@@ -211,27 +91,158 @@ def test_what_is_refused_is_told_where_it_was_asked_for(open_operated: OpenOpera
 
 
 @pytest.mark.slow
+def test_a_retraining_is_looked_at_promoted_and_rolled_back(open_operated: OpenOperated, step: Step) -> None:
+    site, shown = open_operated()
+    job, new, old = shown.job(site.job), shown.generation(SHAPES, 3), shown.generation(SHAPES, 1)
+    step("it waits, with what it was judged by")
+    expect(job).to_contain_text("waits for you")
+    expect(job).to_contain_text("rsum 271.4 \u2192 280.3 on 15 held-out images (test): passed")
+    expect(new).to_contain_text("ready")
+    expect(new).to_contain_text("by 20 texts of held-out images")
+    step("a card says where its model comes from")
+    card = shown.page.locator("[data-digest]").filter(has_text="tiny, retrained")
+    expect(card).to_contain_text("280.3 rsum")
+    card.locator("summary").press("Enter")
+    with site.engine.home.catalogue.read() as session:
+        base = generation_of(session, SHAPES, 1).digest
+    for told in (
+        f"job {site.job} on shapes, waiting", "infonce", "shapes 3 (ready)", f"model {base[:12]}"
+    ):  # fmt: skip
+        expect(card).to_contain_text(told)
+    step("it is promoted, after a question")
+    expect(shown.press(f"Promote the model of job {site.job}")).to_contain_text("generation 3")
+    assert site.active == 1
+    shown.confirm()
+    expect(shown.told).to_have_text("shapes is now searched in generation 3 by tiny, retrained.")
+    expect(shown.told).to_be_focused()
+    expect(shown.dialog).not_to_be_visible()
+    assert site.active == 3
+    expect(new).to_contain_text("searched now")
+    expect(old).to_contain_text("searched before")
+    expect(job).not_to_contain_text("waits for you")
+    expect(job.get_by_role("button")).to_have_count(0)
+    step("rolling back is given up")
+    expect(shown.press("Roll shapes back to generation 1")).to_contain_text("in generation 1, by tiny.")
+    shown.page.keyboard.press("Escape")
+    expect(shown.dialog).not_to_be_visible()
+    assert site.active == 3
+    step("it is rolled back")
+    shown.press("Roll shapes back to generation 1")
+    shown.page.keyboard.press("Enter")
+    expect(shown.told).to_have_text("shapes is now searched in generation 1 by tiny.")
+    assert site.active == 1
+    expect(job).to_contain_text("waits for you")
+    step("its generation is activated by itself")
+    shown.press("Activate generation 3 of shapes")
+    shown.confirm()
+    expect(new).to_contain_text("searched now")
+    assert site.active == 3
+
+
+@pytest.mark.slow
+def test_jobs_are_given_followed_and_cancelled(open_operated: OpenOperated, step: Step) -> None:
+    site, shown = open_operated()
+
+    def ended(kind: str, result: dict[str, Any]) -> "Locator":
+        """The row of a job that has ended with a result."""
+        number = running_job(site.engine, kind, SHAPES)
+        with site.engine.home.catalogue.write() as session:
+            end_job(session, number, WORKER, "done", result=result)
+        expect(shown.job(number)).to_contain_text(f"Job {number}: {kind}")
+        return shown.job(number)
+
+    step("no worker is running, and then one is")
+    nobody = shown.page.get_by_role("region", name="Jobs").get_by_text("No worker is running: jobs wait")
+    expect(nobody).to_be_visible()
+    Heartbeat(site.settings).beat()
+    expect(nobody).not_to_be_visible()
+    _drop_vectors(site, 3, 1)
+    shown.page.reload()
+    expect(shown.generation(SHAPES, 3)).to_contain_text("1 missing")
+    given = {
+        f"Embed the rest of generation 3 of {SHAPES}": ("reindex", [SHAPES, "--generation", "3"]),
+        f"Retrain the model of {OTHER}": ("retrain", [OTHER, "--gain=0.0"]),
+    }
+    for number, (name, asked) in enumerate(given.items(), site.job + 1):
+        step(name)
+        shown.press(name)
+        shown.confirm()
+        expect(shown.job(number)).to_contain_text("waits for a worker")
+        with site.engine.home.catalogue.read() as session:
+            job = get_job(session, number)
+        assert (job.kind, job.arguments) == asked
+    for decision, verdict, words in (
+        ("unchanged", None, "No epoch was better, so there is no new model."),
+        ("rejected", "not better", "on 15 held-out images (test): did not pass"),
+        ("waiting", "not enough to judge", "on 15 held-out images (test): not enough to judge"),
+    ):
+        step(words)
+        judged = {"metric": "rsum", "before": 271.4, "after": 271.4, "held_out": "test", "images": 15}
+        judgement = {**judged, "passed": False, "verdict": verdict}
+        made = {"generation": None, "bundle": None, "judgement": judgement}
+        outcome = Outcome.model_validate({"verdict": decision, "collection": SHAPES, **made})
+        row = ended("retrain", outcome.model_dump(mode="json"))
+        expect(row).to_contain_text(words)
+        if decision == "unchanged":
+            expect(row).not_to_contain_text("did not pass")
+    for groups, left_out, words in (
+        (0, 0, "There are no near-duplicates."),
+        (1, 0, "1 group of near-duplicates."),
+        (2, 1200, "1,202 groups of near-duplicates."),
+    ):
+        step(words)
+        found = {"groups": [{"ids": ["a", "b"], "same_file": True}] * groups, "unread": []}
+        row = ended("duplicates", {**found, "left_out": {"groups": left_out, "unread": 0}})
+        expect(row).to_contain_text(words)
+    step("a job is followed as it goes on")
+    number = running_job(site.engine, "reindex", OTHER)
+    row = shown.job(number)
+    expect(row).to_contain_text("running")
+    # Nothing but the events of the job can tell from now on.
+    shown.page.route("**/v1/jobs?limit=*", lambda _: None)
+    for done in (3, 7):
+        with site.engine.home.catalogue.write() as session:
+            beat(session, number, WORKER, {"what": "training", "done": done, "total": 10, "note": "loss 2.5"})
+        expect(row).to_contain_text(f"training: {done} of 10, loss 2.5")
+        expect(row.get_by_role("progressbar", name="training")).to_have_js_property("value", done)
+    step("it is cancelled")
+    shown.press(f"Cancel job {number}")
+    shown.confirm()
+    expect(row).to_contain_text("being cancelled")
+    expect(row.get_by_role("button")).to_have_count(0)
+    with site.engine.home.catalogue.write() as session:
+        end_job(session, number, WORKER, "cancelled")
+    expect(row).not_to_contain_text("being cancelled")
+    expect(row).to_contain_text("cancelled")
+    expect(row.get_by_role("progressbar")).to_have_count(0)
+
+
+@pytest.mark.slow
 def test_without_a_session_a_key_is_asked_for_and_the_session_stays(
-    open_operated: OpenOperated, watch: Watch
+    open_operated: OpenOperated, watch: Watch, step: Step
 ) -> None:
     watch.allow("status of 401")
     site, shown = open_operated({"admin_key": KEY})
     field = shown.page.get_by_label("Key")
+    step("what readers may see is shown, and a key asked for")
     expect(shown.page.get_by_text("a key with the role admin")).to_be_visible()
     expect(shown.generation(SHAPES, 1)).to_contain_text("searched now")
     expect(shown.page.get_by_role("button")).to_have_text(["Sign in"])
+    step("another key is refused")
     field.fill("a key that is not it")
     field.press("Enter")
     expect(shown.page.get_by_role("alert")).to_have_text(
         "The key is not known here: send another, or ask the service's administrator for one."
     )
     expect(field).to_be_focused()
+    step("the right one promotes")
     field.fill(KEY)
     field.press("Enter")
     shown.press(f"Promote the model of job {site.job}")
     shown.confirm()
     expect(shown.told).to_contain_text("generation 3")
     assert site.active == 3
+    step("the session stays until signed out")
     shown.page.reload()
     expect(shown.job(site.job)).to_be_visible()
     shown.page.get_by_role("button", name="Sign out").click()
@@ -240,22 +251,12 @@ def test_without_a_session_a_key_is_asked_for_and_the_session_stays(
 
 
 @pytest.mark.slow
-def test_a_card_says_where_a_model_comes_from(open_operated: OpenOperated) -> None:
-    site, shown = open_operated()
-    card = shown.page.locator("[data-digest]").filter(has_text="tiny, retrained")
-    expect(card).to_contain_text("280.3 rsum")
-    card.locator("summary").press("Enter")
-    expect(card).to_contain_text(f"job {site.job} on shapes, waiting")
-    expect(card).to_contain_text("infonce")
-    expect(card).to_contain_text("shapes 3 (ready)")
-    with site.engine.home.catalogue.read() as session:
-        base = generation_of(session, SHAPES, 1).digest
-    expect(card).to_contain_text(f"model {base[:12]}")
-
-
-@pytest.mark.slow
-def test_it_is_reached_and_used_on_a_phone(open_operated: OpenOperated, watch: Watch) -> None:
+def test_it_is_used_on_a_phone_whose_connection_is_lost_and_found(
+    open_operated: OpenOperated, watch: Watch, step: Step
+) -> None:
+    watch.allow("ERR_INTERNET_DISCONNECTED")
     site, shown = open_operated(**PHONE)
+    step("it fits, with buttons large enough for a finger")
     expect(shown.job(site.job)).to_contain_text("waits for you")
     shown.page.locator("summary").first.tap()
     expect(shown.page.locator(".facts").first).to_be_visible()
@@ -263,19 +264,12 @@ def test_it_is_reached_and_used_on_a_phone(open_operated: OpenOperated, watch: W
     assert not shown.page.evaluate(wider)
     for button in shown.page.get_by_role("button").all():
         assert button.evaluate("button => button.offsetHeight") >= 40
+    step("it is reached from the search")
     shown.page.get_by_role("link", name="Search").tap()
     shown.page.get_by_role("link", name="Operate").tap()
     expect(shown.job(site.job)).to_be_visible()
-
-
-@pytest.mark.slow
-def test_without_a_connection_it_says_so_and_goes_on_when_there_is_one(
-    open_operated: OpenOperated, watch: Watch
-) -> None:
-    watch.allow("ERR_INTERNET_DISCONNECTED")
-    site, shown = open_operated()
-    expect(shown.job(site.job)).to_contain_text("waits for you")
     expect(shown.generation(SHAPES, 1)).to_be_visible()
+    step("without a connection it says so, and goes on when there is one")
     shown.page.context.set_offline(True)
     notice = shown.page.get_by_role("alert")
     expect(notice).to_contain_text("The service cannot be reached")
@@ -301,44 +295,6 @@ def test_a_service_that_holds_nothing_says_how_to_begin(
             ("Models", "recoquest models register"),
         ):
             expect(page.get_by_role("region", name=place)).to_contain_text(words)
-        context.close()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_worker_retrains_and_its_operator_promotes(
-    chromium: "Browser", watch: Watch, tmp_path: Path
-) -> None:
-    work = Work(tmp_path)
-    work.run("sample-data", "samples", "--images", 60)
-    sets = [part for setting in TINY for part in ("--set", setting)]
-    work.run("train", "demo-scenes", "--data", work.data, "--out", "first", *sets)
-    work.run("index", "c", "--bundle", "first/bundle", "--data", work.data, "--home", tmp_path / "home")
-    with opened_jobs(tmp_path / "home", None) as jobs, running(create_app(jobs.settings)) as service:
-        watch.allow(service)
-        context = chromium.new_context()
-        page = context.new_page()
-        watch.follow(page)
-        sign_in(context, service)
-        page.goto(f"{service}/operate")
-        shown = OperatorPage(page)
-        # Whatever it learns in a moment, few images judge it.
-        number = jobs.give("retrain", "c", "--gain", -1000, "--batch-size", 1, *FURTHER)
-        job = shown.job(number)
-        nobody = shown.page.get_by_text("No worker is running")
-        expect(nobody).to_be_visible()
-        with jobs.worker():
-            expect(job).to_contain_text("training:", timeout=300_000)
-            expect(nobody).not_to_be_visible()
-            expect(job).to_contain_text("waits for you", timeout=300_000)
-        expect(job).to_contain_text("not enough to judge")
-        shown.press(f"Promote the model of job {number}")
-        shown.confirm()
-        # Processes start for the model first.
-        expect(shown.told).to_contain_text("c is now searched in generation 2", timeout=60_000)
-        shown.press("Roll c back to generation 1")
-        shown.confirm()
-        expect(shown.told).to_contain_text("c is now searched in generation 1")
         context.close()
 
 

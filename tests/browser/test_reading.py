@@ -1,33 +1,29 @@
-"""OHIF on a real archive, with the panel of similar cases beside it."""
+"""OHIF on a real archive: from its films to similar cases beside them and judgements, by real processes."""
 
 import json
+import os
 import re
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pytest
-from PIL import Image
-from pydantic import SecretStr
 from pydicom.dataset import Dataset
 
-from app.application import create_app
-from app.engine import open_engine
-from app.settings import Settings
-from index.feedback import count_feedback
-from index.ingest import ingest_manifest
-from tests.access import ADMIN_KEY
 from tests.app.conftest import make_bundle
+from tests.app.radiology.pacs.test_reports import make_report
 from tests.browser.conftest import launched
-from tests.browser.german import strangers
+from tests.browser.german import GERMAN, strangers
 from tests.browser.reading import (
     ARGUMENTS,
     FIRST_MS,
     install_ohif,
     likeness,
     link,
+    open_signed_in,
     open_study,
     shot,
     until_drawn,
@@ -35,287 +31,297 @@ from tests.browser.reading import (
     wait_for_likeness,
 )
 from tests.browser.search_page import expect
-from tests.browser.service import running
-from tests.dicom_films import BITS, make_film
+from tests.dicom_films import MARKER, make_film, uid
+from tests.e2e.work import COMMAND, Work, service
 from tests.orthanc import OrthancServer
-from training.common.manifest import Record, read_manifest, write_manifest
-from training.models.encoder import load_encoder
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page, Playwright
+    from playwright.sync_api import BrowserContext, Locator, Page, Playwright
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 FILMS: Final = "films"
-# Film, study, patient and view; the first patient has a prior.
-SHOWN: Final = ((1, 1, 1, "PA"), (2, 1, 1, "LL"), (3, 2, 1, "PA"), (4, 3, 3, "PA"), (5, 4, 4, "PA"))
+
+
+def _film(number: int, study: int, patient: int, view: str = "PA", **more: Any) -> Dataset:
+    more = {"rows": 256, "columns": 224, "StudyDate": f"202401{10 + study}", **more}
+    return make_film(number, study=study, patient=patient, view=view, **more)
+
+
+# The first patient has a prior, and shares the id with somebody of another hospital.
+OPEN: Final = _film(1, 1, 1)
+LATERAL: Final = _film(2, 1, 1, "LL")
+PRIOR: Final = _film(3, 2, 1)
+OTHER: Final = _film(4, 3, 3)
+LEAVING: Final = _film(5, 4, 4)
+NAMESAKE: Final = _film(6, 5, 1, PatientName=f"{MARKER}^SOMEBODY ELSE")
+COMING: Final = _film(7, 6, 6)
+REPORTS: Final = {
+    **{study: f"Small effusion of case {study}." for study in (1, 3, 6)},
+    4: "Small effusion of case 4, unchanged.",
+}
 
 
 @dataclass(frozen=True)
-class Reading:
-    """A service with the viewer, and its archive."""
+class Hospital:
+    """An archive, and the folder in which the commands are run."""
 
-    address: str
-    settings: Settings
-    films: dict[int, Dataset]
+    archive: OrthancServer
+    folder: Path
 
+    @property
+    def settings(self) -> dict[str, str]:
+        return {
+            "HOME": str(self.folder / "home"),
+            "DEVICE": "cpu",
+            "THREADS": "1",
+            "PACS_URL": self.archive.dicom_web,
+            "PACS_SYNC": f"{FILMS} --modality DX",
+            "PACS_WRITE_BACK": "capture,report,selection",
+        }
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with OHIF, whose package a variable names or the registry gives."""
-    home = tmp_path_factory.mktemp("reading") / "home"
-    home.mkdir()
-    install_ohif(home)
-    return home
-
-
-def _made(film: int, study: int, patient: int, view: str) -> Dataset:
-    return make_film(
-        film,
-        study=study,
-        patient=patient,
-        view=view,
-        rows=256,
-        columns=224,
-        StudyDate=f"202401{10 + study}",
-    )
-
-
-@pytest.fixture(scope="module")
-def reading(home: Path, orthanc_server: OrthancServer) -> Iterator[Reading]:
-    films = {film: _made(film, study, patient, view) for film, study, patient, view in SHOWN}
-    orthanc_server.store(films.values())
-    settings = Settings(
-        home=home,
-        threads=1,
-        device="cpu",
-        admin_key=SecretStr(ADMIN_KEY),
-        pacs_url=orthanc_server.dicom_web,
-        dicomweb=True,
-        pacs_write_back=("capture", "report", "selection"),
-    )
-    _index(settings, films)
-    with running(create_app(settings)) as address:
-        yield Reading(address, settings, films)
-    orthanc_server.clear()
-
-
-def _index(settings: Settings, films: dict[int, Dataset]) -> None:
-    data = settings.home.parent / "data"
-    (data / "images").mkdir(parents=True)
-    records = []
-    for film, study, patient, view in SHOWN:
-        known = films[film]
-        name = f"images/{film}.png"
-        Image.fromarray((known.pixel_array >> (BITS - 8)).astype(np.uint8)).save(data / name)
-        hashed = f"c0ffee{patient:010}"
-        records.append(
-            Record(
-                id=known.SOPInstanceUID,
-                image=name,
-                split="test",
-                group=hashed,
-                texts=(f"Small effusion number {film}.",),
-                report=f"FINDINGS: Small effusion number {film}.",
-                metadata={
-                    "study": known.StudyInstanceUID,
-                    "series": known.SeriesInstanceUID,
-                    "sop": known.SOPInstanceUID,
-                    "patient": hashed,
-                    "modality": "DX",
-                    "view": view,
-                    "age": 30 + patient,
-                    "sex": "F",
-                    "date": f"2024-01-{10 + study}",
-                },
-            )
+    def run(self, *words: str) -> str:
+        """Run a command of recoquest to its end, and return what it printed."""
+        done = subprocess.run(
+            [*COMMAND, *words],
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
-    write_manifest(data, records)
-    engine = open_engine(settings)
-    bundle = make_bundle(settings.home.parent / "bundle", seed=0)
-    ingest_manifest(engine, FILMS, load_encoder(bundle, "cpu"), read_manifest(data))
-    engine.close()
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
+    @contextmanager
+    def worker(self) -> Iterator[None]:
+        with (self.folder / "worker.log").open("wb") as log:
+            process = subprocess.Popen(
+                [*COMMAND, "worker"], cwd=self.folder, env=self._environment, stdout=log, stderr=log
+            )
+            try:
+                yield
+            finally:
+                process.kill()
+                process.wait()
 
-@pytest.fixture(scope="module")
-def drawing(playwright: "Playwright") -> "Iterator[Browser]":
-    with launched(playwright, ARGUMENTS) as browser:
-        yield browser
+    @property
+    def _environment(self) -> dict[str, str]:
+        given = {f"RECOQUEST_{name}": value for name, value in self.settings.items()}
+        return {**os.environ, "OMP_NUM_THREADS": "1", **given}
 
 
 @pytest.fixture
-def window(drawing: "Browser", reading: Reading) -> "Iterator[BrowserContext]":
-    """A window in which somebody has signed in."""
-    context = drawing.new_context(viewport={"width": 1500, "height": 900})
-    context.set_default_timeout(FIRST_MS)
-    yield context
-    context.close()
+def hospital(orthanc: OrthancServer, tmp_path: Path) -> Hospital:
+    orthanc.store([OPEN, LATERAL, PRIOR, OTHER, LEAVING, NAMESAKE])
+    orthanc.store([make_report(1, OPEN, REPORTS[1]), make_report(3, OTHER, REPORTS[3])])
+    (tmp_path / "home").mkdir()
+    install_ohif(tmp_path / "home")
+    return Hospital(orthanc, tmp_path)
 
 
-def _open(window: "BrowserContext", reading: Reading, film: int) -> "Page":
-    return open_study(window, reading.address, reading.films[film], ADMIN_KEY)
+@pytest.fixture
+def window(playwright: "Playwright") -> "Iterator[BrowserContext]":
+    with launched(playwright, ARGUMENTS) as browser:
+        context = browser.new_context(viewport={"width": 1500, "height": 900})
+        context.set_default_timeout(FIRST_MS)
+        yield context
+        context.close()
 
 
-def test_the_panel_follows_the_active_image(window: "BrowserContext", reading: Reading) -> None:
-    page = _open(window, reading, 1)
-    cases = page.get_by_role("list", name="Similar cases")
-    expect(cases.get_by_role("listitem")).to_have_count(2)
-    assert {case.get_attribute("data-id") for case in cases.get_by_role("listitem").all()} == {
-        reading.films[4].SOPInstanceUID, reading.films[5].SOPInstanceUID
-    }  # fmt: skip
-    expect(cases).to_contain_text("Small effusion number 5.")
-    expect(cases.locator("img").first).not_to_have_js_property("naturalWidth", 0)
-    (drawn,) = until_drawn(page, 1)
-    assert likeness(drawn, reading.films[1]) > 0.95
-    # The lateral film of the same study, by its thumbnail in OHIF.
-    with page.expect_response(re.compile(rf"instances/{reading.films[2].SOPInstanceUID}/similar")):
-        page.frame_locator("iframe").get_by_text("LL").first.dblclick()
-    wait_for_likeness(page, reading.films[2])
-
-
-def test_the_page_is_german_in_a_german_browser(drawing: "Browser", reading: Reading) -> None:
-    context = drawing.new_context(viewport={"width": 1500, "height": 900}, locale="de-DE")
-    page = context.new_page()
-    page.goto(link(reading.address, reading.films[1]))
-    page.get_by_label("Schlüssel").fill(ADMIN_KEY)
-    page.get_by_role("button", name="Anmelden", exact=True).click()
-    shown = reading.films[1]
-    identity = page.get_by_role("status", name="Geöffneter Patient")
-    expect(identity).to_contain_text(f"({shown.PatientID})", timeout=FIRST_MS)
-    cases = page.get_by_role("list", name="Ähnliche Fälle")
-    expect(cases.get_by_role("listitem").first).to_contain_text("Anderer Patient")
-    page.get_by_label("Voraufnahmen desselben Patienten").check()
-    prior = cases.get_by_role("listitem").filter(has_text="Derselbe Patient")
-    expect(prior).to_contain_text("12.01.2024")
-    expect(prior).to_contain_text("1 Tag danach")
-    names = re.findall(r"[^\W\d_]+", f"{shown.PatientName} {shown.PatientID}")
-    assert strangers(page, (*names, "films", "dx", "pa", "ll", "f", "small", "effusion", "number")) == []
-    context.close()
-
-
-def test_priors_open_beside_and_the_name_stays_one(window: "BrowserContext", reading: Reading) -> None:
-    page = _open(window, reading, 1)
-    page.get_by_label("Studies of the same patient").check()
-    prior = (
-        page.get_by_role("list", name="Similar cases").get_by_role("listitem").filter(has_text="Same patient")
-    )
-    expect(prior).to_have_count(1)
-    expect(prior).to_contain_text("1 day after")
-    prior.get_by_role("button", name="Open beside").click()
-    wait_for_both(page, reading.films[1], reading.films[3])
-    identity = page.get_by_role("status", name="Open patient")
-    expect(identity).to_contain_text(str(reading.films[1].PatientName))
-    expect(identity).not_to_contain_text("several patients")
-    expect(page.frame_locator("iframe").get_by_text("Multiple Patients")).to_have_count(0)
-
-
-def test_another_patient_opens_in_a_tab_of_its_own(window: "BrowserContext", reading: Reading) -> None:
-    page = _open(window, reading, 1)
-    other = reading.films[4]
-    case = page.locator(f'[data-id="{other.SOPInstanceUID}"]')
-    expect(case).to_contain_text("Another patient")
-    expect(case.get_by_role("button", name="Open beside")).to_have_count(0)
-    with window.expect_page() as opened:
-        case.get_by_role("link", name="Open in a tab of its own").click()
-    tab = opened.value
-    identity = tab.get_by_role("status", name="Open patient")
-    expect(identity).to_contain_text(f"{other.PatientName} ({other.PatientID})", timeout=FIRST_MS)
-    (drawn,) = until_drawn(tab, 1)
-    assert likeness(drawn, other) > 0.95
-    assert "of several patients" not in identity.inner_text()
-    assert str(other.PatientID) not in page.locator(".identity").inner_text()
-    (drawn,) = until_drawn(page, 1)
-    assert likeness(drawn, reading.films[1]) > 0.95
-
-
-def test_another_study_in_the_tab_brings_its_own_name_and_cases(
-    window: "BrowserContext", reading: Reading
+def test_films_of_an_archive_are_read_beside_similar_ones(
+    hospital: Hospital, window: "BrowserContext"
 ) -> None:
-    page = _open(window, reading, 1)
-    first, other = reading.films[1], reading.films[4]
-    identity = page.get_by_role("status", name="Open patient")
-    cases = page.get_by_role("list", name="Similar cases").get_by_role("listitem")
-    save = page.get_by_role("button", name="Save to archive")
-    expect(cases).to_have_count(2)
-    expect(save).to_be_visible()
-    page.route("**/similar?*", lambda route: route.fulfill(status=503, json={"title": "Busy"}))
-    page.evaluate("hash => { location.hash = hash; }", f"#study={other.StudyInstanceUID}")
-    expect(cases).to_have_count(0)
-    expect(identity).not_to_contain_text(str(first.PatientID))
-    expect(identity).to_contain_text(f"{other.PatientName} ({other.PatientID})")
-    expect(page.locator(".cases-said").get_by_role("alert")).to_contain_text("Busy")
-    wait_for_likeness(page, other)
-    expect(cases).to_have_count(0)
-    expect(save).to_be_hidden()
-    shot(page, "panel-error")
-    page.unroute("**/similar?*")
+    bundle = make_bundle(hospital.folder / "bundle", seed=0)
+    synced = hospital.run("pacs", "sync", FILMS, "--bundle", str(bundle), "--modality", "DX")
+    assert "8 instances found = 8 taken" in synced
+    assert "Reports: 2 taken" in synced
+    report = hospital.folder / f"{uid('study', 4)}.txt"
+    report.write_text(f"FINDINGS: {REPORTS[4]}")
+    assert "1 matched" in hospital.run("reports", FILMS, str(report))
+    key = hospital.run("keys", "create", "reader", "--role", "judge", "--role", "curator").strip()
+    serving = service(Work(hospital.folder), **hospital.settings, dicomweb=True, open_reading=False)
+    with serving as (client, _), hospital.worker():
+        address = str(client.base_url).rstrip("/")
+        page = open_study(window, address, OPEN, key)
+        _the_panel_follows_the_active_image(open_signed_in(window, address, OPEN))
+        _the_viewer_alone_leads_to_the_page(open_signed_in(window, address, OPEN), address)
+        _the_page_is_german_in_a_german_browser(window, address, key)
+        _similar_cases_are_told(page)
+        _another_patient_opens_in_a_tab(window, page)
+        _judgements_are_kept(page, hospital)
+        _a_prior_opens_beside(page)
+        _a_namesake_is_told_apart(page)
+        hospital.archive.store([COMING, make_report(6, COMING, REPORTS[6])])
+        hospital.archive.delete(uid("study", 4))
+        _is_indexed_now(open_signed_in(window, address, COMING))
+        assert "Removed: 1." in hospital.run("pacs", "sync", FILMS, "--modality", "DX")
+        page.reload()
+        expect(_case(page, COMING)).to_contain_text(REPORTS[6])
+        expect(_case(page, LEAVING)).to_have_count(0)
+        expect(_cases(page).get_by_role("listitem")).to_have_count(2)
+        shot(page, "followed")
+        _an_accepted_case_is_saved_in_the_archive(page, hospital.archive)
+
+
+def _cases(page: "Page") -> "Locator":
+    return page.get_by_role("list", name="Similar cases")
+
+
+def _case(page: "Page", film: Dataset) -> "Locator":
+    return page.locator(f'[data-id="{film.SOPInstanceUID}"]')
+
+
+def _identity(page: "Page") -> "Locator":
+    return page.get_by_role("status", name="Open patient")
+
+
+def _similar_cases_are_told(page: "Page") -> None:
+    expect(_cases(page).get_by_role("listitem")).to_have_count(2)
+    expect(_case(page, OTHER)).to_contain_text(REPORTS[3])
+    expect(_case(page, LEAVING)).to_contain_text(REPORTS[4])
+    for film, compared in ((OTHER, []), (LEAVING, ["earlier examination"])):
+        expect(_case(page, film).locator(".told-prior")).to_have_text(compared)
+        expect(_case(page, film)).to_contain_text("Another patient")
+        expect(_case(page, film).get_by_role("button", name="Open beside")).to_have_count(0)
+        expect(_case(page, film).locator("img")).not_to_have_js_property("naturalWidth", 0)
+    assert MARKER not in _cases(page).inner_text()
+    (drawn,) = until_drawn(page, 1)
+    assert likeness(drawn, OPEN) > 0.95
+    shot(page, "panel")
+
+
+def _the_panel_follows_the_active_image(page: "Page") -> None:
+    """To the lateral film, by its thumbnail in OHIF; to another study of the tab, and back."""
+    until_drawn(page, 1)
+    with page.expect_response(re.compile(rf"instances/{LATERAL.SOPInstanceUID}/similar")):
+        page.frame_locator("iframe").get_by_text("LL").first.dblclick()
+    wait_for_likeness(page, LATERAL)
+    page.evaluate("hash => { location.hash = hash; }", f"#study={OTHER.StudyInstanceUID}")
+    expect(_identity(page)).to_contain_text(f"{OTHER.PatientName} ({OTHER.PatientID})")
+    expect(_case(page, OTHER)).to_have_count(0)
+    wait_for_likeness(page, OTHER)
     # A study that the archive does not have.
     page.evaluate("location.hash = '#study=1.2.3.4'")
     expect(page.locator(".cases-said")).to_have_text("No image is open yet.")
-    expect(identity).to_be_empty()
+    expect(_identity(page)).to_be_empty()
     # Back from there, the film, its name and its cases are of one study again.
     page.go_back()
-    expect(identity).to_contain_text(f"{other.PatientName} ({other.PatientID})")
-    expect(page.locator(f'[data-study="{first.StudyInstanceUID}"]')).to_be_visible()
-    wait_for_likeness(page, other)
-    with page.expect_response(lambda answer: answer.url.endswith("/results")) as kept:
-        save.click()
-    assert kept.value.ok
-    assert f"/studies/{other.StudyInstanceUID}/results" in kept.value.url
+    expect(_identity(page)).to_contain_text(f"{OTHER.PatientName} ({OTHER.PatientID})")
+    expect(page.locator(f'[data-study="{OPEN.StudyInstanceUID}"]')).to_be_visible()
+    wait_for_likeness(page, OTHER)
+    page.close()
 
 
-def test_the_viewer_opened_by_itself_leads_to_one_study_in_the_page(
-    window: "BrowserContext", reading: Reading
-) -> None:
-    page = _open(window, reading, 1)
-    first, other = reading.films[1], reading.films[4]
-    page.goto(f"{reading.address}/viewer?StudyInstanceUIDs={first.StudyInstanceUID},{other.StudyInstanceUID}")
-    page.wait_for_url(f"{reading.address}/reading#study={first.StudyInstanceUID}")
-    identity = page.get_by_role("status", name="Open patient")
-    expect(identity).to_contain_text(f"({first.PatientID})", timeout=FIRST_MS)
-    expect(identity).not_to_contain_text("several patients")
-    assert other.StudyInstanceUID not in str(page.frames[1].url)
+def _the_viewer_alone_leads_to_the_page(page: "Page", address: str) -> None:
+    page.goto(f"{address}/viewer?StudyInstanceUIDs={OPEN.StudyInstanceUID},{OTHER.StudyInstanceUID}")
+    page.wait_for_url(f"{address}/reading#study={OPEN.StudyInstanceUID}")
+    expect(_identity(page)).to_contain_text(f"({OPEN.PatientID})", timeout=FIRST_MS)
+    expect(_identity(page)).not_to_contain_text("several patients")
+    assert OTHER.StudyInstanceUID not in str(page.frames[1].url)
+    page.close()
 
 
-def test_cases_are_accepted_rejected_and_supplemented(window: "BrowserContext", reading: Reading) -> None:
-    page = _open(window, reading, 1)
-    case = page.locator(f'[data-id="{reading.films[4].SOPInstanceUID}"]')
-    for name in ("Accept", "Reject"):
-        with page.expect_response(lambda answer: answer.url.endswith("/feedback")) as kept:
-            case.get_by_role("button", name=name).click()
+def _the_page_is_german_in_a_german_browser(window: "BrowserContext", address: str, key: str) -> None:
+    assert window.browser is not None
+    context = window.browser.new_context(viewport={"width": 1500, "height": 900}, **GERMAN)
+    page = context.new_page()
+    page.goto(link(address, OPEN))
+    page.get_by_label("Schlüssel").fill(key)
+    page.get_by_role("button", name="Anmelden", exact=True).click()
+    identity = page.get_by_role("status", name="Geöffneter Patient")
+    expect(identity).to_contain_text(f"({OPEN.PatientID})", timeout=FIRST_MS)
+    cases = page.get_by_role("list", name="Ähnliche Fälle").get_by_role("listitem")
+    expect(cases.first).to_contain_text("Anderer Patient")
+    page.get_by_label("Voraufnahmen desselben Patienten").check()
+    expect(cases.filter(has_text="Derselbe Patient").first).to_contain_text("danach")
+    names = re.findall(r"[^\W\d_]+", f"{OPEN.PatientName} {OPEN.PatientID} {' '.join(REPORTS.values())}")
+    assert strangers(page, (*names, FILMS, "dx", "pa", "ll", "f", "m")) == []
+    context.close()
+
+
+def _another_patient_opens_in_a_tab(window: "BrowserContext", page: "Page") -> None:
+    with window.expect_page() as opened:
+        _case(page, OTHER).get_by_role("link", name="Open in a tab of its own").click()
+    tab = opened.value
+    expect(_identity(tab)).to_contain_text(f"{OTHER.PatientName} ({OTHER.PatientID})", timeout=FIRST_MS)
+    (drawn,) = until_drawn(tab, 1)
+    assert likeness(drawn, OTHER) > 0.95
+    expect(_identity(page)).to_contain_text(f"{OPEN.PatientName} ({OPEN.PatientID})")
+    for shown in (tab, page):
+        expect(_identity(shown)).not_to_contain_text("several patients")
+    tab.close()
+
+
+def _judgements_are_kept(page: "Page", hospital: Hospital) -> None:
+    for film, name in ((OTHER, "Accept"), (LEAVING, "Reject")):
+        with page.expect_response(re.compile("/feedback$")) as kept:
+            _case(page, film).get_by_role("button", name=name).click()
         assert kept.value.ok
         assert kept.value.request.post_data_json == {
-            "query": {"like": [{"id": reading.films[1].SOPInstanceUID}]},
-            "hit": reading.films[4].SOPInstanceUID,
+            "query": {"like": [{"id": OPEN.SOPInstanceUID}]},
+            "hit": film.SOPInstanceUID,
             "relevant": name == "Accept",
             "missed": False,
         }
-        expect(case.get_by_role("button", name=name)).to_have_attribute("aria-pressed", "true")
-    page.get_by_label("A similar case that is not in the list").fill(reading.films[3].SOPInstanceUID)
+        expect(_case(page, film).get_by_role("button", name=name)).to_have_attribute("aria-pressed", "true")
+    page.get_by_label("A similar case that is not in the list").fill(PRIOR.SOPInstanceUID)
     page.get_by_role("button", name="Add").click()
     expect(page.locator(".cases-said")).to_contain_text("is kept as a similar case")
-    engine = open_engine(reading.settings)
-    with engine.home.catalogue.read() as session:
-        counts = count_feedback(session, FILMS)
-    engine.close()
-    assert (counts.relevant, counts.not_relevant) == (1, 1)
+    lines = hospital.run("feedback", "export", FILMS, "-").splitlines()
+    assert [(one["query"], one["image"], one["verdict"]) for one in map(json.loads, lines)] == [
+        ({"images": [OPEN.SOPInstanceUID]}, film.SOPInstanceUID, verdict)
+        for film, verdict in ((OTHER, "accepted"), (LEAVING, "rejected"), (PRIOR, "supplemented"))
+    ]
 
 
-def test_accepted_cases_are_saved_in_the_archive(
-    window: "BrowserContext", reading: Reading, orthanc_server: OrthancServer
-) -> None:
-    page = _open(window, reading, 1)
-    before = orthanc_server.instances()
-    accepted = reading.films[5].SOPInstanceUID
-    page.locator(f'[data-id="{accepted}"]').get_by_role("button", name="Accept").click()
-    save = page.get_by_role("button", name="Save to archive")
+def _a_prior_opens_beside(page: "Page") -> None:
+    page.get_by_label("Studies of the same patient").check()
+    expect(_case(page, PRIOR)).to_contain_text("1 day after")
+    # The verdicts stay, and dates that the import has shifted are not told.
+    expect(_case(page, OTHER).get_by_role("button", name="Accept")).to_have_attribute("aria-pressed", "true")
+    assert re.search(r"\b20\d\d\b", _cases(page).inner_text()) is None
+    _case(page, PRIOR).get_by_role("button", name="Open beside").click()
+    wait_for_both(page, OPEN, PRIOR)
+    expect(_identity(page)).to_contain_text(str(OPEN.PatientName))
+    expect(_identity(page)).not_to_contain_text("several patients")
+    expect(page.frame_locator("iframe").get_by_text("Multiple Patients")).to_have_count(0)
+    shot(page, "beside")
+
+
+def _a_namesake_is_told_apart(page: "Page") -> None:
+    """Collections know patients by hashes of their ids; the names on the screen tell them apart."""
+    _case(page, NAMESAKE).get_by_role("button", name="Open beside").click()
+    wait_for_both(page, OPEN, NAMESAKE)
+    alert = _identity(page).get_by_role("alert")
+    for film in (OPEN, NAMESAKE):
+        expect(alert).to_contain_text(str(film.PatientName))
+    shot(page, "namesake")
+
+
+def _is_indexed_now(page: "Page") -> None:
+    expect(page.locator(".cases-said")).to_contain_text("not in a collection")
+    shot(page, "not-indexed")
+    page.get_by_role("button", name="Index now").click()
+    # A job is a process that loads the encoder anew.
+    expect(_case(page, OPEN)).to_contain_text(REPORTS[1], timeout=FIRST_MS)
+    expect(page.locator(".cases-said")).to_be_empty()
+    (drawn,) = until_drawn(page, 1)
+    assert likeness(drawn, COMING) > 0.95
+    shot(page, "indexed-now")
+    page.close()
+
+
+def _an_accepted_case_is_saved_in_the_archive(page: "Page", archive: OrthancServer) -> None:
+    """Saved twice, the two objects are there once."""
+    before = archive.instances()
+    _case(page, COMING).get_by_role("button", name="Accept").click()
     for _ in range(2):
-        with page.expect_response(lambda answer: answer.url.endswith("/results")) as kept:
-            save.click()
+        with page.expect_response(re.compile("/results$")) as kept:
+            page.get_by_role("button", name="Save to archive").click()
         assert kept.value.ok
-        assert json.loads(kept.value.request.post_data or "")["hits"] == [accepted]
+        assert json.loads(kept.value.request.post_data or "")["hits"] == [COMING.SOPInstanceUID]
         expect(page.locator(".cases-said")).to_have_text("One case is saved in the study.")
-    # Saved twice, the two objects are there once.
-    made = orthanc_server.instances() - before
+    made = archive.instances() - before
     assert made == {one["sop"] for one in kept.value.json()["objects"]}
     assert len(made) == 2

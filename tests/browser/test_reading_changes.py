@@ -15,14 +15,14 @@ from app.engine import open_engine
 from app.settings import Settings
 from index.ingest import ingest_manifest
 from tests.access import ADMIN_KEY
-from tests.browser.conftest import Watch
+from tests.browser.conftest import Step, Watch
 from tests.browser.search_page import expect
 from tests.browser.service import running, tiny_encoder
 from tests.dicom_films import draw
 from training.common.manifest import Record, read_manifest, write_manifest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request, Route
+    from playwright.sync_api import BrowserContext, Locator, Page, Request, Route
 
 pytestmark = pytest.mark.browser
 
@@ -111,6 +111,17 @@ class Panel:
         self.cases = page.locator(".case")
         self.said = page.locator(".cases-said")
         self.save = page.get_by_role("button", name="Save to archive")
+        self.missing = page.get_by_label("A similar case that is not in the list")
+        self.priors = page.get_by_label("Studies of the same patient")
+
+    def begin(self) -> None:
+        """Show the cases of the first film, by answers of the service."""
+        self.page.unroute(SIMILAR)
+        self.change(f"#study={OPEN.study_uid}")
+        self.tell(OPEN)
+        expect(self.identity).to_contain_text("NAME^1 (P1)")
+        expect(self.case(OTHER)).to_be_visible()
+        expect(self.save).to_be_visible()
 
     def tell(self, film: Film) -> None:
         """Make a film the active one of the viewer."""
@@ -145,6 +156,14 @@ class Panel:
                 return
             self.page.wait_for_timeout(50)
         raise AssertionError(f"{len(held)} of {count} requests came.")
+
+    def judge(self, film: Film) -> "Request":
+        """Accept a case, and give what was sent."""
+        with self.page.expect_response(FEEDBACK) as kept:
+            self.case(film).get_by_role("button", name="Accept").click()
+        assert kept.value.ok
+        expect(self.case(film).get_by_role("button", name="Accept")).to_have_attribute("aria-pressed", "true")
+        return kept.value.request
 
     def has_only_a_problem(self, title: str) -> None:
         expect(self.said.get_by_role("alert")).to_contain_text(title)
@@ -209,14 +228,6 @@ def _record(film: Film, data: Any) -> Record:
 
 
 @pytest.fixture
-def context(chromium: "Browser") -> "Iterator[BrowserContext]":
-    context = chromium.new_context(viewport={"width": 1500, "height": 900})
-    context.set_default_timeout(10_000)
-    yield context
-    context.close()
-
-
-@pytest.fixture
 def open_panel(context: "BrowserContext", service: str, watch: Watch) -> OpenPanel:
     """Signs in, opens a film's study, and makes the film the active one."""
     watch.allow(service)
@@ -245,21 +256,32 @@ def open_panel(context: "BrowserContext", service: str, watch: Watch) -> OpenPan
 def panel(open_panel: OpenPanel) -> Panel:
     """The panel with the cases of the first film."""
     panel = open_panel(OPEN)
-    expect(panel.identity).to_contain_text("NAME^1 (P1)")
-    expect(panel.case(OTHER)).to_be_visible()
-    expect(panel.save).to_be_visible()
+    panel.begin()
     return panel
 
 
-def test_another_study_takes_all_of_the_former_from_the_page_at_once(panel: Panel) -> None:
+def test_another_study_takes_all_of_the_former_from_the_page_at_once(panel: Panel, step: Step) -> None:
+    for hash, said in (("#study=1.2.3.4", "No image is open"), ("#", "names no study")):
+        step(f"nothing of the former stays where no image opens: {hash}")
+        held = panel.hold(SIMILAR)
+        assert panel.change(hash, last=OPEN) == _EMPTY
+        panel.page.wait_for_timeout(500)
+        assert held == []
+        expect(panel.identity).to_be_empty()
+        expect(panel.cases).to_have_count(0)
+        expect(panel.save).to_be_hidden()
+        expect(panel.said).to_contain_text(said)
+        panel.begin()
+    step("another study, for which the search fails")
     panel.answer(SIMILAR, 503)
     assert panel.change(f"#study={OTHER.study_uid}") == _EMPTY
     expect(panel.said).to_have_text("No image is open yet.")
     panel.tell(OTHER)
     expect(panel.identity).to_contain_text("NAME^2 (P2)")
     panel.has_only_a_problem("Problem 503")
+    step("it is searched for again, and saved in its own study")
     panel.page.unroute(SIMILAR)
-    panel.page.get_by_label("Studies of the same patient").check()
+    panel.priors.check()
     expect(panel.case(THIRD)).to_be_visible()
     panel.answer(RESULTS, 200, {"objects": [{"form": "capture", "status": "stored", "reason": None}]})
     with panel.page.expect_request(RESULTS) as sent:
@@ -268,38 +290,29 @@ def test_another_study_takes_all_of_the_former_from_the_page_at_once(panel: Pane
     assert _body(sent.value)["sop"] == OTHER.sop
 
 
-@pytest.mark.parametrize("hash", ["#study=1.2.3.4", pytest.param("#", marks=pytest.mark.slow)])
-def test_nothing_of_the_former_stays_where_no_image_opens(panel: Panel, hash: str) -> None:
-    held = panel.hold(SIMILAR)
-    assert panel.change(hash, last=OPEN) == _EMPTY
-    panel.page.wait_for_timeout(500)
-    assert held == []
-    expect(panel.identity).to_be_empty()
-    expect(panel.cases).to_have_count(0)
-    expect(panel.save).to_be_hidden()
-    expect(panel.said).to_contain_text("No image is open" if "study" in hash else "names no study")
-
-
-@pytest.mark.parametrize(("film", "status"), [(LATERAL, 429), (PRIOR, 503)], ids=["lateral", "prior"])
-def test_another_film_of_the_patient_has_no_cases_of_the_former(
-    panel: Panel, film: Film, status: int
-) -> None:
-    panel.page.get_by_label("A similar case that is not in the list").fill("9.9")
-    held = panel.hold(SIMILAR)
-    panel.tell(film)
-    expect(panel.said).to_have_text("Searching\u2026")
-    expect(panel.cases).to_have_count(0)
-    expect(panel.page.locator(".cases").get_by_role("button")).to_have_count(0)
-    panel.wait_for(held, 1)
-    _fulfil(held[0], status)
-    panel.has_only_a_problem(f"Problem {status}")
-    panel.page.unroute(SIMILAR)
-    panel.page.get_by_label("Studies of the same patient").check()
-    # Words typed for the former film are not added to this one.
-    expect(panel.page.get_by_label("A similar case that is not in the list")).to_have_value("")
-
-
-def test_a_late_answer_for_the_former_film_is_dropped(panel: Panel) -> None:
+def test_another_film_has_no_cases_of_the_former(panel: Panel, step: Step) -> None:
+    for film, status in ((LATERAL, 429), (PRIOR, 503)):
+        step(f"film {film.number} is searched for, and answered {status}")
+        panel.missing.fill("9.9")
+        held = panel.hold(SIMILAR)
+        panel.tell(film)
+        expect(panel.said).to_have_text("Searching\u2026")
+        expect(panel.cases).to_have_count(0)
+        expect(panel.page.locator(".cases").get_by_role("button")).to_have_count(0)
+        panel.wait_for(held, 1)
+        _fulfil(held[0], status)
+        panel.has_only_a_problem(f"Problem {status}")
+        panel.page.unroute(SIMILAR)
+        panel.priors.click()
+        # Words typed for the former film are not added to this one.
+        expect(panel.missing).to_have_value("")
+        panel.begin()
+    step("the list goes while the same film is searched for anew")
+    panel.answer(SIMILAR, 503)
+    panel.priors.click()
+    panel.has_only_a_problem("Problem 503")
+    expect(panel.identity).to_contain_text("NAME^1 (P1)")
+    step("a late answer for the former film is dropped")
     held = panel.hold(SIMILAR)
     panel.tell(LATERAL)
     panel.wait_for(held, 1)
@@ -313,31 +326,23 @@ def test_a_late_answer_for_the_former_film_is_dropped(panel: Panel) -> None:
     expect(panel.case(OTHER)).to_have_count(0)
 
 
-def test_the_list_goes_while_the_same_film_is_searched_for_anew(panel: Panel) -> None:
-    panel.answer(SIMILAR, 503)
-    panel.page.get_by_label("Studies of the same patient").check()
-    panel.has_only_a_problem("Problem 503")
-    expect(panel.identity).to_contain_text("NAME^1 (P1)")
-
-
-@pytest.mark.parametrize("status", [200, pytest.param(503, marks=pytest.mark.slow)])
-def test_a_late_outcome_of_a_save_is_not_told_of_another_film(panel: Panel, status: int) -> None:
-    held = panel.hold(RESULTS)
-    panel.save.click()
-    panel.wait_for(held, 1)
-    assert f"/studies/{OPEN.study_uid}/results" in held[0].request.url
-    assert _body(held[0].request)["sop"] == OPEN.sop
-    panel.tell(OTHER)
-    expect(panel.case(THIRD)).to_be_visible()
-    expect(panel.save).to_be_enabled()
-    with panel.page.expect_response(RESULTS):
-        _fulfil(held[0], status, {"objects": []} if status == 200 else None)
-    panel.page.wait_for_timeout(100)
-    expect(panel.said).to_be_empty()
-
-
-@pytest.mark.slow
-def test_a_verdict_that_fails_late_is_not_told_of_another_film(panel: Panel) -> None:
+def test_late_outcomes_are_not_told_of_another_film(panel: Panel, step: Step) -> None:
+    for status in (200, 503):
+        step(f"a save that is answered {status}")
+        held = panel.hold(RESULTS)
+        panel.save.click()
+        panel.wait_for(held, 1)
+        assert f"/studies/{OPEN.study_uid}/results" in held[0].request.url
+        assert _body(held[0].request)["sop"] == OPEN.sop
+        panel.tell(OTHER)
+        expect(panel.case(THIRD)).to_be_visible()
+        expect(panel.save).to_be_enabled()
+        with panel.page.expect_response(RESULTS):
+            _fulfil(held[0], status, {"objects": []} if status == 200 else None)
+        panel.page.wait_for_timeout(100)
+        expect(panel.said).to_be_empty()
+        panel.begin()
+    step("a verdict that fails")
     held = panel.hold(FEEDBACK)
     panel.case(OTHER).get_by_role("button", name="Accept").click()
     panel.wait_for(held, 1)
@@ -350,34 +355,24 @@ def test_a_verdict_that_fails_late_is_not_told_of_another_film(panel: Panel) -> 
     expect(panel.said).to_be_empty()
 
 
-def test_a_verdict_belongs_to_its_collection(panel: Panel) -> None:
-    # The button is pressed before the answer comes, which would be taken for that of the next verdict.
-    with panel.page.expect_response(FEEDBACK):
-        panel.case(THIRD).get_by_role("button", name="Accept").click()
-    expect(panel.case(THIRD).get_by_role("button", name="Accept")).to_have_attribute("aria-pressed", "true")
+def test_verdicts_belong_to_their_collection(panel: Panel, step: Step) -> None:
+    step("a verdict is not shown in another collection, and is given anew there")
+    panel.judge(THIRD)
     panel.page.get_by_label("Collection").select_option(SECOND)
     expect(panel.case(OTHER)).to_have_count(0)
     accept = panel.case(THIRD).get_by_role("button", name="Accept")
     expect(accept).to_have_attribute("aria-pressed", "false")
-    with panel.page.expect_response(FEEDBACK) as kept:
-        accept.click()
-    assert f"/collections/{SECOND}/feedback" in kept.value.url
-    assert _body(kept.value.request)["relevant"] is True
-
-
-@pytest.mark.slow
-def test_a_film_that_the_chosen_collection_lacks_is_searched_for_in_another(panel: Panel) -> None:
-    panel.page.get_by_label("Collection").select_option(SECOND)
-    expect(panel.case(THIRD)).to_be_visible()
+    sent = panel.judge(THIRD)
+    assert f"/collections/{SECOND}/feedback" in sent.url
+    assert _body(sent)["relevant"] is True
+    step("a film that the chosen collection lacks is searched for in another")
     panel.tell(OTHER)
     expect(panel.case(OPEN)).to_be_visible()
-
-
-@pytest.mark.slow
-def test_a_missing_case_of_a_frame_is_added_where_nothing_was_found(open_panel: OpenPanel) -> None:
-    panel = open_panel(RUN[1])
+    step("a missing case of a frame is added where nothing was found")
+    panel.change(f"#study={RUN[1].study_uid}")
+    panel.tell(RUN[1])
     expect(panel.said).to_have_text("frames has no other study.")
-    panel.page.get_by_label("A similar case that is not in the list").fill(RUN[0].id)
+    panel.missing.fill(RUN[0].id)
     with panel.page.expect_response(FEEDBACK) as kept:
         panel.page.get_by_role("button", name="Add").click()
     assert kept.value.ok
@@ -386,17 +381,24 @@ def test_a_missing_case_of_a_frame_is_added_where_nothing_was_found(open_panel: 
 
 
 @pytest.mark.parametrize(
-    ("language", "text"),
+    ("language", "note", "priors", "day"),
     [
-        ("en-GB", "Not a medical device. Not for diagnosis."),
-        ("de-DE", "Kein Medizinprodukt. Nicht für die Diagnose."),
+        ("en-GB", "Not a medical device. Not for diagnosis.", "Studies of the same patient", "2024-01-15"),
+        (
+            "de-DE",
+            "Kein Medizinprodukt. Nicht für die Diagnose.",
+            "Voraufnahmen desselben Patienten",
+            "15.01.2024",
+        ),
     ],
     ids=["en", "de"],
 )
-def test_the_panel_says_that_it_is_no_medical_device(
-    context: "BrowserContext", open_panel: OpenPanel, language: str, text: str
+def test_the_panel_speaks_the_readers_language_and_says_that_it_is_no_medical_device(
+    context: "BrowserContext", open_panel: OpenPanel, language: str, note: str, priors: str, day: str
 ) -> None:
     context.add_init_script(f"Object.defineProperty(navigator, 'languages', {{ value: ['{language}'] }})")
     panel = open_panel(OPEN)
-    expect(panel.page.locator(".cases").get_by_role("note")).to_have_text(text)
-    expect(panel.page.get_by_text(text)).to_be_visible()
+    expect(panel.page.locator(".cases").get_by_role("note")).to_have_text(note)
+    expect(panel.page.get_by_text(note)).to_be_visible()
+    panel.page.get_by_label(priors).check()
+    expect(panel.case(PRIOR)).to_contain_text(day)

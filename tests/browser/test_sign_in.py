@@ -1,6 +1,7 @@
-"""The page where reading needs a key: it asks for one, shows images by the session, and signs out."""
+"""The page where reading needs a key or a sign-in at the organisation, whose site is another one."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,20 +10,23 @@ import pytest
 
 from app.application import create_app
 from app.engine import open_engine
+from app.settings import Settings
 from index.keys.api_keys import create_key, revoke_key
-from tests.browser.conftest import Watch
+from tests.browser.conftest import Step, Watch
 from tests.browser.search_page import SearchPage, expect
 from tests.browser.service import SHAPES, index_shapes, running
+from tests.needed import needed
+from tests.oidc import PUBLIC_CLIENT, OidcProvider, installed_provider, serve_provider
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
-
-    from app.settings import Settings
+    from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route
 
 pytestmark = pytest.mark.browser
 
 NAME = "Dr Weiss"
-_WIDTHS = "images => images.map((image) => image.naturalWidth)"
+# The provider's forms ask for it.
+_FONTS = "https://fonts.googleapis.com/"
+Open = Callable[..., SearchPage]
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Closed:
     """A service that nobody reads without a key."""
 
     service: str
-    settings: "Settings"
+    settings: Settings
 
     def key(self, name: str) -> str:
         """A new key of a judge."""
@@ -44,129 +48,160 @@ class Closed:
 
 
 @pytest.fixture(scope="module")
-def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     folder = tmp_path_factory.mktemp("closed")
     indexed = index_shapes(folder / "home", folder / "data")
-    settings = indexed.model_copy(update={"open_reading": False, "open_feedback": False})
+    return indexed.model_copy(update={"open_reading": False, "open_feedback": False})
+
+
+@pytest.fixture(scope="module")
+def closed(settings: Settings) -> Iterator[Closed]:
     with running(create_app(settings)) as service:
         yield Closed(service, settings)
 
 
+@pytest.fixture(scope="module")
+def oidc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OidcProvider]:
+    package = needed(installed_provider(), "npm's oidc-provider", "`apt-get install npm`, and a registry")
+    with serve_provider(package, tmp_path_factory.mktemp("oidc")) as running_one:
+        yield running_one
+
+
+@pytest.fixture(scope="module")
+def organised(settings: Settings, oidc: OidcProvider) -> Iterator[str]:
+    """A service under another name than the provider's, so that browsers take them for two sites."""
+    provided = {
+        "oidc_issuer": oidc.issuer,
+        "oidc_client_id": PUBLIC_CLIENT,
+        "oidc_roles": {"judges": {SHAPES: ["judge"]}},
+    }
+    with running(create_app(Settings.model_validate(settings.model_dump() | provided))) as address:
+        yield address.replace("127.0.0.1", "localhost")
+
+
 @pytest.fixture
-def watch(closed: Closed) -> Iterator[Watch]:
-    watch = Watch([closed.service])
+def watch() -> Iterator[Watch]:
+    """Fails the test when its pages did what they should not."""
+    watch = Watch([_FONTS])
     yield watch
     assert watch.problems == []
 
 
 @pytest.fixture
-def context(chromium: "Browser") -> "Iterator[BrowserContext]":
-    context = chromium.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(10_000)
-    yield context
-    context.close()
+def open_page(context: "BrowserContext", watch: Watch) -> Open:
+    """Opens an address of a service in a window of a test's own."""
+    context.route(f"{_FONTS}**", lambda route: route.fulfill(body="", content_type="text/css"))
+
+    def open_one(service: str, address: str = "") -> SearchPage:
+        watch.allow(service)
+        page = context.new_page()
+        watch.follow(page)
+        page.goto(f"{service}/{address}")
+        return SearchPage(page, service)
+
+    return open_one
 
 
-def _open(context: "BrowserContext", watch: Watch, closed: Closed, address: str) -> "Page":
-    page = context.new_page()
-    watch.follow(page)
-    page.goto(f"{closed.service}/{address}")
-    return page
+def _field(page: "Page") -> "Locator":
+    return page.get_by_label("Key", exact=True)
 
 
 def _sign_in(page: "Page", key: str) -> None:
-    page.get_by_label("Key", exact=True).fill(key)
+    _field(page).fill(key)
     page.get_by_role("button", name="Sign in").click()
 
 
-@pytest.mark.slow
+def _log_in(page: "Page", login: str) -> None:
+    """Go from the page to the provider, and through its forms."""
+    page.get_by_role("link", name="Sign in with your organisation").click()
+    page.get_by_placeholder("Enter any login").fill(login)
+    page.get_by_placeholder("and password").fill("any")
+    page.get_by_role("button", name="Sign-in").click()
+    page.get_by_role("button", name="Continue").click()
+
+
+def _searches_and_judges(search: SearchPage, name: str) -> None:
+    """The search of the link goes on, with pictures; a hit is judged; no script sees a cookie."""
+    page = search.page
+    search.settle()
+    expect(search.field).to_have_value("a red circle")
+    expect(page.get_by_text(name)).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    widths = page.locator(".hit img").evaluate_all("images => images.map((image) => image.naturalWidth)")
+    assert widths
+    assert min(widths[:4]) > 0
+    with page.expect_response("**/feedback") as judged:
+        search.tiles.first.get_by_role("button", name="This is what I searched for").click()
+    assert judged.value.status == 200
+    (session,) = [one for one in page.context.cookies(search.service) if one["name"] == "recoquest_session"]
+    assert (session["httpOnly"], session["sameSite"]) == (True, "Strict")
+    assert page.evaluate("document.cookie") == ""
+    page.reload()
+    search.settle()
+
+
+def _signs_out(search: SearchPage, name: str) -> None:
+    """Nothing of the person and of the hits stays."""
+    search.button("Sign out").click()
+    expect(_field(search.page)).to_be_visible()
+    expect(search.tiles).to_have_count(0)
+    expect(search.page.get_by_text(name)).not_to_be_visible()
+    cookies = search.page.context.cookies(search.service)
+    assert [one for one in cookies if "recoquest" in one["name"]] == []
+
+
 def test_a_judge_signs_in_searches_judges_and_signs_out(
-    context: "BrowserContext", watch: Watch, closed: Closed
+    open_page: Open, watch: Watch, closed: Closed, step: Step
 ) -> None:
     watch.allow("status of 401")
-    page = _open(context, watch, closed, "#q=a+red+circle&collection=shapes")
-    search, field = SearchPage(page, closed.service), page.get_by_label("Key", exact=True)
+    watch.allow("status of 403")
+    search = open_page(closed.service, "#q=a+red+circle&collection=shapes")
+    page, field = search.page, _field(search.page)
+    step("a key is asked for, and another one is refused")
     expect(field).to_have_attribute("type", "password")
     expect(field).to_have_attribute("autocomplete", "off")
     expect(search.tiles).to_have_count(0)
     _sign_in(page, "not a key")
     expect(page.get_by_role("alert")).to_contain_text("The key is not known here")
     expect(field).to_be_focused()
-    _sign_in(page, closed.key(NAME))
-    # The page goes on with the search of the link.
-    search.settle()
-    expect(search.field).to_have_value("a red circle")
-    page.wait_for_load_state("networkidle")
-    widths = page.locator(".hit img").evaluate_all(_WIDTHS)
-    assert widths
-    assert min(widths[:4]) > 0
-    expect(page.get_by_text(NAME)).to_be_visible()
-    with page.expect_response("**/feedback") as judged:
-        search.tiles.first.get_by_role("button", name="This is what I searched for").click()
-    assert judged.value.status == 200
-    # The script that could steal the session sees no cookie.
-    assert page.evaluate("document.cookie") == ""
-    page.reload()
-    search.settle()
-    page.get_by_role("button", name="Sign out").click()
-    expect(field).to_be_visible()
-    expect(search.tiles).to_have_count(0)
-    expect(page.get_by_text(NAME)).not_to_be_visible()
-    assert context.cookies() == []
-
-
-def test_what_another_page_could_send_is_refused(
-    context: "BrowserContext", watch: Watch, closed: Closed
-) -> None:
-    watch.allow("status of 403")
-    page = _open(context, watch, closed, "")
-    _sign_in(page, closed.key("forged"))
-    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+    step("the page goes on with the search of the link")
+    key = closed.key(NAME)
+    _sign_in(page, key)
+    _searches_and_judges(search, NAME)
+    step("what another page could send is refused")
     status = page.evaluate("fetch('v1/session', { method: 'DELETE' }).then(({ status }) => status)")
     assert status == 403
-    (cookie,) = context.cookies()
-    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
-
-
-@pytest.mark.slow
-def test_two_tabs_share_a_session_that_is_begun_again(
-    context: "BrowserContext", watch: Watch, closed: Closed
-) -> None:
-    watch.allow("status of 403")
-    page = _open(context, watch, closed, "?collection=shapes")
-    key = closed.key("in two tabs")
-    _sign_in(page, key)
-    search = SearchPage(page, closed.service)
-    search.settle()
-    context.request.post(f"{closed.service}/v1/session", headers={"Authorization": f"Bearer {key}"})
-    search.search("a red circle")
+    step("another tab begins the session again, and this one goes on")
+    page.context.request.post(f"{closed.service}/v1/session", headers={"Authorization": f"Bearer {key}"})
+    search.search("a red square")
     expect(search.answer).to_contain_text("Best 24 images")
+    step("signed out")
+    _signs_out(search, NAME)
 
 
 @pytest.mark.slow
 def test_a_key_that_is_revoked_ends_the_session_and_another_goes_on(
-    context: "BrowserContext", watch: Watch, closed: Closed
+    open_page: Open, watch: Watch, closed: Closed
 ) -> None:
     watch.allow("status of 401")
-    page = _open(context, watch, closed, "?collection=shapes")
+    search = open_page(closed.service, "?collection=shapes")
     key = closed.key("revoked")
-    _sign_in(page, key)
-    search = SearchPage(page, closed.service)
+    _sign_in(search.page, key)
     search.settle()
     closed.revoke(key)
-    page.wait_for_timeout(1_100)
+    search.page.wait_for_timeout(1_100)
     search.field.fill("a red circle")
     search.field.press("Enter")
-    expect(page.get_by_text("The session has ended.")).to_be_visible()
-    _sign_in(page, closed.key("after it"))
+    expect(search.page.get_by_text("The session has ended.")).to_be_visible()
+    _sign_in(search.page, closed.key("after it"))
     search.settle()
     expect(search.answer).to_contain_text("Best 24 images")
 
 
-def test_the_operators_page_asks_once(context: "BrowserContext", watch: Watch, closed: Closed) -> None:
+def test_the_operators_page_asks_once(open_page: Open, watch: Watch, closed: Closed) -> None:
     watch.allow("status of 403")
-    page = _open(context, watch, closed, "operate")
-    expect(page.get_by_label("Key", exact=True)).to_be_visible()
+    page = open_page(closed.service, "operate").page
+    expect(_field(page)).to_be_visible()
     expect(page.get_by_role("region", name="Collections")).not_to_be_visible()
     assert page.get_by_role("button").all_inner_texts() == ["Sign in"]
     _sign_in(page, closed.key("no operator"))
@@ -177,20 +212,100 @@ def test_the_operators_page_asks_once(context: "BrowserContext", watch: Watch, c
 
 @pytest.mark.slow
 def test_the_reading_room_asks_for_a_key_and_is_empty_after_signing_out(
-    context: "BrowserContext", watch: Watch, closed: Closed
+    open_page: Open, watch: Watch, closed: Closed
 ) -> None:
     watch.allow("status of 401")
-    page = _open(context, watch, closed, "room#film=shapes%2Fshape-1&film=shapes%2Fshape-2")
+    search = open_page(closed.service, "room#film=shapes%2Fshape-1&film=shapes%2Fshape-2")
+    page, film = search.page, search.page.locator(".viewport").first
+    priors = page.get_by_role("list", name="Films of this patient").get_by_role("button")
     key = closed.key("reading room")
     _sign_in(page, key)
-    film = page.locator(".viewport").first
     expect(film).to_have_attribute("data-state", "ready")
-    expect(page.get_by_role("list", name="Films of this patient").get_by_role("button")).not_to_have_count(0)
-    page.get_by_role("button", name="Sign out").click()
+    expect(priors).not_to_have_count(0)
+    search.button("Sign out").click()
     expect(film).to_have_attribute("data-state", "empty")
     expect(page.locator(".priors")).not_to_be_visible()
     assert "shape-" not in page.url
     _sign_in(page, key)
-    SearchPage(page, closed.service).tiles.nth(2).locator(".hit-open").click()
+    search.tiles.nth(2).locator(".hit-open").click()
     expect(film).to_have_attribute("data-state", "ready")
-    expect(page.get_by_role("list", name="Films of this patient").get_by_role("button")).not_to_have_count(0)
+    expect(priors).not_to_have_count(0)
+
+
+@pytest.mark.slow
+def test_a_judge_signs_in_at_the_organisation_judges_and_signs_out(
+    open_page: Open, watch: Watch, organised: str, oidc: OidcProvider, step: Step
+) -> None:
+    search = open_page(organised, "#q=a+red+circle&collection=shapes")
+    watch.allow(oidc.issuer)
+    page = search.page
+    step("the search that was asked for goes on, though it never left the browser")
+    expect(_field(page)).to_be_visible()
+    _log_in(page, "judges")
+    expect(page.get_by_text("Dr judges")).to_be_visible()
+    assert "code=" not in page.url
+    _searches_and_judges(search, "Dr judges")
+    page.wait_for_load_state("networkidle")
+    # The session was there with every request; thumbnails that are on their way at the sign-out are refused.
+    assert watch.problems == []
+    step("signed out here, and at the organisation too")
+    watch.allow("status of 401")
+    _signs_out(search, "Dr judges")
+    page.get_by_role("link", name="Sign out at your organisation too").click()
+    expect(page.get_by_role("button", name="Yes, sign me out")).to_be_visible()
+    assert page.url.startswith(oidc.issuer)
+
+
+@pytest.mark.slow
+def test_who_gets_no_further_is_told_why(
+    open_page: Open, watch: Watch, organised: str, oidc: OidcProvider, step: Step
+) -> None:
+    watch.allow("status of 401")
+    watch.allow(oidc.issuer)
+    step("a cancelled sign-in is said where it was begun")
+    page = open_page(organised, "operate").page
+    page.get_by_role("link", name="Sign in with your organisation").click()
+    page.get_by_role("link", name="Cancel").click()
+    expect(page.get_by_role("alert").first).to_contain_text("did not let you sign in here")
+    assert page.url == f"{organised}/operate"
+    page.reload()
+    expect(page.get_by_text("a key with the role admin")).to_be_visible()
+    step("who has no role is told whom to ask")
+    search = open_page(organised)
+    _log_in(search.page, "strangers")
+    for told in ("no role here yet", "signed in as Dr strangers", "Ask the administrator of this service"):
+        expect(search.notice).to_contain_text(told)
+    expect(search.button("Sign out")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_an_answer_that_another_browser_began_signs_nobody_in(
+    chromium: "Browser", open_page: Open, watch: Watch, organised: str, oidc: OidcProvider
+) -> None:
+    watch.allow(oidc.issuer)
+    page = open_page(organised).page
+    found: list[str] = []
+
+    def stop(route: "Route") -> None:
+        """Keep the last address that the provider leads to from the browser."""
+        answer = route.fetch(max_redirects=0)
+        if "prompt=consent" in (route.request.post_data or ""):
+            onward = page.context.request.get(answer.headers["location"], max_redirects=0)
+            found.append(onward.headers["location"])
+            route.fulfill(body="stopped")
+        else:
+            route.fulfill(response=answer)
+
+    page.route("**/interaction/*", stop)
+    _log_in(page, "judges")
+    expect(page.get_by_text("stopped")).to_be_visible()
+    assert found[0].startswith(f"{organised}/v1/session/callback?code=")
+    victim = chromium.new_context()
+    other = victim.new_page()
+    watch.follow(other)
+    other.goto(found[0])
+    expect(other.get_by_role("alert")).to_contain_text("begun in another browser")
+    assert [one["name"] for one in victim.cookies()] == []
+    state = other.evaluate("fetch('v1/session').then((answer) => answer.json())")
+    assert state["kind"] == "anonymous", json.dumps(state)
+    victim.close()

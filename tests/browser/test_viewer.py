@@ -1,14 +1,13 @@
-"""The viewer: images that no browser reads by itself, pixels of the screen, zoom."""
+"""The viewer: images that no browser reads by itself, pixels of the screen, zoom, and windows of grey."""
 
 import json
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 import pytest
 
-from tests.browser.conftest import OpenSearch, Watch
+from tests.browser.conftest import DESK, OpenSearch, Step, Watch
 from tests.browser.search_page import SearchPage, expect
 from tests.browser.service import FILM_SIZE
 
@@ -24,7 +23,6 @@ _GREY_LEVELS = """picture => {
   return new Set(data.filter((_, place) => place % 4 === 0)).size;
 }"""
 _SHOWN_WIDTH = "picture => picture.getBoundingClientRect().width * devicePixelRatio"
-
 _FITS = """() => {
   const viewer = document.querySelector('image-search').shadowRoot.querySelector('.viewer');
   const box = (name) => viewer.querySelector(name).getBoundingClientRect();
@@ -33,184 +31,159 @@ _FITS = """() => {
 }"""
 
 
-@pytest.fixture
-def open_film(open_search: OpenSearch, films: str, watch: Watch) -> "Iterator[Locator]":
-    """The picture of the TIFF in the open dialog."""
+class Film(SearchPage):
+    """The dialog with an open film."""
+
+    def __init__(self, search: SearchPage) -> None:
+        super().__init__(search.page, search.service, search.site)
+        self.shown = self.dialog.locator(".viewer-picture")
+        self.zoom = self.dialog.locator(".viewer-zoom")
+        self.levels = self.dialog.get_by_role("button", name="Grey levels")
+        self.automatic = self.dialog.get_by_role("button", name="Automatic")
+
+    def zoomed(self) -> float:
+        return float(self.zoom.inner_text().rstrip("\u00d7"))
+
+    def slider(self, name: str) -> "Locator":
+        return self.dialog.get_by_role("slider", name=name)
+
+
+def _open(open_search: OpenSearch, films: str, watch: Watch, name: str = "film.tif", **window: Any) -> Film:
     watch.allow(films)
-    picture = open_search("#q=film&image=film.tif", site=films).dialog.locator(".viewer-picture")
-    expect(picture).to_have_js_property("naturalWidth", FILM_SIZE[0])
-    yield picture
+    film = Film(open_search(f"#q=film&image={name}", site=films, **window))
+    expect(film.shown).to_have_js_property("naturalWidth", FILM_SIZE[0])
+    return film
 
 
-def zoom_of(search: SearchPage) -> float:
-    return float(search.dialog.locator(".viewer-zoom").inner_text().rstrip("\u00d7"))
-
-
-@pytest.mark.parametrize("name", ["film.tif", pytest.param("film.png", marks=pytest.mark.slow)])
-def test_films_are_seen_as_they_are_searched(
-    open_search: OpenSearch, films: str, watch: Watch, name: str
-) -> None:
-    watch.allow(films)
-    search = open_search(f"#q=film&image={name}", site=films)
-    picture = search.dialog.locator(".viewer-picture")
-    expect(picture).to_have_js_property("naturalWidth", FILM_SIZE[0])
-    expect(search.dialog.get_by_text("This image cannot be shown.")).not_to_be_visible()
-    assert picture.evaluate(_GREY_LEVELS) > 150
-    original = search.dialog.get_by_role("link", name="Original")
-    expect(original).to_have_attribute("href", f"{films}/v1/collections/films/images/{name}/content")
-
-
-@pytest.mark.parametrize("ratio", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_one_is_a_pixel_of_the_image_for_one_of_the_screen(
-    open_search: OpenSearch, films: str, watch: Watch, ratio: int
-) -> None:
-    watch.allow(films)
-    search = open_search("#q=film&image=film.tif", site=films, device_scale_factor=ratio)
-    picture = search.dialog.locator(".viewer-picture")
-    expect(picture).to_have_js_property("naturalWidth", FILM_SIZE[0])
-    search.dialog.get_by_role("button", name="Actual size").click()
-    assert zoom_of(search) == 1
-    assert picture.evaluate(_SHOWN_WIDTH) == pytest.approx(FILM_SIZE[0], abs=0.5)
-    for _ in range(12):
-        search.page.keyboard.press("+")
-    assert zoom_of(search) == 16
-    assert picture.evaluate(_SHOWN_WIDTH) == pytest.approx(16 * FILM_SIZE[0], abs=1)
-    expect(picture).to_have_css("image-rendering", "pixelated")
-    for _ in range(20):
-        search.page.keyboard.press("-")
-    fitting = search.dialog.locator(".viewer-stage").evaluate(
-        f"stage => Math.min(stage.clientWidth / {FILM_SIZE[0]}, stage.clientHeight / {FILM_SIZE[1]})"
-        " * devicePixelRatio"
-    )
-    assert zoom_of(search) == pytest.approx(min(1, fitting), abs=0.05)
-    search.page.keyboard.press("0")
-    assert zoom_of(search) == pytest.approx(fitting, abs=0.05)
-
-
-@pytest.mark.slow
-def test_the_whole_image_is_seen_first_and_again_in_another_window(
-    open_search: OpenSearch, films: str, watch: Watch
-) -> None:
-    watch.allow(films)
-    search = open_search("#q=film&image=film.tif", site=films, viewport={"width": 1280, "height": 900})
-    expect(search.dialog.locator(".viewer-picture")).to_have_js_property("naturalWidth", FILM_SIZE[0])
-    for width, height in ((1280, 900), (700, 600), (360, 740)):
-        search.page.set_viewport_size({"width": width, "height": height})
-        search.page.wait_for_function(_FITS)
-
-
-@pytest.mark.slow
-def test_arrows_move_a_large_picture_and_else_step(open_film: "Locator") -> None:
-    page = open_film.page
-    for _ in range(9):
-        page.keyboard.press("+")
-    before = open_film.bounding_box()
-    page.keyboard.press("ArrowRight")
-    after = open_film.bounding_box()
-    assert before is not None
-    assert after is not None
-    assert after["x"] == pytest.approx(before["x"] - 60)
-    page.keyboard.press("0")
-    page.keyboard.press("ArrowLeft")
-    page.keyboard.press("ArrowRight")
-    expect(open_film).to_have_js_property("naturalWidth", FILM_SIZE[0])
-
-
-def test_a_damaged_image_is_said_to_be_one(open_search: OpenSearch, films: str, watch: Watch) -> None:
-    watch.allow(films)
-    watch.allow("500")
-    search = open_search(
-        "#q=film&image=film.tif",
-        site=films,
-        before=lambda page: page.route("**/rendition", lambda route: route.fulfill(status=500)),
-    )
-    expect(search.dialog.get_by_text("This image cannot be shown.")).to_be_visible()
-
-
-def levels_of(films: str, name: str) -> dict[str, Any]:
-    with urlopen(f"{films}/v1/collections/films/images/{name}/levels", timeout=10) as answer:
+def _levels_of(films: str) -> dict[str, Any]:
+    with urlopen(f"{films}/v1/collections/films/images/film.tif/levels", timeout=10) as answer:
         found: dict[str, Any] = json.load(answer)
     return found
 
 
-@pytest.mark.slow
-def test_a_film_is_seen_through_another_window_and_the_automatic_one_again(
-    open_film: "Locator", films: str
+@pytest.mark.parametrize("ratio", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_films_are_seen_as_they_are_searched_and_pixel_by_pixel(
+    open_search: OpenSearch, films: str, watch: Watch, ratio: int, step: Step
 ) -> None:
-    page = open_film.page
-    page.keyboard.press("o")
-    page.get_by_role("button", name="Grey levels").click()
-    automatic = page.get_by_role("button", name="Automatic")
-    expect(automatic).to_be_focused()
-    expect(automatic).to_have_attribute("aria-pressed", "true")
-    page.get_by_role("button", name="All values").click()
-    expect(open_film).to_have_attribute("src", re.compile(r"rendition\?window="))
-    levels = levels_of(films, "film.tif")
-    low, high = levels["smallest"], levels["largest"]
-    window = f"{(low + high) / 2:g},{high - low:g}"
-    expect(open_film).to_have_attribute(
-        "src", f"{films}/v1/collections/films/images/film.tif/rendition?window={window}"
+    film = _open(open_search, films, watch, device_scale_factor=ratio, **DESK)
+    for name in ("film.png", "film.tif"):
+        step(f"the grey levels of {name}")
+        film.page.goto(f"{films}/#q=film&image={name}")
+        expect(film.shown).to_have_js_property("naturalWidth", FILM_SIZE[0])
+        expect(film.dialog.get_by_text("This image cannot be shown.")).not_to_be_visible()
+        assert film.shown.evaluate(_GREY_LEVELS) > 150
+        original = film.dialog.get_by_role("link", name="Original")
+        expect(original).to_have_attribute("href", f"{films}/v1/collections/films/images/{name}/content")
+    step("one is a pixel of the image for one of the screen")
+    keyboard = film.page.keyboard
+    film.dialog.get_by_role("button", name="Actual size").click()
+    assert film.zoomed() == 1
+    assert film.shown.evaluate(_SHOWN_WIDTH) == pytest.approx(FILM_SIZE[0], abs=0.5)
+    for _ in range(12):
+        keyboard.press("+")
+    assert film.zoomed() == 16
+    assert film.shown.evaluate(_SHOWN_WIDTH) == pytest.approx(16 * FILM_SIZE[0], abs=1)
+    expect(film.shown).to_have_css("image-rendering", "pixelated")
+    step("arrows move a large picture")
+    before = film.shown.bounding_box()
+    keyboard.press("ArrowRight")
+    after = film.shown.bounding_box()
+    assert before is not None
+    assert after is not None
+    assert after["x"] == pytest.approx(before["x"] - 60)
+    step("it is made small again, and fits")
+    for _ in range(20):
+        keyboard.press("-")
+    fitting = film.dialog.locator(".viewer-stage").evaluate(
+        f"stage => Math.min(stage.clientWidth / {FILM_SIZE[0]}, stage.clientHeight / {FILM_SIZE[1]})"
+        " * devicePixelRatio"
     )
-    page.wait_for_function(f"picture => ({_GREY_LEVELS})(picture) < 30", arg=open_film.element_handle())
-    expect(page.locator(".viewer-zoom")).to_have_text("1\u00d7")
-    expect(automatic).to_have_attribute("aria-pressed", "false")
-    automatic.click()
-    expect(open_film).to_have_attribute("src", re.compile("rendition$"))
-    page.wait_for_function(f"picture => ({_GREY_LEVELS})(picture) > 150", arg=open_film.element_handle())
+    assert film.zoomed() == pytest.approx(min(1, fitting), abs=0.05)
+    keyboard.press("0")
+    assert film.zoomed() == pytest.approx(fitting, abs=0.05)
+    step("arrows step from film to film")
+    keyboard.press("ArrowLeft")
+    keyboard.press("ArrowRight")
+    expect(film.shown).to_have_js_property("naturalWidth", FILM_SIZE[0])
+    step("the whole image is seen in windows of other sizes")
+    for width, height in ((1280, 900), (700, 600), (360, 740)):
+        film.page.set_viewport_size({"width": width, "height": height})
+        film.page.wait_for_function(_FITS)
+
+
+def test_what_is_damaged_cannot_be_shown_and_what_has_8_bits_has_no_window(
+    open_search: OpenSearch, films: str, watch: Watch
+) -> None:
+    watch.allow(films)
+    watch.allow("500")
+    search = open_search()
+    with search.page.expect_response("**/levels") as answered:
+        search.open_hit()
+    assert answered.value.json()["deep"] is False
+    search.page.keyboard.press("g")
+    expect(search.dialog.get_by_role("button", name="Grey levels")).not_to_be_visible()
+    expect(search.dialog.get_by_role("group", name="Grey levels")).not_to_be_visible()
+    search.page.route("**/rendition", lambda route: route.fulfill(status=500))
+    search.page.goto(f"{films}/#q=film&image=film.tif")
+    expect(search.dialog.get_by_text("This image cannot be shown.")).to_be_visible()
 
 
 @pytest.mark.slow
-def test_the_window_is_moved_by_keyboard_and_its_keys_are_not_those_of_the_viewer(
-    open_film: "Locator", films: str
+def test_a_film_is_seen_through_other_windows(
+    open_search: OpenSearch, films: str, watch: Watch, step: Step
 ) -> None:
-    page = open_film.page
-    expect(page.get_by_role("button", name="Grey levels")).to_be_visible()
+    film = _open(open_search, films, watch)
+    page, rendition = film.page, f"{films}/v1/collections/films/images/film.tif/rendition"
+    found = _levels_of(films)
+    step("all values, at the same zoom")
+    page.keyboard.press("o")
+    film.levels.click()
+    expect(film.automatic).to_be_focused()
+    expect(film.automatic).to_have_attribute("aria-pressed", "true")
+    film.dialog.get_by_role("button", name="All values").click()
+    low, high = found["smallest"], found["largest"]
+    window = f"{(low + high) / 2:g},{high - low:g}"
+    expect(film.shown).to_have_attribute("src", f"{rendition}?window={window}")
+    page.wait_for_function(f"picture => ({_GREY_LEVELS})(picture) < 30", arg=film.shown.element_handle())
+    expect(film.zoom).to_have_text("1\u00d7")
+    expect(film.automatic).to_have_attribute("aria-pressed", "false")
+    step("the automatic window again")
+    film.automatic.click()
+    expect(film.shown).to_have_attribute("src", rendition)
+    page.wait_for_function(f"picture => ({_GREY_LEVELS})(picture) > 150", arg=film.shown.element_handle())
+    step("a window is moved by keyboard, and its keys are not those of the viewer")
     page.keyboard.press("g")
-    centre, width = (page.get_by_role("slider", name=name) for name in ("Centre", "Width"))
-    found = levels_of(films, "film.tif")["automatic"]
-    expect(centre).to_have_attribute("aria-valuetext", f"{round(found['centre']):,}")
-    expect(width).to_have_attribute("aria-valuetext", f"{round(found['width']):,}")
+    page.keyboard.press("g")
+    centre, width = film.slider("Centre"), film.slider("Width")
+    automatic = found["automatic"]
+    expect(centre).to_have_attribute("aria-valuetext", f"{round(automatic['centre']):,}")
+    expect(width).to_have_attribute("aria-valuetext", f"{round(automatic['width']):,}")
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
     expect(centre).to_be_focused()
-    before = page.locator(".viewer-zoom").inner_text()
     for _ in range(5):
         page.keyboard.press("ArrowRight")
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("o")
-    expect(page.locator(".viewer-zoom")).to_have_text(before)
-    moved, narrower = (slider.get_attribute("aria-valuetext") or "" for slider in (centre, width))
-    numbers = [int(text.replace(",", "")) for text in (moved, narrower)]
-    assert numbers[0] > found["centre"]
-    assert found["width"] * 0.9 < numbers[1] < found["width"]
-    expect(open_film).to_have_attribute("src", re.compile(rf"\?window={numbers[0]},{numbers[1]}$"))
-
-
-@pytest.mark.slow
-def test_the_next_film_has_its_own_window(open_search: OpenSearch, films: str, watch: Watch) -> None:
-    watch.allow(films)
-    search = open_search("#collection=films&image=film.tif", site=films)
-    picture = search.dialog.locator(".viewer-picture")
-    search.dialog.get_by_role("button", name="Grey levels").click()
-    search.dialog.get_by_role("button", name="All values").click()
-    expect(picture).to_have_attribute("src", re.compile("window"))
-    search.dialog.get_by_role("button", name="Next image").click()
-    expect(picture).to_have_attribute("src", f"{films}/v1/collections/films/images/film.png/rendition")
-    expect(search.dialog.get_by_role("group", name="Grey levels")).not_to_be_visible()
-    search.dialog.get_by_role("button", name="Grey levels").click()
-    expect(search.dialog.get_by_role("button", name="Automatic")).to_have_attribute("aria-pressed", "true")
-
-
-def test_an_image_of_8_bits_has_no_window(open_search: OpenSearch) -> None:
-    search = open_search("?collection=shapes")
-    search.settle()
-    with search.page.expect_response("**/levels") as answered:
-        search.tiles.first.locator(".hit-open").click()
-    assert answered.value.json()["deep"] is False
-    search.page.keyboard.press("g")
-    expect(search.dialog.get_by_role("button", name="Grey levels")).not_to_be_visible()
-    expect(search.dialog.get_by_role("group", name="Grey levels")).not_to_be_visible()
+    page.keyboard.press("+")
+    expect(film.zoom).to_have_text("1\u00d7")
+    texts = (slider.get_attribute("aria-valuetext") or "" for slider in (centre, width))
+    numbers = [int(text.replace(",", "")) for text in texts]
+    assert numbers[0] > automatic["centre"]
+    assert automatic["width"] * 0.9 < numbers[1] < automatic["width"]
+    expect(film.shown).to_have_attribute("src", re.compile(rf"\?window={numbers[0]},{numbers[1]}$"))
+    step("the next film has its own window")
+    film.go("#collection=films&image=film.tif")
+    expect(film.shown).to_have_js_property("naturalWidth", FILM_SIZE[0])
+    film.levels.click()
+    film.dialog.get_by_role("button", name="All values").click()
+    expect(film.shown).to_have_attribute("src", re.compile("window"))
+    film.dialog.get_by_role("button", name="Next image").click()
+    expect(film.shown).to_have_attribute("src", rendition.replace("film.tif", "film.png"))
+    expect(film.dialog.get_by_role("group", name="Grey levels")).not_to_be_visible()
+    film.levels.click()
+    expect(film.automatic).to_have_attribute("aria-pressed", "true")
 
 
 @pytest.mark.parametrize(
@@ -224,14 +197,13 @@ def test_an_image_of_8_bits_has_no_window(open_search: OpenSearch) -> None:
 def test_film_and_controls_fit_small_windows(
     open_search: OpenSearch, films: str, watch: Watch, window: dict[str, Any]
 ) -> None:
-    watch.allow(films)
-    search = open_search("#q=film&image=film.tif", site=films, **window)
-    search.dialog.get_by_role("button", name="Grey levels").click()
-    stage = search.dialog.locator(".viewer-stage").bounding_box()
+    film = _open(open_search, films, watch, **window)
+    film.levels.click()
+    stage = film.dialog.locator(".viewer-stage").bounding_box()
     assert stage is not None
     assert min(stage["width"], stage["height"]) >= 300
     for part in (".viewer-tools", ".window-panel"):
-        box = search.dialog.locator(part).bounding_box()
+        box = film.dialog.locator(part).bounding_box()
         assert box is not None
         assert stage["x"] <= box["x"]
         assert box["x"] + box["width"] <= stage["x"] + stage["width"]
