@@ -117,6 +117,7 @@ def test_what_is_damaged_cannot_be_shown_and_what_has_8_bits_has_no_window(
     watch.allow(films)
     watch.allow("500")
     search = open_search()
+    search.settle()
     with search.page.expect_response("**/levels") as answered:
         search.open_hit()
     assert answered.value.json()["deep"] is False
@@ -174,7 +175,7 @@ def test_a_film_is_seen_through_other_windows(
     assert automatic["width"] * 0.9 < numbers[1] < automatic["width"]
     expect(film.shown).to_have_attribute("src", re.compile(rf"\?window={numbers[0]},{numbers[1]}$"))
     step("the next film has its own window")
-    film.go("#collection=films&image=film.tif")
+    film.go("?collection=films&image=film.tif")
     expect(film.shown).to_have_js_property("naturalWidth", FILM_SIZE[0])
     film.levels.click()
     film.dialog.get_by_role("button", name="All values").click()
