@@ -40,14 +40,6 @@ _OFTEN = "const every = window.setInterval; window.setInterval = (look, ms) => e
 OpenOperated = Callable[..., tuple[Operated, OperatorPage]]
 
 
-@pytest.fixture
-def watch() -> Iterator[Watch]:
-    """Fails the test when its pages did what they should not."""
-    watch = Watch([])
-    yield watch
-    assert watch.problems == []
-
-
 @pytest.fixture(scope="module")
 def retrained(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     """A home folder with a retraining that waits; each test serves a copy."""

@@ -80,16 +80,9 @@ def organised(settings: Settings, oidc: OidcProvider) -> Iterator[str]:
 
 
 @pytest.fixture
-def watch() -> Iterator[Watch]:
-    """Fails the test when its pages did what they should not."""
-    watch = Watch([_FONTS])
-    yield watch
-    assert watch.problems == []
-
-
-@pytest.fixture
 def open_page(context: "BrowserContext", watch: Watch) -> Open:
     """Opens an address of a service in a window of a test's own."""
+    watch.allow(_FONTS)
     context.route(f"{_FONTS}**", lambda route: route.fulfill(body="", content_type="text/css"))
 
     def open_one(service: str, address: str = "") -> SearchPage:

@@ -51,6 +51,8 @@ def test_typed_words_are_looked_up_until_the_switch_is_off(
     cosine = f"{answer['hits'][0]['cosine']:.3f}".replace("-", "\u2212")
     expect(search.dialog.locator(".dialog-score")).to_contain_text(f"exact words; cosine {cosine}")
     search.page.keyboard.press("Escape")
+    # Closing goes a step back, which ends a step forward that is under way.
+    search.expect_link("image")
     step("a text whose words cannot be looked up is matched by likeness")
     watch.allow("422")
     search.go("#collection=shapes")
