@@ -29,13 +29,6 @@ def served(indexed: Indexed, **settings: Any) -> Iterator[TestClient]:
         yield client
 
 
-def test_unknown_addresses_and_methods_are_problems_too(client: TestClient) -> None:
-    problem(client.get("/v2"), 404, "not-found")
-    answer = client.delete(SEARCH)
-    problem(answer, 405, "method-not-allowed")
-    assert answer.headers["allow"] == "OPTIONS, POST"
-
-
 def test_collections_and_models_are_listed(client: TestClient) -> None:
     collection = client.get("/v1/collections").json()["collections"][0]
     assert (collection["name"], collection["count"]) == (COLLECTION, 24)

@@ -15,7 +15,7 @@ from app.application import create_app
 from app.engine import open_engine
 from index.keys.api_keys import create_key
 from tests.access import AS_ADMIN
-from tests.app.audit.test_what_is_named import _events as audited
+from tests.app.audit.test_requests import audited
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 
 TEXT = "two dogs in the snow"

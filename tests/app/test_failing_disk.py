@@ -1,16 +1,28 @@
 """Writes over HTTP where the disk is full or does not take a file: nothing is left behind."""
 
+import shutil
 import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from sqlalchemy import select
+from sqlalchemy import Connection, create_engine, select, text
 
+from app.application import create_app
+from app.cli.main import run
 from app.engine import open_engine
+from app.health.doctor import examine
+from app.settings import Settings
+from index.catalogue import open_catalogue
 from index.catalogue.tables import ImageRow, OrphanRow, TextEmbeddingRow
 from index.errors import DiskFullError, StoreWriteError
 from index.files.image_store import ImageStore
-from tests.app.conftest import Indexed
+from tests.access import AS_ADMIN
+from tests.app.conftest import COLLECTION, Indexed
 from tests.app.images.test_writes import (
     IMAGES,
     files_of,
@@ -23,6 +35,7 @@ from tests.app.images.test_writes import (
     put,
     serve,
 )
+from tests.frozen import frozen_writer
 
 __all__ = ["home", "local"]
 
@@ -104,3 +117,161 @@ def _loose(home: Indexed) -> list[str]:
         assert session.execute(select(ImageRow.id)).first() is not None
     engine.close()
     return found
+
+
+LOCAL = ("127.0.0.1", 50_000)
+
+
+def test_writes_are_refused_and_reads_go_on_until_it_goes_on(
+    own: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.engine._LOCK_SECONDS", 0.3)
+    image = f"/v1/collections/{COLLECTION}/images/{own.manifest.records[0].id}"
+    search = f"/v1/collections/{COLLECTION}/search"
+    application = create_app(own.settings)
+    with ExitStack() as frozen:
+        frozen.enter_context(frozen_writer(own.settings.home / "catalogue.sqlite3"))
+        with TestClient(
+            application, "http://127.0.0.1", raise_server_exceptions=False, client=LOCAL, headers=AS_ADMIN
+        ) as client:
+            assert client.get("/readyz").status_code == 200
+            for _ in range(3):
+                refused = client.delete(image)
+                assert refused.status_code == 503
+                assert refused.headers["retry-after"] == "2"
+                assert refused.json()["type"] == "urn:recoquest:catalogue-busy"
+                assert client.post(search, json={"text": "two dogs"}).status_code == 200
+                assert client.get(image).status_code == 200
+            frozen.close()
+            assert client.delete(image).is_success
+            assert client.get(image).status_code == 404
+
+
+SEARCH = {"text": "two dogs"}
+AT_WORK = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid()"
+
+
+def _falls_quiet(connection: Connection) -> bool:
+    """Say whether no other connection is at work at some moment of the next seconds.
+
+    Args:
+        connection: In autocommit, as a transaction sees the activity of its first look only.
+    """
+    deadline = time.monotonic() + 5.0
+    while time.monotonic() < deadline:
+        if connection.execute(text(AT_WORK)).scalar_one() == 0:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.slow
+def test_a_read_that_takes_too_long_is_cut_off_and_nothing_goes_on_in_the_server(
+    make_indexed: Callable[..., Indexed], postgresql_url: str
+) -> None:
+    indexed = make_indexed(database_url=postgresql_url, database_timeout_s=1.0)
+    path = f"/v1/collections/{COLLECTION}/search"
+    with (
+        TestClient(create_app(indexed.settings), "http://localhost", raise_server_exceptions=False) as client,
+        create_engine(postgresql_url).connect() as other,
+        create_engine(postgresql_url, isolation_level="AUTOCOMMIT").connect() as observer,
+    ):
+        assert client.post(path, json=SEARCH).status_code == 200
+        # Ids are not kept in memory as other fields are: the search reads them in the database.
+        asked = SEARCH | {"filter": {"field": "id", "eq": "nothing"}}
+        # Every read of images waits for this transaction.
+        other.execute(text("LOCK TABLE images IN ACCESS EXCLUSIVE MODE"))
+        answer = client.post(path, json=asked)
+        assert (answer.status_code, answer.json()["type"]) == (504, "urn:recoquest:catalogue-timeout")
+        assert answer.headers["retry-after"] == "2"
+        # The service reads fields into memory behind its start; it waits as well, and is cut off as well.
+        assert _falls_quiet(observer)
+        other.rollback()
+        assert client.post(path, json=asked).status_code == 200
+
+
+def recoquest(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+    monkeypatch.setattr("sys.argv", ["recoquest", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    return ended.value.code
+
+
+def lose_the_catalogue(home: Path) -> None:
+    for file in home.glob("catalogue.sqlite3*"):
+        file.unlink()
+
+
+def test_a_home_that_is_moved_makes_a_service_unready_and_refuse_writes_until_it_is_back(
+    own: Indexed,
+) -> None:
+    settings = own.settings.model_copy(update={"readiness_cache_s": 0.0})
+    image = f"/v1/collections/{COLLECTION}/images/{own.manifest.records[0].id}"
+    away = settings.home.with_name("away")
+    with TestClient(
+        create_app(settings),
+        "http://127.0.0.1",
+        raise_server_exceptions=False,
+        client=LOCAL,
+        headers=AS_ADMIN,
+    ) as client:
+        assert client.get("/readyz").json()["checks"]["home"] == "ok"
+        settings.home.rename(away)
+        unready = client.get("/readyz")
+        assert unready.status_code == 503
+        assert "home: was moved or replaced" in unready.json()["detail"]
+        refused = client.delete(image)
+        assert (refused.status_code, refused.json()["type"]) == (503, "urn:recoquest:home-moved")
+        assert str(settings.home) not in refused.text
+        # Without an open connection, the catalogue has gone with its home.
+        application = client.app
+        assert isinstance(application, FastAPI)
+        application.state.services.engine.home.catalogue._engine.dispose()
+        gone = client.get("/readyz").json()["detail"]
+        assert "home: was moved or replaced" in gone
+        assert "catalogue: cannot be read" in gone
+        refused = client.delete(image)
+        assert (refused.status_code, refused.json()["type"]) == (503, "urn:recoquest:home-moved")
+        away.rename(settings.home)
+        assert client.get("/readyz").status_code == 200
+        assert client.delete(image).is_success
+
+
+def test_images_whose_catalogue_is_lost_are_not_served_and_the_doctor_says_what_to_do(
+    own: Indexed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, backup = own.settings.home, str(tmp_path / "backup.tar")
+    assert recoquest(monkeypatch, "backup", backup, "--home", str(home)) == 0
+    lose_the_catalogue(home)
+    capsys.readouterr()
+    assert recoquest(monkeypatch, "serve", "--home", str(home), "--port", "0") == 1
+    _, sentence = capsys.readouterr().err.strip().splitlines()
+    assert "is empty, and" in sentence
+    assert "`recoquest restore`" in sentence
+    wrong = [one for one in examine(Settings(home=home, device="cpu")) if one.state == "wrong"]
+    assert [one.subject for one in wrong] == ["home and catalogue"]
+    assert "has images of another one: bring that one back" in wrong[0].found
+    # The way out that both name.
+    assert recoquest(monkeypatch, "restore", backup, "--home", str(home)) == 0
+    assert "wrong" not in {one.state for one in examine(Settings(home=home, device="cpu"))}
+
+
+def test_a_catalogue_whose_home_is_not_mounted_is_not_served(
+    own: Indexed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalogue = tmp_path / "catalogue.sqlite3"
+    shutil.copy(own.settings.home / catalogue.name, catalogue)
+    monkeypatch.setenv("RECOQUEST_DATABASE_URL", f"sqlite:///{catalogue}")
+    for command in (["serve", "--port", "0"], ["collections"]):
+        assert recoquest(monkeypatch, *command, "--home", str(tmp_path / "unmounted")) == 1
+        assert "has images, and no file of them is in" in capsys.readouterr().err
+    assert not list((tmp_path / "unmounted").iterdir())
+
+
+def test_a_new_home_is_for_its_user_alone_and_others_stay_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir(mode=0o755)
+    for name, mode in (("new", 0o700), ("shared", (tmp_path / "shared").stat().st_mode & 0o777)):
+        open_engine(Settings(home=tmp_path / name, device="cpu")).close()
+        assert (tmp_path / name).stat().st_mode & 0o777 == mode
+    open_catalogue(f"sqlite:///{tmp_path / 'database' / 'catalogue.sqlite3'}").close()
+    assert (tmp_path / "database").stat().st_mode & 0o777 == 0o700

@@ -22,7 +22,7 @@ from app.settings import Settings
 from index.catalogue.tables import ApiKeyRow
 from index.keys.api_keys import create_key, revoke_key
 from tests.access import ADMIN_KEY, AS_ADMIN
-from tests.app.audit.test_what_is_named import _events as audited
+from tests.app.audit.test_requests import audited
 from tests.app.conftest import COLLECTION, Indexed
 from tests.oidc import AUDIENCE, OidcProvider
 

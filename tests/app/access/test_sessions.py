@@ -116,12 +116,6 @@ def test_no_script_and_no_other_site_gets_the_cookie(
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_the_cookie_is_for_the_path_of_the_service(application: Any) -> None:
-    browser = TestClient(application, "http://localhost", root_path="/images")
-    answer = browser.post(SESSION, headers=_bearer(ADMIN_KEY))
-    assert "; Path=/images/;" in answer.headers["set-cookie"]
-
-
 def test_a_session_ends_with_its_key(browser: TestClient, closed: Indexed) -> None:
     key = _key(closed, "short", {COLLECTION: frozenset({"reader"})})
     _sign_in(browser, key)

@@ -1,23 +1,30 @@
 """`recoquest classify` from the command line."""
 
 import json
+import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import build
+from app.cli.training import _image_table, _label_table, _text_table
+from app.edge.console import console
 from tests.e2e.work import COMMAND
 from tests.training.classification.images.samples import tiny_recipe as tiny_image_recipe
 from tests.training.classification.images.samples import write_squares
 from tests.training.classification.questions.samples import tiny_recipe as tiny_question_recipe
 from tests.training.classification.questions.samples import write_vqa
-from tests.training.classification.texts.samples import tiny_recipe, write_sst
-from training.classification.load import shipped
+from tests.training.classification.texts.samples import text_recipe, tiny_recipe, write_sst
+from training.classification.images.config import ImageRecipe
+from training.classification.images.scores import Scores
+from training.classification.load import load_classification_recipe, shipped
 from training.common.errors import RecipeError
 from training.recipes.load import dump_recipe
 from training.trainer.run_state.checkpoint import load_checkpoint
+from training.trainer.run_state.errors import TrainingError
 
 
 def test_classifies_says_what_it_found_and_takes_overrides(tmp_path: Path) -> None:
@@ -92,3 +99,61 @@ def test_train_names_the_command_for_its_recipes(tmp_path: Path) -> None:
     result = CliRunner().invoke(build(), ["train", name, "--data", str(tmp_path), "--out", str(tmp_path)])
     assert isinstance(result.exception, RecipeError)
     assert f"{name} is a recipe of classification: give it to `recoquest classify`" in str(result.exception)
+
+
+def test_a_run_stands_beside_the_figures_of_its_own_share(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def printed(name: str) -> str:
+        metrics = {"f1": 0.5, "accuracy": 0.25}
+        console().print(_text_table(text_recipe(name), metrics))
+        return capsys.readouterr().out
+
+    whole = printed("glue-bert-reclaim::mrpc")
+    assert "published, BERT-large + RECLAIM" in whole
+    assert re.search(r"BERT-base +│ +89.47 +│ +85.29", whole)
+    share = printed("glue-share-reclaim::mrpc-0.1")
+    assert re.search(r"BERT-base +│ +80.07 +│ +69.40", share)
+    assert re.search(r"BERT-base \+ RECLAIM +│ +80.38 +│ +70.59", share)
+    assert "89.47" not in share and "large" not in share
+    assert "published" not in printed("glue-neighbours::mrpc-10")
+
+
+def test_labels_stand_one_by_one_and_their_mean_beside_the_paper_s(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scores = Scores({"Edema": 0.75, "Pneumonia": 0.5}, {"Edema": 3, "Fracture": 0, "Pneumonia": 4}, 20)
+
+    def printed(name: str) -> str:
+        recipe = load_classification_recipe(name)
+        assert isinstance(recipe, ImageRecipe)
+        console().print(_label_table(scores), _image_table(recipe, scores), sep="\n")
+        return capsys.readouterr().out
+
+    known = printed("chexpert-bundle-linear::10")
+    assert re.search(r"Edema +│ +3 of 20 +│ +75.00", known)
+    assert re.search(r"Fracture +│ +0 of 20 +│ +–", known)
+    assert re.search(r"this run +│ +62.50 +│ +2", known)
+    assert re.search(r"published, ReCo +│ +88.28 +│ +8", known)
+    assert re.search(r"published, ReCo +│ +88.33", printed("chexpert-bundle-finetune::10"))
+    assert "published" not in printed("labels-bundle-linear")
+
+
+@pytest.mark.parametrize("tracker", ["wandb", "mlflow"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", "demo-scenes", "--data", "nowhere"],
+        ["language-model", "lm-ptb-vae", "--data", "nowhere"],
+        ["classify", "labels-small-linear", "--data", "nowhere"],
+        ["retrain", "photos"],
+    ],
+)
+def test_a_package_that_is_missing_is_told_before_any_work(
+    command: list[str], tracker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, tracker, None)
+    arguments = ["--out", str(tmp_path / "out"), "--track", tracker]
+    result = CliRunner().invoke(build(), [*command, *arguments])
+    assert isinstance(result.exception, TrainingError)
+    assert f"pip install 'recoquest[{tracker}]'" in str(result.exception)

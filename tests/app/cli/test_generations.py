@@ -1,5 +1,6 @@
 """`recoquest reindex`, `generations`, `activate` and `rollback`, as a user types them."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -84,3 +85,112 @@ def test_mistakes_are_one_sentence(work: Work) -> None:
         assert words in done.stderr
         assert done.stderr.count("\n") == 1, done.stderr
     assert "exactly one of --bundle, --model and --generation" in work.run("reindex", "c", code=2).stderr
+
+
+@pytest.fixture
+def unregistered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
+    for seed, name in enumerate(("first", "second")):
+        make_bundle(tmp_path / name, seed=seed, name=name)
+    make_manifest(tmp_path / "data", make_records(15))
+    monkeypatch.setenv("RECOQUEST_REFRESH_S", "0.01")
+    unregistered = Work(tmp_path)
+    unregistered.run("index", "c", "--bundle", "first", "--data", "data")
+    return unregistered
+
+
+def test_a_model_is_registered_shown_and_embedded_with(unregistered: Work) -> None:
+    registered = unregistered.run("models", "register", "second")
+    digest = registered.stdout.strip()
+    assert f"recoquest reindex COLLECTION --model {digest[:12]}" in registered.stderr
+    assert unregistered.run("models", "register", "second").stdout == registered.stdout
+    listed = json.loads(unregistered.run("models", "list", "--json").stdout)
+    assert [(model["name"], model["collections"]) for model in listed] == [("second", []), ("first", ["c"])]
+    table = unregistered.run("models", "list").stdout
+    assert "rsum 12.5" in table
+    assert digest[:12] in table
+    card = json.loads(unregistered.run("models", "show", digest[:12], "--json").stdout)
+    assert (card["digest"], card["generations"]) == (digest, [])
+
+    assert unregistered.run("models", "register", "second", "--home", "empty").stdout == registered.stdout
+    # Whatever becomes of the folder, the model is there.
+    (unregistered.folder / "second").rename(unregistered.folder / "elsewhere")
+    unregistered.run("reindex", "c", "--model", digest[:12], "--activate")
+    shown = unregistered.run("models", "show", "second").stdout
+    assert "image: resnet" in shown
+    cells = [cell.strip() for cell in shown.splitlines()[-2].split("│")]
+    assert cells[1:6] == ["c", "2", "active", "15", "0"]
+
+
+def test_mistakes_of_models_are_one_sentence(unregistered: Work) -> None:
+    (unregistered.folder / "second" / "model.safetensors").write_bytes(b"")
+    for arguments, words in (
+        (("models", "register", "nowhere"), "There is no bundle at"),
+        (("models", "register", "second"), "is not the file that the bundle was made with"),
+        (("models", "show", "third"), "There is no registered model 'third'; there are: 'first'."),
+        (("reindex", "c", "--model", ""), "There is no registered model ''"),
+    ):
+        done = unregistered.run(*arguments, code=1)
+        assert words in done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr
+    assert len(json.loads(unregistered.run("models", "list", "--json").stdout)) == 1
+    both = unregistered.run("reindex", "c", "--model", "first", "--generation", 1, code=2).stderr
+    assert "exactly one of --bundle, --model and --generation" in " ".join(both.replace("│", " ").split())
+
+
+@pytest.fixture
+def wards(tmp_path: Path) -> Work:
+    make_bundle(tmp_path / "bundle", seed=0, name="tiny")
+    make_manifest(tmp_path / "data", make_records(4))
+    wards = Work(tmp_path)
+    for name in ("ward", "ward-7"):
+        wards.run("index", name, "--bundle", "bundle", "--data", "data")
+    return wards
+
+
+def _aliases(wards: Work) -> dict[str, str]:
+    return dict(json.loads(wards.run("aliases", "list", "--json").stdout))
+
+
+def test_an_alias_is_set_swapped_listed_and_deleted(wards: Work) -> None:
+    assert _aliases(wards) == {}
+    assert wards.run("aliases", "set", "current", "ward").stdout == "current leads to ward.\n"
+    assert _aliases(wards) == {"current": "ward"}
+    swapped = wards.run("aliases", "swap", "current", "ward", "ward-7").stdout
+    assert swapped == "current leads to ward-7, and no more to ward.\n"
+    assert _aliases(wards) == {"current": "ward-7"}
+    back = wards.run("aliases", "set", "current", "ward").stdout
+    assert back == "current leads to ward, and no more to ward-7.\n"
+    assert "current" in wards.run("aliases", "list").stdout
+    deleted = wards.run("aliases", "delete", "current").stdout
+    assert deleted == "current is no alias any more; ward stays.\n"
+    assert _aliases(wards) == {}
+    wards.run("audit", "export", "trail.ndjson")
+    events = [json.loads(line) for line in (wards.folder / "trail.ndjson").read_text().splitlines()]
+    assert [
+        (event["action"], event["collection"], event["details"])
+        for event in events
+        if event["details"]["operation"].startswith("aliases")
+    ] == [
+        ("change", "ward", {"operation": "aliases set", "alias": "current", "led_to": None}),
+        ("change", "ward-7", {"operation": "aliases swap", "alias": "current", "led_to": "ward"}),
+        ("change", "ward", {"operation": "aliases set", "alias": "current", "led_to": "ward-7"}),
+        ("delete", "ward", {"operation": "aliases delete", "alias": "current"}),
+    ]
+    assert {event["actor"]["kind"] for event in events} == {"command"}
+
+
+def test_mistakes_of_aliases_are_one_sentence_and_change_nothing(wards: Work) -> None:
+    wards.run("aliases", "set", "current", "ward")
+    for arguments, words in (
+        (("set", "current", "nowhere"), "nowhere"),
+        (("set", "ward-7", "ward"), "'ward-7' is the name of a collection"),
+        (("set", "no such name", "ward"), "cannot name an alias"),
+        (("swap", "current", "ward-7", "ward"), "leads to 'ward' and not to 'ward-7'"),
+        (("swap", "current", "ward", "nowhere"), "nowhere"),
+        (("swap", "next", "ward", "ward-7"), "There is no alias 'next'"),
+        (("delete", "next"), "recoquest aliases list"),
+    ):
+        done = wards.run("aliases", *arguments, code=1)
+        assert words in done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr
+    assert _aliases(wards) == {"current": "ward"}

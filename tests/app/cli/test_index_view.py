@@ -117,10 +117,3 @@ def test_the_gpu_that_is_named_is_taken(work: Work, monkeypatch: pytest.MonkeyPa
 def test_mistakes_are_one_sentence(work: Work) -> None:
     assert "There is no collection 'other'" in work.run("index", "other", "--explain", code=1).stderr
     assert "'flat'" in work.run("index", "c", "--view", "flat", code=2).stderr
-
-
-def test_images_whose_file_cannot_be_used_any_more_are_named(work: Work) -> None:
-    (work.folder / "data" / make_records(15)[3].image).write_bytes(b"no image")
-    said = work.run("index", "c", "--bundle", "tiny", "--data", "data", "--max-rejected", "0.2").stdout
-    assert "14 taken (0 added, 0 updated, 14 unchanged) + 1 refused (lines: 0, images: 1)" in said
-    assert "Refused, and in the collection as they were before: 1 (image-003)." in said

@@ -54,9 +54,3 @@ def test_a_wrong_recipe_is_a_plain_sentence(tmp_path: Path, command: str, recipe
     )
     assert isinstance(result.exception, RecipeError)
     assert message in str(result.exception)
-
-
-def test_recipes_prints_one() -> None:
-    result = CliRunner().invoke(build(), ["recipes", "lm-ptb-ivae-cl", "--set", "train.seed=3"])
-    assert "negatives: random" in result.output
-    assert "seed: 3" in result.output

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,15 @@ from typer.testing import CliRunner, Result
 
 from app.application import create_app
 from app.cli.main import build
-from tests.app.conftest import COLLECTION, REPORT, Indexed
+from app.engine import open_engine
+from index.ingest import ingest_manifest
+from tests.app.conftest import COLLECTION, REPORT, Indexed, make_bundle
+from tests.e2e.work import Work
+from tests.films import Film, drawn_film, film
+from tests.image_files import png, tiff
 from training.common.errors import ImageError
+from training.common.manifest import Record, read_manifest, write_manifest
+from training.models.encoder import load_encoder
 from training.models.onnx.files import FOLDER
 
 _LIKED = [(-1.0) ** place * place for place in range(1, 13)]
@@ -204,3 +212,215 @@ def test_lines_of_a_file_go_with_no_examples(indexed: Indexed, tmp_path: Path, o
     file = tmp_path / "lines"
     file.write_text("a dog\n")
     assert "each line is a whole query" in _said(_search(indexed, "--queries", file, option, file))
+
+
+_QUERIES = [f"{name}{form}" for name in ("marker", "pixel") for form in (".png", ".tif", "-rgb.png")]
+
+
+def _write(path: Path, drawn: Film) -> None:
+    path.write_bytes(png(drawn[..., None], 16))
+
+
+@pytest.fixture(scope="module", params=[40, pytest.param(200, marks=pytest.mark.slow)])
+def work(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Work:
+    """Indexed films, and one of them with a marker or a single bright pixel, in several forms of files."""
+    folder = tmp_path_factory.mktemp("films")
+    # Weights that see the tissue: those of other numbers tell films by their mean.
+    make_bundle(folder / "tiny", seed=1)
+    data = folder / "data"
+    data.mkdir()
+    plain = film()
+    _write(data / "plain.png", plain)
+    for seed in range(request.param):
+        _write(data / f"{seed}.png", drawn_film(seed))
+    names = ["plain", *map(str, range(request.param))]
+    write_manifest(data, [Record(id=name, image=f"{name}.png", split="test") for name in names])
+    assert len(read_manifest(data).records) == request.param + 1
+    work = Work(folder)
+    work.run("index", "films", "--bundle", "tiny", "--data", "data")
+    marker, pixel = plain.copy(), plain.copy()
+    marker[4:20, 4:40] = 65_535
+    pixel[0, 0] = 65_535
+    for name, marked in (("marker", marker), ("pixel", pixel)):
+        _write(folder / f"{name}.png", marked)
+        (folder / f"{name}.tif").write_bytes(tiff(marked[..., None]))
+        _write_colour(folder / f"{name}-rgb.png", marked)
+    return work
+
+
+@pytest.mark.parametrize("query", _QUERIES)
+def test_a_film_with_a_marker_finds_the_film_without_it_first(work: Work, query: str) -> None:
+    found = json.loads(work.run("search", "films", "--image", query, "-k", "3", "--json").stdout)
+    assert found["hits"][0]["id"] == "plain"
+
+
+def _write_colour(path: Path, drawn: Film) -> None:
+    path.write_bytes(png(drawn[..., None].repeat(3, axis=-1), 16))
+
+
+_FILTER = ("--filter", '{"field": "view", "eq": "PA"}')
+
+
+def test_each_line_has_the_page_that_it_has_alone(indexed: Indexed, tmp_path: Path) -> None:
+    # U+2028 separates lines for Python alone.
+    texts = ["two dogs in the snow", "a lake\u2028at night", "the heart is enlarged", "no pneumothorax"]
+    file = tmp_path / "texts.txt"
+    file.write_bytes(("\r\n\n".join(texts) + "\n  \n").encode())
+    done = _search(indexed, "--queries", file, "-k", 5, *_FILTER)
+    assert done.exit_code == 0, done.output
+    pages = [json.loads(line) for line in done.stdout.strip().split("\n")]
+    assert [page["text"] for page in pages] == texts
+    for text, page in zip(texts, pages, strict=True):
+        alone = json.loads(_search(indexed, text, "-k", 5, *_FILTER, "--json").stdout)
+        assert [hit["id"] for hit in page["hits"]] == [hit["id"] for hit in alone["hits"]]
+        assert [hit["found_by"] for hit in page["hits"]] == [hit["found_by"] for hit in alone["hits"]]
+        for hit, other in zip(page["hits"], alone["hits"], strict=True):
+            assert hit["score"] == pytest.approx(other["score"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        (b"\n \n", (), "has no text in it"),
+        (b"\xff\xfe", (), "is not text in UTF-8"),
+        ("a dog\n\u200b\n".encode(), (), "line 2"),
+        (b"a dog\n", ("a cat",), "each line is a whole query"),
+        (b"a dog\n", ("--like", "image-1"), "each line is a whole query"),
+    ],
+)
+def test_what_cannot_be_searched_for_is_refused_in_a_sentence(
+    indexed: Indexed, tmp_path: Path, content: bytes, options: tuple[str, ...], message: str
+) -> None:
+    file = tmp_path / "texts.txt"
+    file.write_bytes(content)
+    done = _search(indexed, *options, "--queries", file)
+    assert done.exit_code != 0
+    said = done.stderr.replace("│", " ") + str(done.exception)
+    assert message in " ".join(said.split())
+    assert not done.stdout
+
+
+BOX = {"x": 0.3, "y": 0.1, "width": 0.25, "height": 0.5}
+GIVEN = "0.3,0.1,0.25,0.5"
+
+
+def test_a_box_finds_what_it_finds_over_http(indexed: Indexed) -> None:
+    file = indexed.manifest.image_path(indexed.manifest.records[3])
+    by_id = json.loads(_search(indexed, "--like", "image-3", "--box", GIVEN, "-k", "24", "--json").stdout)
+    by_file = json.loads(
+        _search(
+            indexed, "a boat", "--likeness-alone", "--image", str(file), "--box", GIVEN, "-k", "24", "--json"
+        ).stdout
+    )
+    with TestClient(create_app(indexed.settings), "http://localhost") as client:
+        address = f"/v1/collections/{COLLECTION}/search"
+        stored = {"like": [{"id": "image-3", "box": BOX}], "limit": 24}
+        assert _ids(by_id) == _ids(client.post(address, json=stored).json())
+        sent = {"text": "a boat", "image_boxes": [BOX], "limit": 24}
+        answer = client.post(address, files={"image": file.read_bytes()}, data={"query": json.dumps(sent)})
+        assert _ids(by_file) == _ids(answer.json())
+
+
+def test_a_map_is_that_of_http(indexed: Indexed) -> None:
+    options = ("a boat", "--like", "image-3", "--box", GIVEN, "--map", "image-5")
+    printed = json.loads(_search(indexed, *options).stdout)
+    with TestClient(create_app(indexed.settings), "http://localhost") as client:
+        address = f"/v1/collections/{COLLECTION}/images/image-5/similarity-map"
+        query = {"text": "a boat", "like": [{"id": "image-3", "box": BOX}]}
+        answered = client.post(address, json=query).json()
+    assert printed.keys() == answered.keys()
+    assert printed["cosine"] == pytest.approx(answered["cosine"], abs=1e-4)
+    for row, other in zip(printed["values"], answered["values"], strict=True):
+        assert row == pytest.approx(other, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--like", "image-3", "--box", "0.1,0.2"), "'0.1,0.2' is not x,y,width,height"),
+        (("--like", "image-3", "--box", "0.9,0.2,0.3,0.3"), "reaches beyond the picture"),
+        (("--like", "image-3", "--box", "0.1,0.2,0.001,0.3"), "0.01"),
+        (("--like", "image-3", "--box", "nan,0.2,0.3,0.3"), "--box"),
+        (("--like", "image-0", "--box", "0,0,0.05,1"), "The model sees of this picture only x from"),
+        (("--like", "image-3", "--box", GIVEN, "--box", GIVEN), "2 boxes for 1 images"),
+        (("a dog", "--box", GIVEN), "1 boxes for 0 images"),
+        (("--queries", "none.txt", "--box", GIVEN), "each line is a whole query"),
+        (("--keywords", "boat", "--map", "image-5"), "give a text, an image or an example"),
+    ],
+)
+def test_a_box_that_is_none_is_refused_in_one_sentence(
+    indexed: Indexed, options: tuple[str, ...], sentence: str
+) -> None:
+    done = _search(indexed, *options)
+    assert done.exit_code == 2, done.output
+    assert sentence in " ".join(done.stderr.replace("│", " ").split())
+
+
+WORDLESS = "wordless"
+
+
+@pytest.fixture
+def without_texts(own: Indexed) -> Indexed:
+    """The same images in another collection, without a text."""
+    engine = open_engine(own.settings)
+    try:
+        encoder = load_encoder(own.bundle, "cpu")
+        bare = tuple(replace(record, texts=(), report=None) for record in own.manifest.records)
+        ingest_manifest(engine, WORDLESS, encoder, replace(own.manifest, records=bare), show_progress=False)
+    finally:
+        engine.close()
+    return own
+
+
+def _page(indexed: Indexed, *options: object, collection: str = COLLECTION) -> dict[str, Any]:
+    arguments = ["search", collection, *map(str, options), "--json", "--home", str(indexed.settings.home)]
+    done = CliRunner().invoke(build(), arguments)
+    assert done.exit_code == 0, done.output
+    page: dict[str, Any] = json.loads(done.stdout)
+    return page
+
+
+def _asked(indexed: Indexed, query: dict[str, Any]) -> dict[str, Any]:
+    with TestClient(create_app(indexed.settings), "http://localhost") as client:
+        answer = client.post(f"/v1/collections/{COLLECTION}/search", json=query)
+    page: dict[str, Any] = answer.json()
+    return page
+
+
+def _hits(page: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    return [(hit["id"], hit["found_by"]) for hit in page["hits"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "query"),
+    [
+        (["pneumothorax"], {"text": "pneumothorax", "keywords": "pneumothorax"}),
+        (["pneumothorax", "--likeness-alone"], {"text": "pneumothorax"}),
+        (["a dog", "--keywords", "pneumothorax"], {"text": "a dog", "keywords": "pneumothorax"}),
+        (
+            ["a dog", "--text", "pneumothorax"],
+            {"text": "a dog", "like": [{"text": "pneumothorax"}], "keywords": "a dog pneumothorax"},
+        ),
+        (["?!"], {"text": "?!"}),
+        ([" ".join(f"word{n}" for n in range(70))], {"text": " ".join(f"word{n}" for n in range(70))}),
+    ],
+)
+def test_words_are_looked_up_beside_likeness(
+    indexed: Indexed, options: list[str], query: dict[str, Any]
+) -> None:
+    assert _hits(_page(indexed, *options)) == _hits(_asked(indexed, query))
+
+
+def test_a_collection_without_texts_is_searched_by_likeness(without_texts: Indexed) -> None:
+    page = _page(without_texts, "pneumothorax", collection=WORDLESS)
+    assert {hit["score_kind"] for hit in page["hits"]} == {"cosine"}
+    assert "unknown_keywords" not in page or not page["unknown_keywords"]
+
+
+def test_lines_are_searched_alike(indexed: Indexed, tmp_path: Path) -> None:
+    file = tmp_path / "texts.txt"
+    file.write_text("pneumothorax\n")
+    for options in ((), ("--likeness-alone",)):
+        arguments = ["search", COLLECTION, "--queries", str(file), *options]
+        done = CliRunner().invoke(build(), [*arguments, "--home", str(indexed.settings.home)])
+        assert _hits(json.loads(done.stdout)) == _hits(_page(indexed, "pneumothorax", *options))

@@ -148,10 +148,3 @@ def test_flags_are_fields_that_go_with_the_picture(tmp_path: Path) -> None:
         refused = client.patch(f"{path}/sent", json={"metadata": {"image.blank": True}})
         assert refused.status_code == 422
         assert "a flag that recoquest sets" in refused.text
-
-
-def test_a_truncated_upload_is_refused_unless_the_setting_takes_it(served: Served) -> None:
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype=np.uint8))
-    answer = put(served.client, "cut", encoded(noise, "JPEG")[:2_000])
-    assert answer.status_code == 415
-    assert "truncated" in answer.text

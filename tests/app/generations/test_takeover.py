@@ -19,7 +19,7 @@ from app.settings import Settings
 from index.catalogue.collections import Generation
 from index.engine import SearchEngine
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
-from tests.app.generations.test_judge import coloured
+from tests.app.generations.test_build import coloured
 from training.common.manifest import read_manifest, write_manifest
 from training.models.bundle import read_bundle
 from training.recipes.load import dump_recipe, load_recipe

@@ -78,12 +78,6 @@ def test_the_file_is_given_back_byte_for_byte_and_cannot_run_as_a_page(
     assert answer.headers["cache-control"].startswith("private")
 
 
-def test_a_part_of_the_file_can_be_asked_for(client: TestClient, indexed: Indexed) -> None:
-    answer = client.get(f"{IMAGE}/content", headers={"range": "bytes=0-9"})
-    assert answer.status_code == 206
-    assert answer.content == indexed.image_bytes(5)[:10]
-
-
 def test_the_thumbnail_is_a_small_picture(client: TestClient) -> None:
     answer = client.get(f"{IMAGE}/thumbnail")
     assert answer.headers["content-type"] == "image/webp"
@@ -112,7 +106,7 @@ def test_etags_tell_files_and_variants_apart(client: TestClient) -> None:
     assert len(tags) == 4
 
 
-@pytest.mark.parametrize("variant", ["", "/thumbnail", "/content"])
+@pytest.mark.parametrize("variant", ["", "/thumbnail", "/content", "/rendition"])
 def test_what_is_not_there_is_not_found(client: TestClient, variant: str) -> None:
     problem(client.get(f"/v1/collections/{COLLECTION}/images/none{variant}"), 404, "unknown-image")
     problem(client.get(f"/v1/collections/none/images/image-5{variant}"), 404, "unknown-collection")

@@ -273,19 +273,6 @@ def test_every_other_picture_has_another_etag(client: TestClient) -> None:
     assert get(client, "film.png", window="1e3,4e2").headers["etag"] in tags
 
 
-def test_head_tells_what_get_would_send(client: TestClient) -> None:
-    answer = client.head(f"{IMAGES}/film.png/rendition", headers={"accept": "image/png"})
-    whole = get(client, "film.png")
-    assert (answer.status_code, answer.content) == (200, b"")
-    for name in ("content-length", "content-type", "etag", "vary"):
-        assert answer.headers[name] == whole.headers[name]
-
-
-def test_what_is_not_there_is_not_found(client: TestClient) -> None:
-    problem(get(client, "none"), 404, "unknown-image")
-    problem(client.get("/v1/collections/none/images/film.png/rendition"), 404, "unknown-collection")
-
-
 def test_metadata_of_a_file_is_in_no_rendition(client: TestClient) -> None:
     for accept in ("image/png", "image/jpeg", "image/webp"):
         image = opened(get(client, "turned.jpg", accept))

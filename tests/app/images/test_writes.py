@@ -160,13 +160,6 @@ def test_outcomes_are_counted_and_truncated_texts_too(local: TestClient) -> None
     assert unchanged.json()["counts"]["unchanged"] == 1
 
 
-def test_another_process_sees_it_at_once(local: TestClient, home: Indexed) -> None:
-    put(local, "elsewhere", picture(30))
-    engine = open_engine(home.settings)
-    assert engine.image(COLLECTION, "elsewhere").width == 40
-    engine.close()
-
-
 def test_the_same_again_changes_nothing(local: TestClient, home: Indexed) -> None:
     assert put(local, "same", picture(3), {"texts": ["a text"]}).status_code == 201
     engine = open_engine(home.settings)
@@ -214,37 +207,6 @@ def test_each_image_has_its_own_status(local: TestClient) -> None:
     assert "'/'" in problems[3]["detail"]
     assert "megapixels" in problems[4]["detail"]
     assert local.get(f"{IMAGES}/broken").status_code == 404
-
-
-def test_pictures_are_turned_upright(local: TestClient) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    content = io.BytesIO()
-    Image.new("RGB", (60, 30), "red").save(content, "JPEG", exif=exif)
-    put(local, "upright", content.getvalue())
-    image = local.get(f"{IMAGES}/upright").json()
-    assert (image["width"], image["height"]) == (30, 60)
-
-
-def test_half_of_a_surrogate_pair_is_refused_before_anything_is_embedded(local: TestClient) -> None:
-    assert put(local, "paired", picture(9), {"texts": ["one"]}).status_code == 201
-    before = _passes(local)
-    answer = local.patch(
-        f"{IMAGES}/paired",
-        content=b'{"texts": ["fine", "\\ud800"]}',
-        headers={"Content-Type": "application/json"},
-    )
-    assert answer.status_code == 422, answer.text
-    assert _passes(local) == before
-    assert local.get(f"{IMAGES}/paired").json()["texts"] == ["one"]
-
-
-def _passes(local: TestClient) -> str:
-    """How many texts were encoded so far, as /metrics has it."""
-    lines = local.get("/metrics").text.splitlines()
-    return next(
-        (line for line in lines if line.startswith('recoquest_encode_batch_size_sum{kind="text"}')), ""
-    )
 
 
 def test_findings_of_sentences_on_an_earlier_examination_are_told(local: TestClient) -> None:

@@ -3,10 +3,20 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import pytest
+import torch
+
+from app.heartbeat import Heartbeat, count_workers
 from app.jobs.folder import ATTEMPT, JobFolder
 from app.jobs.kinds import command_line, read_result
+from app.jobs.launch import process_count
+from app.settings import Settings
+from training.common.errors import RecipeError
+from training.recipes.load import load_recipe
+from training.recipes.schema import Recipe
 
 
 def test_the_lock_is_held_until_the_last_process_that_has_it_ends(tmp_path: Path) -> None:
@@ -66,3 +76,56 @@ def test_a_result_is_read_where_there_is_one(tmp_path: Path) -> None:
     assert read_result("tidy", tmp_path) is None
     (tmp_path / "report.json").write_text('{"rsum": "' + "x" * 100_000 + '"}')
     assert read_result("evaluate", tmp_path) is None
+
+
+@pytest.fixture
+def recipe() -> Recipe:
+    return load_recipe("demo-scenes", ["train.batch_size=12"])
+
+
+def test_as_many_as_are_wanted_or_one_on_a_cpu(recipe: Recipe, tmp_path: Path) -> None:
+    assert process_count(3, recipe, tmp_path, resume=False, device="cpu") == 3
+    assert process_count(0, recipe, tmp_path, resume=False, device="cpu") == 1
+    with pytest.raises(RecipeError):
+        process_count(0, recipe, tmp_path, resume=False, device="no device")
+
+
+@pytest.mark.parametrize(("gpus", "processes"), [(1, 1), (4, 4), (5, 4), (8, 6)])
+def test_as_many_of_the_gpus_as_split_the_batch_evenly(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, processes: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert process_count(0, recipe, tmp_path, resume=False, device="auto") == processes
+    assert process_count(0, recipe, tmp_path, resume=False, device="cpu") == 1
+
+
+def test_one_that_torchrun_has_started_is_not_shared_again(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert process_count(2, recipe, tmp_path, resume=False, device="cpu") == 1
+
+
+def _files(settings: Settings) -> set[str]:
+    return {file.name for file in (settings.home / "workers").iterdir()}
+
+
+def test_who_says_nothing_any_more_does_not_count(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "home")
+    assert count_workers(settings) == 0
+    heartbeat = Heartbeat(settings)
+    heartbeat.beat()
+    (ours,) = _files(settings)
+    for name, seconds in (("here:1", 3), ("here:2", 40), ("gone:3", 4000)):
+        file = settings.home / "workers" / name
+        file.touch()
+        os.utime(file, (time.time() - seconds,) * 2)
+    assert count_workers(settings) == 2
+    os.utime(settings.home / "workers" / ours, (0, 0))
+    assert count_workers(settings) == 1
+    heartbeat.beat()
+    assert count_workers(settings) == 2
+    heartbeat.end()
+    assert _files(settings) == {"here:1", "here:2"}

@@ -167,15 +167,6 @@ def test_a_stream_ends_with_the_key_of_its_caller(
     local.post(f"/v1/jobs/{job.id}/cancel")
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_strangers_learn_and_change_nothing(on_either: Indexed, method: str) -> None:
-    with _client(on_either) as keyed:
-        stranger = TestClient(keyed.app, "http://127.0.0.1", client=LOCAL)
-        for path in ("/v1/jobs", "/v1/jobs/1", "/v1/jobs/1/events", "/v1/jobs/1/cancel"):
-            assert stranger.request(method, path, json={"kind": "tidy"}).status_code in (401, 405)
-        assert keyed.get("/v1/jobs").status_code == 200
-
-
 def test_jobs_are_listed_page_by_page_while_others_are_given(local: TestClient, engine: SearchEngine) -> None:
     def give(kind: str) -> int:
         with engine.home.catalogue.write() as session:

@@ -2,20 +2,24 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Update, update
 
+from app.cli.errors import ended
+from app.cli.main import build
 from app.engine import open_engine
-from app.jobs.queue import give_job
+from app.jobs.queue import give_job, refuse_second_retraining
 from app.jobs.worker import give_retrainings, give_sync
 from app.settings import Settings, SettingsError, load_settings
-from index.catalogue.jobs import Job, add_job, claim_job, end_job
+from index.catalogue.jobs import Job, add_job, cancel_job, claim_job, end_job
 from index.catalogue.tables import ImageRow, ModelRow
 from index.errors import JobExistsError
 from index.feedback import JudgedQuery, record_judgement
 from tests.app.conftest import COLLECTION, Indexed
+from training.common.progress import PROGRESS_VARIABLE
 
 NIGHT = datetime(2100, 1, 3, 3, 0, 42, tzinfo=UTC)
 Give = Callable[..., list[Job]]
@@ -145,3 +149,56 @@ def test_a_sync_with_the_archive_is_given_at_its_times_and_never_beside_another(
     assert give_job(catalogue, "pacs_sync", ["others"]).arguments == ["others"]
     _end(own, job)
     assert give_sync(settings, catalogue, ten + timedelta(minutes=10)) is not None
+
+
+# What a retraining says next here: the model has no recipe.
+BEGUN = "does not say how it was trained: give --recipe."
+Said = Callable[[], str]
+
+
+@pytest.fixture
+def said(own: Indexed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Said:
+    """Runs the command, and returns what it says of why it does not go on."""
+
+    def retrain() -> str:
+        arguments = ["retrain", COLLECTION, "--out", str(tmp_path / "again")]
+        with pytest.raises(SystemExit) as left:
+            ended(lambda: build()([*arguments, "--home", str(own.settings.home)]))
+        assert left.value.code == 1
+        return capsys.readouterr().err
+
+    return retrain
+
+
+def _give(own: Indexed, *arguments: str) -> int:
+    engine = open_engine(own.settings)
+    with engine.home.catalogue.write() as session:
+        job = add_job(session, "retrain", arguments)
+    engine.close()
+    return job.id
+
+
+def test_the_command_is_refused_until_the_job_has_ended(own: Indexed, said: Said, tmp_path: Path) -> None:
+    _give(own, "another-collection")
+    assert BEGUN in said()
+    job = _give(own, "--gain", "1", COLLECTION)
+    refused = said()
+    engine = open_engine(own.settings)
+    with pytest.raises(JobExistsError) as second, engine.home.catalogue.write() as session:
+        refuse_second_retraining(session, [COLLECTION])
+    assert refused == f"recoquest: {second.value}\n"
+    assert f"is retrained by job {job} already, which is queued" in refused
+    assert not (tmp_path / "again").exists()
+    with engine.home.catalogue.write() as session:
+        cancel_job(session, job)
+    engine.close()
+    assert BEGUN in said()
+
+
+def test_the_process_of_the_job_is_not_refused_for_its_own_sake(
+    own: Indexed, said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _give(own, COLLECTION)
+    assert BEGUN not in said()
+    monkeypatch.setenv(PROGRESS_VARIABLE, str(tmp_path / "progress.json"))
+    assert BEGUN in said()

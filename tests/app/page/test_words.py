@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -90,3 +91,51 @@ def test_texts_have_their_forms_and_values() -> None:
 def test_days_are_iso_in_english() -> None:
     said = run("[dayText('2024-03-09'), numberText(12345.5)]", around=["en"], reader=[])
     assert said == ["2024-03-09", "12,345.5"]
+
+
+CONFIGURATION: Final = Path(__file__).resolve().parents[3] / "app" / "page" / "viewer" / "ohif-config.js"
+WINDOW: Final = """
+const went = [];
+const window = { location: { origin: 'http://x', search: v.search, replace: (to) => went.push(to) } };
+window.parent = v.framed ? {} : window;
+const document = { currentScript: { src: `http://x${v.base}viewer/app-config.js` }, addEventListener() {} };
+const localStorage = { setItem() {} };
+"""
+
+
+def opened(search: str, *, framed: bool = False, base: str = "/") -> Any:
+    """Return where the browser was sent, and whether OHIF has a configuration to start with."""
+    node = needed(shutil.which("node"), "Node.js", "`apt-get install nodejs`")
+    values = json.dumps({"search": search, "framed": framed, "base": base})
+    script = (
+        f"const v = {values};{WINDOW}{CONFIGURATION.read_text(encoding='utf-8')}\n"
+        "process.stdout.write(JSON.stringify({ went, starts: window.config !== undefined }));"
+    )
+    ran = subprocess.run(
+        [node, "--input-type=module", "-"], input=script, capture_output=True, text=True, timeout=30
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize(
+    ("search", "base", "address"),
+    [
+        ("?StudyInstanceUIDs=1.2,3.4", "/", "/reading#study=1.2"),
+        ("?StudyInstanceUIDs=1.2&StudyInstanceUIDs=3.4", "/", "/reading#study=1.2"),
+        (
+            "?StudyInstanceUIDs=1.2&initialSeriesInstanceUID=5&initialSopInstanceUID=6",
+            "/films/",
+            "/films/reading#study=1.2&series=5&image=6",
+        ),
+        ("?studyinstanceuids=1.2&initialSOPInstanceUID=6", "/", "/reading#study=1.2&image=6"),
+        ("?StudyInstanceUIDs=1%26image%3D2", "/", "/reading#study=1%26image%3D2"),
+        ("", "/", "/reading"),
+    ],
+)
+def test_the_viewer_alone_leads_to_the_page_with_one_study(search: str, base: str, address: str) -> None:
+    assert opened(search, base=base) == {"went": [address], "starts": False}
+
+
+def test_the_viewer_in_the_page_starts_with_both_studies() -> None:
+    assert opened("?StudyInstanceUIDs=1.2,3.4", framed=True) == {"went": [], "starts": True}

@@ -214,11 +214,6 @@ def test_films_that_inflate_are_written_some_at_a_time(own: Indexed, monkeypatch
     assert most < 24 << 20
 
 
-def test_nobody_stores_without_the_role(client: TestClient) -> None:
-    answer = client.post(HERE, content=_body(encoded(make_film(1))), headers={"Content-Type": KIND})
-    assert answer.status_code == 401
-
-
 @pytest.fixture
 def service(own: Indexed) -> Iterator[str]:
     with running(create_app(own.settings)) as url:

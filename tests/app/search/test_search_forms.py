@@ -234,7 +234,11 @@ def test_whatever_can_be_seen_is_a_text(client: TestClient, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("query", "field"),
-    [("{", "query"), ("[]", "query"), ("", "query"), ('{"text": 3}', "text"), ('{"like": [{}]}', "like.0")],
+    [
+        *((text, "query") for text in ("{", "[]", "", "5", "[" * 5000, '{"a":' * 5000)),
+        ('{"text": 3}', "text"),
+        ('{"like": [{}]}', "like.0"),
+    ],
 )
 def test_a_wrong_query_of_a_form_is_told_with_its_field(client: TestClient, query: str, field: str) -> None:
     answer = client.post(SEARCH, data={"query": query}, files={"image": ("a.png", b"nothing")})

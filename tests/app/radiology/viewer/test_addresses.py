@@ -5,10 +5,12 @@ import json
 from collections.abc import AsyncIterator
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.radiology.archive_proxy import rewritten
+from app.radiology.archive_proxy import ArchivePath, parse_path, rewritten
+from app.radiology.viewer import viewer_link
 
 ROOT = "https://images.example.org/dicomweb/"
 FOUND = [
@@ -47,3 +49,73 @@ def test_addresses_lead_to_the_service_however_the_json_is_cut(cuts: list[int], 
 def test_a_long_text_without_a_quote_is_not_kept_back() -> None:
     first, _ = _rewritten([b'["' + b"x" * 10_000])
     assert len(first) > 9_000
+
+
+KNOWN = {"study": "1.2", "series": "1.2.3", "sop": "1.2.3.4"}
+
+
+def test_places_are_filled_and_encoded() -> None:
+    template = "https://v.example.org/?s={study}&e={series}&i={sop}"
+    assert viewer_link(template, KNOWN, prefix="/in") == "https://v.example.org/?s=1.2&e=1.2.3&i=1.2.3.4"
+    assert viewer_link("/v?s={study}", {"study": "a&b=c d"}) == "/v?s=a%26b%3Dc%20d"
+
+
+def test_a_path_is_behind_the_prefix_of_a_proxy() -> None:
+    assert viewer_link("/v?s={study}", KNOWN, prefix="/in") == "/in/v?s=1.2"
+
+
+@pytest.mark.parametrize("metadata", [{}, {"study": ""}, {"study": 7}, {"study": "1.2"}])
+def test_an_image_without_a_uid_has_no_address(metadata: dict[str, str | int]) -> None:
+    assert viewer_link("/v?s={study}&i={sop}", metadata) is None
+    assert viewer_link(None, KNOWN) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "uid"),
+    [
+        ("studies", None),
+        ("series", None),
+        ("instances", None),
+        ("studies/1.2.3/series", "1.2.3"),
+        ("studies/1.2.3/instances", "1.2.3"),
+        ("studies/1.2.3/series/4.5/instances", "4.5"),
+    ],
+)
+def test_queries(path: str, uid: str | None) -> None:
+    assert parse_path(path) == ArchivePath(path, uid, is_query=True)
+
+
+@pytest.mark.parametrize(
+    ("path", "uid"),
+    [
+        ("studies/1.2", "1.2"),
+        ("studies/1.2/metadata", "1.2"),
+        ("studies/1.2/thumbnail", "1.2"),
+        ("studies/1.2/series/3.4/rendered", "3.4"),
+        ("studies/1.2/series/3.4/instances/5", "5"),
+        ("studies/1.2/series/3.4/instances/5/frames/1", "5"),
+        ("studies/1.2/series/3.4/instances/5/frames/1,2,30/rendered", "5"),
+        ("studies/1.2/series/3.4/instances/5/bulk/00420011", "5"),
+        ("studies/1.2/bulkdata/a/b-c/7", "1.2"),
+    ],
+)
+def test_retrievals(path: str, uid: str) -> None:
+    assert parse_path(path) == ArchivePath(path, uid, is_query=False)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "", "/", "studies/", "studies//series", "patients", "studies/1.2/..", "studies/../instances",
+        "studies/1.2/series/.",
+        "studies/1.2/bulkdata/../../instances", "studies/1.2/bulkdata/", "studies/a.b", "studies/1..2",
+        "studies/1.2?x=1",
+        "studies/1.2#x", "studies/1.2\n", "studies/1.2/series/3/instances/4/frames/", "studies/1.2/frames/1",
+        "studies/1.2/series/3/instances/4/frames/1,", "studies/" + "1" * 65,
+        "studies/1.2/bulkdata" + "/a" * 33,
+        "studies/1.2/series/3/instances/4/frames/" + ",".join("1" * 600), "../system",
+        "%2e%2e/system", "studies/\uff11.2",
+    ],
+)  # fmt: skip
+def test_all_else_is_no_path(path: str) -> None:
+    assert parse_path(path) is None
