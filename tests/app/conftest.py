@@ -5,6 +5,7 @@ import logging
 import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ import structlog
 import torch
 from fastapi.testclient import TestClient
 from PIL import Image
+from sqlalchemy.orm import Session
 
 from app.application import create_app
 from app.edge.logging import configure_logging
@@ -24,7 +26,8 @@ from app.engine import open_engine
 from app.settings import Settings
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest
-from tests.access import OPEN
+from index.keys.api_keys import Role, create_key
+from tests.access import AS_ADMIN, OPEN
 from training.common.manifest import Manifest, Record, read_manifest, write_manifest
 from training.models.bundle_writer import save_bundle
 from training.models.config import (
@@ -42,6 +45,7 @@ from training.models.preprocessing import Preprocessing
 from training.models.texts.learned_tokenizer import build_tokenizer
 
 COLLECTION = "photos"
+LOCAL = ("127.0.0.1", 50_000)
 PATIENT = "patient-4711"
 REPORT = "Confidential: no pneumothorax."
 
@@ -140,6 +144,34 @@ class Indexed:
         ingest_manifest(engine, collection, load_encoder(bundle, "cpu"), self.manifest)
         engine.home.catalogue.close()
 
+    @contextmanager
+    def engine(self) -> Iterator[SearchEngine]:
+        """An engine on this home, as another process has it."""
+        with closing(open_engine(self.settings)) as engine:
+            yield engine
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """Read the catalogue, as another process would."""
+        with self.engine() as engine, engine.home.catalogue.read() as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """Write to the catalogue, as another process would."""
+        with self.engine() as engine, engine.home.catalogue.write() as session:
+            yield session
+
+    def key(self, role: Role, *collections: str, name: str = "client") -> str:
+        """A new key with a role in some collections, in all of them if none is named."""
+        with self.write() as session:
+            grants = dict.fromkeys(collections or ("*",), frozenset({role}))
+            return create_key(session, name, grants, days=1).text
+
+    def with_settings(self, **settings: Any) -> "Indexed":
+        """The same home with other settings."""
+        return replace(self, settings=self.settings.model_copy(update=settings))
+
     def owns(self, engine: SearchEngine) -> bool:
         """Whether an engine works in this home; services of other tests are still running."""
         return engine.home.bundles_folder.is_relative_to(self.settings.home)
@@ -147,6 +179,17 @@ class Indexed:
     def image_bytes(self, number: int) -> bytes:
         """The file of an image."""
         return self.manifest.image_path(self.manifest.records[number]).read_bytes()
+
+
+def serve(home: Indexed, client: tuple[str, int] = LOCAL, *, key: bool = True, **settings: Any) -> TestClient:
+    """A client of a service of its own, with the administrator's key or without any."""
+    return TestClient(
+        create_app(home.with_settings(**settings).settings),
+        "http://localhost",
+        raise_server_exceptions=False,
+        client=client,
+        headers=AS_ADMIN if key else None,
+    )
 
 
 @pytest.fixture(scope="session")
@@ -220,9 +263,21 @@ def indexed(make_indexed: Callable[..., Indexed]) -> Indexed:
 @pytest.fixture(scope="session")
 def client(indexed: Indexed) -> Iterator[TestClient]:
     """A running service on the shared collection."""
-    with TestClient(
-        create_app(indexed.settings), "http://localhost", raise_server_exceptions=False
-    ) as running:
+    with serve(indexed, key=False) as running:
+        yield running
+
+
+@pytest.fixture
+def service(own: Indexed) -> Iterator[TestClient]:
+    """A service on a home that a test may change, for the administrator."""
+    with serve(own) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def local(on_either: Indexed) -> Iterator[TestClient]:
+    """A service on a home of the module's own, for the administrator."""
+    with serve(on_either) as running:
         yield running
 
 

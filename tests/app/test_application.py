@@ -4,8 +4,6 @@ import asyncio
 import io
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -15,18 +13,11 @@ from fastapi.testclient import TestClient
 from app.application import create_app
 from index.engine import SearchEngine
 from index.errors import CatalogueError, DiskFullError, StoreError, ViewError
-from tests.app.conftest import COLLECTION, PATIENT, REPORT, Indexed
+from tests.app.conftest import COLLECTION, PATIENT, REPORT, Indexed, serve
 from tests.app.search.test_search import SEARCH, problem, search_image, search_like
 from training.common.errors import RecoquestError
 
 QUERY = "unusual cardiomegaly words"
-
-
-@contextmanager
-def served(indexed: Indexed, **settings: Any) -> Iterator[TestClient]:
-    application = create_app(indexed.settings.model_copy(update=settings))
-    with TestClient(application, "http://localhost", raise_server_exceptions=False) as client:
-        yield client
 
 
 def test_collections_and_models_are_listed(client: TestClient) -> None:
@@ -60,8 +51,9 @@ def test_answers_carry_headers_that_bind_a_browser(client: TestClient) -> None:
 def test_other_origins_are_let_in_only_when_they_are_named(client: TestClient, indexed: Indexed) -> None:
     headers = {"origin": "https://viewer.example.org"}
     assert "access-control-allow-origin" not in client.get("/livez", headers=headers).headers
-    with served(
+    with serve(
         indexed,
+        key=False,
         cors_origins=("https://viewer.example.org",),
         frame_ancestors=("https://viewer.example.org",),
     ) as shared:
@@ -99,7 +91,9 @@ def test_other_origins_are_let_in_only_when_they_are_named(client: TestClient, i
 
 
 def test_errors_can_be_read_by_the_named_origins(indexed: Indexed) -> None:
-    with served(indexed, cors_origins=("https://viewer.example.org",), max_json_bytes=1024) as client:
+    with serve(
+        indexed, key=False, cors_origins=("https://viewer.example.org",), max_json_bytes=1024
+    ) as client:
         answer = client.post(
             SEARCH, json={"text": "x" * 2000}, headers={"origin": "https://viewer.example.org"}
         )
@@ -120,7 +114,7 @@ def test_a_defect_is_answered_without_its_internals(
         raise ValueError(f"secret of {PATIENT}")
 
     monkeypatch.setattr("index.engine.SearchEngine.search", broken)
-    with served(indexed) as client:
+    with serve(indexed, key=False) as client:
         answer = client.post(SEARCH, json={"text": QUERY})
     document = problem(answer, 500, "internal-error")
     assert PATIENT not in answer.text
@@ -134,7 +128,7 @@ def test_the_log_is_json_and_holds_nothing_of_queries_or_patients(
     indexed: Indexed, json_log: io.StringIO
 ) -> None:
     name = f"{PATIENT} %237%3F"
-    with served(indexed) as client:
+    with serve(indexed, key=False) as client:
         assert (
             client.post(SEARCH, json={"text": QUERY, "filter": {"field": "id", "eq": PATIENT}}).status_code
             == 200
@@ -156,7 +150,7 @@ def test_the_log_is_json_and_holds_nothing_of_queries_or_patients(
 
 
 def test_figures_count_requests_batches_and_searches(indexed: Indexed) -> None:
-    with served(indexed) as client:
+    with serve(indexed, key=False) as client:
         client.post(SEARCH, json={"text": QUERY})
         client.post(SEARCH, json={"text": ""})
         client.get("/none")
@@ -172,7 +166,7 @@ def test_figures_count_requests_batches_and_searches(indexed: Indexed) -> None:
 
 
 def test_two_applications_in_one_process_count_for_themselves(indexed: Indexed) -> None:
-    with served(indexed) as one, served(indexed) as other:
+    with serve(indexed, key=False) as one, serve(indexed, key=False) as other:
         one.get("/livez")
         assert 'operation="get_liveness"' in one.get("/metrics").text
         assert 'operation="get_liveness"' not in other.get("/metrics").text
@@ -205,7 +199,7 @@ def test_an_answer_to_a_defect_carries_the_headers_of_every_answer(
         raise ValueError
 
     monkeypatch.setattr("index.engine.SearchEngine.search", broken)
-    with served(indexed) as client:
+    with serve(indexed, key=False) as client:
         answer = client.post(SEARCH, json={"text": QUERY})
     problem(answer, 500, "internal-error")
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -234,7 +228,7 @@ def test_the_log_has_the_reason_that_an_answer_keeps_back(
         raise error
 
     monkeypatch.setattr("index.engine.SearchEngine.search", broken)
-    with served(indexed) as client:
+    with serve(indexed, key=False) as client:
         answer = client.post(SEARCH, json={"text": QUERY})
     document = problem(answer, status, slug)
     assert str(error) not in answer.text
@@ -285,6 +279,6 @@ def test_a_view_that_is_being_loaded_is_waited_for_before_the_catalogue_closes(
 
     monkeypatch.setattr(SearchEngine, "warm", slow)
     monkeypatch.setattr(SearchEngine, "close", note)
-    with served(own):
+    with serve(own, key=False):
         assert begun.wait(30)
     assert ended[-2:] == [True, False]

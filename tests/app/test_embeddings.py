@@ -16,7 +16,7 @@ from app.engine import open_engine
 from index.keys.api_keys import create_key
 from tests.access import AS_ADMIN
 from tests.app.audit.test_requests import audited
-from tests.app.conftest import COLLECTION, Indexed, make_bundle
+from tests.app.conftest import COLLECTION, Indexed, make_bundle, serve
 
 TEXT = "two dogs in the snow"
 
@@ -176,15 +176,14 @@ def test_a_body_is_long_by_its_images_alone(client: TestClient) -> None:
 @pytest.fixture
 def guarded(own: Indexed) -> Iterator[TestClient]:
     own.index("other", make_bundle(own.bundle.with_name("other"), seed=1))
-    settings = own.settings.model_copy(update={"open_reading": False})
-    with TestClient(create_app(settings), "http://localhost") as running:
+    with serve(own, key=False, open_reading=False) as running:
         yield running
 
 
 def test_a_reader_embeds_for_its_collections_and_learns_of_no_other(
     guarded: TestClient, own: Indexed
 ) -> None:
-    with closing(open_engine(own.settings)) as engine, engine.home.catalogue.write() as session:
+    with own.write() as session:
         key = create_key(session, "r", {"other": frozenset({"reader"})}, days=1).text
     reader = {"Authorization": f"Bearer {key}"}
     models = {model["name"]: model for model in guarded.get("/v1/models", headers=AS_ADMIN).json()["models"]}

@@ -22,28 +22,15 @@ from index.catalogue.tables import ImageRow, OrphanRow, TextEmbeddingRow
 from index.errors import DiskFullError, StoreWriteError
 from index.files.image_store import ImageStore
 from tests.access import AS_ADMIN
-from tests.app.conftest import COLLECTION, Indexed
-from tests.app.images.test_writes import (
-    IMAGES,
-    files_of,
-    home,
-    local,
-    nearest,
-    picture,
-    post,
-    problem,
-    put,
-    serve,
-)
+from tests.app.conftest import COLLECTION, Indexed, serve
+from tests.app.images.test_writes import IMAGES, files_of, nearest, picture, post, problem, put
 from tests.frozen import frozen_writer
-
-__all__ = ["home", "local"]
 
 
 def test_a_full_disk_refuses_writes_and_leaves_searches(
-    local: TestClient, home: Indexed, monkeypatch: pytest.MonkeyPatch
+    local: TestClient, on_either: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = files_of(home)
+    before = files_of(on_either)
 
     def full(store: ImageStore, content: bytes) -> str:
         raise DiskFullError("full")
@@ -53,15 +40,15 @@ def test_a_full_disk_refuses_writes_and_leaves_searches(
         document = problem(put(local, "late", picture(40)), 507, "disk-full")
         assert "nothing was written" in document["detail"]
         assert nearest(local, picture(40))["id"] != "late"
-    assert files_of(home) == before
-    assert _loose(home) == []
+    assert files_of(on_either) == before
+    assert _loose(on_either) == []
     assert put(local, "late", picture(40)).status_code == 201
 
 
 def test_a_disk_that_does_not_take_a_file_is_told_of_in_true_words(
-    local: TestClient, home: Indexed, monkeypatch: pytest.MonkeyPatch
+    local: TestClient, on_either: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = files_of(home)
+    before = files_of(on_either)
 
     def refuse(store: ImageStore, content: bytes) -> str:
         raise StoreWriteError("Permission denied")
@@ -69,15 +56,15 @@ def test_a_disk_that_does_not_take_a_file_is_told_of_in_true_words(
     monkeypatch.setattr(ImageStore, "put", refuse)
     document = problem(put(local, "refused", picture(43)), 500, "file-not-written")
     assert "does not take a file" in document["detail"]
-    assert files_of(home) == before
-    assert _loose(home) == []
+    assert files_of(on_either) == before
+    assert _loose(on_either) == []
     assert local.get(f"{IMAGES}/refused").status_code == 404
 
 
 def test_a_failed_batch_leaves_nothing(
-    local: TestClient, home: Indexed, monkeypatch: pytest.MonkeyPatch
+    local: TestClient, on_either: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = files_of(home)
+    before = files_of(on_either)
 
     def fail(*_: object) -> None:
         raise DiskFullError("full")
@@ -85,8 +72,8 @@ def test_a_failed_batch_leaves_nothing(
     # The files are in the store by then.
     monkeypatch.setattr("index.writes.live.keep_files", fail)
     problem(post(local, [{"id": "l1"}, {"id": "l2"}], [picture(41), picture(42)]), 507, "disk-full")
-    assert files_of(home) == before
-    assert _loose(home) == []
+    assert files_of(on_either) == before
+    assert _loose(on_either) == []
     assert local.get(f"{IMAGES}/l1").status_code == 404
 
 
@@ -109,13 +96,11 @@ def test_a_catalogue_that_cannot_be_read_is_not_said_to_be_unwritable(own: Index
 
 
 def _loose(home: Indexed) -> list[str]:
-    engine = open_engine(home.settings)
-    with engine.home.catalogue.read() as session:
+    with home.read() as session:
         found = list(session.execute(select(OrphanRow.sha256)).scalars())
         # Every text of every image has its vector.
         assert session.execute(select(TextEmbeddingRow.text_id)).first() is not None
         assert session.execute(select(ImageRow.id)).first() is not None
-    engine.close()
     return found
 
 
@@ -172,7 +157,7 @@ def test_a_read_that_takes_too_long_is_cut_off_and_nothing_goes_on_in_the_server
     indexed = make_indexed(database_url=postgresql_url, database_timeout_s=1.0)
     path = f"/v1/collections/{COLLECTION}/search"
     with (
-        TestClient(create_app(indexed.settings), "http://localhost", raise_server_exceptions=False) as client,
+        serve(indexed, key=False) as client,
         create_engine(postgresql_url).connect() as other,
         create_engine(postgresql_url, isolation_level="AUTOCOMMIT").connect() as observer,
     ):

@@ -8,57 +8,31 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
-from app.application import create_app
-from app.engine import open_engine
 from index.feedback import JudgedQuery, clear_feedback, judgements
-from tests.access import AS_ADMIN
-from tests.app.conftest import COLLECTION, PATIENT, Indexed
+from tests.app.conftest import COLLECTION, PATIENT, Indexed, serve
 from tests.app.search.test_search import problem
 
 FEEDBACK = f"/v1/collections/{COLLECTION}/feedback"
 FAR = ("192.0.2.7", 50_000)
-NEAR = ("127.0.0.1", 50_000)
-
-
-def serve(home: Indexed, client: tuple[str, int] = FAR, **settings: Any) -> TestClient:
-    """A service, and a client with the key; one from far away has none."""
-    application = create_app(home.settings.model_copy(update=settings))
-    return TestClient(
-        application,
-        "http://127.0.0.1",
-        raise_server_exceptions=False,
-        client=client,
-        headers=None if client == FAR else AS_ADMIN,
-    )
 
 
 @pytest.fixture(scope="module")
-def home(on_either: Indexed) -> Indexed:
-    return on_either
-
-
-@pytest.fixture(scope="module")
-def far(home: Indexed) -> Iterator[TestClient]:
+def far(on_either: Indexed) -> Iterator[TestClient]:
     """A reader on another machine, where everybody may judge."""
-    with serve(home, open_feedback=True) as running:
+    with serve(on_either, FAR, key=False, open_feedback=True) as running:
         yield running
 
 
 @pytest.fixture(autouse=True)
-def forgotten(home: Indexed) -> Iterator[None]:
+def forgotten(on_either: Indexed) -> Iterator[None]:
     yield
-    engine = open_engine(home.settings)
-    with engine.home.catalogue.write() as session:
+    with on_either.write() as session:
         clear_feedback(session, COLLECTION)
-    engine.close()
 
 
 def kept(home: Indexed) -> list[tuple[JudgedQuery, str, bool]]:
-    engine = open_engine(home.settings)
-    with engine.home.catalogue.read() as session:
-        found = [(one.query, one.image, one.relevant) for one in judgements(session, COLLECTION)]
-    engine.close()
-    return found
+    with home.read() as session:
+        return [(one.query, one.image, one.relevant) for one in judgements(session, COLLECTION)]
 
 
 def say(client: TestClient, relevant: bool | None, hit: str = "image-3", **query: Any) -> Response:
@@ -68,19 +42,19 @@ def say(client: TestClient, relevant: bool | None, hit: str = "image-3", **query
     return answer
 
 
-def test_a_reader_elsewhere_judges_and_takes_it_back(far: TestClient, home: Indexed) -> None:
+def test_a_reader_elsewhere_judges_and_takes_it_back(far: TestClient, on_either: Indexed) -> None:
     answer = say(far, True, hit=f"{PATIENT} #7?")
     assert answer.status_code == 200, answer.text
     assert answer.json() == {"collection": COLLECTION, "hit": f"{PATIENT} #7?", "relevant": True}
     for _ in range(2):
         assert say(far, False).json()["relevant"] is False
     text = JudgedQuery(texts=("two dogs",))
-    assert kept(home) == [(text, f"{PATIENT} #7?", True), (text, "image-3", False)]
+    assert kept(on_either) == [(text, f"{PATIENT} #7?", True), (text, "image-3", False)]
     assert say(far, None).json()["relevant"] is None
-    assert kept(home) == [(text, f"{PATIENT} #7?", True)]
+    assert kept(on_either) == [(text, f"{PATIENT} #7?", True)]
 
 
-def test_all_that_was_searched_for_is_kept(far: TestClient, home: Indexed) -> None:
+def test_all_that_was_searched_for_is_kept(far: TestClient, on_either: Indexed) -> None:
     answer = say(
         far,
         True,
@@ -89,40 +63,40 @@ def test_all_that_was_searched_for_is_kept(far: TestClient, home: Indexed) -> No
         unlike=[{"id": "image-6"}, {"text": "a cat"}],
     )
     assert answer.status_code == 200, answer.text
-    (found,) = kept(home)
+    (found,) = kept(on_either)
     assert found[0] == JudgedQuery(("a boat", "two dogs"), ("image-5",), ("a cat",), ("image-6",))
 
 
-def test_the_operator_counts(home: Indexed, far: TestClient) -> None:
+def test_the_operator_counts(on_either: Indexed, far: TestClient) -> None:
     say(far, True)
     say(far, False, hit="image-4")
     say(far, True, like=[{"id": "image-5"}])
-    with serve(home, NEAR) as near:
+    with serve(on_either) as near:
         counts = near.get(FEEDBACK).json()
     assert counts.pop("latest").startswith("20")
     assert counts == {"collection": COLLECTION, "relevant": 2, "not_relevant": 1, "queries": 2}
     problem(far.get(FEEDBACK), 401, "authentication-needed")
 
 
-def test_only_who_may_change_things_judges_unless_it_is_opened(home: Indexed) -> None:
-    with serve(home) as closed:
+def test_only_who_may_change_things_judges_unless_it_is_opened(on_either: Indexed) -> None:
+    with serve(on_either, FAR, key=False) as closed:
         problem(say(closed, True), 401, "authentication-needed")
-    with serve(home, NEAR) as near:
+    with serve(on_either) as near:
         assert say(near, True, hit="image-4").status_code == 200
-    assert [image for _, image, _ in kept(home)] == ["image-4"]
-    with serve(home, open_feedback=True) as opened:
+    assert [image for _, image, _ in kept(on_either)] == ["image-4"]
+    with serve(on_either, FAR, key=False, open_feedback=True) as opened:
         assert say(opened, False).status_code == 200
     # Whoever may not search does not judge either.
-    with serve(home, open_feedback=True, open_reading=False) as opened:
+    with serve(on_either, FAR, key=False, open_feedback=True, open_reading=False) as opened:
         problem(say(opened, False), 401, "authentication-needed")
 
 
-def test_a_full_collection_says_so_and_still_changes_its_mind(home: Indexed) -> None:
-    with serve(home, NEAR, max_feedback=1) as small:
+def test_a_full_collection_says_so_and_still_changes_its_mind(on_either: Indexed) -> None:
+    with serve(on_either, max_feedback=1) as small:
         assert say(small, True).status_code == 200
         problem(say(small, True, hit="image-4"), 409, "feedback-full")
         assert say(small, False).status_code == 200
-    assert [relevant for _, _, relevant in kept(home)] == [False]
+    assert [relevant for _, _, relevant in kept(on_either)] == [False]
 
 
 @pytest.mark.parametrize(
@@ -148,15 +122,15 @@ def test_a_full_collection_says_so_and_still_changes_its_mind(home: Indexed) -> 
     ],
 )
 def test_what_cannot_be_kept_is_told_with_its_field(
-    far: TestClient, home: Indexed, body: dict[str, Any], field: str
+    far: TestClient, on_either: Indexed, body: dict[str, Any], field: str
 ) -> None:
     answer = far.post(FEEDBACK, json=body)
     assert answer.status_code == 422, answer.text
     assert field in [error["field"] for error in answer.json()["errors"]]
-    assert kept(home) == []
+    assert kept(on_either) == []
 
 
-def test_unknown_images_and_collections_are_told(far: TestClient, home: Indexed) -> None:
+def test_unknown_images_and_collections_are_told(far: TestClient, on_either: Indexed) -> None:
     problem(say(far, True, hit="image-99"), 404, "unknown-image")
     problem(say(far, True, like=[{"id": "image-99"}]), 404, "unknown-image")
     body = {"query": {"text": "x"}, "hit": "image-3", "relevant": True}
@@ -165,7 +139,7 @@ def test_unknown_images_and_collections_are_told(far: TestClient, home: Indexed)
     for headers in ({}, {"Content-Type": "text/plain"}):
         sent = far.post(FEEDBACK, content=json.dumps(body).encode(), headers=headers)
         problem(sent, 415, "unsupported-media-type")
-    assert kept(home) == []
+    assert kept(on_either) == []
 
 
 def test_searches_do_not_change_by_what_is_said(far: TestClient) -> None:

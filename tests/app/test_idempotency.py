@@ -6,7 +6,6 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -22,7 +21,6 @@ from starlette.requests import Request
 
 from app import idempotency
 from app.application import create_app
-from app.engine import open_engine
 from app.idempotency import fingerprint
 from app.jobs.queue import give_job
 from index.catalogue.jobs import Job
@@ -30,17 +28,11 @@ from index.idempotency import LEASE
 from index.keys.api_keys import Role, create_key
 from index.writes.live import put_images
 from tests.access import AS_ADMIN
-from tests.app.conftest import COLLECTION, Indexed
-from tests.app.images.test_writes import IMAGES, picture, serve
+from tests.app.conftest import COLLECTION, Indexed, serve
+from tests.app.images.test_writes import IMAGES, picture
 from tests.browser.service import running
 
 TIDY = b'{"kind": "tidy"}'
-
-
-@pytest.fixture(scope="module")
-def local(on_either: Indexed) -> Iterator[TestClient]:
-    with serve(on_either) as client:
-        yield client
 
 
 def as_admin(url: str) -> httpx.Client:
@@ -165,7 +157,7 @@ def test_callers_without_rights_learn_no_answer(on_either: Indexed) -> None:
 
 def test_names_of_requests_belong_to_their_caller_whatever_else_is_sent(on_either: Indexed) -> None:
     key, judge = new_key(), frozenset[Role]({"judge"})
-    with closing(open_engine(on_either.settings)) as engine, engine.home.catalogue.write() as session:
+    with on_either.write() as session:
         made = [create_key(session, name, {COLLECTION: judge}, days=1).text for name in ("one", "two")]
     one, two = ({"Authorization": f"Bearer {text}"} for text in made)
     with serve(on_either) as client:
@@ -299,12 +291,6 @@ def test_boundaries_are_left_out_wherever_they_stand(parts: list[bytes]) -> None
     found = fingerprint(_request("multipart/form-data; boundary=--x-y"), body)
     assert found == _expected(body, b"multipart/form-data", b"--x-y")
     assert fingerprint(_request("application/json"), body) == _expected(body, b"application/json", b"")
-
-
-@pytest.fixture
-def service(own: Indexed) -> Iterator[TestClient]:
-    with TestClient(create_app(own.settings), "http://localhost", headers=AS_ADMIN) as running:
-        yield running
 
 
 def test_a_large_body_is_hashed_beside_the_event_loop(

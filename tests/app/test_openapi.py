@@ -12,14 +12,13 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
-from app.engine import open_engine
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import bundle_of
 from app.openapi import EXAMPLES
 from index.catalogue.jobs import add_job, claim_job, end_job
-from tests.app.conftest import Indexed
+from tests.app.conftest import Indexed, serve
 from tests.app.generations.test_models import trained_further
-from tests.app.images.test_writes import picture, serve
+from tests.app.images.test_writes import picture
 from tests.dicom_films import encoded, make_film
 from tests.needed import needed_module
 from training.common.manifest import read_manifest, write_manifest
@@ -213,12 +212,10 @@ def service(make_indexed: Any) -> Iterator[Service]:
 
 def _train_as_job(home: Indexed) -> None:
     """Let job 1 have made a model, and the collection be searched with it after another."""
-    engine = open_engine(home.settings)
-    with engine.home.catalogue.write() as session:
+    with home.write() as session:
         number = add_job(session, "retrain", []).id
         claim_job(session, number, "w")
         end_job(session, number, "w", "done", result={})
-    engine.close()
     assert number == 1
     bundle = bundle_of("retrain", JobFolder.of(home.settings, number).path)
     assert bundle is not None

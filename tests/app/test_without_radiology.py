@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from app.application import create_app
 from app.cli.main import build
 from app.settings import SettingsError, load_settings
-from tests.app.conftest import COLLECTION, Indexed
-from tests.app.images.test_writes import IMAGES, put, serve
+from tests.app.conftest import COLLECTION, Indexed, serve
+from tests.app.images.test_writes import IMAGES, put
 from tests.app.search.test_search import problem_of, search_image, search_like
 from tests.dicom_films import encoded, make_film
 

@@ -6,8 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.access.hosts import Authority, is_own_origin
-from app.application import create_app
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.search.test_search import SEARCH, problem
 
 _IMAGES = f"/v1/collections/{COLLECTION}/images"
@@ -19,8 +18,7 @@ _LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetc
 @pytest.fixture(scope="module")
 def shared(indexed: Indexed) -> Iterator[TestClient]:
     """The service with a page of another site that may call it."""
-    settings = indexed.settings.model_copy(update={"cors_origins": (_VIEWER,)})
-    with TestClient(create_app(settings), "http://localhost", raise_server_exceptions=False) as client:
+    with serve(indexed, key=False, cors_origins=(_VIEWER,)) as client:
         yield client
 
 

@@ -7,7 +7,6 @@ from fastapi import APIRouter
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from app.engine import open_engine
 from app.permissions import GuardedRoute, may
 from index.keys.api_keys import Role, create_key
 from tests.app.conftest import Indexed
@@ -24,10 +23,8 @@ async def take_both(body: dict[str, Any]) -> int:
     ("roles", "status"), [({"reader"}, 403), ({"auditor"}, 403), ({"reader", "auditor"}, 200)]
 )
 def test_each_of_several_roles_is_needed(own: Indexed, roles: set[Role], status: int) -> None:
-    engine = open_engine(own.settings)
-    with engine.home.catalogue.write() as session:
+    with own.write() as session:
         key = create_key(session, "client", {"*": frozenset(roles)}, days=None).text
-    engine.close()
     application = create_app(own.settings.model_copy(update={"open_reading": False}))
     application.include_router(router)
     with TestClient(application, "http://localhost", headers={"Authorization": f"Bearer {key}"}) as client:

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,6 @@ from app.access.sessions import COOKIE, LIFETIME_S, SessionSigner
 from app.application import create_app
 from app.edge.principal import Principal
 from app.edge.problems import RequestError
-from app.engine import open_engine
 from index.keys.api_keys import Grants, create_key, revoke_key
 from tests.access import ADMIN_KEY
 from tests.app.conftest import COLLECTION, Indexed
@@ -58,7 +56,7 @@ def _bearer(credential: str) -> dict[str, str]:
 
 
 def _key(home: Indexed, name: str, grants: Grants) -> str:
-    with closing(open_engine(home.settings)) as engine, engine.home.catalogue.write() as session:
+    with home.write() as session:
         return create_key(session, name, grants, days=1).text
 
 
@@ -120,7 +118,7 @@ def test_a_session_ends_with_its_key(browser: TestClient, closed: Indexed) -> No
     key = _key(closed, "short", {COLLECTION: frozenset({"reader"})})
     _sign_in(browser, key)
     assert browser.get(HERE).status_code == 200
-    with closing(open_engine(closed.settings)) as engine, engine.home.catalogue.write() as session:
+    with closed.write() as session:
         revoke_key(session, key.split("_")[1])
     time.sleep(1.1)
     assert browser.get(HERE).status_code == 401

@@ -25,18 +25,10 @@ from index.catalogue import open_catalogue
 from index.errors import CatalogueBusyError
 from tests.access import AS_ADMIN, routes_of
 from tests.app.audit.written import written_events
-from tests.app.conftest import COLLECTION, PATIENT, Indexed
+from tests.app.conftest import COLLECTION, PATIENT, Indexed, serve
 
 AS_ADMIN_HERE: dict[str, Any] = {"client": ("127.0.0.1", 5000), "headers": AS_ADMIN}
 HERE = f"/v1/collections/{COLLECTION}"
-
-
-@pytest.fixture
-def service(own: Indexed) -> Iterator[TestClient]:
-    with TestClient(
-        create_app(own.settings), "http://localhost", client=("127.0.0.1", 5000), headers=AS_ADMIN
-    ) as running:
-        yield running
 
 
 def _events(client: TestClient, **wanted: str) -> list[dict[str, Any]]:
@@ -356,8 +348,7 @@ UNNAMED = {
 
 @pytest.fixture
 def guarded(own: Indexed) -> Iterator[TestClient]:
-    settings = own.settings.model_copy(update={"open_reading": False})
-    with TestClient(create_app(settings), "http://localhost", client=("127.0.0.1", 5000)) as running:
+    with serve(own, key=False, open_reading=False) as running:
         yield running
 
 
@@ -368,9 +359,9 @@ def audited(client: TestClient, **wanted: str) -> list[dict[str, Any]]:
 def test_every_operation_that_needs_a_role_has_an_action(guarded: TestClient) -> None:
     application = guarded.app
     assert isinstance(application, FastAPI)
-    guarded = [route for route in routes_of(application) if getattr(route, "permission", None) is not None]
-    assert len(guarded) > 50
-    unnamed = {route.name for route in guarded if operation_of(route.endpoint).audit is None}
+    needing = [route for route in routes_of(application) if getattr(route, "permission", None) is not None]
+    assert len(needing) > 50
+    unnamed = {route.name for route in needing if operation_of(route.endpoint).audit is None}
     assert unnamed == UNNAMED
 
 

@@ -1,30 +1,17 @@
 """Case lists over HTTP: who may keep cases, what answers tell, what is refused, and what is audited."""
 
 import json
-from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
-from app.application import create_app
-from app.engine import open_engine
 from index.keys.api_keys import create_key
-from tests.access import AS_ADMIN
 from tests.app.audit.written import written_events
 from tests.app.conftest import COLLECTION, PATIENT, Indexed
 
 CASES = f"/v1/collections/{COLLECTION}/cases"
 SPECIAL = f"{PATIENT} #7?"
-
-
-@pytest.fixture
-def service(own: Indexed) -> Iterator[TestClient]:
-    with TestClient(
-        create_app(own.settings), "http://localhost", raise_server_exceptions=False, headers=AS_ADMIN
-    ) as running:
-        yield running
 
 
 def problem(answer: Any, status: int) -> dict[str, Any]:
@@ -35,7 +22,7 @@ def problem(answer: Any, status: int) -> dict[str, Any]:
 
 
 def key_of(home: Indexed, name: str, role: Any) -> dict[str, str]:
-    with closing(open_engine(home.settings)) as engine, engine.home.catalogue.write() as session:
+    with home.write() as session:
         made = create_key(session, name, {COLLECTION: frozenset({role})}, days=1)
     return {"Authorization": f"Bearer {made.text}"}
 

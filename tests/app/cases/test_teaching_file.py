@@ -8,7 +8,6 @@ import subprocess
 import tracemalloc
 import zipfile
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,13 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from app.application import create_app
 from app.cases.teaching_file import teaching_file
-from app.engine import open_engine
 from app.images import renditions
 from app.services import Services
 from index.cases import read_list
 from index.catalogue.images import StoredImage
 from index.writes.live import remove_images
-from tests.access import AS_ADMIN
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from training.common.manifest import read_manifest, write_manifest
 from training.imaging.processes.errors import DecodersBusyError
 
@@ -66,9 +62,7 @@ def home(own: Indexed) -> Indexed:
 
 @pytest.fixture
 def service(home: Indexed) -> Iterator[TestClient]:
-    with TestClient(
-        create_app(home.settings), "http://localhost", raise_server_exceptions=False, headers=AS_ADMIN
-    ) as running:
+    with serve(home) as running:
         yield running
 
 
@@ -151,7 +145,7 @@ def test_an_image_that_goes_meanwhile_is_left_out_and_counted(
     service: TestClient, home: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(service, *((f"image-{place}", f"note {place}") for place in range(8, 12)))
-    with closing(open_engine(home.settings)) as engine:
+    with home.engine() as engine:
         engine.home.store.path(engine.image(COLLECTION, "image-10").sha256).unlink()
 
         async def making(services: Any, image: StoredImage, rendition: Any) -> bytes:

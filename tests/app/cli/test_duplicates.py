@@ -13,8 +13,7 @@ from app.jobs.folder import JobFolder
 from app.jobs.kinds import read_result
 from index.duplicates import DuplicateGroup, Duplicates, as_json, write_groups
 from tests.access import AS_ADMIN
-from tests.app.conftest import Indexed
-from tests.app.images.test_writes import LOCAL
+from tests.app.conftest import LOCAL, Indexed
 from tests.jobs import opened_jobs
 
 COPIES = {"groups": [{"ids": ["image-3", "copy"], "same_file": True}], "unread": []}

@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import build
-from app.engine import open_engine
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from training.common.errors import RecoquestError
 from training.common.manifest import read_manifest, write_manifest
@@ -32,7 +30,7 @@ def index(own: Indexed) -> Command:
 
 
 def _count(own: Indexed, collection: str) -> int:
-    with closing(open_engine(own.settings)) as engine:
+    with own.engine() as engine:
         found = engine.collection(collection)
         assert found.generation is not None
         return found.count
@@ -65,7 +63,7 @@ def test_a_damaged_image_keeps_no_other_encoder_from_taking_over(own: Indexed, i
     code, said = index("--bundle", str(other))
     assert code == 0, said
     assert "Refused, and in the collection as they were before: 1 (image-3)." in said
-    with closing(open_engine(own.settings)) as engine:
+    with own.engine() as engine:
         assert engine.collection(COLLECTION).generation == 2
     assert _count(own, COLLECTION) == 24
 

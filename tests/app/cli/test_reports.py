@@ -105,9 +105,8 @@ def test_reports_reach_all_images_of_their_studies(films: Indexed, tmp_path: Pat
 
 def test_a_report_is_at_the_images_of_its_own_patient_alone(films: Indexed, tmp_path: Path) -> None:
     key = patient_key(films.settings.home)
-    engine = open_engine(films.settings)
-    set_details(engine, "image-2", {"study": STUDY, "patient": keyed_hash(key, "patient", "P2")})
-    engine.close()
+    with films.engine() as engine:
+        set_details(engine, "image-2", {"study": STUDY, "patient": keyed_hash(key, "patient", "P2")})
     folder = _write(
         tmp_path / "in",
         a=hl7_report(["IMPRESSION: Mass."], patient=f"NAT1~{PATIENT}"),
@@ -140,15 +139,13 @@ def test_reports_wait_for_images_that_come_later(films: Indexed, tmp_path: Path)
     folder = _write(tmp_path / "in", a=hl7_report(study="1.2.3.4.5", accession="later"))
     assert "1 waiting" in _run(films, folder)
     assert "0 reports matched, 1 waiting; 0 images changed" in _run(films)
-    engine = open_engine(films.settings)
-    set_details(engine, "image-5", {"study": "1.2.3.4.5"})
-    engine.close()
+    with films.engine() as engine:
+        set_details(engine, "image-5", {"study": "1.2.3.4.5"})
     assert "1 reports matched, 0 waiting; 1 images changed" in _run(films)
     assert stored(films, "image-5").report == KEPT
     # An image of the study that comes after all of this gets the report, too.
-    engine = open_engine(films.settings)
-    set_details(engine, "image-6", {"study": "1.2.3.4.5"})
-    engine.close()
+    with films.engine() as engine:
+        set_details(engine, "image-6", {"study": "1.2.3.4.5"})
     assert "1 images changed" in _run(films)
     assert stored(films, "image-6").report == KEPT
 
@@ -162,20 +159,16 @@ def test_waiting_reports_can_be_forgotten(films: Indexed, tmp_path: Path) -> Non
 def test_a_change_and_its_event_are_one(films: Indexed, tmp_path: Path) -> None:
     waiting = _write(tmp_path / "waiting", a=hl7_report(study="1.2.3.4.5", accession="later"))
     _run(films, waiting)
-    engine = open_engine(films.settings)
-    with taking_no_events(engine.home.catalogue):
+    with films.engine() as engine, taking_no_events(engine.home.catalogue):
         with pytest.raises(CatalogueError):
             _run(films, "--drop-waiting")
         with pytest.raises(CatalogueError):
             _run(films, _write(tmp_path / "in", a=hl7_report()))
-    engine.close()
     assert stored(films, "image-1").report is None
     assert "2 images changed" in _run(films, tmp_path / "in")
     assert "1 reports that waited are forgotten" in _run(films, "--drop-waiting")
-    engine = open_engine(films.settings)
-    with engine.home.catalogue.read() as session:
+    with films.read() as session:
         events = read_events(session, Selection(), limit=10)
-    engine.close()
     assert [(event.record["action"], event.ids) for event in events] == [
         ("change", ("image-1",)),
         ("change", ("image-2",)),

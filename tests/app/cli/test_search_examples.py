@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 from typer.testing import CliRunner, Result
 
-from app.application import create_app
 from app.cli.main import build
 from app.engine import open_engine
 from index.ingest import ingest_manifest
-from tests.app.conftest import COLLECTION, REPORT, Indexed, make_bundle
+from tests.app.conftest import COLLECTION, REPORT, Indexed, make_bundle, serve
 from tests.e2e.work import Work
 from tests.films import Film, drawn_film, film
 from tests.image_files import png, tiff
@@ -80,7 +78,7 @@ def test_texts_and_vectors_find_what_they_find_over_http(indexed: Indexed, tmp_p
     ]
     # The service starts behind them: its log would go among their lines.
     found = [_ids(json.loads(_search(indexed, *options, "--json").stdout)) for options, _ in forms]
-    with TestClient(create_app(indexed.settings), "http://localhost") as client:
+    with serve(indexed, key=False) as client:
         for ids, (_, query) in zip(found, forms, strict=True):
             assert ids == _ids(client.post(f"/v1/collections/{COLLECTION}/search", json=query).json()), query
 
@@ -312,7 +310,7 @@ def test_a_box_finds_what_it_finds_over_http(indexed: Indexed) -> None:
             indexed, "a boat", "--likeness-alone", "--image", str(file), "--box", GIVEN, "-k", "24", "--json"
         ).stdout
     )
-    with TestClient(create_app(indexed.settings), "http://localhost") as client:
+    with serve(indexed, key=False) as client:
         address = f"/v1/collections/{COLLECTION}/search"
         stored = {"like": [{"id": "image-3", "box": BOX}], "limit": 24}
         assert _ids(by_id) == _ids(client.post(address, json=stored).json())
@@ -324,7 +322,7 @@ def test_a_box_finds_what_it_finds_over_http(indexed: Indexed) -> None:
 def test_a_map_is_that_of_http(indexed: Indexed) -> None:
     options = ("a boat", "--like", "image-3", "--box", GIVEN, "--map", "image-5")
     printed = json.loads(_search(indexed, *options).stdout)
-    with TestClient(create_app(indexed.settings), "http://localhost") as client:
+    with serve(indexed, key=False) as client:
         address = f"/v1/collections/{COLLECTION}/images/image-5/similarity-map"
         query = {"text": "a boat", "like": [{"id": "image-3", "box": BOX}]}
         answered = client.post(address, json=query).json()
@@ -381,7 +379,7 @@ def _page(indexed: Indexed, *options: object, collection: str = COLLECTION) -> d
 
 
 def _asked(indexed: Indexed, query: dict[str, Any]) -> dict[str, Any]:
-    with TestClient(create_app(indexed.settings), "http://localhost") as client:
+    with serve(indexed, key=False) as client:
         answer = client.post(f"/v1/collections/{COLLECTION}/search", json=query)
     page: dict[str, Any] = answer.json()
     return page

@@ -1,7 +1,6 @@
 """Aliases and renaming over HTTP: what answers under which name, and to whom."""
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,8 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 from sqlalchemy import select
 
-from app.application import create_app
 from app.collections.names import rename
 from app.edge.problems import RequestError
-from app.engine import open_engine
 from index.audit.event import Actor, id_digest
 from index.catalogue.collections import names_of
 from index.catalogue.jobs import add_job, cancel_job, get_job
@@ -21,7 +18,7 @@ from index.catalogue.tables import AuditNameRow
 from index.generations import names
 from index.keys.api_keys import Role, create_key, find_key
 from tests.access import AS_ADMIN
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.index.killing import kill_after
 
 
@@ -35,7 +32,7 @@ def home(on_either: Indexed) -> Indexed:
 
 @pytest.fixture(scope="module")
 def service(home: Indexed) -> Iterator[TestClient]:
-    with TestClient(create_app(home.settings), "http://localhost") as running:
+    with serve(home, key=False) as running:
         yield running
 
 
@@ -57,7 +54,7 @@ def point(service: TestClient, alias: str, collection: str, **headers: str) -> R
 
 
 def key(home: Indexed, name: str, role: Role, *collections: str) -> str:
-    with closing(open_engine(home.settings)) as engine, engine.home.catalogue.write() as session:
+    with home.write() as session:
         made = create_key(session, name, dict.fromkeys(collections, frozenset({role})), days=1)
         return f"Bearer {made.text}"
 
@@ -87,7 +84,7 @@ def test_a_swap_is_seen_by_the_next_request_and_by_another_process(
     service: TestClient, home: Indexed
 ) -> None:
     point(service, "current", COLLECTION)
-    with TestClient(create_app(home.settings), "http://localhost") as second:
+    with serve(home, key=False) as second:
         for target in ("other", COLLECTION, "other"):
             assert point(service, "current", target).status_code == 200
             for client in (service, second):
@@ -206,7 +203,7 @@ def test_a_renamed_collection_has_all_that_it_had(service: TestClient, home: Ind
     judged = {"query": {"text": "a boat"}, "hit": "image-1", "relevant": True}
     assert ask(service, "POST", "/v1/collections/ward/feedback", judged).status_code == 200
     images = ask(service, "GET", "/v1/collections/ward/images?limit=24").json()
-    with closing(open_engine(home.settings)) as engine:
+    with home.engine() as engine:
         with engine.home.catalogue.write() as session:
             ended = add_job(session, "duplicates", ["ward"]).id
             cancel_job(session, ended)
@@ -272,7 +269,7 @@ def test_a_collection_that_takes_a_name_is_not_read_by_keys_of_the_last(
     for name in ("taken", "radiographs"):
         home.index(name, home.bundle)
     reader = key(home, "taken reader", "reader", "taken")
-    with TestClient(create_app(home.settings), "http://localhost") as second:
+    with serve(home, key=False) as second:
         for client in (service, second):
             assert ask(client, "GET", "/v1/collections/taken", key=reader).status_code == 200
         assert ask(service, "PATCH", "/v1/collections/taken", {"name": "left"}).status_code == 200
@@ -284,7 +281,7 @@ def test_a_collection_that_takes_a_name_is_not_read_by_keys_of_the_last(
 
 def test_no_group_gains_rights_by_a_rename(home: Indexed) -> None:
     roles: dict[str, dict[str, frozenset[Role]]] = {"radiology": {"wards": frozenset({"reader"})}}
-    with closing(open_engine(home.settings)) as engine, pytest.raises(RequestError, match="radiology"):
+    with home.engine() as engine, pytest.raises(RequestError, match="radiology"):
         rename(
             home.settings.model_copy(update={"oidc_roles": roles}),
             engine.home,
@@ -304,7 +301,7 @@ def test_an_erasure_reaches_the_events_under_former_names(service: TestClient, h
 
     def known() -> list[str | None]:
         query = select(AuditNameRow.name).where(AuditNameRow.collection == "first-name")
-        with closing(open_engine(home.settings)) as engine, engine.home.catalogue.read() as session:
+        with home.read() as session:
             return list(session.execute(query).scalars())
 
     assert known() == ["image-1"]
@@ -340,12 +337,12 @@ def test_a_killed_rename_is_whole_or_was_none(own: Indexed, committed: bool) -> 
                               after=wait if committed else "")  # fmt: skip
     kill_after(2 if committed else 1, program, Path(own.settings.home))
     name = "pictures" if committed else COLLECTION
-    with closing(open_engine(own.settings)) as engine:
+    with own.engine() as engine:
         assert engine.names() == [name]
         with engine.home.catalogue.read() as session:
             found = find_key(session, reader)
             assert found is not None
             assert list(found.grants) == [name]
-    with TestClient(create_app(own.settings), "http://localhost", headers=AS_ADMIN) as running:
+    with serve(own) as running:
         hits = running.post(f"/v1/collections/{name}/search", json={"text": "a boat"})
         assert len(hits.json()["hits"]) == 10

@@ -17,7 +17,7 @@ from app.health.doctor import renamed as renamed_names
 from index.keys.api_keys import Role
 from tests.access import AS_ADMIN
 from tests.app.collections.test_collection_names import ask, point, problem
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 
 
 def test_settings_that_name_a_renamed_collection_are_told_and_give_nothing(own: Indexed) -> None:
@@ -61,7 +61,7 @@ def test_settings_that_name_a_renamed_collection_are_told_and_give_nothing(own: 
 def test_indexing_makes_no_collection_in_which_groups_would_gain_roles(
     own: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with TestClient(create_app(own.settings), "http://localhost", headers=AS_ADMIN) as running:
+    with serve(own) as running:
         assert ask(running, "PATCH", f"/v1/collections/{COLLECTION}", {"name": "pictures"}).status_code == 200
     data, bundle = str(own.manifest.folder), str(own.bundle)
     arguments = ["--bundle", bundle, "--data", data, "--home", str(own.settings.home), "--device", "cpu"]
@@ -70,5 +70,5 @@ def test_indexing_makes_no_collection_in_which_groups_would_gain_roles(
     assert isinstance(refused.exception, RequestError)
     assert "radiology" in str(refused.exception)
     assert CliRunner().invoke(build(), ["index", "pictures", *arguments]).exit_code == 0
-    with closing(open_engine(own.settings)) as engine:
+    with own.engine() as engine:
         assert engine.names() == ["pictures"]

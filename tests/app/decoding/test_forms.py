@@ -19,8 +19,8 @@ from app.engine import open_engine
 from app.settings import Settings
 from index.ingest import ingest_manifest
 from tests.access import AS_ADMIN, OPEN
-from tests.app.conftest import COLLECTION, make_bundle
-from tests.app.images.test_writes import LOCAL, nearest, put
+from tests.app.conftest import COLLECTION, LOCAL, make_bundle
+from tests.app.images.test_writes import nearest, put
 from tests.image_files import encoded
 from tests.image_form import ImageForm
 from tests.image_formats import IMAGE_FORMS

@@ -14,11 +14,9 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.application import create_app
 from app.decoding.images import ImageDecoders
-from tests.access import AS_ADMIN
-from tests.app.conftest import COLLECTION, Indexed, make_bundle
-from tests.app.images.test_writes import LOCAL, picture, post, put, statuses
+from tests.app.conftest import COLLECTION, Indexed, make_bundle, serve
+from tests.app.images.test_writes import picture, post, put, statuses
 from tests.app.search.test_search import problem_of, search_image
 from tests.training.data.hostile import (
     deep_png,
@@ -55,13 +53,6 @@ def home(make_indexed: Callable[..., Indexed]) -> Indexed:
 def client(home: Indexed) -> Iterator[TestClient]:
     with serve(home) as running:
         yield running
-
-
-def serve(home: Indexed, **settings: Any) -> TestClient:
-    given = home.settings.model_copy(update=settings)
-    return TestClient(
-        create_app(given), "http://127.0.0.1", raise_server_exceptions=False, client=LOCAL, headers=AS_ADMIN
-    )
 
 
 def decoders(client: TestClient) -> ImageDecoders:

@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,12 +9,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter, ValidationError
 
-from app.application import create_app
 from app.edge.schemas import refuse_lone_surrogates
 from app.encoding.queue import EncodingQueue
 from app.search.read_search import parsed
-from tests.access import AS_ADMIN
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION
 from tests.app.search.test_search import SEARCH, problem
 
 _IMAGES = f"/v1/collections/{COLLECTION}/images"
@@ -91,20 +88,6 @@ _CALLS = (
     ("POST", "/v1/collections"),
     ("POST", "/v1/jobs"),
 )
-
-
-@pytest.fixture(scope="module")
-def local(on_either: Indexed) -> Iterator[TestClient]:
-    """Who may write to a collection of its own."""
-    application = create_app(on_either.settings)
-    with TestClient(
-        application,
-        "http://127.0.0.1",
-        raise_server_exceptions=False,
-        client=("127.0.0.1", 50_000),
-        headers=AS_ADMIN,
-    ) as client:
-        yield client
 
 
 def _content_type(draw: random.Random) -> str:

@@ -12,7 +12,6 @@ from starlette.types import Message, Receive, Scope, Send
 from app.application import create_app
 from app.edge.admission import Admission, BodyTooLargeError, Stages
 from app.edge.middleware import Methods
-from app.engine import open_engine
 from app.settings import Settings
 from index.catalogue.jobs import add_job
 from tests.access import AS_ADMIN
@@ -214,10 +213,8 @@ def test_head_of_figures_has_no_body(client: TestClient) -> None:
 @pytest.fixture
 def with_a_job(own: Indexed) -> Iterator[TestClient]:
     """A service on this machine with one job that never ends."""
-    engine = open_engine(own.settings)
-    with engine.home.catalogue.write() as session:
+    with own.write() as session:
         add_job(session, "tidy", [])
-    engine.close()
     with TestClient(create_app(own.settings), "http://localhost", client=_LOCAL, headers=AS_ADMIN) as client:
         yield client
 

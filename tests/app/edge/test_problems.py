@@ -32,7 +32,7 @@ from app.settings import PREFIX, Settings
 from index.errors import FilterError, UnknownCollectionError, listed
 from index.filters.grammar import parse_filter
 from tests.access import AS_ADMIN, routes_of
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 
 _IMAGES = f"/v1/collections/{COLLECTION}/images"
 _SEARCH = f"/v1/collections/{COLLECTION}/search"
@@ -157,9 +157,7 @@ def test_a_long_name_is_not_repeated_whole(
 
 
 def test_however_many_fields_a_collection_has_few_are_listed(own: Indexed) -> None:
-    with TestClient(
-        create_app(own.settings), "http://localhost", client=("127.0.0.1", 50_000), headers=AS_ADMIN
-    ) as client:
+    with serve(own) as client:
         for number in range(3):
             named = {f"{number}-{field}-{'x' * 200}": field for field in range(1_000)}
             changed = client.patch(f"{_IMAGES}/image-{number}", json={"metadata": named})

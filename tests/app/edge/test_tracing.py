@@ -25,7 +25,7 @@ from app.settings import Settings
 from index.backup import write_backup
 from index.catalogue.jobs import add_job, cancel_job
 from index.vectors.ann import OperatingPoint
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
@@ -117,7 +117,7 @@ def test_a_request_without_a_trace_begins_one(traced: TestClient, exporter: InMe
 def test_the_log_names_the_callers_trace_and_the_request_id_stays(
     indexed: Indexed, json_log: io.StringIO
 ) -> None:
-    with TestClient(create_app(indexed.settings), "http://localhost") as client:
+    with serve(indexed, key=False) as client:
         headers = {"traceparent": TRACEPARENT, "X-Request-ID": "mine"}
         assert client.get("/livez", headers=headers).headers["X-Request-ID"] == "mine"
         client.get("/livez", headers={"traceparent": "00-x-y-01"})

@@ -1,7 +1,6 @@
 """Activation and rollback that a job does: answered at once, done by a worker's command."""
 
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -15,8 +14,8 @@ from index.catalogue.jobs import add_job, claim_job, end_job, list_jobs
 from index.engine import SearchEngine
 from index.generations.reindex import generation_for
 from index.keys.api_keys import create_key
-from tests.app.conftest import COLLECTION, Indexed, make_bundle
-from tests.app.images.test_writes import problem, serve
+from tests.app.conftest import COLLECTION, Indexed, make_bundle, serve
+from tests.app.images.test_writes import problem
 from training.models.encoder import load_encoder
 
 HERE = f"/v1/collections/{COLLECTION}"
@@ -49,7 +48,7 @@ def work(own: Indexed, job: dict[str, Any]) -> None:
     command = [job["kind"], *job["arguments"], "--home", str(own.settings.home), "--device", "cpu"]
     result = CliRunner().invoke(build(), command, env=environment)
     assert result.exit_code == 0, result.output
-    with closing(open_engine(own.settings)) as engine, engine.home.catalogue.write() as session:
+    with own.write() as session:
         assert claim_job(session, job["id"], "w") is not None
         end_job(session, job["id"], "w", "done")
 
@@ -103,7 +102,7 @@ def test_what_is_not_there_queues_nothing(local: TestClient, engine: SearchEngin
 
 
 def _admin_of(own: Indexed, collection: str) -> dict[str, str]:
-    with closing(open_engine(own.settings)) as engine, engine.home.catalogue.write() as session:
+    with own.write() as session:
         made = create_key(session, collection, {collection: frozenset({"admin"})}, days=1)
     return {"Authorization": f"Bearer {made.text}"}
 

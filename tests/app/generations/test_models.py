@@ -20,8 +20,8 @@ from index.errors import GenerationError
 from index.generations.activation import drop_generation, require_complete
 from index.generations.reindex import generation_for, reindex
 from tests.access import AS_ADMIN
-from tests.app.conftest import COLLECTION, Indexed, make_bundle
-from tests.app.images.test_writes import LOCAL, picture, problem, put, serve
+from tests.app.conftest import COLLECTION, LOCAL, Indexed, make_bundle, serve
+from tests.app.images.test_writes import picture, problem, put
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
 from training.models.bundle import read_bundle
 from training.models.bundle_writer import save_bundle

@@ -289,10 +289,9 @@ def test_a_service_is_ready_once_every_view_was_tried_and_one_that_fails_holds_u
 def test_a_collection_that_is_removed_at_this_moment_is_passed_over(
     indexed: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = open_engine(indexed.settings)
-    monkeypatch.setattr(engine, "names", lambda: ["gone", COLLECTION])
-    assert [active.collection for active in active_generations(engine)] == [COLLECTION]
-    engine.close()
+    with indexed.engine() as engine:
+        monkeypatch.setattr(engine, "names", lambda: ["gone", COLLECTION])
+        assert [active.collection for active in active_generations(engine)] == [COLLECTION]
 
 
 def test_what_is_announced_is_loaded_before_it_is_active(own: Indexed, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """If-Match and If-None-Match on images: a change of what the caller does not know is refused: one wins."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Barrier
@@ -11,14 +11,8 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 
 from app.images import uploads
-from tests.app.conftest import Indexed
-from tests.app.images.test_writes import IMAGES, picture, put, serve
-
-
-@pytest.fixture(scope="module")
-def local(on_either: Indexed) -> Iterator[TestClient]:
-    with serve(on_either) as running:
-        yield running
+from tests.app.conftest import Indexed, serve
+from tests.app.images.test_writes import IMAGES, picture, put
 
 
 def etag_now(client: TestClient, image_id: str) -> str:

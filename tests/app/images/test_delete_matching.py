@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 from typer.testing import CliRunner
 
-from app.application import create_app
 from app.cli.main import build
-from app.engine import open_engine
 from app.images import deletion
 from app.images.deletion import Deletion
 from index.audit.event import Actor
@@ -23,8 +20,7 @@ from index.audit.verify import verify_trail
 from index.catalogue import lookup as batches
 from index.catalogue.lookup import parts
 from index.errors import CatalogueTimeoutError, DiskFullError, UnknownCollectionError
-from tests.access import AS_ADMIN
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.index.killing import kill_after
 
 EVEN = {"field": "view", "eq": "AP"}  # images 0, 3, ... 21
@@ -33,7 +29,7 @@ NOBODY = Actor("command")
 
 @pytest.fixture(scope="module")
 def service(on_either: Indexed) -> Iterator[TestClient]:
-    with TestClient(create_app(on_either.settings), "http://localhost", headers=AS_ADMIN) as running:
+    with serve(on_either) as running:
         yield running
 
 
@@ -129,7 +125,7 @@ def test_a_request_that_is_sent_again_is_answered_and_not_done_again(service: Te
 
 
 def test_an_image_that_is_changed_meanwhile_stays(service: TestClient, name: str, on_either: Indexed) -> None:
-    with closing(open_engine(on_either.settings)) as engine:
+    with on_either.engine() as engine:
         begun = Deletion(on_either.settings, engine.home, name, EVEN, NOBODY, operation="delete")
         for image, view in (("image-3", "PA"), ("image-6", "AP")):
             changes = {"metadata": {"view": view}, "labels": ["Changed"]}
@@ -235,7 +231,7 @@ def test_the_command_deletes_and_its_files_go(own: Indexed) -> None:
     assert refused.exit_code != 0
     assert "8 of 8 images are deleted" in run(*wanted, "--expected-count", "8")
     assert sum(path.is_file() for path in files.glob("*/*")) == 16
-    with closing(open_engine(own.settings)) as engine:
+    with own.engine() as engine:
         assert engine.collection(COLLECTION).count == 16
         with engine.home.catalogue.read() as session:
             (event,) = all_events(session, Selection(action="delete"))
@@ -266,7 +262,7 @@ for keys in lookup.parts(begun.matching.keys):
 @pytest.mark.slow
 def test_a_killed_deletion_leaves_whole_batches_and_goes_on(own: Indexed) -> None:
     kill_after(2, _PROGRAM, Path(own.settings.home))
-    with closing(open_engine(own.settings)) as engine:
+    with own.engine() as engine:
         gone = 24 - engine.collection(COLLECTION).count
         assert gone in (4, 6)
         with engine.home.catalogue.read() as session:

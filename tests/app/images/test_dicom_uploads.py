@@ -11,8 +11,8 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from tests.app.conftest import Indexed
-from tests.app.images.test_writes import IMAGES, nearest, put, serve
+from tests.app.conftest import Indexed, serve
+from tests.app.images.test_writes import IMAGES, nearest, put
 from tests.app.search.test_search import search_image
 from tests.dicom_films import MARKER, draw, encoded, make_film
 from training.imaging.images import decode_image

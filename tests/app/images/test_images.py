@@ -8,11 +8,10 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from app.application import create_app
 from app.images.schemas import ImageInfo
 from index.files.image_store import ImageStore
-from tests.app.conftest import COLLECTION, PATIENT, REPORT, Indexed
-from tests.app.images.test_writes import picture, replace_when_looked_up, serve
+from tests.app.conftest import COLLECTION, PATIENT, REPORT, Indexed, serve
+from tests.app.images.test_writes import picture, replace_when_looked_up
 from tests.app.search.test_search import problem
 
 IMAGE = f"/v1/collections/{COLLECTION}/images/image-5"
@@ -125,7 +124,7 @@ def test_a_damaged_store_is_an_error_that_names_no_path(own: Indexed) -> None:
     for file in list(originals.rglob("*")):
         if file.is_file():
             file.unlink()
-    with TestClient(create_app(own.settings), "http://localhost", raise_server_exceptions=False) as client:
+    with serve(own, key=False) as client:
         for variant in ("content", "thumbnail"):
             document = problem(client.get(f"{IMAGE}/{variant}"), 500, "image-file-unavailable")
             assert str(own.settings.home) not in str(document)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.app.conftest import Indexed
-from tests.app.images.test_writes import IMAGES, files_of, put, serve
+from tests.app.conftest import Indexed, serve
+from tests.app.images.test_writes import IMAGES, files_of, put
 from tests.heic_files import PLAIN
 from tests.needed import needed_module
 from tests.training.imaging.metadata_files import FILES, SECRET, jpeg, png

@@ -8,9 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.app.conftest import COLLECTION, Indexed
-from tests.app.images.test_writes import IMAGES, files_of, home, local, picture, post, problem, put, statuses
-
-__all__ = ["home", "local"]
+from tests.app.images.test_writes import IMAGES, files_of, picture, post, problem, put, statuses
 
 
 @pytest.mark.parametrize(
@@ -36,8 +34,8 @@ def test_a_form_that_is_wrong_is_told_where(
     assert local.get(f"{IMAGES}/a").status_code == 404
 
 
-def test_more_files_than_one_request_may_have_are_refused(local: TestClient, home: Indexed) -> None:
-    before = files_of(home)
+def test_more_files_than_one_request_may_have_are_refused(local: TestClient, on_either: Indexed) -> None:
+    before = files_of(on_either)
     answer = post(local, [{"id": f"m{number}"} for number in range(65)], [b"x"] * 65)
     document = problem(answer, 422, "invalid-request")
     assert document["errors"] == [
@@ -46,7 +44,7 @@ def test_more_files_than_one_request_may_have_are_refused(local: TestClient, hom
     files = [("image", ("x.png", picture(1)))] * 2
     document = problem(local.put(f"{IMAGES}/x", data={"record": "{}"}, files=files), 422, "invalid-request")
     assert document["errors"] == [{"field": "image", "message": "Send one image, not several."}]
-    assert files_of(home) == before
+    assert files_of(on_either) == before
 
 
 def test_too_many_or_too_long_texts_in_a_form_are_refused(local: TestClient) -> None:

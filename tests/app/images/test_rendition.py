@@ -20,8 +20,8 @@ from app.decoding.images import ImageDecoders
 from app.edge.admission import Budget
 from app.settings import Settings
 from index.files.renditions import Rendition
-from tests.app.conftest import Indexed
-from tests.app.images.test_writes import IMAGES, picture, problem, put, replace_when_looked_up, serve
+from tests.app.conftest import Indexed, serve
+from tests.app.images.test_writes import IMAGES, picture, problem, put, replace_when_looked_up
 from tests.index.pictures import smooth_picture
 from tests.training.imaging.metadata_files import exif
 from training.imaging.images import decode_image

@@ -5,12 +5,9 @@ from collections.abc import Iterator
 import pytest
 from fastapi.testclient import TestClient
 
-from app.application import create_app
 from tests.access import ADMIN_KEY, AS_ADMIN
-from tests.app.conftest import COLLECTION, Indexed
-from tests.app.images.test_writes import IMAGES, LOCAL, home, problem
-
-__all__ = ["home"]
+from tests.app.conftest import COLLECTION, LOCAL, Indexed, serve
+from tests.app.images.test_writes import IMAGES, problem
 
 CHANGES: list[tuple[str, str]] = [
     ("POST", "/v1/collections"),
@@ -23,12 +20,11 @@ CHANGES: list[tuple[str, str]] = [
 
 
 @pytest.fixture(scope="module")
-def running(home: Indexed) -> Iterator[TestClient]:
+def running(on_either: Indexed) -> Iterator[TestClient]:
     """A service under a name of its own, which a page of another origin may call."""
-    settings = home.settings.model_copy(
-        update={"allowed_hosts": (".example.org",), "cors_origins": ("https://viewer.example.org",)}
-    )
-    with TestClient(create_app(settings), "http://127.0.0.1", client=LOCAL) as client:
+    with serve(
+        on_either, key=False, allowed_hosts=(".example.org",), cors_origins=("https://viewer.example.org",)
+    ) as client:
         yield client
 
 

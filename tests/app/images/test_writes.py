@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,42 +11,16 @@ from httpx2 import Response
 from PIL import Image
 from sqlalchemy import select
 
-from app.application import create_app
 from app.encoding.queue import EncodingQueue
-from app.engine import open_engine
 from index.catalogue.images import StoredImage
 from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
 from index.home import Home
 from index.writes.live import known_now
-from tests.access import AS_ADMIN
-from tests.app.conftest import COLLECTION, Indexed, png_of_size
+from tests.app.conftest import COLLECTION, Indexed, png_of_size, serve
 from tests.index.homes import remove_collection
 
 IMAGES = f"/v1/collections/{COLLECTION}/images"
-LOCAL = ("127.0.0.1", 50_000)
-
-
-@pytest.fixture(scope="module")
-def home(on_either: Indexed) -> Indexed:
-    return on_either
-
-
-def serve(home: Indexed, client: tuple[str, int] = LOCAL, host: str = "127.0.0.1") -> TestClient:
-    return TestClient(
-        create_app(home.settings),
-        f"http://{host}",
-        raise_server_exceptions=False,
-        client=client,
-        headers=AS_ADMIN,
-    )
-
-
-@pytest.fixture(scope="module")
-def local(home: Indexed) -> Iterator[TestClient]:
-    """A client on the service's own machine."""
-    with serve(home) as running:
-        yield running
 
 
 def picture(seed: int, size: tuple[int, int] = (40, 30)) -> bytes:
@@ -160,16 +133,15 @@ def test_outcomes_are_counted_and_truncated_texts_too(local: TestClient) -> None
     assert unchanged.json()["counts"]["unchanged"] == 1
 
 
-def test_the_same_again_changes_nothing(local: TestClient, home: Indexed) -> None:
+def test_the_same_again_changes_nothing(local: TestClient, on_either: Indexed) -> None:
     assert put(local, "same", picture(3), {"texts": ["a text"]}).status_code == 201
-    engine = open_engine(home.settings)
-    before = _sequence(engine)
-    again = put(local, "same", picture(3), {"texts": ["a text"]})
-    assert (again.status_code, again.json()["status"]) == (200, "unchanged")
-    assert _sequence(engine) == before
-    other = put(local, "same", picture(3), {"texts": ["another"]})
-    assert other.json()["status"] == "replaced"
-    engine.close()
+    with on_either.engine() as engine:
+        before = _sequence(engine)
+        again = put(local, "same", picture(3), {"texts": ["a text"]})
+        assert (again.status_code, again.json()["status"]) == (200, "unchanged")
+        assert _sequence(engine) == before
+        other = put(local, "same", picture(3), {"texts": ["another"]})
+        assert other.json()["status"] == "replaced"
 
 
 def _sequence(engine: SearchEngine) -> int:
@@ -178,13 +150,13 @@ def _sequence(engine: SearchEngine) -> int:
         return int(session.execute(query).scalar_one())
 
 
-def test_a_replaced_picture_is_found_in_its_new_place_only(local: TestClient, home: Indexed) -> None:
+def test_a_replaced_picture_is_found_in_its_new_place_only(local: TestClient, on_either: Indexed) -> None:
     put(local, "turned", picture(4))
-    before = files_of(home)
+    before = files_of(on_either)
     assert put(local, "turned", picture(5)).json()["status"] == "replaced"
     assert nearest(local, picture(5))["id"] == "turned"
     assert nearest(local, picture(4))["score"] < 0.9999
-    assert files_of(home) == before
+    assert files_of(on_either) == before
 
 
 def test_each_image_has_its_own_status(local: TestClient) -> None:
@@ -240,23 +212,23 @@ def test_a_change_keeps_what_it_does_not_name(local: TestClient) -> None:
     problem(local.patch(f"{IMAGES}/none", json={}), 404, "unknown-image")
 
 
-def test_what_is_removed_does_not_come_back(local: TestClient, home: Indexed) -> None:
+def test_what_is_removed_does_not_come_back(local: TestClient, on_either: Indexed) -> None:
     put(local, "gone", picture(10), {"texts": ["lost words"]})
     put(local, "twin", picture(10))
-    before = files_of(home)
+    before = files_of(on_either)
     assert local.delete(f"{IMAGES}/gone").json() == {
         "status": "removed",
         "id": "gone",
         "collection": COLLECTION,
     }
     assert nearest(local, picture(10))["id"] == "twin"
-    assert files_of(home) == before
+    assert files_of(on_either) == before
     local.delete(f"{IMAGES}/twin")
     assert nearest(local, picture(10))["score"] < 0.9999
-    assert files_of(home) == before - 1
+    assert files_of(on_either) == before - 1
     problem(local.delete(f"{IMAGES}/gone"), 404, "unknown-image")
     problem(local.get(f"{IMAGES}/gone"), 404, "unknown-image")
-    with serve(home) as restarted:
+    with serve(on_either) as restarted:
         assert nearest(restarted, picture(10))["score"] < 0.9999
 
 
@@ -281,20 +253,20 @@ def test_a_single_image_that_cannot_be_used_has_the_status_of_its_fault(local: T
     problem(put(local, "x", picture(1), {"texts": ["x" * 10_001]}), 422, "invalid-request")
 
 
-def test_a_collection_is_begun_filled_and_removed(local: TestClient, home: Indexed) -> None:
+def test_a_collection_is_begun_filled_and_removed(local: TestClient, on_either: Indexed) -> None:
     new = local.post("/v1/collections", json={"name": "fresh", "same_model_as": COLLECTION})
     assert (new.status_code, new.json()["count"]) == (201, 0)
     search = {"text": "a boat", "limit": 5}
     assert local.post("/v1/collections/fresh/search", json=search).json()["hits"] == []
-    before = files_of(home)
+    before = files_of(on_either)
     assert statuses(post(local, [{"id": "a"}], [picture(20)], "/v1/collections/fresh/images"))
     assert len(local.post("/v1/collections/fresh/search", json=search).json()["hits"]) == 1
-    assert files_of(home) == before + 1
+    assert files_of(on_either) == before + 1
     for model in (new.json()["generation"]["digest"], "tiny-0"):
         exists = local.post("/v1/collections", json={"name": "fresh", "model": model})
         problem(exists, 409, "collection-exists")
     assert local.delete("/v1/collections/fresh").json()["status"] == "removed"
-    assert files_of(home) == before
+    assert files_of(on_either) == before
     problem(local.delete("/v1/collections/fresh"), 404, "unknown-collection")
     problem(local.post("/v1/collections/fresh/search", json=search), 404, "unknown-collection")
     problem(

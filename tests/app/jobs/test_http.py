@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from app.application import create_app
 from app.engine import open_engine
 from app.heartbeat import Heartbeat
 from app.jobs import routes as jobs_over_http
@@ -18,27 +17,9 @@ from app.jobs.kinds import KINDS
 from index.catalogue.jobs import add_job, beat, claim_job, end_job
 from index.engine import SearchEngine
 from index.keys.api_keys import EVERY_COLLECTION, create_key, revoke_key
-from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
-from tests.app.images.test_writes import LOCAL
 from tests.e2e.work import Work, service
 from tests.jobs import Jobs
-
-
-def _client(home: Indexed, client: tuple[str, int] = LOCAL) -> TestClient:
-    return TestClient(
-        create_app(home.settings),
-        "http://127.0.0.1",
-        raise_server_exceptions=False,
-        client=client,
-        headers=AS_ADMIN,
-    )
-
-
-@pytest.fixture(scope="module")
-def local(on_either: Indexed) -> Iterator[TestClient]:
-    with _client(on_either) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -38,19 +38,15 @@ def give(own: Indexed) -> Give:
 
 
 def _end(own: Indexed, job: Job) -> None:
-    engine = open_engine(own.settings)
-    with engine.home.catalogue.write() as session:
+    with own.write() as session:
         claim_job(session, job.id, "w")
         end_job(session, job.id, "w", "done")
-    engine.close()
 
 
 def _judge(own: Indexed, count: int, query: str) -> None:
-    engine = open_engine(own.settings)
-    with engine.home.catalogue.write() as session:
+    with own.write() as session:
         for record in own.manifest.records[:count]:
             record_judgement(session, COLLECTION, JudgedQuery(texts=(query,)), record.id, True, limit=1000)
-    engine.close()
 
 
 def test_at_its_time_each_collection_is_retrained_once(own: Indexed, give: Give) -> None:
@@ -67,10 +63,8 @@ def test_at_its_time_each_collection_is_retrained_once(own: Indexed, give: Give)
 
 
 def test_none_is_given_beside_one_that_somebody_else_gave(own: Indexed, give: Give) -> None:
-    engine = open_engine(own.settings)
-    with engine.home.catalogue.write() as session:
+    with own.write() as session:
         other = add_job(session, "retrain", ["--gain", "1", COLLECTION])
-    engine.close()
     assert give(retrain_at="* * * * *") == []
     _end(own, other)
     assert len(give(retrain_at="* * * * *")) == 1
@@ -85,10 +79,8 @@ def test_in_the_same_minute_none_is_given_twice(own: Indexed, give: Give) -> Non
 
 
 def _change(own: Indexed, change: Update) -> None:
-    engine = open_engine(own.settings)
-    with engine.home.catalogue.write() as session:
+    with own.write() as session:
         session.execute(change)
-    engine.close()
 
 
 def test_feedback_that_is_not_learned_from_gives_none(own: Indexed, give: Give) -> None:
@@ -117,9 +109,8 @@ def test_nothing_is_due_by_default_or_for_a_collection_that_is_not_there(own: In
     _judge(own, 5, "first")
     assert give() == []
     settings = Settings(home=own.settings.home, retrain=("none",), retrain_at="* * * * *")
-    engine = open_engine(own.settings)
-    assert give_retrainings(settings, engine.home.catalogue, NIGHT) == []
-    engine.close()
+    with own.engine() as engine:
+        assert give_retrainings(settings, engine.home.catalogue, NIGHT) == []
 
 
 @pytest.mark.parametrize(
@@ -171,10 +162,8 @@ def said(own: Indexed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Sa
 
 
 def _give(own: Indexed, *arguments: str) -> int:
-    engine = open_engine(own.settings)
-    with engine.home.catalogue.write() as session:
+    with own.write() as session:
         job = add_job(session, "retrain", arguments)
-    engine.close()
     return job.id
 
 
@@ -183,15 +172,14 @@ def test_the_command_is_refused_until_the_job_has_ended(own: Indexed, said: Said
     assert BEGUN in said()
     job = _give(own, "--gain", "1", COLLECTION)
     refused = said()
-    engine = open_engine(own.settings)
-    with pytest.raises(JobExistsError) as second, engine.home.catalogue.write() as session:
-        refuse_second_retraining(session, [COLLECTION])
-    assert refused == f"recoquest: {second.value}\n"
-    assert f"is retrained by job {job} already, which is queued" in refused
-    assert not (tmp_path / "again").exists()
-    with engine.home.catalogue.write() as session:
-        cancel_job(session, job)
-    engine.close()
+    with own.engine() as engine:
+        with pytest.raises(JobExistsError) as second, engine.home.catalogue.write() as session:
+            refuse_second_retraining(session, [COLLECTION])
+        assert refused == f"recoquest: {second.value}\n"
+        assert f"is retrained by job {job} already, which is queued" in refused
+        assert not (tmp_path / "again").exists()
+        with engine.home.catalogue.write() as session:
+            cancel_job(session, job)
     assert BEGUN in said()
 
 

@@ -8,7 +8,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from app.engine import open_engine
 from index.ingest import ingest_manifest
 from tests.app.conftest import Indexed
 from training.common.manifest import Record, read_manifest, write_manifest
@@ -67,9 +66,8 @@ def index_films(home: Indexed) -> None:
     data.mkdir()
     (data / "images").symlink_to(home.manifest.folder / "images")
     write_manifest(data, [film(record, number) for number, record in enumerate(home.manifest.records)])
-    engine = open_engine(home.settings)
-    ingest_manifest(engine, FILMS, load_encoder(home.bundle, "cpu"), read_manifest(data))
-    engine.close()
+    with home.engine() as engine:
+        ingest_manifest(engine, FILMS, load_encoder(home.bundle, "cpu"), read_manifest(data))
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from index.audit.listing import Selection, audit_event, read_events
 from index.keys.api_keys import create_key
 from tests.access import ADMIN_KEY, AS_ADMIN
 from tests.app.audit.written import written_events
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.search.test_search import problem
 from tests.browser.service import running
 from tests.dicom_films import make_film
@@ -164,7 +164,7 @@ def test_reads_are_in_the_audit_trail(proxy: TestClient) -> None:
 
 
 def test_without_the_setting_there_is_no_archive(indexed: Indexed) -> None:
-    with TestClient(create_app(indexed.settings), "http://localhost") as client:
+    with serve(indexed, key=False) as client:
         problem(client.get("/dicomweb/studies", headers=AS_ADMIN), 404, "no-archive")
         problem(client.get("/dicomweb/studies"), 401, "authentication-needed")
 

@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from app.application import create_app
 from index.keys.api_keys import Role, create_key
 from tests.access import AS_ADMIN
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.radiology.conftest import FILMS, index_films, study_uid
 from tests.app.search.test_search import problem
 
@@ -21,7 +21,7 @@ def synced(make_indexed: Callable[..., Indexed]) -> Iterator[TestClient]:
     sync = f"{FILMS} --modality DX"
     home = make_indexed(open_reading=True, pacs_url="http://127.0.0.1:9/x", pacs_sync=sync)
     index_films(home)
-    with TestClient(create_app(home.settings), "http://localhost") as client:
+    with serve(home, key=False) as client:
         yield client
 
 

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from app.application import create_app
-from app.engine import open_engine
 from index.keys.api_keys import create_key
 from tests.access import AS_ADMIN
 from tests.app.audit.written import written_events
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.radiology.conftest import (
     FILMS,
     index_films,
@@ -40,10 +38,9 @@ def _events(client: TestClient) -> list[dict[str, Any]]:
 
 def _cosines(films: Indexed) -> dict[tuple[int, int], float]:
     """The cosine of each two images, from the vectors of the catalogue."""
-    engine = open_engine(films.settings)
-    active = engine.active(FILMS)
-    vectors = np.stack([engine.vector_of(active, sop_uid(number)) for number in range(24)])
-    engine.close()
+    with films.engine() as engine:
+        active = engine.active(FILMS)
+        vectors = np.stack([engine.vector_of(active, sop_uid(number)) for number in range(24)])
     cosines = vectors @ vectors.T
     return {(one, other): float(cosines[one, other]) for one in range(24) for other in range(24)}
 
@@ -194,7 +191,7 @@ def test_a_collection_of_other_images_has_no_studies(client: TestClient) -> None
 def closed(make_indexed: Callable[..., Indexed]) -> Iterator[TestClient]:
     home = make_indexed(open_reading=False, viewer_url="/viewer?StudyInstanceUIDs={study}&image={sop}")
     index_films(home)
-    with TestClient(create_app(home.settings), "http://localhost") as client:
+    with serve(home, key=False) as client:
         yield client
 
 

@@ -19,7 +19,7 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian
 from app.application import create_app
 from app.radiology import stow
 from tests.access import ADMIN_KEY, AS_ADMIN
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.browser.service import running
 from tests.dicom_films import MARKER, encoded, make_film, uid
 from tests.orthanc import OrthancServer
@@ -198,7 +198,7 @@ def test_films_that_inflate_are_written_some_at_a_time(own: Indexed, monkeypatch
         film.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
         films.append(encoded(film))
     assert sum(map(len, films)) < 1 << 20
-    with TestClient(create_app(own.settings), "http://localhost") as client:
+    with serve(own, key=False) as client:
         # Of two films of one instance, in groups of their own, the last counts.
         films.append(encoded(make_film(0, view="LL")))
         tracemalloc.start()

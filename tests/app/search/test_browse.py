@@ -10,12 +10,9 @@ from fastapi.testclient import TestClient
 from sqlalchemy import update
 from typer.testing import CliRunner
 
-from app.application import create_app
 from app.cli.main import build
-from app.engine import open_engine
 from index.catalogue.tables import GenerationRow
-from tests.access import AS_ADMIN
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.search.test_search import ids, problem
 
 HERE = f"/v1/collections/{COLLECTION}"
@@ -24,9 +21,7 @@ PA = {"field": "view", "eq": "PA"}
 
 @pytest.fixture(scope="module")
 def client(on_either: Indexed) -> Iterator[TestClient]:
-    with TestClient(
-        create_app(on_either.settings), "http://localhost", raise_server_exceptions=False
-    ) as running:
+    with serve(on_either, key=False) as running:
         yield running
 
 
@@ -49,12 +44,10 @@ def test_a_collection_without_an_active_generation_is_listed_but_not_searched(
 ) -> None:
     indexed = make_indexed()
     asked: list[dict[str, Any]] = [{}, {"filter": PA}, {"keywords": "dogs", "limit": 3}, {"group_by": "view"}]
-    with TestClient(create_app(indexed.settings), "http://localhost") as client:
+    with serve(indexed, key=False) as client:
         before = [search(client, **query) for query in asked]
-        engine = open_engine(indexed.settings)
-        with engine.home.catalogue.write() as session:
+        with indexed.write() as session:
             session.execute(update(GenerationRow).values(state="building"))
-        engine.close()
         for query, page in zip(asked, before, strict=True):
             after = search(client, **query)
             assert after["served_by"] is None
@@ -207,9 +200,7 @@ def test_values_are_counted_by_a_body_as_by_an_address(client: TestClient) -> No
 
 def test_pages_have_no_repeats_and_no_gaps_while_images_are_put_and_removed(own: Indexed) -> None:
     names = [record.id for record in own.manifest.records]
-    with TestClient(
-        create_app(own.settings), "http://localhost", client=("127.0.0.1", 50_000), headers=AS_ADMIN
-    ) as client:
+    with serve(own) as client:
         shown: list[str] = []
         cursor: dict[str, str] = {}
         for step in range(20):
@@ -231,8 +222,7 @@ def test_pages_have_no_repeats_and_no_gaps_while_images_are_put_and_removed(own:
 
 
 def test_fields_that_a_setting_hides_are_told_to_the_page(own: Indexed) -> None:
-    settings = own.settings.model_copy(update={"hidden_fields": ("age",)})
-    with TestClient(create_app(settings), "http://localhost") as client:
+    with serve(own, key=False, hidden_fields=("age",)) as client:
         described = client.get(HERE).json()
         assert described["hidden_fields"] == ["age"]
         assert "age" in {field["name"] for field in described["fields"]}

@@ -13,7 +13,7 @@ from app.cli.main import build
 from app.engine import open_engine
 from index.catalogue.tables import GenerationRow
 from index.scoring import Confidence, FlagCounts, keep_confidence
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.health.test_readiness import wait_until
 
 COUNTS = FlagCounts(true=30, true_right=29, false=4, false_right=3, unanswerable=90, unanswerable_right=88)
@@ -23,10 +23,8 @@ EXPECTED = {"dogs in the snow": True, "a photograph of a giraffe": False, "edema
 
 
 def _keep(indexed: Indexed, measured: Confidence) -> None:
-    engine = open_engine(indexed.settings)
-    with engine.home.catalogue.write() as session:
+    with indexed.engine() as engine, engine.home.catalogue.write() as session:
         keep_confidence(session, engine.active(COLLECTION).generation, measured)
-    engine.close()
 
 
 def _search(client: TestClient, **query: object) -> bool | None:
@@ -36,7 +34,7 @@ def _search(client: TestClient, **query: object) -> bool | None:
 
 def test_service_and_command_line_say_the_same(own: Indexed, tmp_path: Path) -> None:
     _keep(own, MEASURED)
-    with TestClient(create_app(own.settings), "http://localhost") as client:
+    with serve(own, key=False) as client:
         assert {text: _search(client, text=text) for text in EXPECTED} == EXPECTED
         assert _search(client, text="dogs in the snow", target="texts") is None
         assert _search(client, like=[{"id": "image-1"}]) is None
@@ -69,10 +67,8 @@ def test_the_command_line_explains_how_often_it_is_right(
     own: Indexed, measured: Confidence | None, said: str
 ) -> None:
     if measured is None:
-        engine = open_engine(own.settings)
-        with engine.home.catalogue.write() as session:
+        with own.engine() as engine, engine.home.catalogue.write() as session:
             session.get_one(GenerationRow, engine.active(COLLECTION).generation).confidence = None
-        engine.close()
     else:
         _keep(own, measured)
     arguments = ["search", COLLECTION, "a boat", "--explain", "--home", str(own.settings.home)]

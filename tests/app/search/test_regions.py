@@ -11,11 +11,9 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from app.application import create_app
-from app.engine import open_engine
 from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.search.test_browse import search
 from tests.app.search.test_search import ids, problem
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
@@ -55,11 +53,10 @@ def test_a_part_of_a_stored_image_searches_by_the_mean_of_its_regions(
 ) -> None:
     vector = grid(indexed, 3).pool(Box(**BOX))
     assert vector is not None
-    engine = open_engine(indexed.settings)
-    expected = engine.search(
-        engine.active(COLLECTION), vector, SearchRequest(k=24, exclude=("image-3",)), None
-    )
-    engine.close()
+    with indexed.engine() as engine:
+        expected = engine.search(
+            engine.active(COLLECTION), vector, SearchRequest(k=24, exclude=("image-3",)), None
+        )
     page = search(client, like=[{"id": "image-3", "box": BOX}], limit=24)
     assert ids(page) == [hit.id for hit in expected.hits]
     np.testing.assert_allclose(
@@ -245,10 +242,9 @@ def without_regions(own: Indexed) -> Iterator[TestClient]:
     save_bundle(
         folder, name="tiny", model=model, preprocessing=tiny_preprocessing(), metrics={}, recipe_yaml=""
     )
-    engine = open_engine(own.settings)
-    ingest_manifest(engine, "largest", load_encoder(folder, "cpu"), replace(own.manifest))
-    engine.close()
-    with TestClient(create_app(own.settings), "http://localhost") as running:
+    with own.engine() as engine:
+        ingest_manifest(engine, "largest", load_encoder(folder, "cpu"), replace(own.manifest))
+    with serve(own, key=False) as running:
         yield running
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from app.engine import open_engine
 from app.search.schemas import DEFAULT_PARTS, SearchHit, SearchQuery
 from index.search.cursors import Binding, PageEnd, PagePosition, encode_cursor
 from index.vectors.protocol import After
@@ -109,19 +108,17 @@ def test_image_hits_are_those_of_the_encoder_and_the_image_itself_comes_first(
 
 def _ranking(indexed: Indexed, query: np.ndarray[Any, np.dtype[np.float32]]) -> list[tuple[str, float]]:
     """Ids and scores over the stored vectors, best first."""
-    engine = open_engine(indexed.settings)
-    active = engine.active(COLLECTION)
-    names: Sequence[str] = [record.id for record in indexed.manifest.records]
-    scores = np.stack([engine.vector_of(active, name) for name in names]) @ query
-    engine.home.catalogue.close()
+    with indexed.engine() as engine:
+        active = engine.active(COLLECTION)
+        names: Sequence[str] = [record.id for record in indexed.manifest.records]
+        scores = np.stack([engine.vector_of(active, name) for name in names]) @ query
     return sorted(zip(names, scores.tolist(), strict=True), key=lambda pair: -pair[1])
 
 
 def test_more_like_this_leaves_the_image_itself_out(client: TestClient, indexed: Indexed) -> None:
     page = search_like(client, "image-3", limit=24).json()
-    engine = open_engine(indexed.settings)
-    stored = engine.vector_of(engine.active(COLLECTION), "image-3")
-    engine.home.catalogue.close()
+    with indexed.engine() as engine:
+        stored = engine.vector_of(engine.active(COLLECTION), "image-3")
     assert ids(page) == [name for name, _ in _ranking(indexed, stored) if name != "image-3"]
 
 

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from app.application import create_app
-from app.engine import open_engine
 from index.ingest import ingest_manifest
 from index.search.request import Part, Parts, SearchRequest
-from tests.app.conftest import Indexed
+from tests.app.conftest import Indexed, serve
 from tests.app.search.test_search import ids, problem
 from training.common.manifest import read_manifest, write_manifest
 from training.imaging.images import decode_image
@@ -30,17 +28,14 @@ def grouped(on_either: Indexed) -> Indexed:
     (data / "images").symlink_to(on_either.manifest.folder / "images")
     records = enumerate(on_either.manifest.records)
     write_manifest(data, [replace(record, group=f"patient-{n // 4}") for n, record in records])
-    engine = open_engine(on_either.settings)
-    ingest_manifest(engine, "grouped", load_encoder(on_either.bundle, "cpu"), read_manifest(data))
-    engine.close()
+    with on_either.engine() as engine:
+        ingest_manifest(engine, "grouped", load_encoder(on_either.bundle, "cpu"), read_manifest(data))
     return on_either
 
 
 @pytest.fixture(scope="module")
 def client(grouped: Indexed) -> Iterator[TestClient]:
-    with TestClient(
-        create_app(grouped.settings), "http://localhost", raise_server_exceptions=False
-    ) as running:
+    with serve(grouped, key=False) as running:
         yield running
 
 
@@ -69,20 +64,19 @@ def test_everything_that_is_sent_makes_one_query(client: TestClient, grouped: In
     texts = encoder.embed_texts(["two dogs", "a boat at sea"]).vectors
     pixels = [encoder.prepare_image(decode_image(grouped.image_bytes(number))) for number in (5, 6)]
     images = [encoder.embed_images(one[None])[0] for one in pixels]
-    engine = open_engine(grouped.settings)
-    active = engine.active("grouped")
-    parts = Parts(
-        asked=[Part(texts[0], "text"), Part(images[0], "image")],
-        liked=[
-            Part(engine.vector_of(active, "image-3"), "image"),
-            Part(texts[1], "text"),
-            Part((vector / np.linalg.norm(vector)).astype(np.float32), None),
-        ],
-        disliked=[Part(engine.vector_of(active, "image-8"), "image"), Part(images[1], "image")],
-    )
-    request = SearchRequest(k=24, exclude=("image-3", "image-8"))
-    expected = engine.search(active, engine.compose(active, parts), request)
-    engine.close()
+    with grouped.engine() as engine:
+        active = engine.active("grouped")
+        parts = Parts(
+            asked=[Part(texts[0], "text"), Part(images[0], "image")],
+            liked=[
+                Part(engine.vector_of(active, "image-3"), "image"),
+                Part(texts[1], "text"),
+                Part((vector / np.linalg.norm(vector)).astype(np.float32), None),
+            ],
+            disliked=[Part(engine.vector_of(active, "image-8"), "image"), Part(images[1], "image")],
+        )
+        request = SearchRequest(k=24, exclude=("image-3", "image-8"))
+        expected = engine.search(active, engine.compose(active, parts), request)
     page = answer.json()
     assert ids(page) == [hit.id for hit in expected.hits]
     assert len(ids(page)) == 22

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from app.application import create_app
 from app.edge.admission import ConcurrencyLimiter
 from app.search.schemas import MAX_SEARCHES, ListedImage
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.search.test_search import SEARCH, ids, problem
 
 HERE = f"/v1/collections/{COLLECTION}"
@@ -268,8 +267,7 @@ def test_a_batch_of_an_unknown_collection_is_refused(client: TestClient) -> None
 
 
 def test_a_full_batch_is_answered_by_a_short_queue(indexed: Indexed) -> None:
-    settings = indexed.settings.model_copy(update={"encode_queue_size": 2, "encode_batch_size": 2})
-    with TestClient(create_app(settings), "http://localhost") as client:
+    with serve(indexed, key=False, encode_queue_size=2, encode_batch_size=2) as client:
         searches = [{"text": f"dogs {number}", "limit": 1} for number in range(MAX_SEARCHES)]
         assert all(result["page"]["hits"] for result in batch(client, searches))
 

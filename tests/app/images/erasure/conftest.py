@@ -6,10 +6,7 @@ from dataclasses import replace
 import pytest
 from fastapi.testclient import TestClient
 
-from app.application import create_app
-from app.engine import open_engine
-from tests.access import AS_ADMIN
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.images.erasure.homes import TEXT
 from training.common.manifest import read_manifest, write_manifest
 
@@ -25,15 +22,12 @@ def marked(own: Indexed) -> Indexed:
     write_manifest(folder, records)
     again = Indexed(own.settings, read_manifest(folder), own.bundle)
     again.index(COLLECTION, own.bundle)
-    engine = open_engine(own.settings)
-    engine.save_snapshot(COLLECTION)
-    engine.close()
+    with own.engine() as engine:
+        engine.save_snapshot(COLLECTION)
     return again
 
 
 @pytest.fixture
 def service(marked: Indexed) -> Iterator[TestClient]:
-    with TestClient(
-        create_app(marked.settings), "http://localhost", client=("127.0.0.1", 5000), headers=AS_ADMIN
-    ) as running:
+    with serve(marked) as running:
         yield running

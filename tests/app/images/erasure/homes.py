@@ -49,8 +49,7 @@ def vector_of(indexed: Indexed) -> bytes:
 
 def write_old_jobs(indexed: Indexed, sha256: str) -> None:
     """Leave the results and folders of jobs that name the image."""
-    engine = open_engine(indexed.settings)
-    with engine.home.catalogue.write() as session:
+    with indexed.write() as session:
         job = add_job(session, "duplicates", [COLLECTION])
         row = session.get(JobRow, job.id)
         assert row is not None
@@ -59,7 +58,6 @@ def write_old_jobs(indexed: Indexed, sha256: str) -> None:
         kept = session.get(JobRow, other.id)
         assert kept is not None
         kept.state, kept.result = "done", {"groups": [{"ids": ["image-5"]}]}
-    engine.close()
     folder = indexed.settings.home / "jobs" / str(job.id) / "retraining"
     (folder / "images").mkdir(parents=True)
     (folder / "images" / sha256).symlink_to("/nowhere")

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 from app.application import create_app
 from app.cli.main import build
-from app.engine import open_engine
 from app.images import deletion
 from app.images.deletion import without
 from app.jobs.queue import study_sync
@@ -24,8 +23,7 @@ from index.catalogue import open_catalogue
 from index.catalogue.connections import Patience
 from index.catalogue.jobs import add_job
 from index.catalogue.tables import JobRow
-from tests.access import AS_ADMIN
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.images.erasure.homes import (
     AS_ADMIN_HERE,
     HERE,
@@ -47,9 +45,8 @@ def test_no_byte_of_an_erased_image_is_left(service: TestClient, marked: Indexed
     judged: dict[str, Any] = {"query": {"like": [{"id": "image-5"}]}, "hit": "image-6", "relevant": True}
     assert service.post(f"{HERE}/feedback", json=judged).status_code == 200
     write_old_jobs(marked, sha256)
-    engine = open_engine(marked.settings)
-    write_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
-    engine.close()
+    with marked.engine() as engine:
+        write_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
     for content in (sha256.encode(), WORD, vector, b"image-5"):
         assert holding(home, content)
 
@@ -77,8 +74,7 @@ def test_no_byte_of_an_erased_image_is_left(service: TestClient, marked: Indexed
 
 def test_jobs_that_took_a_study_over_forget_which(marked: Indexed) -> None:
     studies = {state: f"1.2.826.0.1.{place}" for place, state in enumerate(("done", "failed", "queued"))}
-    engine = open_engine(marked.settings)
-    with engine.home.catalogue.write() as session:
+    with marked.write() as session:
         for state, study in studies.items():
             job = add_job(session, "pacs_sync", study_sync(COLLECTION, study))
             row = session.get(JobRow, job.id)
@@ -87,7 +83,6 @@ def test_jobs_that_took_a_study_over_forget_which(marked: Indexed) -> None:
             folder = marked.settings.home / "jobs" / str(job.id)
             folder.mkdir(parents=True)
             (folder / "environment.json").write_text(json.dumps({"arguments": row.arguments, "kind": "a"}))
-    engine.close()
     erased = erase_now(marked)
     assert len(erased.jobs.jobs) == 2
     for state in ("done", "failed"):
@@ -205,9 +200,8 @@ def test_erasing_what_is_not_there_is_said(service: TestClient) -> None:
 def test_backups_of_an_image_that_was_removed_before_are_named(
     service: TestClient, marked: Indexed, tmp_path: Path
 ) -> None:
-    engine = open_engine(marked.settings)
-    write_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
-    engine.close()
+    with marked.engine() as engine:
+        write_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
     assert service.delete(f"{HERE}/images/image-5").status_code == 200
     keyed = {"Idempotency-Key": "once"}
     answer = service.post(f"{HERE}/erase", json={"ids": ["image-5"]}, headers=keyed)
@@ -265,9 +259,7 @@ def test_the_command_erases_and_names_backups(
 @pytest.mark.slow
 def test_an_image_is_erased_on_postgresql(make_indexed: Callable[..., Indexed], postgresql_url: str) -> None:
     indexed = make_indexed(database_url=postgresql_url)
-    with TestClient(
-        create_app(indexed.settings), "http://localhost", client=("127.0.0.1", 5000), headers=AS_ADMIN
-    ) as service:
+    with serve(indexed) as service:
         sha256 = service.get(f"{HERE}/images/image-5").json()["sha256"]
         answer = service.post(f"{HERE}/erase", json={"ids": ["image-5"]})
         assert answer.status_code == 200, answer.text

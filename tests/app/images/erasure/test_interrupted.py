@@ -9,7 +9,6 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from app.cli.main import build
-from app.engine import open_engine
 from app.health.doctor import examine_home
 from app.images import deletion
 from app.jobs.folder import JobFolder
@@ -32,10 +31,8 @@ def test_an_erasure_that_was_stopped_goes_on(marked: Indexed, monkeypatch: pytes
     home, sha256 = marked.settings.home, sha256_of(marked)
     write_old_jobs(marked, sha256)
     (home / "jobs" / "1" / "retraining" / "weights.bin").unlink()
-    engine = open_engine(marked.settings)
-    with engine.home.catalogue.write() as session:
+    with marked.write() as session:
         last = add_job(session, "retrain", [COLLECTION]).id
-    engine.close()
     (home / "jobs" / str(last) / "images").mkdir(parents=True)
     (home / "jobs" / str(last) / "images" / sha256).symlink_to("/nowhere")
     folders: list[str] = []
@@ -133,10 +130,8 @@ def test_a_folder_that_is_at_work_is_waited_for(marked: Indexed) -> None:
 
 
 def test_nothing_is_erased_while_a_backup_is_written(service: TestClient, marked: Indexed) -> None:
-    engine = open_engine(marked.settings)
-    with engine.home.store.keeping():
+    with marked.engine() as engine, engine.home.store.keeping():
         answer = service.post(f"{HERE}/erase", json={"ids": ["image-5"]})
-    engine.close()
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:recoquest:collection-in-use")
     assert answer.json()["detail"].startswith("A backup is being written")
     assert list((marked.settings.home / "erasures").iterdir()) == []

@@ -1,12 +1,11 @@
 """What an erasure finds beside the rows and files of an image: unfinished files, and other ids."""
 
 import json
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from app.audit.trail import ImageChanges, open_trail
-from app.engine import open_engine
 from index.audit.listing import Selection, all_events
 from index.backup import write_backup
 from index.files.image_store import ImageStore
@@ -51,7 +50,7 @@ def test_what_is_being_written_is_named(marked: Indexed) -> None:
 
 
 def test_what_a_killed_backup_has_left_is_named(marked: Indexed, tmp_path: Path) -> None:
-    with closing(open_engine(marked.settings)) as engine:
+    with marked.engine() as engine:
         write_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
     left = tmp_path / ".later.tar.part"
     left.mkdir()
@@ -66,7 +65,7 @@ def _index_again(marked: Indexed, names: dict[str, str]) -> None:
         replace(record, id=names.get(record.id, record.id)) for record in read_manifest(folder).records
     ]
     write_manifest(folder, records)
-    with closing(open_engine(marked.settings)) as engine:
+    with marked.engine() as engine:
         changes = ImageChanges(marked.settings, engine.home.catalogue, COLLECTION, "index")
         report = ingest_manifest(
             engine,
@@ -84,7 +83,7 @@ def _job_that_names(marked: Indexed, image: str) -> Path:
     """The folder of a job of the collection with a list of images."""
     from index.catalogue.jobs import add_job
 
-    with closing(open_engine(marked.settings)) as engine, engine.home.catalogue.write() as session:
+    with marked.write() as session:
         job = add_job(session, "duplicates", [COLLECTION])
     path = marked.settings.home / "jobs" / str(job.id) / "shown.json"
     path.parent.mkdir(parents=True)
@@ -99,7 +98,7 @@ def test_an_erasure_reaches_the_ids_that_an_image_had_before(marked: Indexed) ->
     found = erase_now(marked, "picture-5")
     assert (found.ids, found.later) == (("picture-5",), ())
     assert json.loads(listed.read_text()) == ["image-5", "image-6"]
-    with closing(open_engine(marked.settings)) as engine, engine.home.catalogue.read() as session:
+    with marked.engine() as engine, engine.home.catalogue.read() as session:
         events = list(all_events(session, Selection()))
         # Another image is called image-5 now: that name stays.
         assert engine.image(COLLECTION, "image-5").id == "image-5"

@@ -8,11 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 from sqlalchemy import select
 from typer.testing import CliRunner
 
-from app.application import create_app
 from app.cli.main import build
 from app.engine import open_engine
 from app.radiology.reports import ReportIntake
@@ -20,8 +18,7 @@ from index.audit.listing import Selection, read_events
 from index.catalogue.database import Catalogue
 from index.catalogue.tables import ReportRow
 from index.keys.home_secret import patient_key
-from tests.access import AS_ADMIN
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.images.erasure.homes import HERE, holding
 from tests.app.radiology.reports.films import give_studies
 from tests.training.clinical.reports.documents import PATIENT, STUDY, hl7_report
@@ -90,10 +87,8 @@ def test_a_patient_goes_with_all_reports(films: Indexed, form: str) -> None:
     assert f"{COLLECTION}: 3 images and 1 waiting reports are erased." in said
     assert _words(films) == {"Zirconium", "Wolfram"}
     assert holding(films.settings.home, PATIENT.encode()) == []
-    engine = open_engine(films.settings)
-    with engine.home.catalogue.read() as session:
+    with films.read() as session:
         (event,) = read_events(session, Selection(action="erase"), limit=10)
-    engine.close()
     assert event.record["details"] == {"operation": "erase", "reports": 1}
     assert event.ids == (None, None, None)
     _run(films, "erase", COLLECTION, "--patient", PATIENT, code=1)
@@ -108,7 +103,7 @@ def test_a_patient_goes_with_all_reports(films: Indexed, form: str) -> None:
     ],
 )
 def test_a_study_goes_with_its_reports(films: Indexed, study: str, left: set[str]) -> None:
-    with TestClient(create_app(films.settings), "http://localhost", headers=AS_ADMIN) as client:
+    with serve(films) as client:
         answer = client.post(f"{HERE}/erase", json={"study": study}, headers={"Idempotency-Key": "once"})
         again = client.post(f"{HERE}/erase", json={"study": study}, headers={"Idempotency-Key": "once"})
         nothing = client.post(f"{HERE}/erase", json={})

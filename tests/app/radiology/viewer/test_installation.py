@@ -11,12 +11,11 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
-from app.application import create_app
 from app.cli.main import build
 from app.radiology import viewer as installation
 from app.radiology.viewer import ViewerPackageError, install_viewer, viewer_folder, viewer_template
 from app.settings import Settings
-from tests.app.conftest import Indexed
+from tests.app.conftest import Indexed, serve
 from tests.app.search.test_search import problem
 
 FILES = {
@@ -110,7 +109,7 @@ def installed(own: Indexed) -> Iterator[TestClient]:
     (folder / "assets" / "a.wasm").write_bytes(b"\0asm")
     (folder.parent / "secret").write_text("secret")
     (folder / "link").symlink_to(folder.parent / "secret")
-    with TestClient(create_app(own.settings), "http://localhost") as client:
+    with serve(own, key=False) as client:
         yield client
 
 
