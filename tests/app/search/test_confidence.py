@@ -14,7 +14,7 @@ from app.engine import open_engine
 from index.catalogue.tables import GenerationRow
 from index.scoring import Confidence, FlagCounts, keep_confidence
 from tests.app.conftest import COLLECTION, Indexed, serve
-from tests.app.health.test_readiness import wait_until
+from tests.training.imaging.processes.decoding import wait_until
 
 COUNTS = FlagCounts(true=30, true_right=29, false=4, false_right=3, unanswerable=90, unanswerable_right=88)
 # All scores count of texts whose words the collection has, and none of the others.
