@@ -168,7 +168,7 @@ async def create_embeddings(
     query, sources = await services.threads.read(_parsed, await request.body(), services.settings)
     count_as(request.scope, len(sources))
     # An alias is never the name of a collection, but may be that of a model.
-    collection = await services.threads.read(services.names.behind, query.model) or query.model
+    collection = await services.threads.read(services.names.behind, query.model)
     active = await services.threads.read(_find_space, services.engine, query.model, collection, principal)
     if query.dimensions not in (None, active.dim):
         raise invalid(

@@ -65,7 +65,9 @@ class Permission:
         somewhere = principal.may_somewhere(self.role)
         # A caller who has the role nowhere is refused without a look at the catalogue.
         if asked is not None and somewhere:
-            collection = await services.threads.read(services.names.behind, asked) or asked
+            collection = services.names.known(asked)
+            if collection is None:
+                collection = await services.threads.read(services.names.behind, asked)
             if collection != asked:
                 # Rights and work go by a collection's own name.
                 state["alias"] = asked

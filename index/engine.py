@@ -238,6 +238,14 @@ class SearchEngine:
         self._views.retire(generation.collection_id, generation.id)
         return active
 
+    def known_active(self, collection: str) -> ActiveGeneration | None:
+        """Return what `active` does, where nothing has to be waited for; else None."""
+        found = self._active.known(collection)
+        if found is None:
+            return None
+        self._views.retire(found[0].collection_id, found[0].id)
+        return found[1]
+
     def vector_of(self, active: ActiveGeneration, image_id: str) -> Vectors:
         """Return the vector (D,) of a stored image.
 

@@ -99,11 +99,14 @@ async def search_images(
     kept. An image of the collection that is an example is left out of the hits.
     """
     # Taken before anything is encoded, so that query and collection are of one model.
-    active = await services.threads.read(_active, services.engine, collection, sent)
+    active = services.engine.known_active(collection)
+    if active is None:
+        active = await services.threads.read(_active, services.engine, collection, sent)
     started = time.perf_counter()
     made: list[MadePart] = []
     if active is not None:
-        made = await unless_disconnected(request, make_parts(services, active, sent.sources))
+        making = make_parts(services, active, sent.sources)
+        made = await (making if sent.is_made else unless_disconnected(request, making))
     encoded = time.perf_counter()
     found = await services.threads.read(sent.find, services.engine, collection, active, made)
     seconds = time.perf_counter() - encoded

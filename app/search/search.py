@@ -139,6 +139,11 @@ class Search:
             sources += _pictures("unlike_image_boxes", self.unlike_images, query.unlike_image_boxes)
         return sources
 
+    @property
+    def is_made(self) -> bool:
+        """Whether all vectors are given, so that there is nothing to wait for."""
+        return all(source.vector is not None for source in self.sources)
+
     @cached_property
     def digests(self) -> list[list[str]]:
         """SHA-256 of the image files, and of those of what is not wanted."""
@@ -314,6 +319,8 @@ async def _make_part(
         if source.image_id is not None and source.box is not None:
             _, grid = await stored_regions(services, active, source.image_id)
             return MadePart(region_part(grid, source.box, source.field))
+        if source.image_id is None:
+            return MadePart(given_part(active, source))
         return MadePart(await services.threads.read(stored_part, services.engine, active, source))
 
 
@@ -345,6 +352,15 @@ def stored_part(engine: SearchEngine, active: ActiveGeneration, source: Source) 
     """
     if source.image_id is not None:
         return Part(engine.vector_of(active, source.image_id), "image")
+    return given_part(active, source)
+
+
+def given_part(active: ActiveGeneration, source: Source) -> Part:
+    """Return the given vector at length one.
+
+    Raises:
+        QueryError: The vector is none of this collection.
+    """
     numbers = np.array(source.vector, dtype=np.float64)
     largest = float(np.abs(numbers).max(initial=0))
     if 0 < largest < math.inf:

@@ -186,6 +186,12 @@ class Catalogue:
             self._translate(error)
             raise
 
+    def version_at_once(self) -> Hashable | None:
+        """Return `version` where that takes microseconds; None: it has to be asked for in a thread."""
+        if self._engine.dialect.name != "sqlite" or self._watch is None or self._watching.locked():
+            return None
+        return self.version()
+
     def upgrade(self) -> None:
         """Bring tables, words and findings up to date, while other processes may be doing the same.
 
@@ -425,6 +431,12 @@ class ReadThroughCache(VersionedCache[Key, Value]):
     def __init__(self, catalogue: Catalogue, read: Callable[[Session, Key], Value]) -> None:
         super().__init__(catalogue)
         self._read = read
+
+    def known(self, key: Key) -> Value | None:
+        """Return the value of a key as it is now, where nothing has to be waited for; else None."""
+        version = self._catalogue.version_at_once()
+        latest, values = self._latest
+        return values.get(key) if version is not None and version == latest else None
 
     def get(self, key: Key, version: Hashable = None) -> Value:
         """Return the value of a key as it is now, or not older than a version of a moment ago."""

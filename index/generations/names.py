@@ -52,9 +52,14 @@ class CollectionNames:
     def __init__(self, catalogue: Catalogue) -> None:
         self._aliases: ReadThroughCache[None, Mapping[str, str]] = ReadThroughCache(catalogue, _by_alias)
 
-    def behind(self, name: str) -> str | None:
-        """Return the collection behind an alias; None where the name is none."""
-        return self._aliases.get(None).get(name)
+    def behind(self, name: str) -> str:
+        """Return the collection behind an alias; the name itself where it is none."""
+        return self._aliases.get(None).get(name, name)
+
+    def known(self, name: str) -> str | None:
+        """Return what `behind` does, where nothing has to be waited for; else None."""
+        aliases = self._aliases.known(None)
+        return None if aliases is None else aliases.get(name, name)
 
 
 def _by_alias(session: Session, _: None) -> Mapping[str, str]:
