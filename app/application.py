@@ -133,6 +133,7 @@ def create_app(
     metrics.connections.set_function(application.connections.__len__)
     install_problems(application)
     routers = (
+        search.searching,
         search.router,
         embeddings.router,
         feedback.router,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from itertools import chain
 from types import MappingProxyType
@@ -17,6 +18,8 @@ Kind = Literal["anonymous", "key", "token", "session", "link"]
 
 _MAX_ADDRESS_LENGTH: Final = 64
 # The holder of one IPv6 address holds all of its /64 network.
+# Addresses whose networks are remembered.
+_REMEMBERED: Final = 64
 _OWN_BITS: Final = 64
 
 # The roles that have all rights of a role, itself among them.
@@ -77,6 +80,7 @@ def clients_of(request: HTTPConnection) -> list[str]:
     return [f"{peer} for {_network(forwarded)}", peer] if forwarded else [peer]
 
 
+@lru_cache(_REMEMBERED)
 def _network(address: str) -> str:
     if address.count(":") == 1:
         # Some proxies write the port as well, which changes with each connection.

@@ -18,7 +18,7 @@ from app.edge.headers import preferred
 from app.edge.operations import operation
 from app.edge.problems import NOT_ACCEPTABLE, Problem, RequestError, answer_recoquest_error, problem_responses
 from app.edge.request_context import milliseconds_since_arrival
-from app.permissions import GuardedRoute, may
+from app.permissions import GuardedRoute, Handler, may
 from app.search.read_search import check_lengths, read_condition, read_search
 from app.search.schemas import (
     SEARCH_BODY,
@@ -45,11 +45,26 @@ from app.search.search import (
     note_queries,
     stored_regions,
 )
-from app.services import InjectedServices, Services
+from app.services import InjectedServices, Services, services_of
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, QueryError
 from index.files.renditions import scaled_size
 from index.search.results import ActiveGeneration
+
+
+class SearchRoute(GuardedRoute):
+    """The route of searches: the framework takes longer to make its arguments than the engine to search."""
+
+    def answering(self, handle: Handler) -> Handler:  # noqa: ARG002
+        """Return what answers a search."""
+
+        async def answer(request: Request) -> Response:
+            services = services_of(request)
+            sent = await read_search(request, services)
+            return await search_images(request.path_params["collection"], sent, request, services)
+
+        return answer
+
 
 router = APIRouter(
     prefix="/v1/collections/{collection}",
@@ -62,6 +77,13 @@ browse_router = APIRouter(
     tags=["collections"],
     dependencies=[may("reader")],
     route_class=GuardedRoute,
+)
+
+searching = APIRouter(
+    prefix="/v1/collections/{collection}",
+    tags=["search"],
+    dependencies=[may("reader")],
+    route_class=SearchRoute,
 )
 
 ENCODING_PROBLEMS = problem_responses(
@@ -80,8 +102,9 @@ _COLOUR: Final = (255, 153, 0)
 _MOST_OPAQUE: Final = 190
 
 
-@router.post(
+@searching.post(
     "/search",
+    response_model=SearchResponse,
     summary="Search",
     responses=_PROBLEMS,
     openapi_extra=SEARCH_BODY,
@@ -92,7 +115,7 @@ async def search_images(
     sent: Annotated[Search, Depends(read_search)],
     request: Request,
     services: InjectedServices,
-) -> SearchResponse:
+) -> Response:
     """Find images, or their texts, by a text, by image files and by examples, alone or together.
 
     Send JSON; to send image files, a form with the same JSON in the field `query`. A file that is sent is not
@@ -126,7 +149,8 @@ async def search_images(
         search=1000 * seconds,
         total=milliseconds_since_arrival(request.scope),
     )
-    return found.answer(took, request.scope.get("root_path", ""))
+    answer = found.answer(took, request.scope.get("root_path", ""))
+    return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
 
 
 def _active(engine: SearchEngine, collection: str, sent: Search) -> ActiveGeneration | None:
