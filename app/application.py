@@ -31,7 +31,6 @@ from app.concurrency import Threads
 from app.decoding.images import ImageDecoders
 from app.edge.admission import Admission, Stages
 from app.edge.metrics import Metrics
-from app.edge.middleware import Methods
 from app.edge.problems import install_problems
 from app.edge.protocol import ConnectionLimits, Connections
 from app.edge.request_context import REQUEST_ID_HEADER, RequestContext, open_provider
@@ -268,7 +267,6 @@ def _add_middleware(
     application: RecoquestService, settings: Settings, metrics: Metrics, tracer: Tracer | None
 ) -> None:
     """Wrap the application, from the inside out."""
-    application.add_middleware(Methods)
     application.add_middleware(Admission, stages=application.stages)
     if settings.cors_origins:
         application.add_middleware(

@@ -43,6 +43,13 @@ class Timings:
             total["catalogue"] = _covered(found["search"] + found["catalogue"]) / 1e6 - total["search"]
         return total
 
+    def told(self) -> str:
+        """Return the times as the header Server-Timing has them."""
+        told = ""
+        for part, ms in self.milliseconds().items():
+            told += f"{', ' if told else ''}{part};dur={ms:.2f}"
+        return told
+
 
 _current: ContextVar[Timings | None] = ContextVar("timings", default=None)
 

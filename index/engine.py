@@ -83,9 +83,8 @@ from index.search.results import (
     matched_texts,
 )
 from index.vectors.ann import OperatingPoint
-from index.vectors.codec import decode_vectors
 from index.vectors.gpu import Gpu
-from index.vectors.protocol import NOTHING, After, Keys, Neighbours, Vectors, ViewName
+from index.vectors.protocol import NOTHING, After, Keys, Neighbours, Vectors, ViewName, decode_vectors
 from index.vectors.view import VectorView
 from index.views.manager import Choice, ViewEntry, Views
 

@@ -28,8 +28,7 @@ from index.catalogue.collections import Generation, Target
 from index.catalogue.lookup import rows_among
 from index.catalogue.tables import GenerationRow, ImageRow, TextEmbeddingRow, TextRow
 from index.catalogue.words import pieces
-from index.vectors.codec import decode_vectors
-from index.vectors.protocol import Keys, Scores, Vectors
+from index.vectors.protocol import Keys, Scores, Vectors, decode_vectors
 from index.vectors.view import VectorView, oriented_bases
 from training.evaluation.similarity import as_blades, similarity
 from training.models.embeddings import TextEmbeddings

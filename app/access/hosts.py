@@ -15,7 +15,7 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import Message, Scope
 
-from app.edge.addresses import path_of
+from app.edge.operations import path_of
 from app.edge.problems import Kind
 from index.errors import shortened
 

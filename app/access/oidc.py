@@ -29,7 +29,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from app.access.sessions import SessionSigner, set_cookie
-from app.edge.addresses import service_url
+from app.edge.operations import service_url
 from app.edge.principal import Principal, Role
 from app.edge.problems import Kind, RequestError
 from app.settings import Settings, is_safe_url

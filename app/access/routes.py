@@ -25,8 +25,7 @@ from app.access.oidc import (
 )
 from app.access.sessions import COOKIE, Session, set_cookie
 from app.audit.requests import Noted, note
-from app.edge.addresses import root_of
-from app.edge.operations import operation
+from app.edge.operations import operation, root_of
 from app.edge.principal import Principal
 from app.edge.problems import INVALID, Kind, RequestError, problem_responses
 from app.edge.schemas import Answer

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from app.edge.addresses import is_over_tls
+from app.edge.operations import is_over_tls
 from app.edge.principal import Principal
 from app.edge.problems import Kind, RequestError
 from app.edge.schemas import image_path

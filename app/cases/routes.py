@@ -18,9 +18,8 @@ from app.cases.schemas import (
     SavedCase,
 )
 from app.cases.teaching_file import ZipResponse, teaching_file
-from app.edge.addresses import etag_of
 from app.edge.headers import write_condition
-from app.edge.operations import operation
+from app.edge.operations import etag_of, operation
 from app.edge.problems import problem_responses
 from app.edge.schemas import images_path
 from app.permissions import GuardedRoute, InjectedPrincipal, may

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from app.edge.addresses import etag_of
+from app.edge.operations import etag_of
 from app.edge.schemas import Answer, Request, Text
 from app.search.schemas import ListedImage, listed_from
 from index.cases import MAX_ENTRIES, MAX_LISTS, CaseEntry, CaseList

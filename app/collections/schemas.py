@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from app.edge.addresses import etag_of
+from app.edge.operations import etag_of
 from app.edge.schemas import Answer, Request
 from app.generations.schemas import GenerationName
 from index.generations import names

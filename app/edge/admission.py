@@ -13,8 +13,8 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.edge.addresses import path_of
-from app.edge.operations import Operation, Work, operation_of
+from app.edge.middleware import Methods
+from app.edge.operations import Operation, Work, operation_of, path_of
 from app.edge.problems import BUSY, LATE, TOO_LARGE, problem_response, raw_answer
 from app.settings import Settings
 
@@ -266,6 +266,7 @@ class Admission:
     A request takes a place when its head has come, leaves it while its body is waited for, and takes one
     again when it has come whole: a caller that is slow to send keeps nobody out. It gives the place back when
     its answer begins. A body counts against the budget as it arrives. Checks of health are never refused.
+    What every address takes beside its own methods is answered by `Methods`.
     """
 
     def __init__(self, app: ASGIApp, stages: Stages) -> None:
@@ -286,8 +287,11 @@ class Admission:
             closing, detail = {"Connection": "close"}, BodyTooLargeError(limit).detail
             await problem_response(TOO_LARGE, detail, scope=scope, headers=closing)(scope, receive, send)
             return
+        app = self.app
+        if b"range" in headers or scope["method"] in ("HEAD", "OPTIONS"):
+            app = Methods(app)
         if path_of(scope) in _HEALTH:
-            await self.app(scope, receive, send)
+            await app(scope, receive, send)
             return
         if stage.places.is_full or (declared > _SMALL and not stage.bodies.has_room(declared - _SMALL)):
             # The server throws the body away, so that a caller that still sends it reads the answer.
@@ -297,7 +301,7 @@ class Admission:
         try:
             async with passage.timeout:
                 passage.begin()
-                await self.app(scope, passage.take, passage.give)
+                await app(scope, passage.take, passage.give)
         except TimeoutError:
             if not passage.timeout.expired():
                 raise

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.edge.addresses import allowed_methods
+from app.edge.operations import allowed_methods
 from app.edge.problems import Kind, problem_response
 
 _UNSATISFIABLE: Final = Kind(

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core.core_schema import ErrorType
 from starlette.exceptions import HTTPException
 
-from app.edge.addresses import allowed_methods, etag_of, root_of
 from app.edge.logging import let_go, where
+from app.edge.operations import allowed_methods, etag_of, root_of
 from app.encoding.pool import EncoderBrokenError, EncoderLoadingError
 from app.encoding.queue import (
     EncoderLostError,

@@ -84,8 +84,8 @@ class RequestContext:
                 status = int(message["status"])
                 added = MutableHeaders(scope=message)
                 added[REQUEST_ID_HEADER] = request_id
-                if parts := timings.milliseconds():
-                    added["Server-Timing"] = ", ".join(f"{name};dur={ms:.2f}" for name, ms in parts.items())
+                if timings.spans:
+                    added["Server-Timing"] = timings.told()
                     origin = headers.get("origin", "")
                     if origin in self.origins:
                         added["Timing-Allow-Origin"] = origin

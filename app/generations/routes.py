@@ -11,8 +11,7 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.orm import Session
 
 from app.audit.requests import Noted, note
-from app.edge.addresses import root_of
-from app.edge.operations import operation
+from app.edge.operations import operation, root_of
 from app.edge.problems import Kind, RequestError, problem_responses
 from app.edge.schemas import DIGEST_PATTERN
 from app.generations.schemas import (

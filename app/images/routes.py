@@ -17,10 +17,9 @@ from app.audit.requests import Noted, actor_of, note
 from app.collections.routes import WRITE_PROBLEMS
 from app.collections.schemas import Removed
 from app.concurrency import unless_disconnected
-from app.edge.addresses import etag_of
 from app.edge.admission import Budget, BusyError
 from app.edge.headers import write_condition
-from app.edge.operations import operation
+from app.edge.operations import etag_of, operation
 from app.edge.problems import invalid, problem_responses
 from app.edge.schemas import image_path
 from app.idempotency import IdempotentRoute, idempotency_key, ids_left_out

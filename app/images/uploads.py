@@ -11,8 +11,8 @@ from fastapi import Request
 from pydantic import Field, TypeAdapter
 from starlette.datastructures import UploadFile
 
-from app.edge.addresses import etag_of
 from app.edge.logging import let_go
+from app.edge.operations import etag_of
 from app.edge.problems import INVALID, UNSUPPORTED, RequestError, invalid, kind_of
 from app.encoding.pool import LoadedEncoder
 from app.encoding.queue import Priority
@@ -24,7 +24,7 @@ from app.settings import Settings
 from index.catalogue.connections import is_disk_full
 from index.errors import DiskFullError, StaleWriteError, shortened
 from index.search.results import ActiveGeneration
-from index.vectors.codec import encode_vectors
+from index.vectors.protocol import encode_vectors
 from index.writes.images import Outcome, PictureWrite
 from index.writes.intake import KnownImage, Prepared, compare
 from index.writes.live import UNCONDITIONAL, Condition, Upload, change_image, known_now, put_images

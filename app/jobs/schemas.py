@@ -10,7 +10,7 @@ import fastapi
 from pydantic import Field, model_validator
 from sqlalchemy.orm import Session
 
-from app.edge.addresses import root_of
+from app.edge.operations import root_of
 from app.edge.problems import INVALID, FieldError, RequestError
 from app.edge.schemas import DIGEST_PATTERN, Answer, Request
 from app.idempotency import Attempt, attempt_of

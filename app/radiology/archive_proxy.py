@@ -18,8 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app.access.authentication import KEY_NEEDED
 from app.audit.requests import Noted, note
-from app.edge.addresses import service_url
-from app.edge.operations import operation
+from app.edge.operations import operation, service_url
 from app.edge.problems import Kind, RequestError
 from app.permissions import GuardedRoute, InjectedPrincipal, may
 from app.radiology.archive import Access

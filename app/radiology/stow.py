@@ -13,8 +13,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from app.audit.requests import Noted, note
 from app.concurrency import unless_disconnected
 from app.decoding.films import FilmReader, FilmRules, Reading
-from app.edge.addresses import service_url
-from app.edge.operations import operation
+from app.edge.operations import operation, service_url
 from app.edge.problems import UNSUPPORTED, RequestError, invalid, problem_responses
 from app.images.schemas import MAX_UPLOADS
 from app.images.uploads import SentImage, write_sent

@@ -95,6 +95,7 @@ ENCODING_PROBLEMS = problem_responses(
 _BROWSE_PROBLEMS = problem_responses(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 _PROBLEMS = ENCODING_PROBLEMS | _BROWSE_PROBLEMS | problem_responses(HTTPStatus.INTERNAL_SERVER_ERROR)
 _IMAGE_ID: Final = attrgetter("image.id")
+_GIVEN: Final = attrgetter("vector")
 _OVERLAY_MEDIA_TYPE: Final = "image/png"
 _OVERLAY_SIDE: Final = 512
 # Orange, which is told from grey also by those who see no red or no green; the rest is opacity.
@@ -129,7 +130,9 @@ async def search_images(
     made: list[MadePart] = []
     if active is not None:
         making = make_parts(services, active, sent.sources)
-        made = await (making if sent.is_made else unless_disconnected(request, making))
+        # Given vectors are there at once.
+        waits = None in map(_GIVEN, sent.sources)
+        made = await (unless_disconnected(request, making) if waits else making)
     encoded = time.perf_counter()
     found = await services.threads.read(sent.find, services.engine, collection, active, made)
     seconds = time.perf_counter() - encoded

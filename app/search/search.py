@@ -139,11 +139,6 @@ class Search:
             sources += _pictures("unlike_image_boxes", self.unlike_images, query.unlike_image_boxes)
         return sources
 
-    @property
-    def is_made(self) -> bool:
-        """Whether all vectors are given, so that there is nothing to wait for."""
-        return all(source.vector is not None for source in self.sources)
-
     @cached_property
     def digests(self) -> list[list[str]]:
         """SHA-256 of the image files, and of those of what is not wanted."""
@@ -257,7 +252,7 @@ class Found(NamedTuple):
             confident=page.confident,
             count=page.count,
             unknown_keywords=list(page.unknown_words),
-            has_more=page.has_more,
+            has_more=page.end is not None,
             next_cursor=page.next_cursor if query.cursor else MISSING,
             query=QueryEcho.model_construct(
                 limit=query.limit, filter=query.filter, truncations=list(self.truncations)

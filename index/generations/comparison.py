@@ -17,7 +17,7 @@ from index.catalogue.collections import Generation, now
 from index.catalogue.lookup import rows_among
 from index.catalogue.tables import EmbeddingRow, GenerationRow, ImageRow, TextEmbeddingRow, TextRow
 from index.home import Home
-from index.vectors.codec import decode_vectors
+from index.vectors.protocol import decode_vectors
 from training.evaluation.retrieval import (
     LabelledVectors,
     best_ranks,

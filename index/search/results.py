@@ -27,8 +27,7 @@ from index.catalogue.words import MAX_CHARACTERS, matched_spans
 from index.filters.grammar import FieldKind
 from index.scoring import ScoreScale
 from index.search.cursors import PageEnd, PagePosition, encode_cursor
-from index.vectors.codec import decode_vectors
-from index.vectors.protocol import Vectors
+from index.vectors.protocol import Vectors, decode_vectors
 from training.clinical.findings import STATES, State
 from training.clinical.reports.sentences import split_sentences
 from training.common.manifest import MetadataValue
@@ -208,11 +207,6 @@ class SearchPage:
         if self.scale is None or self.scale.least is None or not self.hits:
             return None
         return max(map(_COSINE, self.hits)) >= self.scale.least
-
-    @property
-    def has_more(self) -> bool:
-        """Whether there are hits behind this page."""
-        return self.end is not None
 
     @cached_property
     def next_cursor(self) -> str | None:

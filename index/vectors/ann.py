@@ -23,8 +23,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from index.vectors.codec import unit
-from index.vectors.protocol import Mask, Rows, Vectors, cosines, rerank_depth
+from index.vectors.protocol import Mask, Rows, Vectors, cosines, rerank_depth, unit
 from index.vectors.rows import Bits, FilterMask
 from index.vectors.store import Guard, MappedStore, VectorStore, cores, use_threads
 

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from index.errors import ViewError
-from index.vectors.codec import unit, widened
-from index.vectors.protocol import Mask, Rows, Vectors
+from index.vectors.protocol import Mask, Rows, Vectors, unit, widened
 from index.vectors.rows import FilterMask
 
 # A tenth of a core's time where others want all of it, and all of it where they do not.

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from index.vectors.ann import AnnSearch, IvfPq, OperatingPoint, calibrate, sample_size
 from index.vectors.cache import IncrementalCache
-from index.vectors.codec import widened
 from index.vectors.gpu import GpuScan
 from index.vectors.protocol import (
     After,
@@ -29,6 +28,7 @@ from index.vectors.protocol import (
     has_boundary_ties,
     page_offset,
     ranked,
+    widened,
 )
 from index.vectors.rows import FilterMask, IdMap, filter_mask
 from index.vectors.store import MappedStore, VectorStore, use_huge_pages, write_header

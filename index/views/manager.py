@@ -21,9 +21,8 @@ from index.catalogue.tables import CollectionRow, RemovalRow
 from index.errors import CatalogueError, ViewError
 from index.scoring import KeptBackground
 from index.vectors.ann import OperatingPoint
-from index.vectors.codec import decode_vectors, rounded_vectors
 from index.vectors.gpu import SCRATCH_BYTES, Gpu, GpuScan
-from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName
+from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName, decode_vectors, rounded_vectors
 from index.vectors.store import lower_priority
 from index.vectors.view import CosineView, MovedError, VectorView, new_view
 from index.views.snapshots import (

@@ -45,7 +45,7 @@ class PictureWrite:
         media_type: Media type of the file.
         width: Of the upright image.
         height: Of the upright image.
-        vector: As `index.vectors.codec` encodes it; empty until the picture is embedded.
+        vector: As `index.vectors.protocol` encodes it; empty until the picture is embedded.
         flags: Those of `PICTURE_FIELDS` that are true of the picture.
     """
 

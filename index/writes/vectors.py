@@ -14,8 +14,7 @@ from index.catalogue.tables import EmbeddingRow, ImageRow, TextEmbeddingRow, Tex
 from index.errors import GenerationError
 from index.home import Home
 from index.scoring import TextEncoder
-from index.vectors.codec import encode_vectors
-from index.vectors.protocol import Vectors
+from index.vectors.protocol import Vectors, encode_vectors
 from training.common.progress import progress_bar
 from training.models.bundle import BundleInfo
 from training.models.inputs.images import Pixels

@@ -19,8 +19,7 @@ from index.catalogue.collections import Generation
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.engine import SearchEngine
 from index.errors import StaleWriteError
-from index.vectors.codec import decode_vectors, encode_vectors
-from index.vectors.protocol import Vectors
+from index.vectors.protocol import Vectors, decode_vectors, encode_vectors
 from index.writes.images import ImageWrite, PictureWrite
 from index.writes.intake import record_digest
 from index.writes.live import Upload, put_images

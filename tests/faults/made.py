@@ -14,8 +14,7 @@ from index.catalogue.tables import ModelRow
 from index.engine import SearchEngine
 from index.generations.models import create_collection
 from index.home import Home
-from index.vectors.codec import decode_vectors, encode_vectors
-from index.vectors.protocol import Vectors
+from index.vectors.protocol import Vectors, decode_vectors, encode_vectors
 from index.writes.images import ImageWrite, PictureWrite
 from index.writes.intake import record_digest
 from index.writes.live import Upload

@@ -15,8 +15,7 @@ from index.engine import SearchEngine
 from index.filters.grammar import parse_filter
 from index.search.request import SearchRequest
 from index.search.results import Hit, SearchPage
-from index.vectors.codec import decode_vectors, encode_vectors
-from index.vectors.protocol import Vectors
+from index.vectors.protocol import Vectors, decode_vectors, encode_vectors
 from index.vectors.view import oriented_bases
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from tests.index.vectors.reference import blade_cosine

@@ -17,9 +17,8 @@ from index.catalogue.collections import Generation, find_generation, open_genera
 from index.catalogue.tables import ModelRow
 from index.engine import SearchEngine
 from index.generations.activation import activate
-from index.vectors.codec import encode_vectors
 from index.vectors.gpu import Gpu
-from index.vectors.protocol import Vectors
+from index.vectors.protocol import Vectors, encode_vectors
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing

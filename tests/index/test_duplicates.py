@@ -13,7 +13,7 @@ from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, UnknownCollectionError
 from index.generations.activation import activate
 from index.ingest import ingest_manifest
-from index.vectors.codec import encode_vectors
+from index.vectors.protocol import encode_vectors
 from index.vectors.view import CosineView
 from index.views.manager import Views
 from index.writes.images import ImageWrite, PictureWrite, write_images

@@ -22,7 +22,7 @@ from index.catalogue.images import read_image
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest
-from index.vectors.codec import encode_vectors
+from index.vectors.protocol import encode_vectors
 from index.writes.images import ImageWrite, PictureWrite
 from index.writes.intake import record_digest
 from index.writes.live import Upload, put_images

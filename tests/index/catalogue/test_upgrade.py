@@ -25,7 +25,7 @@ from index.feedback import (
     record_judgement,
 )
 from index.ingest import ingest_manifest
-from index.vectors.codec import encode_vectors
+from index.vectors.protocol import encode_vectors
 from tests.index.catalogue.revisions import oldest_schema
 from tests.index.comparing import answers, rows
 from tests.index.homes import open_home

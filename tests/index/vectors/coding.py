@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from index.vectors.ann import OperatingPoint, calibrate
-from index.vectors.codec import decode_vectors, encode_vectors
-from index.vectors.protocol import Keys, Neighbours, Vectors, ViewName
+from index.vectors.protocol import Keys, Neighbours, Vectors, ViewName, decode_vectors, encode_vectors
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 from tests.index.vectors.reference import ReferenceView

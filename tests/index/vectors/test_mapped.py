@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.errors import ViewError
-from index.vectors.codec import encode_vectors, rounded_vectors, unit
-from index.vectors.protocol import Neighbours, Vectors
+from index.vectors.protocol import Neighbours, Vectors, encode_vectors, rounded_vectors, unit
 from index.vectors.rows import FilterMask
 from index.vectors.store import MappedStore, VectorStore, write_header
 from index.vectors.view import CosineView

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from index.vectors.ann import IvfPq
-from index.vectors.codec import unit
-from index.vectors.protocol import After, Keys, Rows, Vectors
+from index.vectors.protocol import After, Keys, Rows, Vectors, unit
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import (

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.vectors.codec import unit
-from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName, best_first, cosines
+from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName, best_first, cosines, unit
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import DIM, Both, clustered, prefer_codes

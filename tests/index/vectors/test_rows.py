@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from index.vectors.ann import IvfPq
-from index.vectors.codec import decode_vectors, encode_vectors, widened
-from index.vectors.protocol import Keys
+from index.vectors.protocol import Keys, decode_vectors, encode_vectors, widened
 from index.vectors.rows import IdMap, filter_mask
 from index.vectors.store import VectorStore, write_header
 from index.vectors.view import CosineView

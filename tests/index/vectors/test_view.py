@@ -9,8 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.vectors.ann import IvfPq, calibrate
-from index.vectors.codec import encode_vectors, rounded_vectors, unit
-from index.vectors.protocol import After, Keys, Neighbours, Rows, Vectors, ViewName
+from index.vectors.protocol import (
+    After,
+    Keys,
+    Neighbours,
+    Rows,
+    Vectors,
+    ViewName,
+    encode_vectors,
+    rounded_vectors,
+    unit,
+)
 from index.vectors.store import VectorStore
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 from index.catalogue.collections import Generation, find_active
 from index.engine import SearchEngine
-from index.vectors.codec import encode_vectors, rounded_vectors, unit
-from index.vectors.protocol import Vectors, ViewName
+from index.vectors.protocol import Vectors, ViewName, encode_vectors, rounded_vectors, unit
 from index.vectors.view import CosineView
 from index.views.manager import Views
 from tests.index.samples import unit_vectors

@@ -9,8 +9,7 @@ import pytest
 from index.catalogue.collections import Generation, next_sequence
 from index.engine import SearchEngine
 from index.search.request import SearchRequest
-from index.vectors.codec import encode_vectors
-from index.vectors.protocol import Vectors
+from index.vectors.protocol import Vectors, encode_vectors
 from index.vectors.view import CosineView
 from index.views.manager import stored_queries
 from index.writes.vectors import add_missing_vectors, texts_without_vectors

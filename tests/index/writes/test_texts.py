@@ -16,7 +16,7 @@ from index.catalogue.tables import (
 )
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest
-from index.vectors.codec import decode_vectors
+from index.vectors.protocol import decode_vectors
 from index.writes.deletion import delete_images
 from tests.index.samples import begin_generation, make_manifest, put_vectors, unit_vectors
 from training.common.manifest import Manifest, Record
