@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
+from operator import attrgetter
 from typing import Literal, Protocol
 
 import numpy as np
@@ -38,6 +39,7 @@ _SMALLER_BATCHES_S = 60.0
 _SLOW_PASS_S = 1.0
 # How often an idle lane looks for such a batch.
 _LOOK_S = 0.5
+_PAYLOAD = attrgetter("payload")
 TOO_SLOW = "The query could not be encoded in time; try again when the service is less busy."
 FAILED = "The encoder failed on this query; the service's log says why."
 NO_MEMORY = "There is too little memory to encode this query now; try again in a moment."
@@ -338,13 +340,11 @@ class Batches:
         truncations: Sequence[Truncation | None] = [None] * len(batch)
         tokens: Sequence[int] = [0] * len(batch)
         if batch[0].kind == "text":
-            texts = [job.payload for job in batch if isinstance(job.payload, str)]
-            embeddings = self._encoder.embed_texts(texts)
+            embeddings = self._encoder.embed_texts([*map(_PAYLOAD, batch)])
             vectors, truncations, tokens = embeddings.vectors, embeddings.truncations, embeddings.tokens
         else:
-            images = [job.payload for job in batch if not isinstance(job.payload, str)]
             embed = self._encoder.embed_images if batch[0].kind == "image" else self._encoder.embed_regions
-            vectors = embed(np.stack(images))
+            vectors = embed(np.stack([*map(_PAYLOAD, batch)]))
         if not len(vectors) == len(truncations) == len(tokens) == len(batch):
             raise EncodingFailedError(FAILED)
         return vectors, truncations, tokens

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from http import HTTPStatus
 from itertools import chain, repeat
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -46,6 +47,7 @@ from training.common.errors import ImageError, ImageTooLargeError, NoRegionsErro
 from training.models.inputs.regions import Box, RegionGrid, grid_of
 
 # Errors of one search of a batch: every other error is of all of them.
+_TRUNCATION: Final = attrgetter("truncation")
 _OF_ONE: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 _Result = TypeVar("_Result")
@@ -204,8 +206,7 @@ class Search:
         details = [HitDetails()] * len(page.hits)
         if "report" in self.query.parts or "vector" in self.query.parts:
             details = read_details(engine.home.catalogue, active, collection, page.hits, self.query.parts)
-        cuts = [one.truncation for one in made if one.truncation is not None]
-        return Found(self, collection, active, page, details, cuts)
+        return Found(self, collection, active, page, details, [*filter(None, map(_TRUNCATION, made))])
 
     def audited(self) -> dict[str, list[str]]:
         """Return the parts for the audit trail: texts, examples by ids, files by digests, and the filter."""
