@@ -31,7 +31,6 @@ from app.concurrency import Threads
 from app.decoding.images import ImageDecoders
 from app.edge.admission import Admission, Stages
 from app.edge.metrics import Metrics
-from app.edge.operations import allowed_methods
 from app.edge.problems import install_problems
 from app.edge.protocol import ConnectionLimits, Connections
 from app.edge.request_context import REQUEST_ID_HEADER, RequestContext, open_provider
@@ -223,8 +222,6 @@ async def _run(
             role_of_job=lambda number: threads.read(role_of_job, catalogue, number),
             stopping=application.stopping,
         )
-        # The framework makes the handlers of a router when it is first asked: now, not while a caller waits.
-        allowed_methods(application, {"type": "http", "path": "/", "app": application})
         following = (asyncio.create_task(follow(services)), asyncio.create_task(refresh_views(services)))
         try:
             yield
