@@ -1,6 +1,7 @@
 """Put the service together: settings in, an ASGI application out."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
@@ -34,12 +35,13 @@ from app.edge.metrics import Metrics
 from app.edge.problems import install_problems
 from app.edge.protocol import ConnectionLimits, Connections
 from app.edge.request_context import REQUEST_ID_HEADER, RequestContext, open_provider
+from app.edge.sharing import Sharing
 from app.encoding.pool import EncoderLoader, Encoders, LoadEncoder
 from app.encoding.queue import QueueLimits
 from app.engine import open_engine, service_patience
 from app.generations import routes as generations
 from app.health import routes as health
-from app.health.readiness import Readiness
+from app.health.readiness import DEGRADED, Readiness
 from app.images import routes as images
 from app.jobs import routes as jobs
 from app.jobs.queue import role_of_job
@@ -56,6 +58,9 @@ from training.common.errors import RecoquestError
 
 # Less than the server gives the whole end of the application.
 _FINISH_S: Final = 2.0
+# A process that is not ready after so long takes requests as it is.
+_JOIN_S: Final = 120.0
+_JOIN_LOOK_S: Final = 0.2
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -96,6 +101,7 @@ def create_app(
     load: LoadEncoder | None = None,
     give_up: Callable[[], object] = lambda: None,
     tracer_provider: TracerProvider | None = None,
+    sharing: Sharing | None = None,
 ) -> RecoquestService:
     """Build the application; nothing is opened before it starts.
 
@@ -104,11 +110,12 @@ def create_app(
         load: Opens a bundle; None loads it onto the device of the settings.
         give_up: Ends the process, once an encoder in one of its threads hangs for good.
         tracer_provider: Takes the traces of requests; None: the collector of the settings does, if any.
+        sharing: What the processes of the service share; None: there is one process.
 
     Raises:
         TelemetryError: The settings name a collector, and the extra `telemetry` is not installed.
     """
-    settings = settings or Settings()
+    settings, sharing = settings or Settings(), sharing or Sharing()
     metrics = Metrics()
     application = RecoquestService(
         title="recoquest",
@@ -121,14 +128,16 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
-        lifespan=partial(_run, settings=settings, metrics=metrics, load=load, give_up=give_up),
+        lifespan=partial(
+            _run, settings=settings, metrics=metrics, load=load, give_up=give_up, sharing=sharing
+        ),
     )
     application.root_path = settings.root_path
     application.stopping = asyncio.Event()
     application.connections = Connections(
-        ConnectionLimits(settings.max_connections), metrics.connection_ended
+        ConnectionLimits(settings.max_connections), metrics.connection_ended, sharing.count()
     )
-    application.stages = Stages(settings, metrics.refused)
+    application.stages = Stages(settings, metrics.refused, sharing)
     metrics.connections.set_function(application.connections.__len__)
     install_problems(application)
     routers = (
@@ -183,6 +192,7 @@ async def _run(
     metrics: Metrics,
     load: LoadEncoder | None,
     give_up: Callable[[], object],
+    sharing: Sharing,
 ) -> AsyncIterator[None]:
     _log.debug("settings", **settings.printable())
     # Closed also if the start fails, so that no process is left.
@@ -203,7 +213,8 @@ async def _run(
         patience = service_patience(settings)
         engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
         catalogue = engine.home.catalogue
-        await threads.background(_tidy_up, engine.home)
+        if sharing.leads():
+            await threads.background(_tidy_up, engine.home)
         signer = await threads.background(SessionSigner.of, settings.home)
         metrics.queries_waiting.set_function(encoders.waiting)
         recorder = await threads.background(_open_recorder, settings, engine.home, metrics)
@@ -221,9 +232,12 @@ async def _run(
             recorder=recorder,
             role_of_job=lambda number: threads.read(role_of_job, catalogue, number),
             stopping=application.stopping,
+            sharing=sharing,
         )
         following = (asyncio.create_task(follow(services)), asyncio.create_task(refresh_views(services)))
         try:
+            await _until_useful(services)
+            sharing.serving.own = 1
             yield
         finally:
             for task in following:
@@ -240,6 +254,16 @@ async def _run(
             else:
                 _log.warning("work is left at the stop")
             threads.close()
+
+
+async def _until_useful(services: Services) -> None:
+    """Have a process that starts beside others wait until it is ready: these answer meanwhile."""
+    end = time.monotonic() + _JOIN_S
+    while not services.sharing.leads() and time.monotonic() < end:
+        results = (await services.readiness.report()).values()
+        if all(result in ("ok", DEGRADED) for result in results):
+            return
+        await asyncio.sleep(_JOIN_LOOK_S)
 
 
 def _open_recorder(settings: Settings, home: Home, metrics: Metrics) -> Recorder | None:

@@ -53,9 +53,10 @@ async def refresh_views(services: Services) -> None:
             services.readiness.views_tried.set()
             for active in followed:
                 await _warm(services, services.engine.warm_filters, active.generation)
-                await _measure(services, active)
+                if services.sharing.leads():
+                    await _measure(services, active)
             await _export(services, "recalls", services.engine.measured_recalls, metrics.recalls_measured)
-        if time.monotonic() >= count_at:
+        if time.monotonic() >= count_at and services.sharing.leads():
             await _export(
                 services, "verdicts", partial(verdicts_of_months, catalogue), metrics.verdicts_counted
             )

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 from fastapi import Depends, Request
@@ -15,6 +15,7 @@ from app.decoding.images import ImageDecoders
 from app.edge.admission import Stages
 from app.edge.metrics import Metrics
 from app.edge.principal import Role
+from app.edge.sharing import Sharing
 from app.encoding.pool import Encoders
 from app.health.readiness import Readiness
 from app.settings import Settings
@@ -34,6 +35,7 @@ class Services:
         recorder: Takes events for the audit trail; None where the settings want none.
         role_of_job: Returns the role in a collection that is enough for a job, by the job's number.
         stopping: Set when the service is to end; an answer without an end of its own ends then.
+        sharing: What this process shares with others of the service.
     """
 
     settings: Settings
@@ -49,6 +51,7 @@ class Services:
     recorder: Recorder | None
     role_of_job: Callable[[str], Awaitable[tuple[Role, str] | None]]
     stopping: asyncio.Event
+    sharing: Sharing = field(default_factory=Sharing)
 
     async def read(
         self, work: Callable[Concatenate[Session, P], Result], *args: P.args, **kwargs: P.kwargs

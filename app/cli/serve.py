@@ -31,6 +31,9 @@ def serve(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one [RECOQUEST_PORT, 8000].")
     ] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes that answer on the port; they share vectors in memory.")
+    ] = 1,
     home: Home = None,
     device: Device = None,
     env_file: EnvFile = None,
@@ -47,17 +50,19 @@ def serve(
     with bind(settings.host, settings.port) as taken:
         refuse_open_network(taken, settings)
         typer.echo(f"Serving on {url_of(taken)}", err=True)
-        serve_on(taken, settings)
+        serve_on(taken, settings, processes)
 
 
-def serve_on(taken: socket.socket, settings: "Settings") -> None:
+def serve_on(taken: socket.socket, settings: "Settings", processes: int = 1) -> None:
     """Serve on an address that was taken, until a signal stops the process."""
     import uvicorn
 
     from app.application import create_app
+    from app.cli.processes import share_out, supervise
     from app.edge.logging import configure_logging
     from app.edge.protocol import bounded
     from app.edge.server import GracefulServer, allow_descriptors
+    from app.edge.sharing import Sharing
     from app.engine import open_engine, service_patience
 
     # A catalogue that cannot be used ends the command with a sentence, not the server with a traceback.
@@ -66,7 +71,8 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     configure_logging(settings.log_level)
     connections = allow_descriptors(settings.max_connections)
     settings = settings.model_copy(update={"max_connections": connections})
-    application = create_app(settings, give_up=leave_hanging)
+    settings, sharing = share_out(settings, processes), Sharing(processes)
+    application = create_app(settings, give_up=leave_hanging, sharing=sharing)
     # Resolves all routes, which takes half a second; during the first request, all others would wait.
     application.openapi()
     config = uvicorn.Config(
@@ -82,7 +88,11 @@ def serve_on(taken: socket.socket, settings: "Settings") -> None:
     # Garbage collections leave out all that lives as long as the process: they hold up every thread.
     gc.collect()
     gc.freeze()
-    GracefulServer(config, application.stopping).run(sockets=[taken])
+    server = GracefulServer(config, application.stopping)
+    if processes > 1:
+        supervise(taken, sharing, lambda listener: server.run(sockets=[listener]))
+    else:
+        server.run(sockets=[taken])
 
 
 def refuse_open_network(taken: socket.socket, settings: "Settings") -> None:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.edge.middleware import Methods
 from app.edge.operations import Operation, Work, operation_of, path_of
 from app.edge.problems import BUSY, LATE, TOO_LARGE, problem_response, raw_answer
+from app.edge.sharing import Count, Sharing
 from app.settings import Settings
 
 # Share of the deadline that a new request may be expected to wait. Half of the requests exceed the mean.
@@ -43,15 +44,18 @@ class ConcurrencyLimiter:
     They are taken when so many requests are at work, or earlier on a machine that is slow: a request waits
     for those before it, so it is expected to take as many times the seconds that each has taken of late.
 
+    Args:
+        at_work: Counts those of all processes; None: there is one process.
+
     Attributes:
         deadline_s: From the end of a request to its answer.
     """
 
-    def __init__(self, kind: str, limit: int, deadline_s: float) -> None:
+    def __init__(self, kind: str, limit: int, deadline_s: float, at_work: Count | None = None) -> None:
         self.kind = kind
         self.deadline_s = deadline_s
         self._limit = limit
-        self._at_work = 0
+        self._at_work = at_work or Sharing().count()
         self._seconds_each = 0.0
         self._idle_since = time.monotonic()
         self._arriving: dict[int, float] = {}
@@ -62,7 +66,7 @@ class ConcurrencyLimiter:
         begun = time.monotonic() - _SOON_S
         while self._arriving and next(iter(self._arriving.values())) < begun:
             self._arriving.pop(next(iter(self._arriving)))
-        return self._too_many(self._at_work + len(self._arriving))
+        return self._too_many(self._at_work.total + len(self._arriving))
 
     def announce(self, who: object) -> None:
         """Count a request whose body arrives, until it has come or is late."""
@@ -74,26 +78,27 @@ class ConcurrencyLimiter:
 
     def take(self) -> Place | None:
         """Take a place; None: they are taken."""
-        if self._too_many(self._at_work):
+        number = self._at_work.total
+        if self._too_many(number):
             return None
-        if not self._at_work:
+        if not number:
             idle_s = time.monotonic() - self._idle_since
             self._seconds_each *= 0.5 ** (idle_s / _HALF_LIFE_S)
-        self._at_work += 1
-        return Place(time.monotonic(), self._at_work)
+        self._at_work.own += 1
+        return Place(time.monotonic(), number + 1)
 
     def widen(self, place: Place, weight: int) -> Place | None:
         """Return the place of a request that counts for several; None: there is no room beside others."""
-        others = self._at_work - place.weight
+        others = self._at_work.total - place.weight
         if others and self._too_many(others + weight - 1):
             return None
-        self._at_work = others + weight
+        self._at_work.own += weight - place.weight
         return Place(place.since, others + weight, weight)
 
     def give_back(self, place: Place, *, answered: bool) -> None:
         """Give a place back; `answered` tells whether the request was worked on to its end."""
-        self._at_work -= place.weight
-        if not self._at_work:
+        self._at_work.own -= place.weight
+        if not self._at_work.own:
             self._idle_since = time.monotonic()
         if answered:
             each = (time.monotonic() - place.since) / place.number
@@ -106,26 +111,29 @@ class ConcurrencyLimiter:
 
 
 class Budget:
-    """Bytes of bodies that are being read or worked on."""
+    """Bytes of bodies that are being read or worked on; `used` counts those of all processes."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, used: Count | None = None) -> None:
         self._limit = limit
-        self._used = 0
+        self._used = used or Sharing().count()
 
     def has_room(self, size: int) -> bool:
         """Whether so many bytes could be reserved now; where none are, any number can."""
-        return not size or not self._used or self._used + size <= self._limit
+        if not size:
+            return True
+        used = self._used.total
+        return not used or used + size <= self._limit
 
     def reserve(self, size: int) -> bool:
         """Reserve bytes that have come; False: there is no room."""
         if not self.has_room(size):
             return False
-        self._used += size
+        self._used.own += size
         return True
 
     def free(self, size: int) -> None:
         """Give bytes back."""
-        self._used -= size
+        self._used.own -= size
 
 
 _NOT_KEPT: Final = {"Cache-Control": "no-store"}
@@ -181,10 +189,13 @@ class Stage:
 class Stages:
     """The stages of one application; all bodies have one budget, and all pictures that are sent another."""
 
-    def __init__(self, settings: Settings, refused: Callable[[str], None]) -> None:
-        bodies = Budget(settings.max_bodies_bytes)
+    def __init__(
+        self, settings: Settings, refused: Callable[[str], None], sharing: Sharing | None = None
+    ) -> None:
+        sharing = sharing or Sharing()
+        bodies = Budget(settings.max_bodies_bytes, sharing.count())
         # Pictures that are made for callers and not yet taken by them.
-        self.pictures = Budget(settings.max_bodies_bytes)
+        self.pictures = Budget(settings.max_bodies_bytes, sharing.count())
         self._max_form_bytes = settings.max_body_bytes
         self._max_other_bytes = settings.max_json_bytes
         deadline = settings.encode_deadline_s
@@ -192,7 +203,7 @@ class Stages:
         searches = settings.encode_queue_size + settings.encode_batch_size
 
         def stage(kind: Work, limit: int, deadline_s: float) -> Stage:
-            return Stage(ConcurrencyLimiter(kind, limit, deadline_s), bodies, refused)
+            return Stage(ConcurrencyLimiter(kind, limit, deadline_s, sharing.count()), bodies, refused)
 
         self.searches = stage("search", searches, deadline + _GRACE_S)
         # Decoding takes its time: it keeps no place, and says nothing of the time, of searches by text.

@@ -24,6 +24,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from app.edge.problems import Kind, problem_response, raw_answer
+from app.edge.sharing import Count, Sharing
 
 # More than the largest body that any setting allows is seldom sent; it is read only to be thrown away.
 MAX_DISCARDED: Final = 32 << 20
@@ -95,8 +96,12 @@ class Connections:
     longest first: who sends nothing, or a byte at a time, keeps nobody out.
     """
 
-    def __init__(self, limits: ConnectionLimits, ended: Callable[[Reason], None]) -> None:
+    def __init__(
+        self, limits: ConnectionLimits, ended: Callable[[Reason], None], number: Count | None = None
+    ) -> None:
         self.limits = limits
+        # Of all processes.
+        self._number = number or Sharing().count()
         self._ended = ended
         self._open: dict[BoundedProtocol, None] = {}
         self._leaving: set[BoundedProtocol] = set()
@@ -111,21 +116,23 @@ class Connections:
     @property
     def crowded(self) -> bool:
         """Whether only checks of health are answered on the connection that came last."""
-        return len(self._open) > self.limits.connections
+        return self._number.total > self.limits.connections
 
     def enter(self, connection: "BoundedProtocol", now: float) -> bool:
         """Take a place for a connection; False: there is none."""
-        if len(self._open) >= self.limits.connections:
+        if self._number.total >= self.limits.connections:
             self._trim(now)
-            if len(self._open) >= self.limits.connections + _RESERVE:
+            if self._number.total >= self.limits.connections + _RESERVE:
                 return False
         self._open[connection] = None
+        self._number.own = len(self._open)
         self._sweep_later()
         return True
 
     def leave(self, connection: "BoundedProtocol") -> bool:
         """Free the place of a connection that is told why it ends; False: too many are at that."""
         self._open.pop(connection, None)
+        self._number.own = len(self._open)
         if len(self._leaving) >= _MAX_LEAVING:
             return False
         self._leaving.add(connection)
@@ -135,6 +142,7 @@ class Connections:
     def gone(self, connection: "BoundedProtocol") -> None:
         """Forget a connection that is closed."""
         self._open.pop(connection, None)
+        self._number.own = len(self._open)
         self._leaving.discard(connection)
 
     def take_turns(self, go_on: Callable[[], object]) -> None:
@@ -157,7 +165,9 @@ class Connections:
 
     def _trim(self, now: float) -> None:
         """End those that have waited longest for a request, as many as are too many."""
-        surplus = len(self._open) - int(self.limits.connections * _FULL)
+        total = self._number.total
+        # Where there are several processes, each ends its share.
+        surplus = -(-(total - int(self.limits.connections * _FULL)) * len(self._open) // max(total, 1))
         waits = [(place.spare_for(now), place) for place in self._open] if surplus > 0 else []
         spare = [(waited, place) for waited, place in waits if waited is not None and waited > _A_MOMENT_S]
         for _, place in sorted(spare, key=lambda pair: pair[0], reverse=True)[:surplus]:
