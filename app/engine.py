@@ -1,5 +1,6 @@
 """Open the search engine that the settings describe; the service and the command line share it."""
 
+from collections.abc import Callable
 from typing import Final
 
 from app.settings import Settings
@@ -21,15 +22,20 @@ def service_patience(settings: Settings) -> Patience:
 
 
 def open_engine(
-    settings: Settings, patience: Patience = PATIENT, make: MakeThumbnail = make_thumbnail
+    settings: Settings,
+    patience: Patience = PATIENT,
+    make: MakeThumbnail = make_thumbnail,
+    leads: Callable[[], bool] | None = None,
 ) -> SearchEngine:
     """Open catalogue, image store and bundles below the home folder, which is made when missing.
+
+    `leads` as of `Views`.
 
     Raises:
         CatalogueError: The catalogue cannot be used.
         HomeError: The catalogue does not belong to the home folder.
     """
-    engine = open_unbound(settings, patience, make)
+    engine = open_unbound(settings, patience, make, leads)
     try:
         bind_identity(engine.home.catalogue, engine.home.store, settings.home)
     except BaseException:
@@ -39,11 +45,14 @@ def open_engine(
 
 
 def open_unbound(
-    settings: Settings, patience: Patience = PATIENT, make: MakeThumbnail = make_thumbnail
+    settings: Settings,
+    patience: Patience = PATIENT,
+    make: MakeThumbnail = make_thumbnail,
+    leads: Callable[[], bool] | None = None,
 ) -> SearchEngine:
     """Open an engine for who asks later, or never, whether catalogue and home folder belong together."""
     # For its user alone: it holds images and reports.
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     catalogue = open_catalogue(settings.catalogue_url, patience)
     home = Home.at(settings.home, catalogue, ImageStore(settings.home / "images", make))
-    return SearchEngine(home, gpu=Gpu(settings.device))
+    return SearchEngine(home, gpu=Gpu(settings.device), leads=leads)

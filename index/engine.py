@@ -146,12 +146,15 @@ class SearchEngine:
     Args:
         home: Catalogue and files.
         gpu: GPU that may hold vectors; None: the CPU searches all of them.
+        leads: Whether this process of several learns codes and writes snapshots; None: there is one.
     """
 
-    def __init__(self, home: Home, *, gpu: Gpu | None = None) -> None:
+    def __init__(
+        self, home: Home, *, gpu: Gpu | None = None, leads: Callable[[], bool] | None = None
+    ) -> None:
         self.home = home
         self._catalogue = home.catalogue
-        self._views = Views(home.snapshots_folder, gpu)
+        self._views = Views(home.snapshots_folder, gpu, leads)
         self._fields = FieldColumns()
         self._columns = GroupColumns()
         self._overviews = Overviews(self._catalogue, self._fields)
@@ -741,6 +744,7 @@ class SearchEngine:
             found, sequence = get_generation(reading.session, generation)
             for target in TARGETS:
                 self._ready(reading, found, sequence, target)
+                self._views.share(reading.session, found, target)
 
     def warm_filters(self, generation: int) -> None:
         """Read the fields of a generation's collection, and count their values."""

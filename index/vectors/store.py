@@ -9,6 +9,7 @@ import resource
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -54,6 +55,12 @@ _WORTHWHILE: Final = 32 * 1024**2
 _MADV_COLLAPSE: Final = 25
 # Memory for rows that are read, and for some that come later.
 _ROOM: Final = 33 / 32
+# Addresses for rows that come after those of a shared file; memory is taken only by rows that come.
+_ADDRESSES: Final = 3 / 2
+_MORE_ADDRESSES: Final = 16 * 1024**2
+# Linux's numbers, for which Python's mmap has no names.
+_MAP_FIXED: Final = 0x10
+_MAP_NORESERVE: Final = 0x4000
 # Bytes of new rows held in memory before they move to a file.
 _BUFFER_BYTES: Final = 64 * 1024**2
 # Maximum number of rows read for each needed one, if they are contiguous.
@@ -329,6 +336,104 @@ def use_huge_pages(memory: NDArray[Any]) -> None:
         ctypes.c_size_t((last - first) * mmap.PAGESIZE),
         ctypes.c_int(_MADV_COLLAPSE),
     )
+
+
+class _Addresses:
+    """Rows of a file, mapped by each process that reads it, and behind them room for rows of this process.
+
+    Pages of the file are in memory once for all processes. A write changes this process's copy of a page.
+
+    Raises:
+        OSError: The system gives no addresses, or doesn't map the file.
+    """
+
+    def __init__(self, file: IO[bytes], count: int, dim: int) -> None:
+        self.count = count
+        offset, row = file.tell(), 2 * dim
+        length = offset + count * row
+        self.room = int(_ADDRESSES * count) + _MORE_ADDRESSES // row
+        size = -(-(offset + self.room * row) // mmap.PAGESIZE) * mmap.PAGESIZE
+        start = _map(None, size, mmap.MAP_ANONYMOUS, -1)
+        unmap = ctypes.CDLL(None).munmap
+        freed = weakref.finalize(self, unmap, ctypes.c_void_p(start), ctypes.c_size_t(size))
+        # Threads may still search while the interpreter ends.
+        freed.atexit = False
+        if length:
+            _map(start, length, _MAP_FIXED, file.fileno())
+        held = (ctypes.c_uint16 * (self.room * dim)).from_address(start + offset)
+        self.rows: Float16Array = np.frombuffer(memoryview(held), "<f2").reshape(self.room, dim)
+
+
+def _map(start: int | None, size: int, flags: int, file: int) -> int:
+    system = ctypes.CDLL(None, use_errno=True)
+    system.mmap.restype = ctypes.c_void_p
+    system.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+    access = mmap.PROT_READ | mmap.PROT_WRITE
+    mapped = system.mmap(start, size, access, mmap.MAP_PRIVATE | _MAP_NORESERVE | flags, file, 0)
+    if mapped is None or mapped == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), "the vectors' file cannot be mapped")
+    return int(mapped)
+
+
+class SharedStore(VectorStore):
+    """Rows of a snapshot's file in memory that all processes share, and rows since in that of this process.
+
+    To FAISS they are one array. Until there is a file, and once there are half as many rows since, all rows
+    are in memory of this process. A file that is cut short ends the process (SIGBUS).
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self._file: _Addresses | None = None
+
+    @property
+    def own_rows(self) -> int:
+        """Number of rows that are in memory of this process alone."""
+        return len(self) - (0 if self._file is None else self._file.count)
+
+    def append(self, vectors: Float16Array) -> None:
+        """Append vectors (N, D) as they are stored."""
+        count = len(self) + len(vectors)
+        if self._file is not None and count > self._file.room:
+            index = zero_index(self.dim)
+            resize(index, int(_ROOM * count))
+            resize(index, len(self))
+            memory_of(index)[:] = self.held
+            self.index, self.held, self._file = index, memory_of(index), None
+        if self._file is None:
+            super().append(vectors)
+        else:
+            self._file.rows[len(self) : count] = vectors
+            self._show(self._file, count)
+
+    def move_to(self, path: Path, count: int) -> None:
+        """Replace the first `count` rows by the same rows in a file; keep those after them."""
+        later = self.take(np.arange(count, len(self)))
+        self.read(path)
+        self.append(later)
+
+    def read(self, path: Path) -> None:
+        """Take the rows of a file in place of those here; see `VectorStore`."""
+        with path.open("rb") as file:
+            count = read_count(file, self.dim)
+            try:
+                found = _Addresses(file, count, self.dim)
+            except OSError as error:
+                _log.warning("vectors are not shared: %s", error)
+                self._file = None
+                super().read(path)
+                return
+        self._show(found, count)
+        use_huge_pages(self.held)
+
+    def _show(self, file: _Addresses, count: int) -> None:
+        library: Any = faiss
+        index, held = zero_index(self.dim), file.rows[:count]
+        start = library.swig_ptr(file.rows.view(np.uint8).reshape(-1))
+        # FAISS owns nothing of it: the addresses are freed with this store.
+        index.codes = library.MaybeOwnedVectorUInt8.create_view(start, held.nbytes, index.codes.owner)
+        index.ntotal = count
+        self.index, self.held, self._file = index, held, file
 
 
 @dataclass(frozen=True, slots=True)

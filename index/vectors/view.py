@@ -31,7 +31,7 @@ from index.vectors.protocol import (
     widened,
 )
 from index.vectors.rows import FilterMask, IdMap, filter_mask
-from index.vectors.store import MappedStore, VectorStore, use_huge_pages, write_header
+from index.vectors.store import MappedStore, SharedStore, VectorStore, use_huge_pages, write_header
 from training.evaluation.similarity import determinants, similarity
 
 # From this share of dead rows on, the others move up.
@@ -399,11 +399,13 @@ class CosineView(VectorView):
     Args:
         dim: Length of a vector.
         spill: Folder on whose disk vectors lie; None for memory.
+        shared: Whether vectors in memory are those of a snapshot's file, which other processes map as well.
     """
 
-    def __init__(self, dim: int, spill: Path | None = None) -> None:
+    def __init__(self, dim: int, spill: Path | None = None, *, shared: bool = False) -> None:
         super().__init__(dim)
-        self._store: VectorStore = VectorStore(dim) if spill is None else MappedStore(dim, spill)
+        self._in_memory: type[VectorStore] = SharedStore if shared else VectorStore
+        self._store: VectorStore = self._in_memory(dim) if spill is None else MappedStore(dim, spill)
         self._ann: AnnSearch | None = None
         self._gpu: GpuScan | None = None
         # Held while rows are added to codes, or codes are written; searches and other writes go on.
@@ -433,6 +435,11 @@ class CosineView(VectorView):
         return isinstance(self._store, MappedStore)
 
     @property
+    def unshared(self) -> int:
+        """Number of vectors that should be shared with other processes, but are not in a snapshot's file."""
+        return self._store.own_rows if isinstance(self._store, SharedStore) else 0
+
+    @property
     def damaged(self) -> bool:
         """Whether another view must be read in place of this: its files were damaged, or a change failed."""
         return self._inconsistent or self._store.damaged
@@ -443,10 +450,12 @@ class CosineView(VectorView):
         if self._ann is None:
             return False
         late = len(self._store) - len(self._ann.codes)
-        return late >= max(_MIN_LAGGING, _LAGGING_SHARE * len(self._store)) or self._has_outgrown(self._ann)
+        return late >= max(_MIN_LAGGING, _LAGGING_SHARE * len(self._store)) or self.outgrown
 
-    def _has_outgrown(self, ann: AnnSearch) -> bool:
-        return len(self._store) > (1 + _GROWTH) * ann.point.rows
+    @property
+    def outgrown(self) -> bool:
+        """Whether so many rows came after the build of the codes that there should be others."""
+        return self._ann is not None and len(self._store) > (1 + _GROWTH) * self._ann.point.rows
 
     @property
     def operating_point(self) -> OperatingPoint | None:
@@ -547,7 +556,7 @@ class CosineView(VectorView):
             sample = source.rounded(np.sort(chosen))
         store = source
         if self.mapped != (name == "mapped"):
-            store = MappedStore(self.dim, folder) if name == "mapped" else VectorStore(self.dim)
+            store = MappedStore(self.dim, folder) if name == "mapped" else self._in_memory(self.dim)
         codes = IvfPq.train(sample, len(living))
         if not self._copy(source, layout, len(alive), codes.add, store):
             return False
@@ -564,7 +573,7 @@ class CosineView(VectorView):
         """
         with self._lock.reading():
             source, layout, count = self._store, self._layout, len(self._store)
-        store = VectorStore(self.dim) if isinstance(source, MappedStore) else source
+        store = self._in_memory(self.dim) if isinstance(source, MappedStore) else source
         copied = self._copy(source, layout, count, gpu.add, store)
         return copied and self._replace(source, layout, store, None, gpu)
 
@@ -607,7 +616,7 @@ class CosineView(VectorView):
         with self._encoding:
             with self._lock.reading():
                 ann, layout = self._ann, self._layout
-            if ann is None or self._has_outgrown(ann):
+            if ann is None or self.outgrown:
                 return False
             while len(ann.codes) < len(self._store):
                 with self._lock.writing():
@@ -625,7 +634,7 @@ class CosineView(VectorView):
             return True
         with self._lock.reading():
             source, layout, count = self._store, self._layout, len(self._store)
-        store = VectorStore(self.dim) if isinstance(source, MappedStore) else source
+        store = self._in_memory(self.dim) if isinstance(source, MappedStore) else source
         copied = store is source or self._copy(source, layout, count, None, store)
         return copied and self._replace(source, layout, store, None, None)
 
@@ -646,7 +655,7 @@ class CosineView(VectorView):
             write_header(file, count, store.dim)
             for _, halves in store.blocks(np.ones(count, dtype=bool), partial(self._unmoved, layout)):
                 file.write(halves.data)
-        if isinstance(store, MappedStore):
+        if isinstance(store, MappedStore | SharedStore):
             with self._lock.writing():
                 self._refuse_moved(layout)
                 store.move_to(files["rows"], count)
@@ -696,11 +705,13 @@ class CosineView(VectorView):
         return cosines(query, self._store.get(rows))
 
 
-def new_view(dim: int, blades: int = 1, *, unsigned: bool = False, spill: Path | None = None) -> VectorView:
+def new_view(
+    dim: int, blades: int = 1, *, unsigned: bool = False, spill: Path | None = None, shared: bool = False
+) -> VectorView:
     """Return an empty view for vectors of `dim` numbers; arguments as of `FlatView` and `CosineView`."""
     if unsigned:
         return FlatView(dim, unsigned=True)
-    return CosineView(dim, spill) if blades == 1 else FlatView(dim, blades)
+    return CosineView(dim, spill, shared=shared) if blades == 1 else FlatView(dim, blades)
 
 
 def _is_certain(scores: Scores, last: int, error: float) -> bool:

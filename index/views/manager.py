@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -55,10 +55,12 @@ _WORTH_A_SNAPSHOT: Final = 1000
 # A snapshot that lacks up to this share of the changes stays: a start reads them from the catalogue. One that
 # is written for every few images would be gigabytes each time.
 _LACKING: Final = 0.05
+# From this share of vectors on that only this process has, the lead writes a snapshot for all.
+_UNSHARED: Final = 0.25
 # Requests that began before a new generation became active still search the old one.
 _IDLE_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 1.0
-# Seconds before a failed build of a view, or a failed GPU, is tried again.
+# Seconds before a failed build of a view or snapshot, or a failed GPU, is tried again.
 _RESTS: Final = 600.0
 _ONLY_SCANNED: Final = "blades and vectors without a sign are always scanned by the CPU"
 
@@ -213,7 +215,9 @@ class ViewEntry:
 
     No embedding in it has a higher sequence number than `newest`. `choose_again` tells whether the view must
     be chosen again after the current build, and `on_gpu` whether the vectors were brought to a GPU. `failed`
-    has the time of the last failed build of each view.
+    has the time of the last failed build of each view. Of several processes, `taken` is the manifest of the
+    snapshot that the view was last read from or written to, `led` whether the process leads, and `write_at`
+    the earliest time of the next snapshot.
     """
 
     collection_id: int
@@ -227,6 +231,9 @@ class ViewEntry:
     choose_again: bool = False
     on_gpu: bool = False
     failed: dict[ViewName, float] = field(default_factory=dict)
+    taken: Manifest | None = None
+    led: bool = False
+    write_at: float = -math.inf
     used: float = field(default_factory=time.monotonic)
 
     def is_backing_off(self, name: ViewName) -> bool:
@@ -235,11 +242,20 @@ class ViewEntry:
 
 
 class Views:
-    """Views by generation; threads may share it."""
+    """Views by generation; threads may share it.
 
-    def __init__(self, folder: Path, gpu: Gpu | None = None) -> None:
+    Args:
+        folder: Folder of the snapshots.
+        gpu: Device that may hold vectors.
+        leads: Whether this is the process, of several with the same views, that learns codes and writes
+            snapshots; the others take these. None: there is one process.
+    """
+
+    def __init__(self, folder: Path, gpu: Gpu | None = None, leads: Callable[[], bool] | None = None) -> None:
         self._folder = folder
         self._gpu = gpu
+        self._shared = leads is not None
+        self._leads = leads or (lambda: True)
         self._lock = threading.Lock()
         self._held: dict[tuple[int, Target], ViewEntry] = {}
         self._looked: dict[int, float] = {}
@@ -255,8 +271,9 @@ class Views:
     ) -> tuple[ViewEntry, VectorView]:
         """Return what holds a generation's view, and that view with all that there was at `sequence`."""
         held = self.entry(generation, target)
-        view, is_chosen = held.view, held.building or not held.choose_again
-        if view is not None and held.sequence >= sequence and is_chosen and not view.damaged:
+        # In this order: a view that takes the place of another has more than that one.
+        reached, view, is_chosen = held.sequence, held.view, held.building or not held.choose_again
+        if view is not None and reached >= sequence and is_chosen and not view.damaged:
             return held, view
         with held.lock:
             return held, self._catch_up(reading.session, generation, held, sequence)
@@ -281,7 +298,35 @@ class Views:
                 elif wanted != "gpu" and (view.name != wanted or view.has_pending):
                     asked = stored_queries(session, generation, "images")
                     _update_or_rebuild(view, wanted, self._place(generation, "images"), asked)
-            self._write(generation, view, held.sequence, "images")
+            self._write(generation, view, held, held.sequence)
+
+    def share(self, session: Session, generation: Generation, target: Target = "images") -> None:
+        """Take the snapshot that another process has written; the lead writes one where few rows are shared.
+
+        Nothing is done where there is one process. Searches go on meanwhile.
+        """
+        held = self.entry(generation, target)
+        view = held.view
+        if not self._shared or held.building or not isinstance(view, CosineView) or view.device_bytes:
+            return
+        if self._leads() and not held.led:
+            # What its predecessor may have left undone.
+            held.led = held.choose_again = True
+        folder = self._place(generation, target)
+        stored = stored_snapshot(folder, generation)
+        if stored is not None and stored != held.taken:
+            self._take(session, generation, held, stored)
+        elif (
+            held.led
+            and len(view) >= _WORTH_A_SNAPSHOT
+            and view.unshared > _UNSHARED * len(view)
+            and time.monotonic() >= held.write_at
+        ):
+            held.write_at = time.monotonic() + _RESTS
+            with ExitStack() as locked:
+                locked.enter_context(held.lock)
+                if held.view is view:
+                    self._write(generation, view, held, held.sequence, on_copied=locked.close)
 
     def explain(self, session: Session, generation: Generation) -> list[Choice]:
         """Return what views the images of a generation could have, and why one was chosen."""
@@ -361,7 +406,7 @@ class Views:
             sequence, trimmed = sequence_of(session, generation)
             held.newest = max(held.newest, sequence)
             if view is None or view.damaged or held.sequence < trimmed:
-                view = held.view = self._load(session, generation, sequence, held.target)
+                view = held.view = self._load(session, generation, sequence, held)
             else:
                 follow(session, generation, view, held.sequence, held.target)
             held.sequence = sequence
@@ -378,6 +423,9 @@ class Views:
             if wanted == "exact":
                 view.drop()
             must_build = wanted != "exact" and (view.name != wanted or view.has_pending)
+            if wanted != "gpu" and (view.name != wanted or view.outgrown):
+                # Others wait for the snapshot of the one that leads.
+                must_build = must_build and self._leads()
             held.on_gpu = view.name == "gpu" and not must_build
             if must_build and not held.is_backing_off(wanted):
                 self._start_build(session, generation, held, view, wanted)
@@ -421,45 +469,71 @@ class Views:
                 # A replaced view is not written: the sequence number is of its successor.
                 if held.view is view:
                     # A search after a write catches up while the vectors are copied.
-                    self._write(generation, view, held.sequence, held.target, on_copied=locked.close)
+                    self._write(generation, view, held, held.sequence, on_copied=locked.close)
 
-    def _load(self, session: Session, generation: Generation, sequence: int, target: Target) -> VectorView:
+    def _load(self, session: Session, generation: Generation, sequence: int, entry: ViewEntry) -> VectorView:
         """Return a view of what a session sees, which is the state of a sequence number."""
+        target, entry.taken = entry.target, None
         folder, count = self._place(generation, target), count_embeddings(session, generation, target)
         mapped = _chosen(_weigh(session, generation, count, free_memory(), self._gpu)) == "mapped"
-        found = read_snapshot(folder, generation, mapped=mapped)
+        stored = stored_snapshot(folder, generation) if self._shared else None
+        found = read_snapshot(folder, generation, mapped=mapped, shared=self._shared)
         if found is not None:
             view, held = found
             if sequence_of(session, generation)[1] <= held <= sequence:
                 lacking = count_since(session, generation, held, target)
                 follow(session, generation, view, held, target)
                 if len(view) == count:
-                    if lacking > max(_WORTH_A_SNAPSHOT, _LACKING * count):
-                        self._write(generation, view, sequence, target)
+                    entry.taken = stored
+                    if lacking > max(_WORTH_A_SNAPSHOT, _LACKING * count) and self._leads():
+                        self._write(generation, view, entry, sequence)
                     return view
             with Session(session.get_bind()) as later:
                 latest, _ = sequence_of(later, generation)
             # A snapshot newer than this session stays: another process has written it since.
-            if held <= sequence or held > latest:
+            if (held <= sequence or held > latest) and self._leads():
                 _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
                 remove_snapshot(folder)
+        blades, unsigned = generation.blades, generation.unsigned
         spill = folder if mapped else None
-        view = new_view(generation.dim, generation.blades, unsigned=generation.unsigned, spill=spill)
+        view = new_view(generation.dim, blades, unsigned=unsigned, spill=spill, shared=self._shared)
         add_since(session, generation, view, 0, target)
-        if len(view) >= _WORTH_A_SNAPSHOT:
-            self._write(generation, view, sequence, target)
+        if len(view) >= _WORTH_A_SNAPSHOT and self._leads():
+            self._write(generation, view, entry, sequence)
         return view
+
+    def _take(self, session: Session, generation: Generation, held: ViewEntry, stored: Manifest) -> None:
+        """Search by a snapshot from now on, unless it does not fit what is there."""
+        held.taken, target = stored, held.target
+        found = read_snapshot(
+            self._place(generation, target), generation, mapped=stored.view == "mapped", shared=True
+        )
+        if found is None:
+            return
+        view, reached = found
+        # Most of what came since is read beside searches.
+        for guard in (nullcontext(), held.lock):
+            with guard, Session(session.get_bind()) as latest:
+                sequence, trimmed = sequence_of(latest, generation)
+                if held.building or not trimmed <= reached <= sequence:
+                    return
+                follow(latest, generation, view, reached, target)
+                reached = sequence
+                if guard is held.lock and len(view) == count_embeddings(latest, generation, target):
+                    held.view, held.sequence = view, sequence
+                    held.newest = max(held.newest, sequence)
 
     def _write(
         self,
         generation: Generation,
         view: VectorView,
+        held: ViewEntry,
         sequence: int,
-        target: Target,
         on_copied: Callable[[], None] | None = None,
     ) -> None:
         try:
-            write_snapshot(self._place(generation, target), view, generation, sequence, on_copied)
+            place = self._place(generation, held.target)
+            held.taken = write_snapshot(place, view, generation, sequence, on_copied) or held.taken
         except (OSError, RuntimeError, ViewError, MovedError) as error:
             _log.warning("the snapshot of generation %d was not written: %s", generation.id, error)
         except Exception:  # noqa: BLE001 - in the background nobody else would see it

@@ -60,11 +60,11 @@ def write_snapshot(
     of: Generation,
     sequence: int,
     on_copied: Callable[[], None] | None = None,
-) -> None:
+) -> Manifest | None:
     """Write a view that holds all embeddings up to a sequence number; it replaces the one there in one step.
 
-    One of the same generation that is complete up to a later number stays. What is written to the view after
-    `on_copied` is not in the snapshot.
+    One of the same generation that is complete up to a later number stays: None is returned. What is written
+    to the view after `on_copied` is not in the snapshot.
 
     Raises:
         OSError: The disk does not take it; the one there stays.
@@ -74,7 +74,7 @@ def write_snapshot(
     stored = stored_snapshot(folder, of)
     if stored is not None and stored.sequence > sequence:
         _log.info("the snapshot in %s is newer and stays", folder)
-        return
+        return None
     stem = uuid.uuid4().hex
     old = _stored_names(folder)
     remove_stale(path for path in folder.iterdir() if path.name not in {_MANIFEST, *old})
@@ -98,9 +98,12 @@ def write_snapshot(
         raise
     for name in old:
         (folder / name).unlink(missing_ok=True)
+    return manifest
 
 
-def read_snapshot(folder: Path, of: Generation, *, mapped: bool = False) -> tuple[VectorView, int] | None:
+def read_snapshot(
+    folder: Path, of: Generation, *, mapped: bool = False, shared: bool = False
+) -> tuple[VectorView, int] | None:
     """Read a snapshot and the sequence number up to which it is complete.
 
     Args:
@@ -108,6 +111,7 @@ def read_snapshot(folder: Path, of: Generation, *, mapped: bool = False) -> tupl
         of: Generation that it must be of.
         mapped: Whether vectors that are compared by cosine stay in its file. Their file is hashed only if its
             size or its time of change is another than when it was written: it may be larger than memory.
+        shared: Whether other processes read it as well, so that its vectors are to be in memory once.
 
     Returns:
         None when there is none, or when it is damaged or of something else; the log says which.
@@ -116,7 +120,7 @@ def read_snapshot(folder: Path, of: Generation, *, mapped: bool = False) -> tupl
         manifest = _read_manifest(folder)
         _check_identity(manifest, of)
         spill = folder if mapped else None
-        view = new_view(of.dim, of.blades, unsigned=of.unsigned, spill=spill)
+        view = new_view(of.dim, of.blades, unsigned=of.unsigned, spill=spill, shared=shared)
         unread = {"rows"} if isinstance(view, CosineView) and view.mapped else set()
         view.read({part: _checked(folder, file, part in unread) for part, file in manifest.files.items()})
     except FileNotFoundError as error:
