@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from app import embeddings, feedback, idempotency
 from app import page_routes as pages
 from app.access import routes as sessions
-from app.access.authentication import Authenticator
+from app.access.authentication import Authenticator, BruteForceLimiter
 from app.access.hosts import AllowedHosts, SecurityHeaders, SiteCheck
 from app.access.sessions import SessionSigner
 from app.audit import routes as audit
@@ -46,7 +46,7 @@ from app.images import routes as images
 from app.jobs import routes as jobs
 from app.jobs.queue import role_of_job
 from app.openapi import DESCRIPTION, TAGS, describe
-from app.refresh import follow, refresh_views
+from app.refresh import follow, publish_figures, refresh_views
 from app.search import routes as search
 from app.services import Services
 from app.settings import Settings
@@ -116,7 +116,8 @@ def create_app(
         TelemetryError: The settings name a collector, and the extra `telemetry` is not installed.
     """
     settings, sharing = settings or Settings(), sharing or Sharing()
-    metrics = Metrics()
+    metrics = Metrics(sharing)
+    guesses = BruteForceLimiter(metrics.key_refused, sharing=sharing)
     application = RecoquestService(
         title="recoquest",
         summary="Search over images by what they show.",
@@ -129,7 +130,13 @@ def create_app(
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
         lifespan=partial(
-            _run, settings=settings, metrics=metrics, load=load, give_up=give_up, sharing=sharing
+            _run,
+            settings=settings,
+            metrics=metrics,
+            guesses=guesses,
+            load=load,
+            give_up=give_up,
+            sharing=sharing,
         ),
     )
     application.root_path = settings.root_path
@@ -190,6 +197,7 @@ async def _run(
     *,
     settings: Settings,
     metrics: Metrics,
+    guesses: BruteForceLimiter,
     load: LoadEncoder | None,
     give_up: Callable[[], object],
     sharing: Sharing,
@@ -211,7 +219,8 @@ async def _run(
         threads = Threads()
         metrics.decodes_waiting.set_function(lambda: decoders.pool.waiting)
         patience = service_patience(settings)
-        engine = await threads.background(open_engine, settings, patience, decoders.thumbnail)
+        leads = None if sharing.processes == 1 else sharing.leads
+        engine = await threads.background(open_engine, settings, patience, decoders.thumbnail, leads)
         catalogue = engine.home.catalogue
         if sharing.leads():
             await threads.background(_tidy_up, engine.home)
@@ -227,14 +236,16 @@ async def _run(
             metrics=metrics,
             threads=threads,
             stages=application.stages,
-            authenticator=Authenticator(settings, catalogue, threads, signer, metrics.key_refused),
+            authenticator=Authenticator(settings, catalogue, threads, signer, guesses),
             names=CollectionNames(catalogue),
             recorder=recorder,
             role_of_job=lambda number: threads.read(role_of_job, catalogue, number),
             stopping=application.stopping,
             sharing=sharing,
         )
-        following = (asyncio.create_task(follow(services)), asyncio.create_task(refresh_views(services)))
+        following = [asyncio.create_task(follow(services)), asyncio.create_task(refresh_views(services))]
+        if sharing.processes > 1:
+            following.append(asyncio.create_task(publish_figures(services)))
         try:
             await _until_useful(services)
             sharing.serving.own = 1

@@ -18,6 +18,8 @@ from index.search.results import ActiveGeneration
 
 # Judgements of two months are counted, which may be hundreds of thousands.
 _COUNTS_SECONDS: Final = 30.0
+# A process that is killed loses what it has counted since.
+_PUBLISH_SECONDS: Final = 2.0
 
 _log = structlog.stdlib.get_logger(__name__)
 _Read = TypeVar("_Read")
@@ -68,6 +70,16 @@ async def refresh_views(services: Services) -> None:
             )
             count_at = time.monotonic() + _COUNTS_SECONDS
         await asyncio.sleep(services.settings.refresh_s)
+
+
+async def publish_figures(services: Services) -> None:
+    """Keep what this process has counted where the other processes of the service read it."""
+    while True:
+        try:
+            services.metrics.publish()
+        except Exception as error:  # noqa: BLE001 - a failed write is repeated
+            _log.error("the figures of a process are not shared", error=type(error).__name__)
+        await asyncio.sleep(_PUBLISH_SECONDS)
 
 
 async def _export(

@@ -20,6 +20,7 @@ from app.access.sessions import COOKIE, Session, SessionSigner, ended_link, link
 from app.concurrency import Threads
 from app.edge.principal import EVERY_COLLECTION, NOBODY, Principal, Role, clients_of
 from app.edge.problems import Kind, RequestError
+from app.edge.sharing import Events, Sharing
 from app.settings import Settings
 from index.catalogue import Catalogue
 from index.catalogue.database import VersionedCache
@@ -38,6 +39,9 @@ _MAX_WAIT_S: Final = 30.0
 _DOUBLINGS: Final = 5
 _FORGOTTEN_AFTER_S: Final = 600.0
 _MAX_ADDRESSES: Final = 4_096
+# Hashes of a client, of its proxy or 0, of the first letters of a key and of the key, and the time.
+_WRONG_KEY: Final = "4qd"
+_MAX_EVENTS: Final = 16_384
 _LOGGED_EVERY_S: Final = 5.0
 _MAX_LOGGED: Final = 5
 
@@ -68,34 +72,58 @@ class BruteForceLimiter:
     A wrong key counts for its sender's address, for the proxy that the sender is behind, and for all senders
     of keys with the same first letters. The same wrong key counts once: a script with an old key guesses
     nothing. Clients of a proxy are told apart by the last address in `X-Forwarded-For`, which the proxy
-    itself has written.
+    itself has written. All processes of a service count together: each follows the wrong keys of all.
     """
 
-    def __init__(self, count: Callable[[Refusal], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        count: Callable[[Refusal], None],
+        clock: Callable[[], float] = time.monotonic,
+        sharing: Sharing | None = None,
+    ) -> None:
         self._count = count
         self._clock = clock
         self._total = 0
-        self._guessers: OrderedDict[str, _Guesser] = OrderedDict()
+        # By hashes, which all processes that were forked from one have in common.
+        self._guessers: OrderedDict[int, _Guesser] = OrderedDict()
+        self._sharing = sharing or Sharing()
+        self._events = Events(self._sharing, _WRONG_KEY, _MAX_EVENTS)
         self._logged_at = -math.inf
         self._unlogged: Counter[str] = Counter()
 
     def wait_s(self, clients: Sequence[str], key: str) -> int:
         """Count a wrong key; return the seconds until another may be sent, or 0: this one is just wrong."""
-        now, sent = self._clock(), hash(key)
+        client, proxy, *_ = *map(hash, clients), 0
+        names, sent = (client, proxy, hash(f"key {key[:_PREFIX_LENGTH]}")), hash(key)
+        with self._sharing.locked():
+            self._follow()
+            now = self._clock()
+            guessers = self._known(names, now)
+            comes_again = sent in guessers[client].keys
+            wait = 0 if comes_again else math.ceil(max(guesser.wait(now) for guesser in guessers.values()))
+            if not wait and not comes_again:
+                self._events.put(*names, sent, now)
+                self._follow()
+        self._refused("too-early" if wait else "wrong", clients[0], now)
+        return wait
+
+    def _follow(self) -> None:
+        """Count the wrong keys that any process has written down since."""
+        for *names, sent, at in self._events.take():
+            self._remember(self._known(names, at), sent, at)
+
+    def _known(self, names: Sequence[int], now: float) -> dict[int, _Guesser]:
         guessers = {}
-        for place, name in enumerate((*clients, f"key {key[:_PREFIX_LENGTH]}")):
+        for place, name in enumerate(names):
+            if place and not name:
+                continue
             known = self._guessers.get(name)
             if known is None or now - known.last > _FORGOTTEN_AFTER_S:
                 known = _Guesser(_FREE_OF_MANY if place else _FREE)
             guessers[name] = known
-        comes_again = sent in guessers[clients[0]].keys
-        wait = 0 if comes_again else math.ceil(max(guesser.wait(now) for guesser in guessers.values()))
-        self._refused("too-early" if wait else "wrong", clients[0], now)
-        if not wait and not comes_again:
-            self._remember(guessers, sent, now)
-        return wait
+        return guessers
 
-    def _remember(self, guessers: dict[str, _Guesser], sent: int, now: float) -> None:
+    def _remember(self, guessers: dict[int, _Guesser], sent: int, now: float) -> None:
         for name, guesser in guessers.items():
             if sent not in guesser.keys:
                 if len(guesser.keys) >= _MAX_REMEMBERED:
@@ -154,12 +182,12 @@ class Authenticator:
         catalogue: Catalogue,
         threads: Threads,
         signer: SessionSigner,
-        count: Callable[[Refusal], None],
+        guesses: BruteForceLimiter,
     ) -> None:
         self.signer = signer
         self._settings = settings
         key = None if settings.admin_key is None else settings.admin_key.get_secret_value()
-        self._guesses = BruteForceLimiter(count)
+        self._guesses = guesses
         self._keys = _Keys(catalogue, threads, key)
         self._catalogue = catalogue
         self._threads = threads

@@ -1,18 +1,22 @@
 """Figures for Prometheus: of requests, encoding, searches and events, and of the installation."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import Metric
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 
 from app.concurrency import record
+from app.edge.sharing import Sharing, Texts
 from app.encoding.queue import Kind
 from app.heartbeat import count_workers
 from app.settings import Settings
@@ -23,6 +27,22 @@ from index.vectors.ann import OperatingPoint
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+# Figures of one process as JSON; a hundred operations have a megabyte.
+_ROOM: Final = 16 << 20
+_ADDED: Final = frozenset({"counter", "histogram"})
+# Gauges whose values add up over processes; of others, one process knows the value, or all have the same.
+_LOADS: Final = frozenset(
+    {
+        "recoquest_connections",
+        "recoquest_encode_queue_depth",
+        "recoquest_decodes_waiting",
+        "recoquest_audit_queue_depth",
+    }
+)
+_STARTED: Final = "_created"
+
+# Name, description and type of a figure, and the values by name and labels.
+_Figures = dict[tuple[str, str, str], dict[tuple[str, tuple[tuple[str, str], ...]], float]]
 
 
 @dataclass(frozen=True)
@@ -58,9 +78,16 @@ def _events(registry: CollectorRegistry, name: str, about: str, label: str) -> C
 
 
 class Metrics:
-    """The figures of one application; labels never hold anything of a query or a patient."""
+    """The figures of one application; labels never hold anything of a query or a patient.
 
-    def __init__(self) -> None:
+    Of several processes, each writes its figures where all read them, and the one that is asked adds up.
+    """
+
+    def __init__(self, sharing: Sharing | None = None) -> None:
+        self._sharing = sharing or Sharing()
+        self._texts = Texts(self._sharing, _ROOM) if self._sharing.processes > 1 else None
+        # What was counted by the processes that this one has replaced.
+        self._inherited: _Figures | None = None
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -182,5 +209,78 @@ class Metrics:
         self._backup.set(installation.last_backup or 0)
 
     def render(self) -> bytes:
-        """All figures in Prometheus' text format."""
-        return generate_latest(self.registry)
+        """All figures, of all processes, in Prometheus' text format."""
+        if self._texts is None:
+            return generate_latest(self.registry)
+        # Before others are read: whichever process is asked next, no count is smaller than here.
+        self.publish()
+        total: _Figures = {}
+        for place in range(self._sharing.processes):
+            figures = _loaded(self._texts.read(place))
+            serves = place == self._sharing.place or self._sharing.serving.part(place)
+            _add(total, figures if serves else _counts(figures))
+        registry = CollectorRegistry()
+        registry.register(_Given(total))
+        return generate_latest(registry)
+
+    def publish(self) -> None:
+        """Write the figures of this process where the others read them; nothing where there are none."""
+        if self._texts is None:
+            return
+        if self._inherited is None:
+            self._inherited = _counts(_loaded(self._texts.read(self._sharing.place)))
+        figures: _Figures = {}
+        _add(figures, self._inherited)
+        for metric in self.registry.collect():
+            family = (metric.name, metric.documentation, metric.type)
+            values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+            for sample in metric.samples:
+                values[sample.name, tuple(sample.labels.items())] = sample.value
+            _add(figures, {family: values})
+        written = [[*family, list(values.items())] for family, values in figures.items()]
+        self._texts.write(json.dumps(written).encode())
+
+
+class _Given(Collector):
+    """Figures that were added up before."""
+
+    def __init__(self, figures: _Figures) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterable[Metric]:
+        for (name, about, kind), values in self._figures.items():
+            metric = Metric(name, about, kind)
+            for (of, labels), value in values.items():
+                metric.add_sample(of, dict(labels), value)
+            yield metric
+
+
+def _loaded(text: bytes) -> _Figures:
+    found: list[Any] = json.loads(text or b"[]")
+    return {
+        (name, about, kind): {
+            (of, tuple((label, is_) for label, is_ in labels)): value for (of, labels), value in values
+        }
+        for name, about, kind, values in found
+    }
+
+
+def _counts(figures: _Figures) -> _Figures:
+    """What remains of figures when their process has ended."""
+    return {family: values for family, values in figures.items() if family[2] in _ADDED}
+
+
+def _add(total: _Figures, figures: _Figures) -> None:
+    for family, values in figures.items():
+        name, _, kind = family
+        held = total.setdefault(family, {})
+        for of, value in values.items():
+            known = held.get(of)
+            if known is None:
+                held[of] = value
+            elif of[0].endswith(_STARTED):
+                held[of] = min(known, value)
+            elif kind in _ADDED or name in _LOADS:
+                held[of] = known + value
+            else:
+                held[of] = max(known, value)

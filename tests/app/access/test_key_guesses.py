@@ -57,7 +57,7 @@ def test_after_a_handful_each_wrong_key_takes_twice_as_long(guesses: BruteForceL
     for key in _different(12):
         assert guesses.wait_s(["a"], key) == 0
         # One that is too early does not count.
-        waits.append(max(guesses._guessers["a"].wait(clock.now), 0))
+        waits.append(max(guesses._guessers[hash("a")].wait(clock.now), 0))
         if waits[-1]:
             assert guesses.wait_s(["a"], f"{key}, too early") == waits[-1]
         clock.now += waits[-1]
@@ -114,7 +114,7 @@ def test_the_memory_is_bounded(guesses: BruteForceLimiter, clock: Clock) -> None
     for key in _different(200, "persistent"):
         guesses.wait_s(["second"], key)
         clock.now += 30
-    assert len(guesses._guessers["second"].keys) <= 64
+    assert len(guesses._guessers[hash("second")].keys) <= 64
 
 
 def test_all_are_counted_and_a_line_in_five_seconds_names_their_addresses(
