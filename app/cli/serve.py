@@ -31,7 +31,9 @@ def serve(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one [RECOQUEST_PORT, 8000].")
     ] = None,
-    processes: Annotated[int, typer.Option(min=1, help="Processes that answer on the port.")] = 1,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes that answer on the port; they share vectors and limits.")
+    ] = 1,
     home: Home = None,
     device: Device = None,
     env_file: EnvFile = None,
