@@ -27,7 +27,7 @@ from index.vectors.ann import OperatingPoint
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
-# Figures of one process as JSON; a hundred operations have a megabyte.
+# Figures of one process as JSON; those of sixty operations are 130 kB.
 _ROOM: Final = 16 << 20
 _ADDED: Final = frozenset({"counter", "histogram"})
 # Gauges whose values add up over processes; of others, one process knows the value, or all have the same.

@@ -31,7 +31,12 @@ def test_each_process_takes_each_event_once_and_the_latest_of_too_many() -> None
     _elsewhere(sharing, lambda: events.put(2, 1.5))
     assert list(events.take()) == [(1, 0.5), (2, 1.5)]
     assert list(events.take()) == []
-    _elsewhere(sharing, lambda: [events.put(number, 0.0) for number in range(3, 10)])
+
+    def more() -> None:
+        for number in range(3, 10):
+            events.put(number, 0.0)
+
+    _elsewhere(sharing, more)
     assert [number for number, _ in events.take()] == [6, 7, 8, 9]
 
 
@@ -39,7 +44,12 @@ def test_a_text_is_replaced_whole_and_outlives_its_process() -> None:
     sharing = Sharing(2)
     texts = Texts(sharing, room=10)
     assert texts.read(1) == b""
-    _elsewhere(sharing, lambda: [texts.write(text) for text in (b"0123456789", b"short")])
+
+    def twice() -> None:
+        texts.write(b"0123456789")
+        texts.write(b"short")
+
+    _elsewhere(sharing, twice)
     assert texts.read(1) == b"short"
     with pytest.raises(ValueError, match="too long"):
         texts.write(b"0123456789a")
