@@ -3,7 +3,6 @@
 import base64
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,7 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 
 from app.application import create_app
-from app.engine import open_engine
-from index.keys.api_keys import create_key
-from tests.access import AS_ADMIN
+from tests.access import AS_ADMIN, bearer
 from tests.app.audit.test_requests import audited
 from tests.app.conftest import COLLECTION, Indexed, make_bundle, serve
 
@@ -94,8 +91,7 @@ def test_a_model_is_meant_by_its_collection_digest_or_name(client: TestClient) -
 def test_an_alias_means_the_encoder_of_its_collection_with_the_rights_there(own: Indexed) -> None:
     settings = own.settings.model_copy(update={"open_reading": False, "open_feedback": False})
     own.index("other", make_bundle(own.settings.home.parent / "second", seed=7))
-    with closing(open_engine(settings)) as engine, engine.home.catalogue.write() as session:
-        made = create_key(session, "reader", {COLLECTION: frozenset({"reader"})}, days=1)
+    reader = own.key("reader", COLLECTION)
     with TestClient(create_app(settings), "http://localhost", headers=AS_ADMIN) as service:
         wanted = {name: embed(service, model=name, input=TEXT).json() for name in (COLLECTION, "other")}
         for collection in (COLLECTION, "other"):
@@ -107,7 +103,7 @@ def test_an_alias_means_the_encoder_of_its_collection_with_the_rights_there(own:
             )  # fmt: skip
         event = audited(service, action="search")[-1]
         assert (event["collection"], event["details"]["alias"]) == ("other", "current")
-        service.headers["Authorization"] = f"Bearer {made.text}"
+        service.headers["Authorization"] = f"Bearer {reader}"
         refused = embed(service, model="current", input=TEXT)
         # The same as for a name that is nowhere.
         assert refused.status_code == 404
@@ -183,9 +179,7 @@ def guarded(own: Indexed) -> Iterator[TestClient]:
 def test_a_reader_embeds_for_its_collections_and_learns_of_no_other(
     guarded: TestClient, own: Indexed
 ) -> None:
-    with own.write() as session:
-        key = create_key(session, "r", {"other": frozenset({"reader"})}, days=1).text
-    reader = {"Authorization": f"Bearer {key}"}
+    reader = bearer(own.key("reader", "other"))
     models = {model["name"]: model for model in guarded.get("/v1/models", headers=AS_ADMIN).json()["models"]}
 
     def ask(model: str, headers: dict[str, str]) -> Response:

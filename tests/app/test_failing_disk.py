@@ -1,4 +1,4 @@
-"""Writes over HTTP where the disk is full or does not take a file: nothing is left behind."""
+"""A service whose disk, database or home fails: nothing is left behind, and it says so in true words."""
 
 import shutil
 import sqlite3

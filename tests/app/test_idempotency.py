@@ -29,7 +29,7 @@ from index.keys.api_keys import Role, create_key
 from index.writes.live import put_images
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed, serve
-from tests.app.images.test_writes import IMAGES, picture
+from tests.app.images.test_writes import IMAGES, picture, problem
 from tests.browser.service import running
 
 TIDY = b'{"kind": "tidy"}'
@@ -49,12 +49,6 @@ def give(client: TestClient, headers: dict[str, str], **body: Any) -> Response:
 
 def number_of_jobs(client: TestClient | httpx.Client) -> int:
     return len(client.get("/v1/jobs", params={"limit": 1000}).json()["jobs"])
-
-
-def problem(answer: Response, status: int, kind: str) -> dict[str, Any]:
-    assert (answer.status_code, answer.json()["type"]) == (status, f"urn:recoquest:{kind}")
-    body: dict[str, Any] = answer.json()
-    return body
 
 
 def test_the_same_request_gets_the_first_answer_and_is_not_done_again(local: TestClient) -> None:

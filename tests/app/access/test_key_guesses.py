@@ -1,4 +1,4 @@
-"""Guesses of keys are slowed down, and its holder is not locked out."""
+"""Guesses of keys are slowed down, and its holder is not locked out, whatever form the key has."""
 
 import base64
 import io
@@ -15,6 +15,7 @@ from app.application import create_app
 from app.edge.principal import clients_of
 from app.engine import open_engine
 from index.keys.api_keys import create_key
+from tests.access import bearer
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.search.test_search import problem
 
@@ -162,19 +163,15 @@ def keyed(indexed: Indexed) -> Iterator[TestClient]:
         yield client
 
 
-def _bearer(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"}
-
-
 def test_a_guesser_gets_429_and_no_holder_of_a_key_does(keyed: TestClient) -> None:
     for number in range(5):
-        problem(keyed.get(_PATH, headers=_bearer(f"guess {number}")), 401, "wrong-key")
-    answer = keyed.get(_PATH, headers=_bearer("another guess"))
+        problem(keyed.get(_PATH, headers=bearer(f"guess {number}")), 401, "wrong-key")
+    answer = keyed.get(_PATH, headers=bearer("another guess"))
     problem(answer, 429, "too-many-wrong-keys")
     assert answer.headers["retry-after"] == "1"
-    assert keyed.get(_PATH, headers=_bearer(_KEY)).status_code == 200
-    problem(keyed.post("/v1/session", headers=_bearer("a third guess")), 429, "too-many-wrong-keys")
-    assert keyed.post("/v1/session", headers=_bearer(_KEY)).status_code == 200
+    assert keyed.get(_PATH, headers=bearer(_KEY)).status_code == 200
+    problem(keyed.post("/v1/session", headers=bearer("a third guess")), 429, "too-many-wrong-keys")
+    assert keyed.post("/v1/session", headers=bearer(_KEY)).status_code == 200
     keyed.cookies.clear()
     problem(keyed.get(_PATH), 401, "authentication-needed")
     figures = keyed.get("/metrics").text
@@ -185,12 +182,12 @@ def test_a_guesser_gets_429_and_no_holder_of_a_key_does(keyed: TestClient) -> No
 def test_wrong_keys_behind_a_proxy_do_not_lock_a_new_client_out(keyed: TestClient) -> None:
     statuses = {
         keyed.get(
-            _PATH, headers={**_bearer(f"{number}-old"), "X-Forwarded-For": f"10.1.0.{number}"}
+            _PATH, headers={**bearer(f"{number}-old"), "X-Forwarded-For": f"10.1.0.{number}"}
         ).status_code
         for number in range(60)
     }
     assert statuses == {401, 429}
-    new = {**_bearer(_KEY), "X-Forwarded-For": "10.2.0.1"}
+    new = {**bearer(_KEY), "X-Forwarded-For": "10.2.0.1"}
     assert keyed.get(_PATH, headers=new).status_code == 200
 
 
@@ -200,18 +197,18 @@ def test_the_holder_of_a_drawn_key_never_waits_for_those_who_guess_beside_him(
     with open_engine(indexed.settings).home.catalogue.write() as session:
         made = create_key(session, "viewer", {"*": frozenset({"admin"})}, days=1)
     for number in range(5):
-        problem(keyed.get(_PATH, headers=_bearer(f"guess {number}")), 401, "wrong-key")
+        problem(keyed.get(_PATH, headers=bearer(f"guess {number}")), 401, "wrong-key")
     forged = made.text[:-1] + ("a" if made.text[-1] != "a" else "b")
-    problem(keyed.get(_PATH, headers=_bearer(forged)), 429, "too-many-wrong-keys")
-    assert keyed.get(_PATH, headers=_bearer(made.text)).status_code == 200
+    problem(keyed.get(_PATH, headers=bearer(forged)), 429, "too-many-wrong-keys")
+    assert keyed.get(_PATH, headers=bearer(made.text)).status_code == 200
 
 
 def test_a_few_slips_or_no_key_cost_the_holder_nothing(keyed: TestClient) -> None:
     for _ in range(4):
-        assert keyed.get(_PATH, headers=_bearer("a slip")).status_code == 401
+        assert keyed.get(_PATH, headers=bearer("a slip")).status_code == 401
     for _ in range(50):
         assert keyed.get(_PATH).status_code == 401
-        assert keyed.get(_PATH, headers=_bearer(_KEY)).status_code == 200
+        assert keyed.get(_PATH, headers=bearer(_KEY)).status_code == 200
 
 
 KEY = "an-admin-key.of-three.parts"

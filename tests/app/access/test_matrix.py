@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
+from fastapi import APIRouter
 from fastapi.testclient import TestClient
 from httpx2 import Response
 from joserfc import jwt
@@ -19,10 +20,10 @@ from sqlalchemy import update
 from app.application import create_app
 from app.edge.principal import EVERY_COLLECTION, ROLES, Role
 from app.engine import open_engine
-from app.permissions import GuardedRoute
+from app.permissions import GuardedRoute, may
 from index.catalogue.tables import ApiKeyRow
 from index.keys.api_keys import create_key, revoke_key
-from tests.access import ADMIN_KEY, routes_of
+from tests.access import ADMIN_KEY, bearer, routes_of
 from tests.app.conftest import COLLECTION, Indexed
 from tests.oidc import AUDIENCE, OidcProvider
 
@@ -135,9 +136,9 @@ class Matrix:
     home: Indexed
     operations: list[Operation]
 
-    def ask(self, operation: Operation, bearer: str | None, client: TestClient | None = None) -> Response:
+    def ask(self, operation: Operation, credential: str | None, client: TestClient | None = None) -> Response:
         """Send an operation about things that are not there."""
-        headers = {} if bearer is None else _bearer(bearer)
+        headers = {} if credential is None else bearer(credential)
         path = operation.path.format(**FILLED)
         body: dict[str, Any] = {} if operation.method == "get" else {"json": {}}
         answer: Response = (client or self.client).request(operation.method, path, headers=headers, **body)
@@ -329,7 +330,7 @@ def test_tokens_that_are_not_valid_are_refused(matrix: Matrix, oidc: OidcProvide
     # Nothing but what is wrong with them keeps these out.
     assert (
         matrix.client.get(
-            "/v1/collections/asked/generations", headers=_bearer(_signed(oidc, oidc.key))
+            "/v1/collections/asked/generations", headers=bearer(_signed(oidc, oidc.key))
         ).status_code
         == 404
     )
@@ -342,7 +343,7 @@ def test_tokens_that_are_not_valid_are_refused(matrix: Matrix, oidc: OidcProvide
 
 
 def test_a_token_for_another_audience_of_the_provider_is_refused(matrix: Matrix, oidc: OidcProvider) -> None:
-    answer = matrix.client.get(f"/v1/collections/{ASKED}", headers=_bearer(oidc.token("admins", "urn:other")))
+    answer = matrix.client.get(f"/v1/collections/{ASKED}", headers=bearer(oidc.token("admins", "urn:other")))
     _refused(answer, 401)
     assert "aud" in answer.json()["detail"]
 
@@ -359,18 +360,18 @@ def test_a_caller_sees_its_collections_and_learns_of_no_other(matrix: Matrix) ->
     own, strange = matrix.key("own", "reader", COLLECTION), matrix.key("strange", "reader", ASKED)
     listed = {}
     for name, key in (("own", own), ("strange", strange), ("admin", ADMIN_KEY)):
-        found = matrix.client.get("/v1/collections", headers=_bearer(key)).json()["collections"]
+        found = matrix.client.get("/v1/collections", headers=bearer(key)).json()["collections"]
         listed[name] = [one["name"] for one in found]
     assert listed == {"own": [COLLECTION], "strange": [], "admin": [COLLECTION]}
-    assert matrix.client.get(f"/v1/collections/{COLLECTION}", headers=_bearer(own)).status_code == 200
-    there = matrix.client.get(f"/v1/collections/{COLLECTION}", headers=_bearer(strange))
-    nowhere = matrix.client.get("/v1/collections/no-such", headers=_bearer(strange))
+    assert matrix.client.get(f"/v1/collections/{COLLECTION}", headers=bearer(own)).status_code == 200
+    there = matrix.client.get(f"/v1/collections/{COLLECTION}", headers=bearer(strange))
+    nowhere = matrix.client.get("/v1/collections/no-such", headers=bearer(strange))
     _refused(there, 403)
     _refused(nowhere, 403)
     same = [(one.json()["type"], one.json()["detail"].replace(name, "")) for one, name in
             ((there, COLLECTION), (nowhere, "no-such"))]  # fmt: skip
     assert same[0] == same[1]
-    missing = matrix.client.get(f"/v1/collections/{ASKED}", headers=_bearer(strange))
+    missing = matrix.client.get(f"/v1/collections/{ASKED}", headers=bearer(strange))
     assert missing.status_code == 404
     assert COLLECTION not in missing.text
 
@@ -378,13 +379,32 @@ def test_a_caller_sees_its_collections_and_learns_of_no_other(matrix: Matrix) ->
 def test_a_revoked_key_is_refused_within_two_seconds(matrix: Matrix) -> None:
     key = matrix.key("short", "reader", COLLECTION)
     path = f"/v1/collections/{COLLECTION}"
-    assert matrix.client.get(path, headers=_bearer(key)).status_code == 200
+    assert matrix.client.get(path, headers=bearer(key)).status_code == 200
     matrix.end(key, "revoked")
     time.sleep(1.1)
-    answer = matrix.client.get(path, headers=_bearer(key))
+    answer = matrix.client.get(path, headers=bearer(key))
     _refused(answer, 401)
     assert "revoked" in answer.json()["detail"]
 
 
-def _bearer(credential: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {credential}"}
+router = APIRouter(route_class=GuardedRoute)
+
+
+@router.post("/v1/both", dependencies=[may("reader"), may("auditor")])
+async def take_both(body: dict[str, Any]) -> int:
+    return len(body)
+
+
+@pytest.mark.parametrize(
+    ("roles", "status"), [({"reader"}, 403), ({"auditor"}, 403), ({"reader", "auditor"}, 200)]
+)
+def test_each_of_several_roles_is_needed(own: Indexed, roles: set[Role], status: int) -> None:
+    with own.write() as session:
+        key = create_key(session, "client", {"*": frozenset(roles)}, days=None).text
+    application = create_app(own.settings.model_copy(update={"open_reading": False}))
+    application.include_router(router)
+    with TestClient(application, "http://localhost", headers={"Authorization": f"Bearer {key}"}) as client:
+        assert client.post("/v1/both", json={}).status_code == status
+        del client.headers["Authorization"]
+        # Before the body, which is no JSON.
+        assert client.post("/v1/both", content=b"{").status_code == 401

@@ -12,20 +12,11 @@ import pytest
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from app.access.oidc import Provider, ProviderError, UnknownSigningKeyError, fetch_json
+from tests.app.access.test_key_guesses import Clock
 
 Documents = dict[str, Any]
 ISSUER = "https://login.example.org"
 KEYS = "https://login.example.org/keys"
-
-
-class Clock:
-    """Seconds as a test sets them."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Site:

@@ -1,4 +1,4 @@
-"""Events of requests: who searched, saw, judged and changed what, on the disk before changes are answered."""
+"""Events of requests: who searched, saw, judged and changed what, by which names, on the disk in time."""
 
 import json
 import time

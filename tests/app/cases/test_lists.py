@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from index.keys.api_keys import create_key
+from tests.access import bearer
 from tests.app.audit.written import written_events
 from tests.app.conftest import COLLECTION, PATIENT, Indexed
 
@@ -22,9 +22,7 @@ def problem(answer: Any, status: int) -> dict[str, Any]:
 
 
 def key_of(home: Indexed, name: str, role: Any) -> dict[str, str]:
-    with home.write() as session:
-        made = create_key(session, name, {COLLECTION: frozenset({role})}, days=1)
-    return {"Authorization": f"Bearer {made.text}"}
+    return bearer(home.key(role, COLLECTION, name=name))
 
 
 def test_a_judge_keeps_cases_that_readers_see(service: TestClient, own: Indexed) -> None:

@@ -1,4 +1,4 @@
-"""The stages of the demo: done once, found again, done anew when what they have made is gone."""
+"""The demo: stages that are done once, and pretrained towers that are converted without their code."""
 
 import io
 import subprocess

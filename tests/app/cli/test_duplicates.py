@@ -1,4 +1,4 @@
-"""`recoquest duplicates`: what it prints."""
+"""Near-duplicates by the command, by a job and over HTTP: what is printed, kept and told."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`recoquest evaluate`: what it prints and writes."""
+"""`recoquest evaluate`, also with encoders of sounds: what it prints and writes."""
 
 import json
 from dataclasses import replace

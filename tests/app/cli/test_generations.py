@@ -1,4 +1,4 @@
-"""`recoquest reindex`, `generations`, `activate` and `rollback`, as a user types them."""
+"""`recoquest reindex`, `generations`, `activate`, `rollback`, `models` and `aliases`, as they are typed."""
 
 import json
 import shutil

@@ -1,6 +1,5 @@
 """`recoquest import`: what a new user sees, and how it ends."""
 
-import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -183,56 +182,6 @@ def test_a_table_of_a_german_excel(
         {"Aufnahmedatum": "2021-03-11", "Größe": 1234.5, "Anteil": 5},
         {"Aufnahmedatum": "2021-03-12"},
     ]
-
-
-def test_a_folder_of_a_nas(imported: Import, tmp_path: Path) -> None:
-    composed, decomposed = (unicodedata.normalize(form, "Größe.jpg") for form in ("NFC", "NFD"))
-    touch(
-        tmp_path / "nas", "a.jpg", "sub/b.JPG", "@eaDir/a.jpg/SYNO.jpg", "sub/@eaDir/b.JPG/x.jpg", "._a.jpg"
-    )
-    touch(tmp_path / "nas", decomposed, "Thumbs.db", ".DS_Store", "1.mov", "2.mov", "y.xmp")
-    assert imported("folder", "nas")[-4:] == [
-        "Found 11 files in nas: 3 taken, 0 refused, 8 left out.",
-        "Left out: .mov files, which are no images that can be read: 2; .xmp files, which are no images that "
-        "can be read: 1; hidden files and files of systems: 3; files in folders named '@eaDir': 2.",
-        "0 texts, for 0 of 3 images.",
-        "Wrote 3 records to nas/manifest.jsonl.",
-    ]
-    write(tmp_path, "t.csv", f"Foto;Beschreibung\n{composed};Ein Maß\nC:\\NAS\\sub\\b.JPG;Ein Boot\n")
-    said = imported("folder", "nas", "--table", "t.csv")
-    assert said[1] == "Looked for images whose paths begin with 'C:/NAS/' in nas, by the rest of them."
-    assert {record.image: record.texts for record in records_of(tmp_path / "nas").values()} == {
-        decomposed: ("Ein Maß",),
-        "sub/b.JPG": ("Ein Boot",),
-    }
-
-
-@pytest.mark.parametrize(
-    ("table", "inside", "content"),
-    [
-        ("captions.txt", "Images", "image,caption\n1.jpg,First .\n1.jpg,Second .\n2.jpg,A child .\n"),
-        (
-            "flickr30k_images/results.csv",
-            "flickr30k_images/flickr30k_images",
-            "image_name| comment_number| comment\n1.jpg| 1| Second .\n"
-            "1.jpg| 0| First .\n2.jpg| 0| A child .\n",
-        ),
-    ],
-)
-def test_downloads_of_kaggle(imported: Import, tmp_path: Path, table: str, inside: str, content: str) -> None:
-    touch(tmp_path / "archive", f"{inside}/1.jpg", f"{inside}/2.jpg")
-    write(tmp_path, f"archive/{table}", content)
-    way_out = f"import folder archive --table archive/{table}"
-    assert imported("folder", "archive")[0] == (
-        f"{table!r} is a table of images: `recoquest {way_out}` takes what it says of them."
-    )
-    said = imported(*way_out.split()[1:])
-    assert f"Looked for the images in the folder {inside!r} as well." in said
-    assert f"Found 3 rows in archive/{table}: 3 taken, 0 refused, 0 left out." in said
-    assert {record.image: record.texts for record in records_of(tmp_path / "archive").values()} == {
-        f"{inside}/1.jpg": ("First .", "Second ."),
-        f"{inside}/2.jpg": ("A child .",),
-    }
 
 
 def test_a_tree_like_mimic(imported: Import, tmp_path: Path) -> None:

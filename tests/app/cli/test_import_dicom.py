@@ -28,7 +28,6 @@ from tests.access import AS_ADMIN, OPEN
 from tests.app.conftest import make_bundle
 from tests.dicom_films import MARKER, encoded, make_film, uid
 from tests.dicom_markers import MARKED, has_marker, jpeg_film, marked_film, places_of_marker
-from tests.training.clinical.reports.documents import hl7_report
 from training.common.errors import DataError
 from training.common.manifest import read_manifest
 from training.models.encoder import load_encoder
@@ -272,16 +271,6 @@ def test_films_get_the_reports_of_a_folder(tmp_path: Path) -> None:
     assert (record.report, record.texts) == ("IMPRESSION: Left effusion.", ("Left effusion.",))
     assert "1 text, for 1 of 1 image." in said
     assert _run("folder", *folders, *reports)[0] != 0
-
-
-def test_a_report_finds_a_film_by_any_id_of_its_patient(tmp_path: Path) -> None:
-    (tmp_path / "films").mkdir()
-    (tmp_path / "films" / "a.dcm").write_bytes(encoded(make_film(1, OtherPatientIDs=["Q7", "Q8"])))
-    message = hl7_report(["IMPRESSION: Left effusion."], study=uid("study", 1), patient="N1~Q8")
-    (tmp_path / "a.hl7").write_bytes(message)
-    folders = [str(tmp_path / name) for name in ("films", "out")]
-    _, said = _run("dicom", *folders, "--reports", str(tmp_path / "a.hl7"), "--home", str(tmp_path / "home"))
-    assert "Reports: 1 found = 1 matched + 0 without an image + 0 refused + 0 left out." in said
 
 
 def test_a_study_with_films_of_two_patients_is_named(tmp_path: Path) -> None:

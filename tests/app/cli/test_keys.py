@@ -1,4 +1,4 @@
-"""`recoquest keys`, and what `serve` says of keys at its start."""
+"""`recoquest keys`, and the address that `serve` takes and what it says of keys at its start."""
 
 import json
 import socket

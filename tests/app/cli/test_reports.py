@@ -127,14 +127,6 @@ def test_a_report_is_at_the_images_of_its_own_patient_alone(films: Indexed, tmp_
     assert [stored(films, f"image-{n}").report for n in (1, 2)] == ["IMPRESSION: Mass.", None]
 
 
-def test_new_sentences_are_searched(films: Indexed, tmp_path: Path) -> None:
-    _run(films, _write(tmp_path / "in", a=hl7_report()))
-    search = ["search", COLLECTION, "Small left effusion.", "--target", "texts", "--json"]
-    result = CliRunner().invoke(build(), [*search, "--home", str(films.settings.home), "--device", "cpu"])
-    assert result.exit_code == 0, result.output
-    assert "Small left effusion." in result.stdout
-
-
 def test_reports_wait_for_images_that_come_later(films: Indexed, tmp_path: Path) -> None:
     folder = _write(tmp_path / "in", a=hl7_report(study="1.2.3.4.5", accession="later"))
     assert "1 waiting" in _run(films, folder)

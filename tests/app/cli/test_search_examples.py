@@ -1,4 +1,4 @@
-"""Examples of a search that are given as options: the same hits as over HTTP, and what is refused."""
+"""`recoquest search`: words, examples, boxes, films and lines of a file, and what is refused."""
 
 import json
 import shutil

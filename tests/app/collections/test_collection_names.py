@@ -16,7 +16,7 @@ from index.catalogue.collections import names_of
 from index.catalogue.jobs import add_job, cancel_job, get_job
 from index.catalogue.tables import AuditNameRow
 from index.generations import names
-from index.keys.api_keys import Role, create_key, find_key
+from index.keys.api_keys import Role, find_key
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.index.killing import kill_after
@@ -54,9 +54,7 @@ def point(service: TestClient, alias: str, collection: str, **headers: str) -> R
 
 
 def key(home: Indexed, name: str, role: Role, *collections: str) -> str:
-    with home.write() as session:
-        made = create_key(session, name, dict.fromkeys(collections, frozenset({role})), days=1)
-        return f"Bearer {made.text}"
+    return f"Bearer {home.key(role, *collections, name=name)}"
 
 
 def problem(answer: Response, status: int, slug: str) -> None:

@@ -1,4 +1,4 @@
-"""The decoders as coroutines call them: a caller that leaves or comes too late frees no slot."""
+"""The decoders as coroutines call them: what their processes load, and who frees a slot."""
 
 import asyncio
 import io

@@ -1,4 +1,4 @@
-"""Malformed heads and forms, a few hundred drawn from a seed: every answer blames the request."""
+"""Malformed heads and forms, drawn from a seed, and half characters: every answer blames the request."""
 
 import json
 import random

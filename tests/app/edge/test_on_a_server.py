@@ -1,4 +1,4 @@
-"""Heads as a real server passes them on: byte by byte over a socket."""
+"""Heads and requests in a row as a real server takes them: each is answered in its turn."""
 
 import asyncio
 import socket

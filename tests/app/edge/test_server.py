@@ -1,13 +1,10 @@
-"""The service in a process of its own: it starts, answers, survives odd connections and stops cleanly."""
+"""The service in a process of its own: it starts, answers, survives odd connections, and ends."""
 
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -17,50 +14,19 @@ from sqlalchemy import select
 from app.cli.errors import HANGING
 from app.engine import open_engine
 from index.catalogue.tables import AuditEventRow
-from tests.access import ADMIN_KEY, AS_ADMIN
+from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
-
-_START = """
-import sys
-from pathlib import Path
-from app.cli.serve import bind, url_of
-from app.cli.serve import serve_on
-from app.settings import Settings
-taken = bind("127.0.0.1", 0)
-print(url_of(taken), flush=True)
-access = {"open_reading": True, "admin_key": sys.argv[2]}
-serve_on(taken, Settings(home=Path(sys.argv[1]), device="cpu", threads=1, **access))
-"""
-
-
-@pytest.fixture
-def process(indexed: Indexed) -> Iterator[subprocess.Popen[str]]:
-    started = subprocess.Popen(
-        [sys.executable, "-c", _START, str(indexed.settings.home), ADMIN_KEY],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield started
-    finally:
-        started.kill()
-        started.communicate()
+from tests.app.edge.test_stopping import Service, errors, running
 
 
 @pytest.mark.slow
-def test_addresses_that_a_caller_invents_stand_beside_its_own(
-    process: subprocess.Popen[str], indexed: Indexed
-) -> None:
-    assert process.stdout is not None
-    with httpx.Client(base_url=process.stdout.readline().strip(), timeout=10) as client:
-        _wait_until_ready(client)
+def test_addresses_that_a_caller_invents_stand_beside_its_own(indexed: Indexed) -> None:
+    with running(indexed) as service, httpx.Client(base_url=service.url, timeout=10) as client:
         for number in range(56):
             said = {"Authorization": f"Bearer wrong-{number}", "X-Forwarded-For": f"10.7.{number}.1"}
             status = client.get("/v1/jobs", headers=said).status_code
-    assert status == 429
-    process.send_signal(signal.SIGTERM)
-    process.wait(30)
+        assert status == 429
+        service.stop()
     with open_engine(indexed.settings).home.catalogue.read() as session:
         events = [json.loads(event) for event in session.scalars(select(AuditEventRow.event))]
     addresses = {event["address"] for event in events if event["action"] == "sign-in"}
@@ -68,11 +34,8 @@ def test_addresses_that_a_caller_invents_stand_beside_its_own(
     assert "10.7.0.1 for 10.7.0.1" not in addresses
 
 
-def test_a_process_serves_and_stops_cleanly(process: subprocess.Popen[str]) -> None:
-    assert process.stdout is not None
-    address = process.stdout.readline().strip()
-    with httpx.Client(base_url=address, timeout=10) as client:
-        _wait_until_ready(client)
+def test_a_process_serves_and_stops_cleanly(indexed: Indexed) -> None:
+    with running(indexed) as service, httpx.Client(base_url=service.url, timeout=10) as client:
         answer = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "two dogs"})
         assert answer.status_code == 200
         assert "server" not in answer.headers
@@ -83,60 +46,29 @@ def test_a_process_serves_and_stops_cleanly(process: subprocess.Popen[str]) -> N
         )
         assert large.status_code == 413
         assert large.headers["content-type"] == "application/problem+json"
-        _leave_in_the_middle(address)
-        assert [_delete_nothing(address, version) for version in ("1.0", "1.1")] == [401, 401]
+        service.post(b"{", length=100).close()
+        assert [_delete_nothing(service, version) for version in ("1.0", "1.1")] == [401, 401]
         key = f"Authorization: {AS_ADMIN['Authorization']}\r\n"
-        assert [_delete_nothing(address, version, key) for version in ("1.0", "1.1")] == [404, 404]
+        assert [_delete_nothing(service, version, key) for version in ("1.0", "1.1")] == [404, 404]
         assert client.get("/readyz").status_code == 200
-    process.send_signal(signal.SIGTERM)
-    _, log = process.communicate(timeout=15)
-    assert process.returncode in (0, -signal.SIGTERM)
-    lines = [json.loads(line) for line in log.splitlines()]
+        _, lines = service.stop()
     assert {"answered", "encoder loaded"} <= {line["event"] for line in lines}
-    assert not [line for line in lines if line["level"] in ("error", "critical")]
+    assert errors(lines) == []
 
 
-def _wait_until_ready(client: httpx.Client) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        try:
-            if client.get("/readyz").status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    raise AssertionError("the service did not become ready")
-
-
-def _delete_nothing(address: str, http_version: str, key: str = "") -> int:
+def _delete_nothing(service: Service, http_version: str, key: str = "") -> int:
     """Change something by a version of HTTP, as a proxy that says no more of itself; gives the status."""
-    url = httpx.URL(address)
-    with socket.create_connection((url.host, url.port or 80), timeout=10) as connection:
-        path = f"/v1/collections/{COLLECTION}/images/nobody"
-        connection.sendall(
-            f"DELETE {path} HTTP/{http_version}\r\nHost: {url.netloc.decode()}\r\n{key}\r\n".encode()
-        )
+    head = f"DELETE /v1/collections/{COLLECTION}/images/nobody HTTP/{http_version}\r\n"
+    with service.send(f"{head}Host: {service.url.netloc.decode()}\r\n{key}\r\n".encode()) as connection:
         return int(connection.recv(100).split()[1])
-
-
-def _leave_in_the_middle(address: str) -> None:
-    """Send half a request and go."""
-    url = httpx.URL(address)
-    path = f"/v1/collections/{COLLECTION}/search"
-    with socket.create_connection((url.host, url.port or 80)) as connection:
-        connection.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\n".encode())
-        connection.sendall(b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
 
 
 PATIENCE = 120.0
 
-_HANGING_START = """
-import sys, threading
-from pathlib import Path
-from app.cli.serve import bind, url_of
-from app.cli.serve import serve_on
+# A search for "hang" never comes back from the encoder.
+_HANGS = """
+import threading
 from app.encoding import queue
-from app.settings import Settings
 from training.models.onnx.encoder import OnnxEncoder
 
 embed = OnnxEncoder.embed_texts
@@ -148,41 +80,26 @@ def embed_texts(self, texts):
 
 OnnxEncoder.embed_texts = embed_texts
 queue._SHORTEST_PASS_LIMIT_S = 0.5
-taken = bind("127.0.0.1", 0)
-print(url_of(taken), flush=True)
-access = {"open_reading": True, "admin_key": sys.argv[2]}
-settings = Settings(home=Path(sys.argv[1]), device="cpu", threads=1, encode_deadline_s=0.5, **access)
-serve_on(taken, settings)
 """
 
 
 @pytest.mark.slow
 def test_a_process_whose_encoder_hangs_for_good_ends_with_a_reason(indexed: Indexed) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", _HANGING_START, str(indexed.settings.home), ADMIN_KEY],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        statuses = _search_until_it_ends(process, process.stdout.readline().strip())
-        _, log = process.communicate(timeout=PATIENCE)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == HANGING
+    with running(indexed, deadline_s=0.5, before=_HANGS) as service:
+        statuses = _search_until_it_ends(service)
+        _, log = service.process.communicate(timeout=PATIENCE)
+        assert service.process.returncode == HANGING
     assert 504 in statuses
     *lines, last = log.splitlines()
     assert last == "recoquest: The encoder hangs: start the process again."
     assert "critical" in [json.loads(line)["level"] for line in lines]
 
 
-def _search_until_it_ends(process: "subprocess.Popen[str]", address: str) -> list[int]:
+def _search_until_it_ends(service: Service) -> list[int]:
     statuses: list[int] = []
     end = time.monotonic() + PATIENCE
-    with httpx.Client(base_url=address, timeout=PATIENCE) as client:
-        while process.poll() is None and time.monotonic() < end:
+    with httpx.Client(base_url=service.url, timeout=PATIENCE) as client:
+        while service.process.poll() is None and time.monotonic() < end:
             try:
                 answer = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "hang"})
                 statuses.append(answer.status_code)

@@ -56,17 +56,12 @@ serve_on(taken, settings)
 class Service:
     """The service in a process of its own."""
 
-    def __init__(self, indexed: Indexed, deadline_s: float = 60.0, threads: int = 1) -> None:
+    def __init__(
+        self, indexed: Indexed, deadline_s: float = 60.0, threads: int = 1, before: str = ""
+    ) -> None:
+        given = (str(indexed.settings.home), str(deadline_s), str(threads), ADMIN_KEY)
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                _START,
-                str(indexed.settings.home),
-                str(deadline_s),
-                str(threads),
-                ADMIN_KEY,
-            ],
+            [sys.executable, "-c", before + _START, *given],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -110,8 +105,11 @@ class Service:
 
 
 @contextmanager
-def running(indexed: Indexed, deadline_s: float = 60.0, threads: int = 1) -> Iterator[Service]:
-    service = Service(indexed, deadline_s, threads)
+def running(
+    indexed: Indexed, deadline_s: float = 60.0, threads: int = 1, before: str = ""
+) -> Iterator[Service]:
+    """A service that is ready; lines of Python may come before its start."""
+    service = Service(indexed, deadline_s, threads, before)
     try:
         service.wait_until_ready()
         yield service

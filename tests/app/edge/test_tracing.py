@@ -1,4 +1,4 @@
-"""Times in headers, traces of callers in the log, and spans for OpenTelemetry."""
+"""Times in headers, traces of callers in the log, spans for OpenTelemetry, and figures for Prometheus."""
 
 import io
 import json

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,6 +13,7 @@ from app.cli.errors import HANGING
 from app.encoding.queue import EncodingQueue, EncodingTimeoutError, QueueLimits
 from app.encoding.threads import ThreadedEncoder
 from tests.app.encoding.fakes import FakeEncoder, Observer, queue_of
+from tests.training.imaging.processes.decoding import wait_until
 
 # Longer than anything takes on a busy machine; a test that passes waits for none of it.
 PATIENCE = 30.0
@@ -30,13 +31,6 @@ class Hanging(FakeEncoder):
     def _maybe_hang(self, texts: Sequence[str]) -> None:
         if "hang" in texts:
             self.release.wait(PATIENCE)
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.01)
 
 
 def workers() -> int:

@@ -1,4 +1,4 @@
-"""Real processes that hold an encoder: their vectors are the encoder's, and a lost one is replaced."""
+"""Real processes that hold an encoder: their vectors, what they import, and that a lost one is replaced."""
 
 import json
 import os
@@ -22,6 +22,7 @@ from app.encoding.processes import EncoderProcesses, EncodingProcess, ForkServer
 from app.encoding.queue import EncoderLostError, EncodingQueue
 from app.encoding.threads import ComputeThreads
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
+from tests.training.imaging.processes.decoding import is_there, wait_until
 from training.common.errors import BundleError
 from training.models.bundle import WEIGHTS_FILE
 from training.models.encoder import Encoder, load_encoder
@@ -61,20 +62,6 @@ def make_processes(server: ForkServer, bundle: Path) -> Iterator[Callable[..., E
     yield make
     for processes in made:
         processes.close()
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.02)
-
-
-def is_there(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_vectors_are_those_of_the_encoder(

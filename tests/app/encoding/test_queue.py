@@ -1,4 +1,4 @@
-"""The encoding queue: order, batching, overload, deadlines, failures, and the death of its worker."""
+"""The encoding queue: order, batching, overload, deadlines, failures, threads, and the end of its worker."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""The encoder for many images: by ONNX Runtime where that can be, else by PyTorch, and told."""
+"""The encoder of a generation that is built, by its graphs or PyTorch; two models on held-out images."""
 
 import io
 import json

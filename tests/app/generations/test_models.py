@@ -225,13 +225,6 @@ def test_only_jobs_that_have_made_a_model_give_one(local: TestClient, engine: Se
     problem(local.post("/v1/models", json={"bundle": "/srv/bundle"}), 422, "invalid-request")
 
 
-def test_strangers_change_nothing(indexed: Indexed) -> None:
-    with serve(indexed) as running:
-        stranger = TestClient(running.app, "http://localhost", client=LOCAL)
-        problem(stranger.post("/v1/models", json={}), 401, "authentication-needed")
-        assert stranger.get("/v1/models").status_code == 200
-
-
 def test_a_job_embeds_with_a_registered_model(home: Indexed, local: TestClient) -> None:
     digest = read_bundle(home.bundle).digest
     asked = {"kind": "reindex", "collection": COLLECTION, "model": digest}

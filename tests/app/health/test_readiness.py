@@ -24,6 +24,7 @@ from index.generations.reindex import generation_for, reindex
 from tests.access import OPEN
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.app.search.test_search import SEARCH, problem
+from tests.training.imaging.processes.decoding import wait_until
 from training.models.bundle import read_bundle
 from training.models.bundle_writer import save_bundle
 from training.models.config import (
@@ -78,13 +79,6 @@ def served(settings: Settings, load: Callable[[Path], Encoder] | None = None) ->
 @pytest.fixture
 def quick(indexed: Indexed) -> Settings:
     return indexed.settings.model_copy(update={"readiness_cache_s": 0.0, "refresh_s": 0.05})
-
-
-def wait_until(true: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.02)
 
 
 def test_a_service_that_works_is_alive_and_ready(client: TestClient) -> None:

@@ -1,4 +1,4 @@
-"""Uploaded photographs are stored and handed out without what they say of people and places."""
+"""Uploaded photographs are stored and handed out without what they say; HEIC files as well."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Forms of images that are wrong: each is told with its field."""
+"""Forms and records of images that are wrong: each is told with its field, and the rest is kept."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The folder of a job."""
+"""The folder of a job, the processes of a training, and the heartbeat of a worker."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Retrainings that workers give themselves: at certain times, and when enough was said of hits."""
+"""Retrainings that workers give themselves, and `recoquest retrain` beside the job of a collection."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from app.application import create_app
@@ -31,12 +32,17 @@ from tests.orthanc import OrthancServer
 FRAME: Final = 'multipart/related; type="application/octet-stream"'
 
 
+def application_of(home: Indexed, url: str, **settings: Any) -> FastAPI:
+    """A service that passes an archive on."""
+    given = {"open_reading": False, "pacs_url": url, "dicomweb": True, **settings}
+    return create_app(home.settings.model_validate({**home.settings.model_dump(), **given}))
+
+
 @contextmanager
 def serving(home: Indexed, url: str, **settings: Any) -> Iterator[TestClient]:
-    changed = home.settings.model_validate(
-        {**home.settings.model_dump(), "open_reading": False, "pacs_url": url, "dicomweb": True, **settings}
-    )
-    with TestClient(create_app(changed), "http://localhost", raise_server_exceptions=False) as client:
+    with TestClient(
+        application_of(home, url, **settings), "http://localhost", raise_server_exceptions=False
+    ) as client:
         yield client
 
 
@@ -284,10 +290,7 @@ def test_an_answer_that_breaks_off_breaks_off(indexed: Indexed, other: Any) -> N
     other.answers[path] = lambda handler: handler.answer(
         200, b"x" * 200_000, length=400_000, Content_Type="application/octet-stream"
     )
-    settings = indexed.settings.model_validate(
-        {**indexed.settings.model_dump(), "open_reading": False, "pacs_url": other.url, "dicomweb": True}
-    )
-    application = create_app(settings)
+    application = application_of(indexed, other.url)
     with running(application) as address:
         with pytest.raises(httpx.RemoteProtocolError):
             httpx.get(f"{address}/dicomweb{path.removeprefix('/root')}", headers=AS_ADMIN)
@@ -299,10 +302,7 @@ def test_callers_who_take_nothing_keep_no_place(indexed: Indexed, other: Any) ->
     other.answers["/root/studies/1.2"] = lambda handler: handler.answer(
         200, b"x" * 5_000_000, Content_Type="application/octet-stream"
     )
-    settings = indexed.settings.model_validate(
-        {**indexed.settings.model_dump(), "open_reading": False, "pacs_url": other.url, "dicomweb": True}
-    )
-    application = create_app(settings)
+    application = application_of(indexed, other.url)
     with running(application) as address:
         for _ in range(3):
             with httpx.stream("GET", f"{address}/dicomweb/studies/1.2", headers=AS_ADMIN) as answer:
@@ -323,13 +323,10 @@ def test_callers_who_read_slowly_lose_their_places(
     other.answers["/root/studies/1.2"] = lambda handler: handler.answer(
         200, b"x" * 50_000_000, Content_Type="application/octet-stream"
     )
-    settings = indexed.settings.model_validate(
-        {**indexed.settings.model_dump(), "open_reading": False, "pacs_url": other.url, "dicomweb": True}
-    )
     head = (
         f"GET /dicomweb/studies/1.2 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN_KEY}\r\n\r\n"
     )
-    application = create_app(settings)
+    application = application_of(indexed, other.url)
     with running(application) as address, ExitStack() as opened:
         port = int(address.rpartition(":")[2])
         callers = [opened.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Studies like a study or an image of it, by the UIDs that a viewer knows."""
+"""Studies like a study or an image of it, hits by study, and the patients of examples."""
 
 import json
 from collections.abc import Callable, Iterator

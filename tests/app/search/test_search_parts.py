@@ -1,4 +1,4 @@
-"""What is told of hits, the lowest score, and exact counts."""
+"""What is told of hits, the lowest score, exact counts, and many searches in one request."""
 
 import json
 from typing import Any

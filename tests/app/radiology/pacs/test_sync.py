@@ -1,4 +1,4 @@
-"""A collection follows an archive: what is new comes, what is gone goes, nothing is missing or doubled."""
+"""A collection follows an archive: what is new comes, what is gone goes, the quarantined is listed."""
 
 import csv
 import os

@@ -1,4 +1,4 @@
-"""Messages over a real socket: taken, refused, concurrent, damaged and slow."""
+"""Messages over a real socket: taken, refused, concurrent, damaged and slow; and their answers."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Addresses of an archive in its JSON."""
+"""Addresses of studies in a viewer, and addresses and paths of the archive behind it."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The viewer's package: only the one that was published, whole, and nowhere but in its folder."""
+"""The viewer: only the published package is installed, and its pages may do no more than they need."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""All studies of archives that page, cut, warn or do none of it."""
+"""All studies of archives that page, cut or warn; the parts of their answers; the pace of requests."""
 
 from datetime import date, datetime, timedelta
 

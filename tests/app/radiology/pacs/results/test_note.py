@@ -1,4 +1,4 @@
-"""Notes of similar studies of other patients, written into a study by the job that indexes it."""
+"""Notes of similar studies, written by the job that indexes a study; what is drawn on their page."""
 
 from collections.abc import Sequence
 from typing import Final
