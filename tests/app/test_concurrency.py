@@ -13,6 +13,7 @@ import structlog
 from starlette.requests import ClientDisconnect, Request
 
 from app.concurrency import (
+    Part,
     Threads,
     Timings,
     collected_timings,
@@ -26,23 +27,22 @@ from index.errors import CatalogueBusyError
 MS = 1_000_000
 
 
-def test_parts_that_run_side_by_side_count_once() -> None:
-    timings = Timings(
-        [
-            ("decode", 0, 10 * MS),
-            ("decode", 5 * MS, 20 * MS),
-            ("decode", 30 * MS, 31 * MS),
-            ("encode", 10 * MS, 12 * MS),
-        ]
-    )
-    assert timings.milliseconds() == {"decode": 21.0, "encode": 2.0}
-
-
-def test_the_time_of_a_search_is_not_counted_again_as_the_catalogues() -> None:
-    timings = Timings(
-        [("catalogue", 0, 4 * MS), ("catalogue", 10 * MS, 20 * MS), ("search", 11 * MS, 19 * MS)]
-    )
-    assert timings.milliseconds() == {"search": 8.0, "catalogue": 6.0}
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        (
+            [("decode", 0, 10), ("decode", 5, 20), ("decode", 30, 31), ("encode", 10, 12)],
+            {"decode": 21.0, "encode": 2.0},
+        ),
+        # The time of a search is not counted again as the catalogue's.
+        ([("catalogue", 0, 4), ("catalogue", 10, 20), ("search", 11, 19)], {"search": 8.0, "catalogue": 6.0}),
+    ],
+)
+def test_parts_that_run_side_by_side_count_once(
+    spans: list[tuple[Part, int, int]], expected: dict[str, float]
+) -> None:
+    timings = Timings([(name, begin * MS, end * MS) for name, begin, end in spans])
+    assert timings.milliseconds() == expected
 
 
 def test_a_wait_ends_where_the_work_begins() -> None:
@@ -232,7 +232,10 @@ def request_of(*messages: dict[str, Any]) -> Request:
     return Request({"type": "http"}, receive)
 
 
-def test_work_is_cancelled_when_the_caller_goes() -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_work_is_cancelled_when_the_caller_goes_and_leaves_no_error_in_the_log(
+    caplog: pytest.LogCaptureFixture, fails: bool
+) -> None:
     cancelled = []
 
     async def work() -> None:
@@ -240,25 +243,9 @@ def test_work_is_cancelled_when_the_caller_goes() -> None:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             cancelled.append(True)
+            if fails:
+                raise KeyError("x") from None
             raise
-
-    async def run() -> None:
-        with pytest.raises(ClientDisconnect):
-            await unless_disconnected(request_of({"type": "http.disconnect"}), work())
-        await asyncio.sleep(0)
-
-    asyncio.run(run())
-    assert cancelled
-
-
-def test_work_that_fails_while_it_is_cancelled_leaves_no_error_in_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async def work() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            raise KeyError("x")
 
     async def run() -> None:
         with pytest.raises(ClientDisconnect):
@@ -267,6 +254,7 @@ def test_work_that_fails_while_it_is_cancelled_leaves_no_error_in_the_log(
         gc.collect()
 
     asyncio.run(run())
+    assert cancelled
     assert not caplog.records
 
 

@@ -12,7 +12,6 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import Connection, create_engine, select, text
 
-from app.application import create_app
 from app.cli.main import run
 from app.engine import open_engine
 from app.health.doctor import examine
@@ -20,77 +19,66 @@ from app.settings import Settings
 from index.catalogue import open_catalogue
 from index.catalogue.tables import ImageRow, OrphanRow, TextEmbeddingRow
 from index.errors import DiskFullError, StoreWriteError
-from index.files.image_store import ImageStore
-from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.images.test_writes import IMAGES, files_of, nearest, picture, post, problem, put
 from tests.frozen import frozen_writer
 
+_STORE = "index.files.image_store.ImageStore"
 
-def test_a_full_disk_refuses_writes_and_leaves_searches(
-    local: TestClient, on_either: Indexed, monkeypatch: pytest.MonkeyPatch
+
+@pytest.mark.parametrize(
+    ("broken", "error", "status", "slug", "said"),
+    [
+        (f"{_STORE}.put", DiskFullError("full"), 507, "disk-full", "nothing was written"),
+        (
+            f"{_STORE}.put",
+            StoreWriteError("Permission denied"),
+            500,
+            "file-not-written",
+            "does not take a file",
+        ),
+        # The files are in the store by then.
+        ("index.writes.live.keep_files", DiskFullError("full"), 507, "disk-full", "nothing was written"),
+    ],
+)
+def test_a_disk_that_takes_nothing_refuses_writes_leaves_nothing_and_lets_searches_be(
+    local: TestClient,
+    on_either: Indexed,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: str,
+    error: Exception,
+    status: int,
+    slug: str,
+    said: str,
 ) -> None:
     before = files_of(on_either)
-
-    def full(store: ImageStore, content: bytes) -> str:
-        raise DiskFullError("full")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(ImageStore, "put", full)
-        document = problem(put(local, "late", picture(40)), 507, "disk-full")
-        assert "nothing was written" in document["detail"]
-        assert nearest(local, picture(40))["id"] != "late"
-    assert files_of(on_either) == before
-    assert _loose(on_either) == []
-    assert put(local, "late", picture(40)).status_code == 201
-
-
-def test_a_disk_that_does_not_take_a_file_is_told_of_in_true_words(
-    local: TestClient, on_either: Indexed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = files_of(on_either)
-
-    def refuse(store: ImageStore, content: bytes) -> str:
-        raise StoreWriteError("Permission denied")
-
-    monkeypatch.setattr(ImageStore, "put", refuse)
-    document = problem(put(local, "refused", picture(43)), 500, "file-not-written")
-    assert "does not take a file" in document["detail"]
-    assert files_of(on_either) == before
-    assert _loose(on_either) == []
-    assert local.get(f"{IMAGES}/refused").status_code == 404
-
-
-def test_a_failed_batch_leaves_nothing(
-    local: TestClient, on_either: Indexed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = files_of(on_either)
+    late = f"{slug}-{broken}"
 
     def fail(*_: object) -> None:
-        raise DiskFullError("full")
+        raise error
 
-    # The files are in the store by then.
-    monkeypatch.setattr("index.writes.live.keep_files", fail)
-    problem(post(local, [{"id": "l1"}, {"id": "l2"}], [picture(41), picture(42)]), 507, "disk-full")
+    with monkeypatch.context() as patched:
+        patched.setattr(broken, fail)
+        batch = post(local, [{"id": late}, {"id": "l2"}], [picture(41), picture(42)])
+        for answer in (put(local, late, picture(40)), batch):
+            assert said in problem(answer, status, slug)["detail"]
+        assert nearest(local, picture(40))["id"] != late
     assert files_of(on_either) == before
     assert _loose(on_either) == []
-    assert local.get(f"{IMAGES}/l1").status_code == 404
+    for name in (late, "l2"):
+        assert local.get(f"{IMAGES}/{name}").status_code == 404
+    assert put(local, late, picture(40)).status_code == 201
+    assert local.delete(f"{IMAGES}/{late}").status_code == 200
 
 
-def test_a_catalogue_that_does_not_take_a_write_is_not_said_to_be_unreadable(own: Indexed) -> None:
-    with serve(own) as service:
-        with sqlite3.connect(own.settings.home / "catalogue.sqlite3") as other:
-            other.execute("DROP TABLE loose_files")
+def test_a_catalogue_is_said_to_be_unwritable_or_unreadable_as_it_is(own: Indexed) -> None:
+    with serve(own) as service, sqlite3.connect(own.settings.home / "catalogue.sqlite3") as other:
+        other.execute("DROP TABLE loose_files")
         document = problem(put(service, "late", picture(44)), 503, "catalogue-unavailable")
         assert document["title"] == "The catalogue cannot be written"
         assert "read" not in document["detail"]
         assert nearest(service, picture(44))["id"] != "late"
-
-
-def test_a_catalogue_that_cannot_be_read_is_not_said_to_be_unwritable(own: Indexed) -> None:
-    with serve(own) as service:
-        with sqlite3.connect(own.settings.home / "catalogue.sqlite3") as other:
-            other.execute("ALTER TABLE images RENAME TO lost")
+        other.execute("ALTER TABLE images RENAME TO lost")
         document = problem(service.get(f"{IMAGES}/image-1"), 503, "catalogue-unavailable")
         assert document["title"] == "The catalogue cannot be read"
 
@@ -104,21 +92,15 @@ def _loose(home: Indexed) -> list[str]:
     return found
 
 
-LOCAL = ("127.0.0.1", 50_000)
-
-
 def test_writes_are_refused_and_reads_go_on_until_it_goes_on(
     own: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.engine._LOCK_SECONDS", 0.3)
     image = f"/v1/collections/{COLLECTION}/images/{own.manifest.records[0].id}"
     search = f"/v1/collections/{COLLECTION}/search"
-    application = create_app(own.settings)
     with ExitStack() as frozen:
         frozen.enter_context(frozen_writer(own.settings.home / "catalogue.sqlite3"))
-        with TestClient(
-            application, "http://127.0.0.1", raise_server_exceptions=False, client=LOCAL, headers=AS_ADMIN
-        ) as client:
+        with serve(own) as client:
             assert client.get("/readyz").status_code == 200
             for _ in range(3):
                 refused = client.delete(image)
@@ -190,24 +172,17 @@ def lose_the_catalogue(home: Path) -> None:
 def test_a_home_that_is_moved_makes_a_service_unready_and_refuse_writes_until_it_is_back(
     own: Indexed,
 ) -> None:
-    settings = own.settings.model_copy(update={"readiness_cache_s": 0.0})
-    image = f"/v1/collections/{COLLECTION}/images/{own.manifest.records[0].id}"
-    away = settings.home.with_name("away")
-    with TestClient(
-        create_app(settings),
-        "http://127.0.0.1",
-        raise_server_exceptions=False,
-        client=LOCAL,
-        headers=AS_ADMIN,
-    ) as client:
+    home, image = own.settings.home, f"/v1/collections/{COLLECTION}/images/{own.manifest.records[0].id}"
+    away = home.with_name("away")
+    with serve(own, readiness_cache_s=0.0) as client:
         assert client.get("/readyz").json()["checks"]["home"] == "ok"
-        settings.home.rename(away)
+        home.rename(away)
         unready = client.get("/readyz")
         assert unready.status_code == 503
         assert "home: was moved or replaced" in unready.json()["detail"]
         refused = client.delete(image)
         assert (refused.status_code, refused.json()["type"]) == (503, "urn:recoquest:home-moved")
-        assert str(settings.home) not in refused.text
+        assert str(home) not in refused.text
         # Without an open connection, the catalogue has gone with its home.
         application = client.app
         assert isinstance(application, FastAPI)
@@ -217,7 +192,7 @@ def test_a_home_that_is_moved_makes_a_service_unready_and_refuse_writes_until_it
         assert "catalogue: cannot be read" in gone
         refused = client.delete(image)
         assert (refused.status_code, refused.json()["type"]) == (503, "urn:recoquest:home-moved")
-        away.rename(settings.home)
+        away.rename(home)
         assert client.get("/readyz").status_code == 200
         assert client.delete(image).is_success
 

@@ -328,51 +328,48 @@ def test_a_secret_may_be_in_a_file(
     assert ("sqlite:////very/secret value" in given.values()) == (name != "admin_key")
 
 
-def test_a_secrets_file_that_cannot_be_read_or_is_given_twice_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["ADMIN_KEY", "DATABASE_URL", "AUDIT_KEY"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, r"which cannot be read: No such file or directory\.$"),
+        (b"\xff\xfe", "which holds no secret"),
+        (b"", "which is empty"),
+        (b"\n", "which is empty"),
+        (b" \t\r\n", "which is empty"),
+        (b"\n\n", "which is empty"),
+        (b"x" * 65_537, r"which has more than 65,536 bytes\.$"),
+    ],
+)
+def test_a_secrets_file_that_holds_none_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes | None, said: str
 ) -> None:
-    monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(tmp_path / "none"))
-    with pytest.raises(SecretFileError, match=r"RECOQUEST_ADMIN_KEY_FILE names .*none, which cannot be read"):
+    monkeypatch.setenv(f"RECOQUEST_{name}_FILE", str(tmp_path / "secret"))
+    if content is not None:
+        (tmp_path / "secret").write_bytes(content)
+    with pytest.raises(SecretFileError, match=rf"RECOQUEST_{name}_FILE names .*secret, {said}"):
         load_settings()
-    (tmp_path / "none").write_bytes(b"\xff\xfe")
-    with pytest.raises(SecretFileError, match="holds no secret"):
-        load_settings()
-    (tmp_path / "none").write_text("short")
+
+
+def test_a_secret_of_a_file_is_judged_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(tmp_path / "secret"))
+    (tmp_path / "secret").write_text("short")
     with pytest.raises(SettingsError, match=r"RECOQUEST_ADMIN_KEY: .*16"):
         load_settings()
-    (tmp_path / "none").write_text("long-enough-for-a-key")
-    monkeypatch.setenv("RECOQUEST_ADMIN_KEY", "another-long-enough-key")
-    with pytest.raises(SecretFileError, match="RECOQUEST_ADMIN_KEY or RECOQUEST_ADMIN_KEY_FILE"):
-        load_settings()
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b" \t\r\n", b"\n\n"])
-def test_a_secrets_file_with_nothing_in_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
-) -> None:
-    (tmp_path / "secret").write_bytes(content)
-    for name in ("ADMIN_KEY", "DATABASE_URL", "AUDIT_KEY"):
-        monkeypatch.setenv(f"RECOQUEST_{name}_FILE", str(tmp_path / "secret"))
-        with pytest.raises(SecretFileError, match=rf"RECOQUEST_{name}_FILE names .*secret, which is empty"):
-            load_settings()
-        monkeypatch.delenv(f"RECOQUEST_{name}_FILE")
-
-
-def test_a_secrets_file_that_is_no_small_readable_file_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(tmp_path))
-    with pytest.raises(SecretFileError, match=r"cannot be read: Is a directory\.$"):
-        load_settings()
+def test_a_secrets_file_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = tmp_path / "closed"
+    closed.write_text("long-enough-for-a-key")
+    closed.chmod(0)
+    for path, said in ((tmp_path, "Is a directory"), (closed, "Permission denied")):
+        monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(path))
+        # The superuser reads every file.
+        if path.is_dir() or not os.access(path, os.R_OK):
+            with pytest.raises(SecretFileError, match=rf"cannot be read: {said}\.$"):
+                load_settings()
     monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", "/dev/zero")
     with pytest.raises(SecretFileError, match=r"/dev/zero, which has more than 65,536 bytes\.$"):
-        load_settings()
-    (tmp_path / "closed").write_text("long-enough-for-a-key")
-    (tmp_path / "closed").chmod(0)
-    monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(tmp_path / "closed"))
-    if os.access(tmp_path / "closed", os.R_OK):
-        pytest.skip("The superuser reads every file.")
-    with pytest.raises(SecretFileError, match=r"cannot be read: Permission denied\.$"):
         load_settings()
 
 
@@ -429,23 +426,16 @@ def test_other_roles_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize(
-    ("issuer", "audience", "said"),
-    [
-        ("http://login.example.org", "recoquest", "https"),
-        ("login.example.org", "recoquest", "https"),
-        ("https://me@login.example.org", "recoquest", "https"),
-        ("https://login.example.org?x=1", "recoquest", "https"),
-        ("https://login.example.org", None, "RECOQUEST_OIDC_AUDIENCE"),
-    ],
-)
-def test_a_provider_is_safe_and_whole(issuer: str, audience: str | None, said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
-        load_settings(oidc_issuer=issuer, oidc_audience=audience)
-
-
-@pytest.mark.parametrize(
     ("given", "said"),
     [
+        *(
+            ({"oidc_issuer": issuer, "oidc_audience": "recoquest"}, "https")
+            for issuer in (
+                "http://login.example.org", "login.example.org", "https://me@login.example.org",
+                "https://login.example.org?x=1",
+            )
+        ),
+        ({"oidc_issuer": "https://login.example.org"}, "RECOQUEST_OIDC_AUDIENCE"),
         ({"oidc_client_id": "page"}, "RECOQUEST_OIDC_CLIENT_ID needs RECOQUEST_OIDC_ISSUER"),
         ({"oidc_client_secret": "hidden"}, "RECOQUEST_OIDC_CLIENT_SECRET needs RECOQUEST_OIDC_CLIENT_ID"),
         *(
@@ -458,7 +448,7 @@ def test_a_provider_is_safe_and_whole(issuer: str, audience: str | None, said: s
         ),
     ],
 )  # fmt: skip
-def test_a_client_at_the_provider_is_whole(given: dict[str, Any], said: str) -> None:
+def test_a_provider_and_its_client_are_safe_and_whole(given: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said) as refused:
         load_settings(**given)
     assert "hidden" not in str(refused.value)

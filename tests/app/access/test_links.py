@@ -3,8 +3,7 @@
 import io
 import time
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -17,13 +16,11 @@ from app.access.sessions import LIFETIME_S, SessionSigner, linked_address
 from app.application import create_app
 from app.edge.principal import Principal
 from app.edge.problems import RequestError
-from app.engine import open_engine
-from app.settings import Settings
 from index.catalogue.tables import ApiKeyRow
-from index.keys.api_keys import create_key, revoke_key
-from tests.access import ADMIN_KEY, AS_ADMIN
+from index.keys.api_keys import revoke_key
+from tests.access import ADMIN_KEY, AS_ADMIN, bearer
 from tests.app.audit.test_requests import audited
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.oidc import AUDIENCE, OidcProvider
 
 IMAGES = f"/v1/collections/{COLLECTION}/images"
@@ -35,23 +32,21 @@ class Service:
     """A service that nobody may read without a key."""
 
     client: TestClient
-    settings: Settings
+    home: Indexed
 
     def key(self, *, collection: str = COLLECTION) -> str:
         """A key of a reader."""
-        with closing(open_engine(self.settings)) as engine, engine.home.catalogue.write() as session:
-            roles = {collection: frozenset({"reader"})}
-            return create_key(session, f"viewer {time.monotonic()}", roles, days=1).text  # type: ignore[arg-type]
+        return self.home.key("reader", collection, name=f"viewer {time.monotonic()}")
 
-    def link(self, bearer: str | None, image: str = "image-3", **wanted: Any) -> Response:
+    def link(self, credential: str | None, image: str = "image-3", **wanted: Any) -> Response:
         """Ask for a link."""
-        headers = {} if bearer is None else {"Authorization": f"Bearer {bearer}"}
+        headers = {} if credential is None else bearer(credential)
         answer: Response = self.client.post(f"{IMAGES}/{image}/link", json=wanted, headers=headers)
         return answer
 
-    def url(self, bearer: str, image: str = "image-3", **wanted: Any) -> str:
+    def url(self, credential: str, image: str = "image-3", **wanted: Any) -> str:
         """The address of a link."""
-        answer = self.link(bearer, image, **wanted)
+        answer = self.link(credential, image, **wanted)
         assert answer.status_code == 200, answer.text
         found: str = answer.json()["url"]
         return found
@@ -63,7 +58,7 @@ def service(own: Indexed, oidc: OidcProvider) -> Iterator[Service]:
     provider = {"oidc_issuer": oidc.issuer, "oidc_audience": AUDIENCE, "oidc_roles": roles}
     settings = own.settings.model_validate({**own.settings.model_dump(), "open_reading": False, **provider})
     with TestClient(create_app(settings), "http://localhost") as client:
-        yield Service(client, settings)
+        yield Service(client, replace(own, settings=settings))
 
 
 def refused(answer: Response, kind: str) -> None:
@@ -79,7 +74,7 @@ def test_a_link_shows_what_its_maker_sees(service: Service, rendition: Any) -> N
     linked = service.client.get(url)
     assert linked.status_code == 200, linked.text
     bare = url.replace("&link=", "?link=").partition("?link=")[0]
-    seen = service.client.get(bare, headers={"Authorization": f"Bearer {key}"})
+    seen = service.client.get(bare, headers=bearer(key))
     assert linked.content == seen.content
     private, _, rest = linked.headers["cache-control"].partition(", max-age=")
     assert private == "private"
@@ -121,7 +116,7 @@ def test_a_link_opens_no_other_address(service: Service) -> None:
 def test_a_link_counts_alone_and_is_no_right_of_whoever_opens_it(service: Service) -> None:
     url = service.url(service.key(), rendition="thumbnail")
     stranger = service.key(collection="elsewhere")
-    assert service.client.get(url, headers={"Authorization": f"Bearer {stranger}"}).status_code == 200
+    assert service.client.get(url, headers=bearer(stranger)).status_code == 200
     refused(service.client.get(f"{url[:-6]}AAAAAA", headers=AS_ADMIN), "wrong-link")
 
 
@@ -130,7 +125,7 @@ def test_a_link_ends_with_the_right_of_its_maker(service: Service, how: str) -> 
     key = service.key()
     url = service.url(key, rendition="thumbnail")
     assert service.client.get(url).status_code == 200
-    with closing(open_engine(service.settings)) as engine, engine.home.catalogue.write() as session:
+    with service.home.write() as session:
         named = update(ApiKeyRow).where(ApiKeyRow.id == key.split("_")[1])
         if how == "revoked":
             revoke_key(session, key.split("_")[1])
@@ -170,7 +165,7 @@ def test_a_link_shows_no_picture_of_another_collection_that_gets_the_name(
 def test_a_link_of_a_token_or_a_session_shows_its_collection(service: Service, oidc: OidcProvider) -> None:
     token = oidc.token("readers")
     assert service.client.get(service.url(token, rendition="thumbnail")).status_code == 200
-    begun = service.client.post("/v1/session", headers={"Authorization": f"Bearer {service.key()}"})
+    begun = service.client.post("/v1/session", headers=bearer(service.key()))
     headers = {"X-CSRF-Token": begun.json()["csrf_token"]}
     made = service.client.post(f"{IMAGES}/image-3/link", json={"rendition": "thumbnail"}, headers=headers)
     assert made.status_code == 200, made.text
@@ -182,8 +177,8 @@ def test_a_link_of_a_token_or_a_session_shows_its_collection(service: Service, o
 def test_a_link_keeps_no_role_that_the_settings_gave_to_everybody(
     service: Service, oidc: OidcProvider
 ) -> None:
-    opened = service.settings.model_copy(update={"open_reading": True})
-    with TestClient(create_app(opened), "http://localhost") as client:
+    opened = service.home.with_settings(open_reading=True)
+    with serve(opened, key=False) as client:
         url = Service(client, opened).url(oidc.token("strangers"), rendition="thumbnail")
         assert client.get(url).status_code == 200
     refused(service.client.get(url), "link-ended")

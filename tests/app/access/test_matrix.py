@@ -5,7 +5,6 @@ import hmac
 import json
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +18,6 @@ from sqlalchemy import update
 
 from app.application import create_app
 from app.edge.principal import EVERY_COLLECTION, ROLES, Role
-from app.engine import open_engine
 from app.permissions import GuardedRoute, may
 from index.catalogue.tables import ApiKeyRow
 from index.keys.api_keys import create_key, revoke_key
@@ -146,12 +144,11 @@ class Matrix:
 
     def key(self, name: str, role: Role, *collections: str) -> str:
         """A key with a role in some collections."""
-        with closing(open_engine(self.home.settings)) as engine, engine.home.catalogue.write() as session:
-            return create_key(session, name, dict.fromkeys(collections, frozenset({role})), days=1).text
+        return self.home.key(role, *collections, name=name)
 
     def end(self, key: str, how: str) -> str:
         """Let a key be revoked or expired; gives it back."""
-        with closing(open_engine(self.home.settings)) as engine, engine.home.catalogue.write() as session:
+        with self.home.write() as session:
             if how == "revoked":
                 revoke_key(session, key.split("_")[1])
             else:
@@ -403,7 +400,7 @@ def test_each_of_several_roles_is_needed(own: Indexed, roles: set[Role], status:
         key = create_key(session, "client", {"*": frozenset(roles)}, days=None).text
     application = create_app(own.settings.model_copy(update={"open_reading": False}))
     application.include_router(router)
-    with TestClient(application, "http://localhost", headers={"Authorization": f"Bearer {key}"}) as client:
+    with TestClient(application, "http://localhost", headers=bearer(key)) as client:
         assert client.post("/v1/both", json={}).status_code == status
         del client.headers["Authorization"]
         # Before the body, which is no JSON.

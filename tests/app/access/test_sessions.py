@@ -15,7 +15,7 @@ from app.access.sessions import COOKIE, LIFETIME_S, SessionSigner
 from app.application import create_app
 from app.edge.principal import Principal
 from app.edge.problems import RequestError
-from index.keys.api_keys import Grants, create_key, revoke_key
+from index.keys.api_keys import Grants, revoke_key
 from tests.access import ADMIN_KEY, bearer
 from tests.app.conftest import COLLECTION, Indexed
 from tests.oidc import AUDIENCE, OidcProvider
@@ -51,11 +51,6 @@ def browser(application: Any) -> TestClient:
     return TestClient(application, "http://localhost")
 
 
-def _key(home: Indexed, name: str, grants: Grants) -> str:
-    with home.write() as session:
-        return create_key(session, name, grants, days=1).text
-
-
 def _sign_in(browser: TestClient, credential: str) -> dict[str, Any]:
     answer = browser.post(SESSION, headers=bearer(credential))
     assert answer.status_code == 200, answer.text
@@ -70,7 +65,7 @@ def test_a_judge_signs_in_searches_judges_and_signs_out(browser: TestClient, clo
         "csrf_token": None, "provider_sign_in": False, "provider_sign_out": None,
     }  # fmt: skip
     assert browser.get(HERE).status_code == 401
-    state = _sign_in(browser, _key(closed, "Dr Weiss", {COLLECTION: frozenset({"judge"})}))
+    state = _sign_in(browser, closed.key("judge", COLLECTION, name="Dr Weiss"))
     assert (state["kind"], state["name"], state["roles"]) == ("session", "Dr Weiss", {COLLECTION: ["judge"]})
     assert browser.get(SESSION).json() == state
     assert browser.get(f"{HERE}/images/image-1/thumbnail").status_code == 200
@@ -111,7 +106,7 @@ def test_no_script_and_no_other_site_gets_the_cookie(
 
 
 def test_a_session_ends_with_its_key(browser: TestClient, closed: Indexed) -> None:
-    key = _key(closed, "short", {COLLECTION: frozenset({"reader"})})
+    key = closed.key("reader", COLLECTION, name="short")
     _sign_in(browser, key)
     assert browser.get(HERE).status_code == 200
     with closed.write() as session:
@@ -154,14 +149,14 @@ def test_a_session_of_a_token_ends_when_that_expires(browser: TestClient, oidc: 
 
 def test_a_key_that_is_sent_counts_and_the_cookie_does_not(browser: TestClient, closed: Indexed) -> None:
     _sign_in(browser, ADMIN_KEY)
-    reader = bearer(_key(closed, "reads", {COLLECTION: frozenset({"reader"})}))
+    reader = bearer(closed.key("reader", COLLECTION, name="reads"))
     assert browser.get("/v1/jobs", headers=reader).status_code == 403
     assert browser.post(f"{HERE}/search", json={"text": "a boat"}, headers=reader).status_code == 200
     assert browser.get(SESSION, headers=reader).json()["name"] == "reads"
 
 
 def test_the_audit_trail_names_the_person(browser: TestClient, closed: Indexed) -> None:
-    key = _key(closed, "Dr Noted", {COLLECTION: frozenset({"reader"})})
+    key = closed.key("reader", COLLECTION, name="Dr Noted")
     state = _sign_in(browser, key)
     browser.get(f"{HERE}/images/image-2")
     browser.delete(SESSION, headers={"X-CSRF-Token": state["csrf_token"]})

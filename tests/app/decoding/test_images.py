@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from PIL import Image
 from app.decoding.images import ImageDecoders, PreparedImage
 from app.settings import Settings
 from tests.training.data.hostile import encoded
-from tests.training.imaging.processes.decoding import FILES, noise, small, wait_until
+from tests.training.imaging.processes.decoding import FILES, is_there, noise, small, wait_until
 from training.common.errors import ImageError, ImageTooLargeError
 from training.imaging.images import decode_image
 from training.imaging.processes.errors import DecodersBusyError, DecodingTimeoutError
@@ -208,14 +207,4 @@ def test_it_is_killed_with_the_service() -> None:
         assert len(pids) == 2
         assert all(Path(f"/proc/{pid}").exists() for pid in pids)
         parent.kill()
-    until = time.monotonic() + PATIENCE
-    while any(_runs(pid) for pid in pids):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    wait_until(lambda: not any(is_there(pid) for pid in pids))

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -178,28 +179,37 @@ def test_bodies_that_are_announced_and_do_not_come_leave_room_for_others(indexed
     asyncio.run(run())
 
 
-def test_what_an_overload_has_taken_is_forgotten_once_nothing_is_at_work(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = 0.0
-    monkeypatch.setattr("app.edge.admission.time.monotonic", lambda: now)
-    places = ConcurrencyLimiter("search", limit=80, deadline_s=10.0)
-    for _ in range(40):
-        place = places.take()
-        assert place
-        now += 9.0
-        places.give_back(place, answered=True)
+@dataclass
+class Machine:
+    """A machine whose time a test lets pass."""
+
+    now: float = 0.0
+
+    def after(self, count: int, seconds: float) -> ConcurrencyLimiter:
+        """The places of searches after so many, one after another, of so many seconds each."""
+        places = ConcurrencyLimiter("search", limit=80, deadline_s=10.0)
+        for _ in range(count):
+            place = places.take()
+            assert place is not None
+            self.now += seconds
+            places.give_back(place, answered=True)
+        return places
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr("app.edge.admission.time.monotonic", lambda: machine.now)
+    return machine
+
+
+def test_what_an_overload_has_taken_is_forgotten_once_nothing_is_at_work(machine: Machine) -> None:
+    places = machine.after(40, 9.0)
     assert places.take()
     assert not places.take()
-    places = ConcurrencyLimiter("search", limit=80, deadline_s=10.0)
-    for _ in range(40):
-        place = places.take()
-        assert place
-        now += 9.0
-        places.give_back(place, answered=True)
-    now += 5.0
-    taken = [places.take() for _ in range(8)]
-    assert None not in taken
+    places = machine.after(40, 9.0)
+    machine.now += 5.0
+    assert None not in [places.take() for _ in range(8)]
 
 
 @pytest.mark.parametrize("body", [b"", b"a body that the route does not read"])
@@ -355,15 +365,8 @@ def test_other_requests_go_the_usual_way(indexed: Indexed, request_: bytes) -> N
     assert asyncio.run(run())[0] != 429
 
 
-def test_a_slow_machine_has_fewer_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr("app.edge.admission.time.monotonic", lambda: now)
-    places = ConcurrencyLimiter("search", 80, 10.0)
-    for _ in range(100):
-        place = places.take()
-        assert place is not None
-        now += 1.0
-        places.give_back(place, answered=True)
+def test_a_slow_machine_has_fewer_places(machine: Machine) -> None:
+    places = machine.after(100, 1.0)
     taken = [place for _ in range(80) if (place := places.take()) is not None]
     assert len(taken) == 5
     # What is refused or wrong says nothing of the speed.
@@ -372,15 +375,8 @@ def test_a_slow_machine_has_fewer_places(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len([place for _ in range(80) if places.take() is not None]) == 5
 
 
-def test_a_lone_request_is_admitted_however_slow_the_last_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr("app.edge.admission.time.monotonic", lambda: now)
-    places = ConcurrencyLimiter("search", 80, 10.0)
-    for _ in range(50):
-        place = places.take()
-        assert place is not None
-        now += 1000.0
-        places.give_back(place, answered=True)
+def test_a_lone_request_is_admitted_however_slow_the_last_was(machine: Machine) -> None:
+    places = machine.after(50, 1000.0)
     assert places.take() is not None
     assert places.take() is None
 

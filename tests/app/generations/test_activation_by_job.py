@@ -13,19 +13,13 @@ from index.audit.listing import Selection, all_events
 from index.catalogue.jobs import add_job, claim_job, end_job, list_jobs
 from index.engine import SearchEngine
 from index.generations.reindex import generation_for
-from index.keys.api_keys import create_key
-from tests.app.conftest import COLLECTION, Indexed, make_bundle, serve
+from tests.access import bearer
+from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.app.images.test_writes import problem
 from training.models.encoder import load_encoder
 
 HERE = f"/v1/collections/{COLLECTION}"
 LATER = {"Prefer": "wait=5, Respond-Async"}
-
-
-@pytest.fixture
-def local(own: Indexed) -> Iterator[TestClient]:
-    with serve(own) as running:
-        yield running
 
 
 @pytest.fixture
@@ -54,22 +48,22 @@ def work(own: Indexed, job: dict[str, Any]) -> None:
 
 
 def test_a_job_activates_what_is_far_from_complete_and_another_takes_it_back(
-    own: Indexed, local: TestClient, engine: SearchEngine, other: int
+    own: Indexed, service: TestClient, engine: SearchEngine, other: int
 ) -> None:
     first = engine.active(COLLECTION).generation
     activation = f"{HERE}/generations/{other}/activate"
-    problem(local.post(activation), 409, "incomplete-generation")
+    problem(service.post(activation), 409, "incomplete-generation")
 
-    given = local.post(activation, headers=LATER)
+    given = service.post(activation, headers=LATER)
 
     assert given.status_code == 202, given.text
     assert given.headers["Preference-Applied"] == "respond-async"
     assert given.json()["arguments"] == [COLLECTION, "--generation", str(other), "--activate"]
-    assert local.get(given.headers["Location"]).json()["state"] == "queued"
+    assert service.get(given.headers["Location"]).json()["state"] == "queued"
     assert engine.active(COLLECTION).generation == first
     work(own, given.json())
     assert engine.active(COLLECTION).generation == other
-    back = local.post(f"{HERE}/rollback", headers=LATER)
+    back = service.post(f"{HERE}/rollback", headers=LATER)
     assert (back.status_code, back.json()["arguments"][2]) == (202, str(first))
     work(own, back.json())
     assert engine.active(COLLECTION).generation == first
@@ -82,57 +76,55 @@ def test_a_job_activates_what_is_far_from_complete_and_another_takes_it_back(
 
 
 def test_a_request_that_is_sent_again_queues_one_job(
-    local: TestClient, engine: SearchEngine, other: int
+    service: TestClient, engine: SearchEngine, other: int
 ) -> None:
     sent = {**LATER, "Idempotency-Key": "once"}
     activation = f"{HERE}/generations/{other}/activate"
-    first, again = (local.post(activation, headers=sent) for _ in range(2))
+    first, again = (service.post(activation, headers=sent) for _ in range(2))
     assert (first.status_code, again.status_code, again.json()) == (202, 202, first.json())
     assert again.headers["Location"] == first.headers["Location"]
     with engine.home.catalogue.read() as session:
         assert len(list_jobs(session)) == 1
 
 
-def test_what_is_not_there_queues_nothing(local: TestClient, engine: SearchEngine) -> None:
-    missing = local.post(f"{HERE}/generations/999/activate", headers=LATER)
+def test_what_is_not_there_queues_nothing(service: TestClient, engine: SearchEngine) -> None:
+    missing = service.post(f"{HERE}/generations/999/activate", headers=LATER)
     problem(missing, 404, "unknown-generation")
-    problem(local.post(f"{HERE}/rollback", headers=LATER), 404, "unknown-generation")
+    problem(service.post(f"{HERE}/rollback", headers=LATER), 404, "unknown-generation")
     with engine.home.catalogue.read() as session:
         assert list_jobs(session) == []
 
 
 def _admin_of(own: Indexed, collection: str) -> dict[str, str]:
-    with own.write() as session:
-        made = create_key(session, collection, {collection: frozenset({"admin"})}, days=1)
-    return {"Authorization": f"Bearer {made.text}"}
+    return bearer(own.key("admin", collection, name=collection))
 
 
 def test_an_administrator_of_the_collection_alone_sees_the_job_and_begins_one_at_a_time(
-    own: Indexed, local: TestClient, engine: SearchEngine, other: int
+    own: Indexed, service: TestClient, engine: SearchEngine, other: int
 ) -> None:
     of_photos, of_others = _admin_of(own, COLLECTION), _admin_of(own, "others")
     activation = f"{HERE}/generations/{other}/activate"
-    given = local.post(activation, headers={**LATER, **of_photos})
+    given = service.post(activation, headers={**LATER, **of_photos})
     assert given.status_code == 202, given.text
     place = given.headers["Location"]
-    assert local.get(place, headers=of_photos).json()["state"] == "queued"
-    assert local.get(place, headers=of_others).status_code == 403
+    assert service.get(place, headers=of_photos).json()["state"] == "queued"
+    assert service.get(place, headers=of_others).status_code == 403
     for _ in range(3):
-        second = local.post(activation, headers={**LATER, **of_photos})
+        second = service.post(activation, headers={**LATER, **of_photos})
         problem(second, 409, "job-exists")
         assert f"job {given.json()['id']} already, which is queued" in second.json()["detail"]
     with engine.home.catalogue.read() as session:
         assert len(list_jobs(session)) == 1
-    assert local.post(f"{place}/cancel", headers=of_others).status_code == 403
-    assert local.post(f"{place}/cancel", headers=of_photos).status_code == 202
-    events = local.get(f"{place}/events", headers=of_photos)
+    assert service.post(f"{place}/cancel", headers=of_others).status_code == 403
+    assert service.post(f"{place}/cancel", headers=of_photos).status_code == 202
+    events = service.get(f"{place}/events", headers=of_photos)
     assert (events.status_code, events.text.count("event: job"), "cancelled" in events.text) == (200, 1, True)
-    assert local.get(f"{place}/events", headers=of_others).status_code == 403
-    assert local.post(activation, headers={**LATER, **of_photos}).status_code == 202
+    assert service.get(f"{place}/events", headers=of_others).status_code == 403
+    assert service.post(activation, headers={**LATER, **of_photos}).status_code == 202
 
 
 def test_other_jobs_of_the_collection_are_for_the_operator(
-    own: Indexed, local: TestClient, engine: SearchEngine
+    own: Indexed, service: TestClient, engine: SearchEngine
 ) -> None:
     of_photos = _admin_of(own, COLLECTION)
     activation = [COLLECTION, "--generation", "1", "--activate"]
@@ -149,7 +141,7 @@ def test_other_jobs_of_the_collection_are_for_the_operator(
         numbers = [add_job(session, kind, arguments, folder=folder).id for kind, arguments, folder in others]
     for number in (*numbers, 999, "x", "9" * 30, "\u0661"):
         for method, path in (("GET", ""), ("GET", "/events"), ("POST", "/cancel")):
-            refused = local.request(method, f"/v1/jobs/{number}{path}", headers=of_photos)
+            refused = service.request(method, f"/v1/jobs/{number}{path}", headers=of_photos)
             assert refused.status_code == 403, (number, path)
             assert "in all collections" in refused.json()["detail"]
-    assert local.get("/v1/jobs", headers=of_photos).status_code == 403
+    assert service.get("/v1/jobs", headers=of_photos).status_code == 403

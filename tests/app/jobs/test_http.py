@@ -1,7 +1,6 @@
 """Jobs over HTTP, and followed by server-sent events."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -10,23 +9,14 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from app.engine import open_engine
 from app.heartbeat import Heartbeat
 from app.jobs import routes as jobs_over_http
 from app.jobs.kinds import KINDS
 from index.catalogue.jobs import add_job, beat, claim_job, end_job
-from index.engine import SearchEngine
 from index.keys.api_keys import EVERY_COLLECTION, create_key, revoke_key
 from tests.app.conftest import COLLECTION, Indexed
 from tests.e2e.work import Work, service
 from tests.jobs import Jobs
-
-
-@pytest.fixture(scope="module")
-def engine(on_either: Indexed) -> Iterator[SearchEngine]:
-    opened = open_engine(on_either.settings)
-    yield opened
-    opened.close()
 
 
 def _events(body: str) -> list[dict[str, Any]]:
@@ -36,10 +26,9 @@ def _events(body: str) -> list[dict[str, Any]]:
     return [json.loads(lines[1].removeprefix("data: ")) for lines in blocks]
 
 
-def test_a_job_is_given_found_listed_and_cancelled(
-    local: TestClient, engine: SearchEngine, on_either: Indexed
-) -> None:
-    generation = engine.active(COLLECTION).generation
+def test_a_job_is_given_found_listed_and_cancelled(local: TestClient, on_either: Indexed) -> None:
+    with on_either.engine() as engine:
+        generation = engine.active(COLLECTION).generation
     asked = {"kind": "reindex", "collection": COLLECTION, "generation": generation, "activate": True}
     given = local.post("/v1/jobs", json=asked)
     assert given.status_code == 202
@@ -109,8 +98,8 @@ def test_a_job_that_is_not_there_is_a_problem(local: TestClient, path: str) -> N
     assert local.get("/v1/jobs/0").status_code == 422
 
 
-def test_events_begin_with_the_job_and_end_with_its_end(local: TestClient, engine: SearchEngine) -> None:
-    with engine.home.catalogue.write() as session:
+def test_events_begin_with_the_job_and_end_with_its_end(local: TestClient, on_either: Indexed) -> None:
+    with on_either.write() as session:
         job = add_job(session, "tidy", [])
         claim_job(session, job.id, "w")
         beat(session, job.id, "w", {"what": "tidying", "done": 1, "total": None, "note": ""})
@@ -123,10 +112,10 @@ def test_events_begin_with_the_job_and_end_with_its_end(local: TestClient, engin
 
 @pytest.mark.slow
 def test_a_stream_ends_with_the_key_of_its_caller(
-    local: TestClient, engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
+    local: TestClient, on_either: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs_over_http, "_RECHECK_SECONDS", 0.1)
-    with engine.home.catalogue.write() as session:
+    with on_either.write() as session:
         job = add_job(session, "tidy", [])
         new = create_key(session, "follower", {EVERY_COLLECTION: frozenset({"admin"})}, days=None)
     headers = {"Authorization": f"Bearer {new.text}"}
@@ -134,7 +123,7 @@ def test_a_stream_ends_with_the_key_of_its_caller(
         following = threads.submit(local.get, f"/v1/jobs/{job.id}/events", headers=headers)
         with pytest.raises(TimeoutError):
             following.result(timeout=2)
-        with engine.home.catalogue.write() as session:
+        with on_either.write() as session:
             revoke_key(session, new.key.id)
         answer = following.result(timeout=30)
     assert answer.status_code == 200
@@ -148,9 +137,9 @@ def test_a_stream_ends_with_the_key_of_its_caller(
     local.post(f"/v1/jobs/{job.id}/cancel")
 
 
-def test_jobs_are_listed_page_by_page_while_others_are_given(local: TestClient, engine: SearchEngine) -> None:
+def test_jobs_are_listed_page_by_page_while_others_are_given(local: TestClient, on_either: Indexed) -> None:
     def give(kind: str) -> int:
-        with engine.home.catalogue.write() as session:
+        with on_either.write() as session:
             return add_job(session, kind, []).id
 
     numbers = [give(kind) for kind in ("tidy", "evaluate", "tidy", "tidy", "evaluate", "tidy", "tidy")]
