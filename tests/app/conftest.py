@@ -19,6 +19,7 @@ import torch
 from fastapi.testclient import TestClient
 from PIL import Image
 from sqlalchemy.orm import Session
+from typer.testing import Result
 
 from app.application import create_app
 from app.edge.logging import configure_logging
@@ -28,6 +29,7 @@ from index.engine import SearchEngine
 from index.ingest import ingest_manifest
 from index.keys.api_keys import Role, create_key
 from tests.access import AS_ADMIN, OPEN
+from tests.app.commands import run_command
 from training.common.manifest import Manifest, Record, read_manifest, write_manifest
 from training.models.bundle_writer import save_bundle
 from training.models.config import (
@@ -161,6 +163,10 @@ class Indexed:
         """Write to the catalogue, as another process would."""
         with self.engine() as engine, engine.home.catalogue.write() as session:
             yield session
+
+    def run(self, *words: object, code: int = 0) -> Result:
+        """Run a command in this home, as it is typed."""
+        return run_command(*words, home=self.settings.home, code=code)
 
     def key(self, role: Role, *collections: str, name: str = "client") -> str:
         """A new key with a role in some collections, in all of them if none is named."""

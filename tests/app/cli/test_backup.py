@@ -9,13 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from app.cli.main import build
 from app.engine import open_engine
 from app.settings import Settings
 from index.backup import write_backup
 from index.backup.contents import AUDIT_SETTING, sealed_keys
+from tests.app.commands import run_command, said
 from tests.docker.dockerfile import ROOT
 from tests.e2e.work import COMMAND
 from tests.index.samples import make_bundle
@@ -28,10 +27,6 @@ def home(tmp_path: Path) -> Path:
         return tmp_path / "home"
 
 
-def _backup(home: Path, *words: object) -> Result:
-    return CliRunner().invoke(build(), ["backup", "--home", str(home), *map(str, words)])
-
-
 def test_the_newest_backups_of_a_folder_stay(home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "backups"
     folder.mkdir()
@@ -40,8 +35,11 @@ def test_the_newest_backups_of_a_folder_stay(home: Path, tmp_path: Path) -> None
     for path in (*old, *others):
         path.write_text("as it was")
     begun = datetime.now(UTC).replace(microsecond=0)
-    done = _backup(home, "--folder", folder, "--keep", 3)
-    assert done.exit_code == 0, done.output
+    run_command("backup", "--folder", folder, home=home)
+    assert all(path.exists() for path in old)
+    (unlimited,) = set(folder.iterdir()) - {*old, *others}
+    unlimited.unlink()
+    run_command("backup", "--folder", folder, "--keep", 3, home=home)
     (new,) = set(folder.iterdir()) - {*old, *others}
     written = datetime.strptime(new.name, "recoquest-%Y%m%dT%H%M%SZ.tar").replace(tzinfo=UTC)
     assert begun <= written <= datetime.now(UTC)
@@ -55,19 +53,12 @@ def test_a_backup_that_fails_removes_none(tmp_path: Path) -> None:
     old = [folder / f"recoquest-2026010{day}T021500Z.tar" for day in range(1, 4)]
     for path in old:
         path.touch()
-    assert _backup(tmp_path / "nowhere", "--folder", folder, "--keep", 1).exit_code != 0
+    run_command("backup", "--folder", folder, "--keep", 1, home=tmp_path / "nowhere", code=1)
     assert all(path.exists() for path in old)
 
 
-def test_without_a_number_all_stay(home: Path, tmp_path: Path) -> None:
-    old = tmp_path / "recoquest-20260101T021500Z.tar"
-    old.touch()
-    assert _backup(home, "--folder", tmp_path).exit_code == 0
-    assert old.exists()
-
-
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "told"),
     [
         ((), "Name either a file"),
         (("a.tar", "--folder", "."), "Name either a file"),
@@ -75,10 +66,16 @@ def test_without_a_number_all_stay(home: Path, tmp_path: Path) -> None:
         (("--folder", "nowhere"), "nowhere is no folder"),
     ],
 )
-def test_a_wrong_place_is_named(home: Path, words: tuple[str, ...], said: str) -> None:
-    done = _backup(home, *words)
-    assert done.exit_code == 2
-    assert said in " ".join(re.sub("[│╭╰─╮╯]", " ", done.output).split())
+def test_a_wrong_place_is_named(home: Path, words: tuple[str, ...], told: str) -> None:
+    assert told in said(run_command("backup", *words, home=home, code=2))
+
+
+def _sealed(home: Path, folder: Path, keys: dict[str, bytes]) -> Path:
+    """A backup with keys that a passphrase opens."""
+    with closing(open_engine(Settings(home=home))) as engine:
+        sealed = sealed_keys(keys, "many words, long")
+        write_backup(engine.home, folder / "backup.tar", keys=sealed, show_progress=False)
+    return folder / "backup.tar"
 
 
 @pytest.mark.parametrize(
@@ -110,29 +107,21 @@ def test_a_refused_restore_changes_nothing_and_asks_for_what_was_in_use(
     asked: str,
     not_asked: str,
 ) -> None:
-    file = tmp_path / "backup.tar"
-    secrets = {name: bytes([place]) * 32 for place, name in enumerate(keys)}
-    with closing(open_engine(Settings(home=home))) as engine:
-        write_backup(engine.home, file, keys=sealed_keys(secrets, "many words, long"), show_progress=False)
+    file = _sealed(home, tmp_path, {name: bytes([place]) * 32 for place, name in enumerate(keys)})
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    done = CliRunner().invoke(build(), ["restore", str(file), "--home", str(tmp_path / "new")])
-    said = " ".join(str(done.exception).split())
-    assert asked in said
-    assert not_asked not in said
+    told = said(run_command("restore", file, home=tmp_path / "new", code=1))
+    assert asked in told
+    assert not_asked not in told
     assert not (tmp_path / "new").exists()
 
 
 def test_a_restore_brings_the_keys_into_a_new_home(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "backup.tar"
-    with closing(open_engine(Settings(home=home))) as engine:
-        sealed = sealed_keys({"audit.key": bytes(32), "patients.key": b"1" * 32}, "many words, long")
-        write_backup(engine.home, file, keys=sealed, show_progress=False)
+    file = _sealed(home, tmp_path, {"audit.key": bytes(32), "patients.key": b"1" * 32})
     monkeypatch.setenv("RECOQUEST_BACKUP_PASSPHRASE", "many words, long")
-    done = CliRunner().invoke(build(), ["restore", str(file), "--home", str(tmp_path / "new")])
-    assert done.exit_code == 0, done.exception
+    run_command("restore", file, home=tmp_path / "new")
     assert {"audit.key", "patients.key"} <= {path.name for path in (tmp_path / "new").iterdir()}
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 

@@ -5,13 +5,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
-from typer.testing import CliRunner
 
-from app.cli.main import build
 from app.cli.training import _image_table, _label_table, _text_table
 from app.edge.console import console
+from tests.app.commands import run_command
 from tests.e2e.work import COMMAND
 from tests.training.classification.images.samples import tiny_recipe as tiny_image_recipe
 from tests.training.classification.images.samples import write_squares
@@ -25,52 +25,46 @@ from training.classification.images.scores import Scores
 from training.classification.load import load_classification_recipe, shipped
 from training.common.errors import RecipeError
 from training.recipes.load import dump_recipe
+from training.recipes.schema import NamedRecipe
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import TrainingError
 
+CLASSIFIES: Final = shipped().names[0]
+
+
+def _trained(command: str, recipe: NamedRecipe, data: Path, out: Path, *options: str) -> tuple[str, Any]:
+    """What is printed by a training of one epoch, and its results."""
+    file = out.with_suffix(".yaml")
+    file.write_text(dump_recipe(recipe))
+    words = (command, file, "--data", data, "--out", out, "--set", "train.epochs=1", "--device", "cpu")
+    printed = run_command(*words, *options).output
+    return printed, json.loads((out / "results.json").read_text())
+
 
 def test_classifies_says_what_it_found_and_takes_overrides(tmp_path: Path) -> None:
-    data = write_sst(tmp_path / "data")
-    recipe = tmp_path / "tiny.yaml"
-    recipe.write_text(dump_recipe(tiny_recipe(reclaim=True)))
-    arguments = ["classify", str(recipe), "--data", str(data), "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(build(), [*arguments, "--set", "train.epochs=1", "--device", "cpu"])
-    assert result.exit_code == 0, result.output
-    found = json.loads((tmp_path / "out/results.json").read_text())
+    given = ("classify", tiny_recipe(reclaim=True), write_sst(tmp_path / "data"), tmp_path / "out")
+    printed, found = _trained(*given)
     assert found["steps"] == 6
-    assert f"{100 * found['metrics']['accuracy']:.2f}" in result.output
-    assert "published" not in result.output
-    again = CliRunner().invoke(
-        build(), [*arguments, "--set", "train.epochs=1", "--device", "cpu", "--resume"]
-    )
-    assert again.exit_code == 0, again.output
+    assert f"{100 * found['metrics']['accuracy']:.2f}" in printed
+    assert "published" not in printed
+    _trained(*given, "--resume")
 
 
 def test_classifies_images_and_says_how_well_labels_are_told_apart(tmp_path: Path) -> None:
     data = write_squares(tmp_path / "data")
-    recipe = tmp_path / "tiny.yaml"
-    recipe.write_text(dump_recipe(tiny_image_recipe()))
-    arguments = ["classify", str(recipe), "--data", str(data), "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(build(), [*arguments, "--set", "train.epochs=1", "--device", "cpu"])
-    assert result.exit_code == 0, result.output
-    found = json.loads((tmp_path / "out/results.json").read_text())
+    printed, found = _trained("classify", tiny_image_recipe(), data, tmp_path / "out")
     assert found["steps"] == 5
     for figure in found["test"].values():
-        assert f"{100 * figure:.2f}" in result.output
-    assert "6 of 12" in result.output
+        assert f"{100 * figure:.2f}" in printed
+    assert "6 of 12" in printed
 
 
 def test_answers_questions_and_says_how_well(tmp_path: Path) -> None:
     data = write_vqa(tmp_path / "data")
-    recipe = tmp_path / "tiny.yaml"
-    recipe.write_text(dump_recipe(tiny_question_recipe(reclaim=True)))
-    arguments = ["classify", str(recipe), "--data", str(data), "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(build(), [*arguments, "--set", "train.epochs=1", "--device", "cpu"])
-    assert result.exit_code == 0, result.output
-    found = json.loads((tmp_path / "out/results.json").read_text())
-    assert f"{100 * found['metrics']['vqa_score']:.2f}" in result.output
-    assert "100.00" in result.output
-    assert "published" not in result.output
+    printed, found = _trained("classify", tiny_question_recipe(reclaim=True), data, tmp_path / "out")
+    assert f"{100 * found['metrics']['vqa_score']:.2f}" in printed
+    assert "100.00" in printed
+    assert "published" not in printed
 
 
 @pytest.mark.slow
@@ -85,22 +79,6 @@ def test_several_processes_are_started_and_speak_once(tmp_path: Path) -> None:
     assert len(load_checkpoint(tmp_path / "out/checkpoints/last.pt").random) == 2
     found = json.loads((tmp_path / "out/results.json").read_text())
     assert ended.stdout.count(f"{100 * found['metrics']['accuracy']:.2f}") == 1
-
-
-def test_an_unknown_recipe_is_a_plain_sentence(tmp_path: Path) -> None:
-    result = CliRunner().invoke(
-        build(), ["classify", "bert", "--data", str(tmp_path), "--out", str(tmp_path)]
-    )
-    assert isinstance(result.exception, RecipeError)
-    with pytest.raises(RecipeError, match="glue-small"):
-        raise result.exception
-
-
-def test_train_names_the_command_for_its_recipes(tmp_path: Path) -> None:
-    name = shipped().names[0]
-    result = CliRunner().invoke(build(), ["train", name, "--data", str(tmp_path), "--out", str(tmp_path)])
-    assert isinstance(result.exception, RecipeError)
-    assert f"{name} is a recipe of classification: give it to `recoquest classify`" in str(result.exception)
 
 
 def test_a_run_stands_beside_the_figures_of_its_own_share(
@@ -155,8 +133,7 @@ def test_a_package_that_is_missing_is_told_before_any_work(
     command: list[str], tracker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, tracker, None)
-    arguments = ["--out", str(tmp_path / "out"), "--track", tracker]
-    result = CliRunner().invoke(build(), [*command, *arguments])
+    result = run_command(*command, "--out", tmp_path / "out", "--track", tracker, code=1)
     assert isinstance(result.exception, TrainingError)
     assert f"pip install 'recoquest[{tracker}]'" in str(result.exception)
 
@@ -165,29 +142,21 @@ def test_trains_says_what_it_found_and_resumes(tmp_path: Path) -> None:
     data = write_sentences(tmp_path / "data")
     with (data / "train.txt").open("ab") as file:
         file.write(b"\xff\n")
-    recipe = tmp_path / "tiny.yaml"
-    recipe.write_text(dump_recipe(tiny_language_recipe()))
-    arguments = ["language-model", str(recipe), "--data", str(data), "--out", str(tmp_path / "out")]
-    settings = ["--set", "train.epochs=1", "--set", "data.max_rejected=0.1", "--device", "cpu"]
-    result = CliRunner().invoke(build(), [*arguments, *settings])
-    assert result.exit_code == 0, result.output
-    found = json.loads((tmp_path / "out/results.json").read_text())
+    given = ("language-model", tiny_language_recipe(), data, tmp_path / "out")
+    printed, found = _trained(*given, "--set", "data.max_rejected=0.1")
     assert found["steps"] == 6
-    assert f"{found['test']['perplexity']:.2f}" in result.output
-    assert "Left out: 1 lines" in result.output
-    assert "published" not in result.output
-    again = CliRunner().invoke(build(), [*arguments, *settings, "--resume"])
-    assert again.exit_code == 0, again.output
+    assert f"{found['test']['perplexity']:.2f}" in printed
+    assert "Left out: 1 lines" in printed
+    assert "published" not in printed
+    _trained(*given, "--set", "data.max_rejected=0.1", "--resume")
 
 
 def test_a_row_of_a_table_has_the_published_figures_beside_it(tmp_path: Path) -> None:
     data = write_sentences(tmp_path / "data", train=16, valid=8, test=8)
     small = ["model.width=8", "model.word_width=8", "train.epochs=1"]
     settings = [part for setting in small for part in ("--set", setting)]
-    arguments = ["--data", str(data), "--out", str(tmp_path / "out"), "--device", "cpu", *settings]
-    result = CliRunner().invoke(build(), ["language-model", "lm-ptb-cyc-vae", *arguments])
-    assert result.exit_code == 0, result.output
-    assert "110.50" in result.output
+    arguments = ("--data", data, "--out", tmp_path / "out", "--device", "cpu", *settings)
+    assert "110.50" in run_command("language-model", "lm-ptb-cyc-vae", *arguments).output
 
 
 @pytest.mark.parametrize(
@@ -195,11 +164,11 @@ def test_a_row_of_a_table_has_the_published_figures_beside_it(tmp_path: Path) ->
     [
         ("language-model", "lm-ptb", "lm-small"),
         ("train", "lm-small::vae", "give it to `recoquest language-model`"),
+        ("classify", "bert", "glue-small"),
+        ("train", CLASSIFIES, f"{CLASSIFIES} is a recipe of classification: give it to `recoquest classify`"),
     ],
 )
 def test_a_wrong_recipe_is_a_plain_sentence(tmp_path: Path, command: str, recipe: str, message: str) -> None:
-    result = CliRunner().invoke(
-        build(), [command, recipe, "--data", str(tmp_path), "--out", str(tmp_path / "out")]
-    )
+    result = run_command(command, recipe, "--data", tmp_path, "--out", tmp_path / "out", code=1)
     assert isinstance(result.exception, RecipeError)
     assert message in str(result.exception)

@@ -4,16 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
-from typer.testing import CliRunner
 
-from app.application import create_app
-from app.cli.main import build
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import read_result
 from index.duplicates import DuplicateGroup, Duplicates, as_json, write_groups
-from tests.access import AS_ADMIN
-from tests.app.conftest import LOCAL, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.jobs import opened_jobs
 
 COPIES = {"groups": [{"ids": ["image-3", "copy"], "same_file": True}], "unread": []}
@@ -23,31 +18,21 @@ def test_groups_are_printed_for_people_and_for_programs(
     with_a_copy: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    home = ["--home", str(with_a_copy.settings.home)]
-    shown = CliRunner().invoke(build(), ["duplicates", "copied", *home])
-    assert shown.exit_code == 0, shown.output
-    assert "image-3, copy" in shown.output
-    printed = CliRunner().invoke(build(), ["duplicates", "copied", "--json", *home])
-    assert json.loads(printed.stdout) == COPIES
+    assert "image-3, copy" in with_a_copy.run("duplicates", "copied").output
+    assert json.loads(with_a_copy.run("duplicates", "copied", "--json").stdout) == COPIES
 
 
 def test_groups_are_written_into_a_folder_and_not_printed(with_a_copy: Indexed, tmp_path: Path) -> None:
     out = tmp_path / "new" / "found"
-    asked = ["duplicates", "copied", "--out", str(out), "--home", str(with_a_copy.settings.home)]
     # As a job does that begins again.
     for _ in range(2):
-        written = CliRunner().invoke(build(), asked)
-        assert written.exit_code == 0, written.output
+        written = with_a_copy.run("duplicates", "copied", "--out", out)
         assert written.stdout == f"Groups of near-duplicates: 1, in {out / 'groups.json'}.\n"
         assert json.loads((out / "groups.json").read_bytes()) == COPIES
 
 
 def test_a_collection_without_any_says_so(own: Indexed) -> None:
-    name = "alone"
-    own.index(name, own.bundle)
-    result = CliRunner().invoke(build(), ["duplicates", name, "--home", str(own.settings.home)])
-    assert result.exit_code == 0, result.output
-    assert "There are no near-duplicates." in result.output
+    assert "There are no near-duplicates." in own.run("duplicates", COLLECTION).output
 
 
 def _pair(number: int) -> DuplicateGroup:
@@ -87,12 +72,7 @@ def test_a_result_holds_what_there_is_room_for_and_counts_the_rest(tmp_path: Pat
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_worker_finds_copies_and_the_service_tells_of_them(with_a_copy: Indexed) -> None:
-    app = create_app(with_a_copy.settings)
-    home = with_a_copy.settings.home
-    with (
-        opened_jobs(home, None) as jobs,
-        TestClient(app, "http://127.0.0.1", client=LOCAL, headers=AS_ADMIN) as local,
-    ):
+    with opened_jobs(with_a_copy.settings.home, None) as jobs, serve(with_a_copy) as local:
         given = local.post("/v1/jobs", json={"kind": "duplicates", "collection": "copied"})
         assert (given.status_code, given.json()["arguments"]) == (202, ["copied"])
         with jobs.worker():
@@ -100,6 +80,5 @@ def test_a_worker_finds_copies_and_the_service_tells_of_them(with_a_copy: Indexe
         job = local.get(given.headers["Location"]).json()
         folder = JobFolder.of(jobs.settings, ended.id).path
         assert (job["state"], job["error"]) == ("done", None), jobs.log(ended.id)
-    found = {"groups": [{"ids": ["image-3", "copy"], "same_file": True}], "unread": []}
-    assert job["result"] == {**found, "left_out": {"groups": 0, "unread": 0}}
-    assert json.loads((folder / "duplicates" / "groups.json").read_bytes()) == found
+    assert job["result"] == {**COPIES, "left_out": {"groups": 0, "unread": 0}}
+    assert json.loads((folder / "duplicates" / "groups.json").read_bytes()) == COPIES

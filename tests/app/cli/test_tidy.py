@@ -4,11 +4,9 @@ import os
 import time
 from pathlib import Path
 
-from typer.testing import CliRunner
-
-from app.cli.main import build
 from app.engine import open_engine
 from app.settings import Settings
+from tests.app.commands import run_command
 
 
 def test_old_unfinished_files_are_removed_and_counted(tmp_path: Path) -> None:
@@ -21,7 +19,5 @@ def test_old_unfinished_files_are_removed_and_counted(tmp_path: Path) -> None:
     for path in left[:2]:
         os.utime(path, (then, then))
     for removed in ("Removed 2 unfinished files of processes that were killed.\n", ""):
-        said = CliRunner().invoke(build(), ["tidy", "--home", str(tmp_path)])
-        assert said.exit_code == 0
-        assert said.output == f"{removed}Garbage is removed.\n"
+        assert run_command("tidy", home=tmp_path).output == f"{removed}Garbage is removed.\n"
     assert [path.exists() for path in left] == [False, False, True]

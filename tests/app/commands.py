@@ -1,0 +1,24 @@
+"""Commands as they are typed, run in this process."""
+
+import re
+from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from app.cli.main import build
+
+
+def run_command(*words: object, home: Path | None = None, code: int = 0) -> Result:
+    """Run a command, in a home folder if one is named; an error that it is not to end with is raised."""
+    given = [*words] if home is None else [*words, "--home", home]
+    done = CliRunner().invoke(build(), [str(word) for word in given])
+    if done.exit_code != code and isinstance(done.exception, Exception):
+        raise done.exception
+    assert done.exit_code == code, done.output
+    return done
+
+
+def said(done: Result) -> str:
+    """All that a command has said, in one line and without the frames around it."""
+    words = re.sub("[│╭╰─╮╯]", " ", f"{done.output} {done.exception or ''}")
+    return " ".join(words.split())
