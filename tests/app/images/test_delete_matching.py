@@ -1,7 +1,6 @@
 """Deletion by filter: what it removes, what it leaves, and that it goes on after a stop."""
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
-from typer.testing import CliRunner
 
-from app.cli.main import build
 from app.images import deletion
 from app.images.deletion import Deletion
 from index.audit.event import Actor
@@ -20,7 +17,9 @@ from index.audit.verify import verify_trail
 from index.catalogue import lookup as batches
 from index.catalogue.lookup import parts
 from index.errors import CatalogueTimeoutError, DiskFullError, UnknownCollectionError
+from tests.app.audit.written import written_events
 from tests.app.conftest import COLLECTION, Indexed, serve
+from tests.app.images.test_writes import files_of
 from tests.index.killing import kill_after
 
 EVEN = {"field": "view", "eq": "AP"}  # images 0, 3, ... 21
@@ -52,13 +51,18 @@ def count(service: TestClient, name: str, condition: Any = None) -> int:
     return int(answer.json()["count"])
 
 
-def test_a_dry_run_counts_and_deletes_nothing(service: TestClient, name: str) -> None:
+def test_a_dry_run_counts_deletes_nothing_and_is_in_the_trail_as_a_look(
+    service: TestClient, name: str
+) -> None:
     answer = ask(service, name, filter=EVEN, dry_run=True)
     assert answer.status_code == 200, answer.text
     found = answer.json()
     assert (found["matched"], found["deleted"], found["remaining"], found["dry_run"]) == (8, 0, 8, True)
     assert found["ids"] == [f"image-{number}" for number in range(0, 24, 3)]
     assert count(service, name) == 24
+    events = written_events(service, collection=name)
+    (event,) = [event for event in events if event["details"].get("dry_run")]
+    assert (event["action"], event["object_count"], event["details"]["matched"]) == ("browse", 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -201,36 +205,14 @@ def test_events_name_the_filter_and_each_image(
         assert len(event["query"]["filter_ids"]) == 3
 
 
-def test_a_dry_run_is_in_the_trail_as_a_look(service: TestClient, name: str) -> None:
-    assert ask(service, name, filter=EVEN, dry_run=True).status_code == 200
-    found: list[dict[str, Any]] = []
-    for _ in range(100):
-        answer = service.get("/v1/audit", params={"collection": name}).json()["events"]
-        found = [event for event in answer if event["details"].get("dry_run")]
-        if found:
-            break
-        time.sleep(0.05)
-    (event,) = found
-    assert (event["action"], event["object_count"], event["details"]["matched"]) == ("browse", 8, 8)
-
-
 def test_the_command_deletes_and_its_files_go(own: Indexed) -> None:
-    home = ["--home", str(own.settings.home)]
-    files = own.settings.home / "images" / "originals"
-
-    def run(*arguments: str, code: int = 0) -> str:
-        result = CliRunner().invoke(build(), ["delete", COLLECTION, *arguments, *home])
-        assert result.exit_code == code, result.output
-        return result.output
-
-    wanted = ("--filter", json.dumps(EVEN))
-    assert "8 images pass the filter: image-0, image-3" in run(*wanted, "--dry-run")
-    run("--filter", "{}", code=2)
-    run("--filter", "[", code=2)
-    refused = CliRunner().invoke(build(), ["delete", COLLECTION, *wanted, "--expected-count", "9", *home])
-    assert refused.exit_code != 0
-    assert "8 of 8 images are deleted" in run(*wanted, "--expected-count", "8")
-    assert sum(path.is_file() for path in files.glob("*/*")) == 16
+    wanted = ("delete", COLLECTION, "--filter", json.dumps(EVEN))
+    assert "8 images pass the filter: image-0, image-3" in own.run(*wanted, "--dry-run").output
+    for wrong in ("{}", "["):
+        own.run("delete", COLLECTION, "--filter", wrong, code=2)
+    own.run(*wanted, "--expected-count", 9, code=1)
+    assert "8 of 8 images are deleted" in own.run(*wanted, "--expected-count", 8).output
+    assert files_of(own) == 16
     with own.engine() as engine:
         assert engine.collection(COLLECTION).count == 16
         with engine.home.catalogue.read() as session:

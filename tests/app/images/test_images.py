@@ -125,7 +125,7 @@ def test_a_damaged_store_is_an_error_that_names_no_path(own: Indexed) -> None:
         if file.is_file():
             file.unlink()
     with serve(own, key=False) as client:
-        for variant in ("content", "thumbnail"):
+        for variant in ("content", "thumbnail", "rendition"):
             document = problem(client.get(f"{IMAGE}/{variant}"), 500, "image-file-unavailable")
             assert str(own.settings.home) not in str(document)
 

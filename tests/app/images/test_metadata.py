@@ -30,20 +30,14 @@ def test_nothing_that_was_uploaded_hands_out_its_metadata(own: Indexed) -> None:
     assert files_of(own) == before + len(FILES)
 
 
-def test_a_setting_keeps_what_the_file_says(make_indexed: Callable[..., Indexed]) -> None:
-    kept = make_indexed(keep_metadata=True)
-    with serve(kept) as client:
-        assert put(client, "photograph", jpeg()).status_code == 201
-        assert client.get(f"{IMAGES}/photograph/content").content == jpeg()
-
-
-def test_metadata_that_was_kept_goes_with_the_next_upload_and_judgements_stay(
+def test_a_setting_keeps_what_the_file_says_and_it_goes_with_the_next_upload_without(
     make_indexed: Callable[..., Indexed],
 ) -> None:
     kept = make_indexed(keep_metadata=True)
     with serve(kept) as client:
         assert put(client, "photograph", jpeg()).status_code == 201
-    without = Indexed(kept.settings.model_copy(update={"keep_metadata": False}), kept.manifest, kept.bundle)
+        assert client.get(f"{IMAGES}/photograph/content").content == jpeg()
+    without = kept.with_settings(keep_metadata=False)
     with serve(without) as client:
         feedback = IMAGES.replace("/images", "/feedback")
         judgement = {"query": {"like": [{"text": "a dog"}]}, "hit": "photograph", "relevant": True}

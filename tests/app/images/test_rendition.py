@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -286,9 +285,6 @@ def test_a_damaged_file_is_an_error_that_names_no_path(own: Indexed) -> None:
     with serve(own) as client:
         document = problem(get(client, "image-5"), 500, "image-file-unavailable")
         assert str(own.settings.home) not in str(document)
-    shutil.rmtree(own.settings.home / "images" / "originals")
-    with serve(own) as client:
-        problem(get(client, "image-5"), 500, "image-file-unavailable")
 
 
 def test_a_picture_that_takes_too_much_is_refused_with_advice(own: Indexed) -> None:

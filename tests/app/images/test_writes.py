@@ -38,11 +38,18 @@ def post(
     return answer
 
 
-def put(client: TestClient, image_id: str, content: bytes, record: dict[str, Any] | None = None) -> Response:
+def put(
+    client: TestClient,
+    image_id: str,
+    content: bytes,
+    record: dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
+) -> Response:
     answer: Response = client.put(
         f"{IMAGES}/{image_id}",
         data={"record": json.dumps(record or {})},
         files={"image": ("x.png", content, "image/png")},
+        headers=headers,
     )
     return answer
 

@@ -3,18 +3,14 @@
 import json
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 from app.collections.names import rename
-from app.engine import open_engine
 from app.images.deletion import Erasure, erase
 from index.audit.event import Actor
 from index.catalogue.jobs import add_job
 from index.catalogue.tables import JobRow
-from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 
-AS_ADMIN_HERE: dict[str, Any] = {"client": ("127.0.0.1", 5000), "headers": AS_ADMIN}
 HERE = f"/v1/collections/{COLLECTION}"
 TEXT = "Zirkulaerer Verschluss xylophonartig"
 WORD = b"xylophonartig"
@@ -31,11 +27,8 @@ def holding(folder: Path, content: bytes) -> list[str]:
 
 
 def sha256_of(indexed: Indexed, image: str = "image-5") -> str:
-    engine = open_engine(indexed.settings)
-    try:
+    with indexed.engine() as engine:
         return engine.image(COLLECTION, image).sha256
-    finally:
-        engine.close()
 
 
 def vector_of(indexed: Indexed) -> bytes:
@@ -70,31 +63,12 @@ def write_old_jobs(indexed: Indexed, sha256: str) -> None:
 
 
 def rename_now(indexed: Indexed) -> None:
-    engine = open_engine(indexed.settings)
-    try:
-        rename(
-            indexed.settings,
-            engine.home,
-            COLLECTION,
-            "renamed",
-            Actor("command"),
-            operation="rename",
-            request=None,
-        )
-    finally:
-        engine.close()
+    with indexed.engine() as engine:
+        actor = Actor("command")
+        rename(indexed.settings, engine.home, COLLECTION, "renamed", actor, operation="rename", request=None)
 
 
 def erase_now(indexed: Indexed, *ids: str) -> Erasure:
-    engine = open_engine(indexed.settings)
-    try:
-        return erase(
-            indexed.settings,
-            engine.home,
-            COLLECTION,
-            ids or ("image-5",),
-            Actor("command"),
-            operation="erase",
-        )
-    finally:
-        engine.close()
+    with indexed.engine() as engine:
+        actor = Actor("command")
+        return erase(indexed.settings, engine.home, COLLECTION, ids or ("image-5",), actor, operation="erase")

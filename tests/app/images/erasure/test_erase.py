@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from typer.testing import CliRunner
 
-from app.application import create_app
-from app.cli.main import build
 from app.images import deletion
 from app.images.deletion import without
 from app.jobs.queue import study_sync
@@ -23,9 +20,9 @@ from index.catalogue import open_catalogue
 from index.catalogue.connections import Patience
 from index.catalogue.jobs import add_job
 from index.catalogue.tables import JobRow
+from tests.app.commands import said
 from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.images.erasure.homes import (
-    AS_ADMIN_HERE,
     HERE,
     TEXT,
     WORD,
@@ -53,14 +50,14 @@ def test_no_byte_of_an_erased_image_is_left(service: TestClient, marked: Indexed
     answer = service.post(f"{HERE}/erase", json={"ids": ["image-5"]})
 
     assert answer.status_code == 200, answer.text
-    said = answer.json()
-    assert said["erased"] == ["image-5"]
-    assert said["judgements"] == 1
-    assert said["shared_files"] == []
-    assert [Path(backup["path"]) for backup in said["backups"]] == [tmp_path / "backup.tar"]
-    assert said["backups"][0]["is_there"] is True
-    assert [Path(path).name for path in said["left_files"]] == ["weights.bin"]
-    assert said["log_is_empty"] is True
+    told = answer.json()
+    assert told["erased"] == ["image-5"]
+    assert told["judgements"] == 1
+    assert told["shared_files"] == []
+    assert [Path(backup["path"]) for backup in told["backups"]] == [tmp_path / "backup.tar"]
+    assert told["backups"][0]["is_there"] is True
+    assert [Path(path).name for path in told["left_files"]] == ["weights.bin"]
+    assert told["log_is_empty"] is True
     for content in (sha256.encode(), WORD, vector):
         assert holding(home, content) == []
     (home / "jobs" / "1" / "retraining" / "weights.bin").unlink()
@@ -171,16 +168,13 @@ def test_ids_that_no_database_holds_are_of_no_image(marked: Indexed) -> None:
 
 
 def test_the_trail_keeps_keyed_hashes_alone(marked: Indexed) -> None:
-    application = create_app(marked.settings)
-    with TestClient(application, "http://localhost", **AS_ADMIN_HERE) as service:
+    with serve(marked) as service:
         service.post(f"{HERE}/search", json={"text": "a boat", "limit": 24})
         # The event of the search may come after that of the erasure: it names the image all the same.
         service.post(f"{HERE}/erase", json={"ids": ["image-5"]}).raise_for_status()
-    catalogue = open_catalogue(marked.settings.catalogue_url)
-    with catalogue.read() as session:
+    with marked.read() as session:
         entries = list(all_events(session, Selection()))
         assert verify_trail(session).fault is None
-    catalogue.close()
     actions = [entry.record["action"] for entry in entries]
     assert actions.count("erase") == 1
     erase = entries[actions.index("erase")]
@@ -216,12 +210,10 @@ def test_backups_of_an_image_that_was_removed_before_are_named(
 
 
 def test_a_running_job_of_the_collection_is_waited_for(service: TestClient, marked: Indexed) -> None:
-    catalogue = open_catalogue(marked.settings.catalogue_url)
-    with catalogue.write() as session:
+    with marked.write() as session:
         row = session.get(JobRow, add_job(session, "retrain", [COLLECTION]).id)
         assert row is not None
         row.state = "running"
-    catalogue.close()
     answer = service.post(f"{HERE}/erase", json={"ids": ["image-5"]})
     assert answer.status_code == 409
     assert "Job 1 is at work" in answer.json()["detail"]
@@ -229,31 +221,22 @@ def test_a_running_job_of_the_collection_is_waited_for(service: TestClient, mark
 
 
 def test_a_file_that_another_image_shares_stays(with_a_copy: Indexed) -> None:
-    run = CliRunner().invoke(
-        build(), ["erase", "copied", "copy", "--home", str(with_a_copy.settings.home)], catch_exceptions=False
-    )
-    assert run.exit_code == 0, run.output
-    assert "copied: copy is erased." in run.output
-    assert "another image is the same file" in run.output
+    told = with_a_copy.run("erase", "copied", "copy").output
+    assert "copied: copy is erased." in told
+    assert "another image is the same file" in told
 
 
-def test_the_command_erases_and_names_backups(
-    marked: Indexed, tmp_path: Path, make_indexed: Callable[..., Indexed]
-) -> None:
-    home = str(marked.settings.home)
-    runner = CliRunner()
+def test_the_command_erases_and_names_backups(marked: Indexed, tmp_path: Path) -> None:
     for name in ("first.tar", "second.tar"):
-        assert runner.invoke(build(), ["backup", str(tmp_path / name), "--home", home]).exit_code == 0
+        marked.run("backup", tmp_path / name)
     (tmp_path / "second.tar").unlink()
-    run = runner.invoke(build(), ["erase", COLLECTION, "image-5", "gone", "--home", home])
-    assert run.exit_code == 0, run.output
-    assert f"{COLLECTION}: image-5 is erased." in run.output
-    assert f"{COLLECTION}: gone was not in the collection." in run.output
-    flat = " ".join(run.output.split())
-    assert f"Still in the backup {tmp_path / 'first.tar'} of " in flat
-    assert f"Still in the backup {tmp_path / 'second.tar'} (not there any more) of " in flat
+    told = said(marked.run("erase", COLLECTION, "image-5", "gone"))
+    assert f"{COLLECTION}: image-5 is erased." in told
+    assert f"{COLLECTION}: gone was not in the collection." in told
+    assert f"Still in the backup {tmp_path / 'first.tar'} of " in told
+    assert f"Still in the backup {tmp_path / 'second.tar'} (not there any more) of " in told
     assert holding(marked.settings.home, WORD) == []
-    assert "are as they were written" in runner.invoke(build(), ["audit", "verify", "--home", home]).output
+    assert "are as they were written" in marked.run("audit", "verify").output
 
 
 @pytest.mark.slow

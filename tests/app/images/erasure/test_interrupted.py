@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from typer.testing import CliRunner
 
-from app.cli.main import build
 from app.health.doctor import examine_home
 from app.images import deletion
 from app.jobs.folder import JobFolder
@@ -63,12 +61,8 @@ def test_an_erasure_that_was_stopped_goes_on(marked: Indexed, monkeypatch: pytes
     assert list((home / "erasures").iterdir()) == []
 
 
-@pytest.mark.parametrize("stage", ["erase_images", "_erase_from_jobs"])
-def test_an_erasure_that_was_stopped_anywhere_goes_on_without_the_ids(
-    marked: Indexed, monkeypatch: pytest.MonkeyPatch, stage: str
-) -> None:
-    write_old_jobs(marked, sha256_of(marked))
-    (marked.settings.home / "jobs" / "1" / "retraining" / "weights.bin").unlink()
+def _stopped_at(stage: str, marked: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop an erasure at a stage."""
 
     def failing(*_: Any, **__: Any) -> None:
         raise OSError(5, "Input/output error")
@@ -76,27 +70,30 @@ def test_an_erasure_that_was_stopped_anywhere_goes_on_without_the_ids(
     with monkeypatch.context() as patched, pytest.raises(OSError, match="Input/output"):
         patched.setattr(deletion, stage, failing)
         erase_now(marked)
-    run = CliRunner().invoke(build(), ["erase", COLLECTION, "--home", str(marked.settings.home)])
-    assert run.exit_code == 0, run.output
-    assert f"{COLLECTION}: what was stopped is done; images erased: 1." in run.output
-    assert holding(marked.settings.home, WORD) == []
-    assert list((marked.settings.home / "erasures").iterdir()) == []
-    nothing = CliRunner().invoke(build(), ["erase", COLLECTION, "--home", str(marked.settings.home)])
-    assert isinstance(nothing.exception, NoErasureError)
-    assert "name the images" in str(nothing.exception)
 
 
 def test_an_erasure_that_was_stopped_goes_on_with_that_of_another_image(
     marked: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(*_: Any, **__: Any) -> None:
-        raise OSError(5, "Input/output error")
-
-    with monkeypatch.context() as patched, pytest.raises(OSError, match="Input/output"):
-        patched.setattr(deletion, "erase_images", failing)
-        erase_now(marked)
+    _stopped_at("erase_images", marked, monkeypatch)
     assert set(erase_now(marked, "image-6").ids) == {"image-5", "image-6"}
     assert holding(marked.settings.home, WORD) == []
+
+
+@pytest.mark.parametrize("stage", ["erase_images", "_erase_from_jobs"])
+def test_an_erasure_that_was_stopped_anywhere_goes_on_without_the_ids(
+    marked: Indexed, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    write_old_jobs(marked, sha256_of(marked))
+    (marked.settings.home / "jobs" / "1" / "retraining" / "weights.bin").unlink()
+    _stopped_at(stage, marked, monkeypatch)
+    told = marked.run("erase", COLLECTION).output
+    assert f"{COLLECTION}: what was stopped is done; images erased: 1." in told
+    assert holding(marked.settings.home, WORD) == []
+    assert list((marked.settings.home / "erasures").iterdir()) == []
+    nothing = marked.run("erase", COLLECTION, code=1)
+    assert isinstance(nothing.exception, NoErasureError)
+    assert "name the images" in str(nothing.exception)
 
 
 def test_a_collection_stays_until_its_erasure_is_whole(service: TestClient, marked: Indexed) -> None:

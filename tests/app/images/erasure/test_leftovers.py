@@ -8,6 +8,7 @@ from pathlib import Path
 from app.audit.trail import ImageChanges, open_trail
 from index.audit.listing import Selection, all_events
 from index.backup import write_backup
+from index.catalogue.jobs import add_job
 from index.files.image_store import ImageStore
 from index.ingest import ingest_manifest
 from tests.app.conftest import COLLECTION, Indexed
@@ -81,8 +82,6 @@ def _index_again(marked: Indexed, names: dict[str, str]) -> None:
 
 def _job_that_names(marked: Indexed, image: str) -> Path:
     """The folder of a job of the collection with a list of images."""
-    from index.catalogue.jobs import add_job
-
     with marked.write() as session:
         job = add_job(session, "duplicates", [COLLECTION])
     path = marked.settings.home / "jobs" / str(job.id) / "shown.json"

@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import select
-from typer.testing import CliRunner
 
-from app.cli.main import build
-from app.engine import open_engine
 from app.radiology.reports import ReportIntake
 from index.audit.listing import Selection, read_events
 from index.catalogue.database import Catalogue
@@ -47,23 +44,14 @@ def films(own: Indexed) -> Indexed:
 
 @contextmanager
 def _intake(indexed: Indexed, **settings: object) -> Iterator[ReportIntake]:
-    engine = open_engine(indexed.settings)
-    try:
+    with indexed.engine() as engine:
         yield ReportIntake(engine, indexed.settings.model_copy(update=settings), COLLECTION, "hl7")
-    finally:
-        engine.close()
 
 
 def _take(intake: ReportIntake, indexed: Indexed, *messages: bytes) -> None:
     key = patient_key(indexed.settings.home)
     for message in messages:
         intake.take([deidentified(report, key) for report in read_message(parse_message(message))])
-
-
-def _run(indexed: Indexed, *arguments: str, code: int = 0) -> str:
-    done = CliRunner().invoke(build(), [*arguments, "--home", str(indexed.settings.home)])
-    assert done.exit_code == code, f"{done.output} {done.exception!r}"
-    return f"{done.output} {done.exception or ''}"
 
 
 def _words(indexed: Indexed) -> set[str]:
@@ -76,22 +64,22 @@ def test_a_waiting_report_goes_by_any_id_of_its_patient(films: Indexed) -> None:
     with _intake(films) as intake:
         _take(intake, films, hl7_report(study=f"{STUDY}.79", accession="W4", patient="NAT~P9"))
         assert intake.waiting() == 4
-        _run(films, "erase", COLLECTION, "--patient", "P9")
+        films.run("erase", COLLECTION, "--patient", "P9")
         assert intake.waiting() == 3
 
 
 @pytest.mark.parametrize("form", ["id", "hash"])
 def test_a_patient_goes_with_all_reports(films: Indexed, form: str) -> None:
     hashed = keyed_hash(patient_key(films.settings.home), "patient", PATIENT)
-    said = _run(films, "erase", COLLECTION, "--patient", PATIENT if form == "id" else hashed)
-    assert f"{COLLECTION}: 3 images and 1 waiting reports are erased." in said
+    told = films.run("erase", COLLECTION, "--patient", PATIENT if form == "id" else hashed).output
+    assert f"{COLLECTION}: 3 images and 1 waiting reports are erased." in told
     assert _words(films) == {"Zirconium", "Wolfram"}
     assert holding(films.settings.home, PATIENT.encode()) == []
     with films.read() as session:
         (event,) = read_events(session, Selection(action="erase"), limit=10)
     assert event.record["details"] == {"operation": "erase", "reports": 1}
     assert event.ids == (None, None, None)
-    _run(films, "erase", COLLECTION, "--patient", PATIENT, code=1)
+    films.run("erase", COLLECTION, "--patient", PATIENT, code=1)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +110,7 @@ def test_reports_that_wait_for_the_study_of_an_erased_image_go(films: Indexed) -
         catalogue = intake.engine.home.catalogue
         _let_wait(catalogue)
         assert intake.waiting() == 5
-    assert "Reports that waited for them: 1, erased." in _run(films, "erase", COLLECTION, "image-3")
+    assert "Reports that waited for them: 1, erased." in films.run("erase", COLLECTION, "image-3").output
     with _intake(films) as intake:
         assert intake.waiting() == 4
 
@@ -142,15 +130,11 @@ def test_an_erasure_of_reports_alone_goes_on_after_a_stop(
 
     with monkeypatch.context() as patched:
         patched.setattr(Catalogue, "compact", stopped)
-        done = CliRunner().invoke(
-            build(),
-            ["erase", COLLECTION, "--study", WAITING, "--home", str(films.settings.home)],
-        )
-        assert done.exit_code != 0
+        films.run("erase", COLLECTION, "--study", WAITING, code=130)
     (note,) = (films.settings.home / "erasures").glob("*.json")
     assert json.loads(note.read_text())["ids"] == []
     assert PATIENT not in note.read_text()
-    _run(films, "erase", COLLECTION)
+    films.run("erase", COLLECTION)
     assert _words(films) == {"Xylophonic", "Zirconium", "Wolfram"}
     assert list((films.settings.home / "erasures").iterdir()) == []
 
@@ -173,9 +157,9 @@ def test_reports_wait_so_many_days(films: Indexed, days: int, left: int) -> None
 
 
 def test_tidy_forgets_reports_that_waited_too_long(films: Indexed) -> None:
-    assert "forgot" not in _run(films, "tidy")
+    assert "forgot" not in films.run("tidy").output
     _receive_earlier(films.settings.home, 90)
-    assert f"{COLLECTION}: forgot 3 reports that waited for their images." in _run(films, "tidy")
+    assert f"{COLLECTION}: forgot 3 reports that waited for their images." in films.run("tidy").output
 
 
 def _receive_earlier(home: Path, days: int) -> None:

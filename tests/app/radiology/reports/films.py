@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from app.engine import open_engine
 from index.catalogue.images import StoredImage, read_image
 from index.engine import SearchEngine
 from index.keys.home_secret import patient_key
@@ -26,12 +25,9 @@ def give_studies(indexed: Indexed) -> None:
         "image-3": {"accession": keyed_hash(key, "accession", "A3"), "patient": patient},
         "image-4": {"study": f"{STUDY}.4", "patient": "another"},
     }
-    engine = open_engine(indexed.settings)
-    try:
+    with indexed.engine() as engine:
         for name, own in details.items():
             set_details(engine, name, own)
-    finally:
-        engine.close()
 
 
 def set_details(engine: SearchEngine, name: str, details: dict[str, Any]) -> None:
@@ -44,12 +40,8 @@ def set_details(engine: SearchEngine, name: str, details: dict[str, Any]) -> Non
 
 
 def stored(indexed: Indexed, name: str) -> StoredImage:
-    engine = open_engine(indexed.settings)
-    try:
-        with engine.home.catalogue.read() as session:
-            return read_image(session, COLLECTION, name)
-    finally:
-        engine.close()
+    with indexed.read() as session:
+        return read_image(session, COLLECTION, name)
 
 
 def holding(folder: Path, marker: str) -> list[str]:
