@@ -82,10 +82,8 @@ def test_what_moves_is_said(own: Indexed, index: Command) -> None:
     assert code == 0, said
     assert "24 taken (0 added, 24 moved, 0 updated, 0 unchanged)" in said
     assert "ids: 24 (image-0 to new-image-0, image-1 to new-image-1, " in said
-    result = CliRunner().invoke(
-        build(), ["audit", "export", "-", "--collection", COLLECTION, "--home", str(own.settings.home)]
-    )
-    events = [json.loads(line) for line in result.stdout.splitlines()]
+    trail = own.run("audit", "export", "-", "--collection", COLLECTION).stdout
+    events = [json.loads(line) for line in trail.splitlines()]
     (moved,) = [event for event in events if event["details"].get("moved") and event["action"] == "change"]
     assert moved["ids"][:2] == ["image-0", "new-image-0"]
     assert moved["object_count"] == 48

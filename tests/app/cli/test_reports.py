@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import select
-from typer.testing import CliRunner
 
-from app.cli.main import build
-from app.engine import open_engine
 from index.audit.listing import Selection, read_events
 from index.catalogue.images import StoredImage
 from index.catalogue.tables import ReportRow
@@ -43,20 +40,7 @@ def films(own: Indexed) -> Indexed:
 
 
 def _run(indexed: Indexed, *arguments: object) -> str:
-    command = [
-        "reports",
-        COLLECTION,
-        *map(str, arguments),
-        "--home",
-        str(indexed.settings.home),
-        "--device",
-        "cpu",
-    ]
-    result = CliRunner().invoke(build(), command)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
+    return indexed.run("reports", COLLECTION, *arguments, "--device", "cpu").output
 
 
 def _write(folder: Path, **messages: bytes) -> Path:
@@ -220,20 +204,11 @@ def test_reports_go_with_the_last_image_of_their_study(films: Indexed, tmp_path:
     _run(
         films, _write(tmp_path / "in", a=hl7_report(), b=hl7_report(["Nodule."], accession="A3", study=None))
     )
-    engine = open_engine(films.settings)
-
-    def studies() -> list[str | None]:
-        with engine.home.catalogue.read() as session:
-            return list(session.execute(select(ReportRow.study).order_by(ReportRow.id)).scalars())
-
-    assert len(studies()) == 2
-    remove_images(engine.home, COLLECTION, ["image-1"])
-    assert len(studies()) == 2
-    remove_images(engine.home, COLLECTION, ["image-2"])
-    assert len(studies()) == 1
-    remove_images(engine.home, COLLECTION, ["image-3"])
-    assert studies() == []
-    engine.close()
+    with films.engine() as engine:
+        for image, left in ((None, 2), ("image-1", 2), ("image-2", 1), ("image-3", 0)):
+            remove_images(engine.home, COLLECTION, [image] if image else [])
+            with engine.home.catalogue.read() as session:
+                assert len(session.execute(select(ReportRow.study)).all()) == left
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import select, update
-from typer.testing import CliRunner
 
-from app.cli.main import build
 from app.engine import open_engine
 from app.generations.build import drop_superseded_generations
 from app.jobs.folder import JobFolder, remove_old_folders
@@ -20,6 +18,7 @@ from index.catalogue.tables import GenerationRow, JobRow
 from index.engine import SearchEngine
 from index.generations.reindex import generation_for
 from index.ingest import ingest_manifest
+from tests.app.commands import run_command
 from tests.index.samples import make_bundle, make_manifest, make_records
 from tests.jobs import Jobs, opened_jobs
 from training.models.encoder import load_encoder
@@ -106,15 +105,13 @@ def test_registered_models_stay_and_the_command_says_what_went(jobs: Jobs, tmp_p
     aside = jobs.settings.home / "jobs" / f"{numbers['train', unused.digest]}.before-then"
     shutil.copytree(used.folder, aside / "retraining/run/bundle")
     gone = numbers["train", unused.digest], numbers["retrain", unused.digest]
-    home = ("--home", str(jobs.settings.home))
-    said = CliRunner().invoke(build(), ["tidy", *home])
-    assert said.exit_code == 0, said.output
+    home = jobs.settings.home
+    said = run_command("tidy", home=home)
     assert f"Removed what was written by job {max(gone)}, {min(gone)}." in said.output
     assert (aside / "retraining/run/bundle").is_dir()
     shutil.rmtree(aside)
     assert _kept(jobs) == {numbers["train", used.digest], numbers["retrain", used.digest]}
-    log = CliRunner().invoke(build(), ["jobs", "log", str(gone[0]), *home])
-    assert (log.exit_code, log.output) == (0, "It is not kept any more.\n")
+    assert run_command("jobs", "log", gone[0], home=home).output == "It is not kept any more.\n"
 
 
 class _Retrained:
@@ -167,11 +164,11 @@ def test_generations_that_wait_in_vain_go_with_their_models_and_folders(
     only = retrained.retrain("d", DAYS + 1, seed=6)
     _job(jobs, "retrain", DAYS - 1)
     _job(jobs, "retrain", DAYS - 1, {"verdict": "rejected", "collection": "d", "generation": None})
-    home = ("--home", str(jobs.settings.home))
-    for_ever = CliRunner().invoke(build(), ["tidy", *home], env={"RECOQUEST_KEEP_JOBS_DAYS": "0"})
-    assert (for_ever.exit_code, for_ever.output) == (0, "Garbage is removed.\n")
-    said = CliRunner().invoke(build(), ["tidy", *home])
-    assert said.exit_code == 0, said.output
+    home = jobs.settings.home
+    with pytest.MonkeyPatch.context() as for_ever:
+        for_ever.setenv("RECOQUEST_KEEP_JOBS_DAYS", "0")
+        assert run_command("tidy", home=home).output == "Garbage is removed.\n"
+    said = run_command("tidy", home=home)
     assert f"c: dropped generation {superseded}, which was never activated.\n" in said.output
     assert said.output.count("dropped") == 1
     assert retrained.generations() == {*active, was_active, again, recent, newest, only}

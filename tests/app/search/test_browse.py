@@ -8,12 +8,10 @@ from urllib.parse import quote
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import update
-from typer.testing import CliRunner
 
-from app.cli.main import build
 from index.catalogue.tables import GenerationRow
 from tests.app.conftest import COLLECTION, Indexed, serve
-from tests.app.search.test_search import ids, problem
+from tests.app.search.test_search import ids, pages, problem
 
 HERE = f"/v1/collections/{COLLECTION}"
 PA = {"field": "view", "eq": "PA"}
@@ -61,18 +59,12 @@ def test_a_collection_without_an_active_generation_is_listed_but_not_searched(
 def test_a_search_for_nothing_gives_everything_in_pages_without_scores(
     client: TestClient, on_either: Indexed
 ) -> None:
-    names = [record.id for record in on_either.manifest.records]
-    shown: list[str] = []
     assert "next_cursor" not in search(client, limit=5)
-    cursor: str | bool | None = True
-    for _ in range(5):
-        page = search(client, limit=5, cursor=cursor)
-        assert page["has_more"] is (page["next_cursor"] is not None)
-        assert (page["count"], page["confident"]) == (24, None)
-        shown += ids(page)
-        cursor = page["next_cursor"]
-    assert cursor is None
-    assert shown == names
+    found = pages(client, limit=5)
+    assert {(page["count"], page["confident"]) for page in found} == {(24, None)}
+    names = [record.id for record in on_either.manifest.records]
+    assert [name for page in found for name in ids(page)] == names
+    page = found[-1]
     hit = page["hits"][-1]
     absent = ("score", "score_kind", "cosine", "z_score", "text", "group_size", "matched")
     assert [hit[name] for name in absent] == [None] * len(absent)
@@ -229,16 +221,13 @@ def test_fields_that_a_setting_hides_are_told_to_the_page(own: Indexed) -> None:
 
 
 def test_the_command_lists_what_passes(indexed: Indexed) -> None:
-    def run(*options: str) -> Any:
-        arguments = ["search", COLLECTION, *options, "--home", str(indexed.settings.home)]
-        done = CliRunner().invoke(build(), arguments)
-        assert done.exit_code == 0, done.output
-        return done
+    def run(*options: object) -> Any:
+        return indexed.run("search", COLLECTION, *options)
 
-    listed = json.loads(run("--filter", json.dumps(PA), "-k", "24", "--json").stdout)
+    listed = json.loads(run("--filter", json.dumps(PA), "-k", 24, "--json").stdout)
     expected = [record.id for record in indexed.manifest.records if record.metadata["view"] == "PA"]
     assert ids(listed) == expected
-    table = run("--filter", json.dumps(PA), "-k", "3")
+    table = run("--filter", json.dumps(PA), "-k", 3)
     assert "1 to 3 of 16" in table.stderr
     assert "Cosine" not in table.stdout
     assert "image-1" in table.stdout

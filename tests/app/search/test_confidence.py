@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import select
-from typer.testing import CliRunner
 
 from app.application import create_app
-from app.cli.main import build
 from app.engine import open_engine
 from index.catalogue.tables import GenerationRow
 from index.scoring import Confidence, FlagCounts, keep_confidence
@@ -41,12 +39,11 @@ def test_service_and_command_line_say_the_same(own: Indexed, tmp_path: Path) -> 
         assert _search(client, text="dogs in the snow", like=[{"text": "a boat"}]) is None
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(EXPECTED))
-    home = ("--home", str(own.settings.home))
-    done = CliRunner().invoke(build(), ["search", COLLECTION, "--queries", str(file), *home])
+    done = own.run("search", COLLECTION, "--queries", file)
     pages = [json.loads(line) for line in done.stdout.splitlines()]
     assert {page["text"]: page["confident"] for page in pages} == EXPECTED
     for text, confident in EXPECTED.items():
-        alone = CliRunner().invoke(build(), ["search", COLLECTION, text, *home])
+        alone = own.run("search", COLLECTION, text)
         assert ("Likely nothing here" in alone.stderr) is (confident is False)
 
 
@@ -71,10 +68,7 @@ def test_the_command_line_explains_how_often_it_is_right(
             session.get_one(GenerationRow, engine.active(COLLECTION).generation).confidence = None
     else:
         _keep(own, measured)
-    arguments = ["search", COLLECTION, "a boat", "--explain", "--home", str(own.settings.home)]
-    done = CliRunner().invoke(build(), arguments)
-    assert done.exit_code == 0, done.output
-    assert said in " ".join(done.stdout.split())
+    assert said in " ".join(own.run("search", COLLECTION, "a boat", "--explain").stdout.split())
 
 
 def test_a_service_measures_what_has_grown_and_no_search_waits(own: Indexed) -> None:

@@ -17,6 +17,7 @@ from training.imaging.images import decode_image
 from training.models.encoder import load_encoder
 
 SEARCH = f"/v1/collections/{COLLECTION}/search"
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def search(client: TestClient, **body: Any) -> dict[str, Any]:
@@ -36,6 +37,20 @@ def search_like(client: TestClient, *names: str, **query: Any) -> Any:
 
 def ids(page: dict[str, Any]) -> list[str]:
     return [hit["id"] for hit in page["hits"]]
+
+
+def pages(client: TestClient, path: str = SEARCH, **query: Any) -> list[dict[str, Any]]:
+    """All pages of a search, each by the cursor of the one before."""
+    found: list[dict[str, Any]] = []
+    cursor: str | bool | None = True
+    while cursor is not None:
+        answer = client.post(path, json={**query, "cursor": cursor})
+        assert answer.status_code == 200, answer.text
+        found.append(answer.json())
+        cursor = found[-1]["next_cursor"]
+        assert found[-1]["has_more"] is (cursor is not None)
+        assert len(found) < 50
+    return found
 
 
 def problem(answer: Any, status: int, kind: str, *fields: str) -> dict[str, Any]:
@@ -141,18 +156,10 @@ def test_filters_work_the_same_in_every_kind_of_search(client: TestClient, index
 def test_pages_follow_each_other_without_gap_or_repetition(client: TestClient) -> None:
     whole = search(client, limit=24)
     assert whole["has_more"] is False
-    seen: list[str] = []
-    ranks: list[int] = []
-    cursor: str | bool | None = True
-    for _ in range(5):
-        page = search(client, limit=5, cursor=cursor)
-        assert page["has_more"] is (page["next_cursor"] is not None)
-        seen += ids(page)
-        ranks += [hit["rank"] for hit in page["hits"]]
-        cursor = page["next_cursor"]
-    assert cursor is None
-    assert seen == ids(whole)
-    assert ranks == list(range(1, 25))
+    found = pages(client, text="two dogs", limit=5)
+    assert [len(page["hits"]) for page in found] == [5, 5, 5, 5, 4]
+    assert [name for page in found for name in ids(page)] == ids(whole)
+    assert [hit["rank"] for page in found for hit in page["hits"]] == list(range(1, 25))
 
 
 def test_images_are_paged_too(client: TestClient, indexed: Indexed) -> None:
@@ -191,11 +198,6 @@ def test_times_are_those_of_the_parts(client: TestClient) -> None:
 
 def test_spaces_around_a_text_do_not_matter(client: TestClient) -> None:
     assert ids(search(client, text="  two dogs\n")) == ids(search(client, text="two dogs"))
-
-
-@pytest.mark.parametrize("limit", [0, -1, 1001, 2.5, "many", None, True, [1]])
-def test_a_wrong_k_is_refused(client: TestClient, limit: Any) -> None:
-    problem(client.post(SEARCH, json={"text": "x", "limit": limit}), 422, "invalid-request", "limit")
 
 
 def test_a_text_over_the_limit_is_refused_without_being_repeated(client: TestClient) -> None:
@@ -240,24 +242,22 @@ def test_unknown_collections_and_images_are_not_found(client: TestClient, indexe
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"GIF", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"\x89PNG\r\n\x1a\n", b"hello"]
+    ("content", "status", "kind", "said"),
+    [
+        *(
+            (content, 415, "not-an-image", "")
+            for content in (b"", b"GIF", b"<svg xmlns='http://www.w3.org/2000/svg'/>", _PNG, b"hello", None)
+        ),
+        (png_of_size(50_000, 50_000), 413, "image-too-large", "2,500 megapixels"),
+        (_PNG + bytes(20 * 2**20), 413, "image-too-large", ""),
+    ],
+    ids=["empty", "gif", "svg", "png", "text", "cut", "huge", "long"],
 )
-def test_a_file_that_is_no_image_is_refused(client: TestClient, content: bytes) -> None:
-    problem(search_image(client, content), 415, "not-an-image", "image")
-
-
-def test_a_truncated_image_is_refused(client: TestClient, indexed: Indexed) -> None:
-    problem(search_image(client, indexed.image_bytes(0)[:-2000]), 415, "not-an-image", "image")
-
-
-def test_a_gigantic_image_is_refused_by_its_header(client: TestClient) -> None:
-    document = problem(search_image(client, png_of_size(50_000, 50_000)), 413, "image-too-large", "image")
-    assert "2,500 megapixels" in document["detail"]
-
-
-def test_a_file_over_the_limit_is_refused(client: TestClient) -> None:
-    content = b"\x89PNG\r\n\x1a\n" + bytes(20 * 2**20)
-    problem(search_image(client, content), 413, "image-too-large", "image")
+def test_a_file_that_is_no_image_or_too_large_is_refused(
+    client: TestClient, indexed: Indexed, content: bytes | None, status: int, kind: str, said: str
+) -> None:
+    sent = indexed.image_bytes(0)[:-2000] if content is None else content
+    assert said in problem(search_image(client, sent), status, kind, "image")["detail"]
 
 
 def test_a_body_over_the_limit_is_refused(client: TestClient) -> None:
@@ -294,14 +294,6 @@ def test_a_damaged_cursor_is_refused(client: TestClient, cursor: str) -> None:
     problem(client.post(SEARCH, json={"text": "x", "cursor": cursor}), 422, "invalid-cursor", "cursor")
 
 
-def test_a_cursor_of_another_search_is_refused(client: TestClient) -> None:
-    cursor = search(client, limit=2, cursor=True)["next_cursor"]
-    answer = client.post(
-        SEARCH, json={"text": "x", "limit": 2, "cursor": cursor, "filter": {"field": "view", "eq": "PA"}}
-    )
-    problem(answer, 422, "invalid-cursor", "cursor")
-
-
 @pytest.mark.parametrize("target", ["images", "texts"])
 def test_a_cursor_is_of_all_that_a_query_is_made_of(
     client: TestClient, indexed: Indexed, target: str
@@ -317,6 +309,7 @@ def test_a_cursor_is_of_all_that_a_query_is_made_of(
         search_like(client, *liked, **{**query, "unlike": [{"text": "lakes"}]}, cursor=cursor),
         search_like(client, *liked[:2], "image-4", **query, cursor=cursor),
         search_like(client, *liked[:2], **query, cursor=cursor),
+        search_like(client, *liked, **query, filter={"field": "view", "eq": "PA"}, cursor=cursor),
     ):
         problem(other, 422, "invalid-cursor", "cursor")
     form = {"limit": 2, "text": "two dogs", "target": target}

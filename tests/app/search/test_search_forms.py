@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from index.ingest import ingest_manifest
 from index.search.request import Part, Parts, SearchRequest
 from tests.app.conftest import Indexed, serve
-from tests.app.search.test_search import ids, problem
+from tests.app.search.test_search import ids, pages, problem
 from training.common.manifest import read_manifest, write_manifest
 from training.imaging.images import decode_image
 from training.models.encoder import load_encoder
@@ -165,15 +165,8 @@ def test_pages_of_every_form_follow_each_other(client: TestClient) -> None:
         {"text": "x", "target": "texts"},
     ):
         whole = found(client, **form, limit=24)
-        pages: list[dict[str, Any]] = []
-        cursor: str | bool | None = True
-        for _ in range(6):
-            page = found(client, **form, limit=5, cursor=cursor)
-            pages += page["hits"]
-            cursor = page["next_cursor"]
-            if cursor is None:
-                break
-        assert [(h["id"], h["rank"]) for h in pages] == [(h["id"], h["rank"]) for h in whole["hits"]], form
+        hits = [hit for page in pages(client, SEARCH, **form, limit=5) for hit in page["hits"]]
+        assert [(h["id"], h["rank"]) for h in hits] == [(h["id"], h["rank"]) for h in whole["hits"]], form
 
 
 @pytest.mark.parametrize(
@@ -198,6 +191,7 @@ def test_pages_of_every_form_follow_each_other(client: TestClient) -> None:
         ({"like": [{"text": "\u200b"}]}, "like.0.text"),
         ({"text": "x", "keywords": "\u200d"}, "keywords"),
         ({"text": "x", "keywords": "x" * 10_001}, "keywords"),
+        *(({"text": "x", "limit": limit}, "limit") for limit in (0, -1, 1001, 2.5, "many", None, True, [1])),
         ({"text": "x", "target": "reports"}, "target"),
         ({"text": "x", "group_by": "viewx"}, "group_by"),
         ({"text": "x", "group_by": True}, "group_by"),

@@ -10,17 +10,11 @@ from fastapi.testclient import TestClient
 from app.edge.admission import ConcurrencyLimiter
 from app.search.schemas import MAX_SEARCHES, ListedImage
 from tests.app.conftest import COLLECTION, Indexed, serve
-from tests.app.search.test_search import SEARCH, ids, problem
+from tests.app.search.test_browse import search as found
+from tests.app.search.test_search import SEARCH, ids, pages, problem
 
 HERE = f"/v1/collections/{COLLECTION}"
 PA = {"field": "view", "eq": "PA"}
-
-
-def found(client: TestClient, **query: Any) -> dict[str, Any]:
-    answer = client.post(f"{HERE}/search", json=query)
-    assert answer.status_code == 200, answer.text
-    page: dict[str, Any] = answer.json()
-    return page
 
 
 def count(client: TestClient, **query: Any) -> int:
@@ -87,16 +81,9 @@ def test_no_page_has_hits_below_the_lowest_score(client: TestClient, query: dict
     whole = found(client, text="a boat", limit=100, **query)["hits"]
     lowest = sorted(hit["cosine"] for hit in whole)[len(whole) // 3]
     expected = {(hit["id"], str(hit["text"])) for hit in whole if hit["cosine"] >= lowest}
-    pages: list[list[dict[str, Any]]] = []
-    cursor: str | bool | None = True
-    while True:
-        page = found(client, text="a boat", limit=4, min_score=lowest, cursor=cursor, **query)
-        pages.append(page["hits"])
-        cursor = page["next_cursor"]
-        if cursor is None:
-            break
-    hits = [hit for page in pages for hit in page]
-    assert len(pages) == -(-len(expected) // 4)
+    told = pages(client, text="a boat", limit=4, min_score=lowest, **query)
+    hits = [hit for page in told for hit in page["hits"]]
+    assert len(told) == -(-len(expected) // 4)
     assert [hit["rank"] for hit in hits] == list(range(1, len(hits) + 1))
     assert {(hit["id"], str(hit["text"])) for hit in hits} == expected
     assert len(hits) == len(expected) < len(whole)
@@ -146,6 +133,8 @@ def test_a_count_is_refused_as_a_search_is(client: TestClient) -> None:
     problem(client.post(path, json={"keywords": "--"}), 422, "invalid-request", "keywords")
     problem(client.post(path, json={"text": "x"}), 422, "invalid-request", "text")
     problem(client.post("/v1/collections/none/count", json={}), 404, "unknown-collection")
+    one = {"searches": [{"text": "x"}]}
+    problem(client.post("/v1/collections/none/search/batch", json=one), 404, "unknown-collection")
 
 
 BATCH = f"{SEARCH}/batch"
@@ -177,18 +166,14 @@ def batch(client: TestClient, searches: list[dict[str, Any]], status: int = 200)
 
 def without_times(page: dict[str, Any]) -> dict[str, Any]:
     """Leave out what differs between two answers to the same search."""
-    hits = [
-        {name: round(value, 4) if isinstance(value, float) else value for name, value in hit.items()}
-        for hit in page["hits"]
-    ]
-    rest = {name: page[name] for name in ("count", "query", "served_by", "confident")}
-    return {**rest, "more": page["has_more"], "hits": [_rounded(hit) for hit in hits]}
 
+    def rounded(value: Any) -> Any:
+        if isinstance(value, list):
+            return [rounded(part) for part in value]
+        return round(value, 4) if isinstance(value, float) else value
 
-def _rounded(hit: dict[str, Any]) -> dict[str, Any]:
-    if "vector" in hit:
-        return hit | {"vector": [round(number, 4) for number in hit["vector"]]}
-    return hit
+    rest = {name: page[name] for name in ("count", "query", "served_by", "confident", "has_more")}
+    return {**rest, "hits": [{name: rounded(hit[name]) for name in hit} for hit in page["hits"]]}
 
 
 def test_each_search_is_answered_as_alone(client: TestClient) -> None:
@@ -256,14 +241,6 @@ def test_a_request_that_is_no_batch_is_refused_whole(
     headers = {"content-type": "application/json"}
     answer = client.post(BATCH, content=json.dumps(body), headers=headers)
     problem(answer, 422, "invalid-request", field)
-
-
-def test_a_batch_of_an_unknown_collection_is_refused(client: TestClient) -> None:
-    problem(
-        client.post("/v1/collections/none/search/batch", json={"searches": [{"text": "x"}]}),
-        404,
-        "unknown-collection",
-    )
 
 
 def test_a_full_batch_is_answered_by_a_short_queue(indexed: Indexed) -> None:
