@@ -3,17 +3,13 @@
 import asyncio
 import json
 import sqlite3
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import pytest
 from structlog.testing import capture_logs
-from typer.testing import CliRunner
 
 from app.audit.recorder import Recorder
-from app.cli.main import build
 from app.health.doctor import examine_home
 from app.settings import Settings
 from index.audit.chain import Trail
@@ -21,17 +17,11 @@ from index.audit.dead_letters import DeadLetters, count_dead_letters, dead_lette
 from index.audit.event import Actor, Event
 from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
-from index.catalogue import Catalogue, open_catalogue
+from index.catalogue import Catalogue
+from tests.app.commands import said as said_by
 from tests.app.conftest import COLLECTION, Indexed
 
 KEY = b"k" * 32
-
-
-@pytest.fixture
-def catalogue(tmp_path: Path) -> Iterator[Catalogue]:
-    opened = open_catalogue(f"sqlite:///{tmp_path / 'c.db'}")
-    yield opened
-    opened.close()
 
 
 def _event(number: int, **details: Any) -> Event:
@@ -119,13 +109,12 @@ def test_events_that_the_database_refuses_are_kept_too(catalogue: Catalogue, tmp
 
 def test_verify_and_doctor_tell_of_them(own: Indexed) -> None:
     home = own.settings.home
-    assert CliRunner().invoke(build(), ["search", COLLECTION, "a", "--home", str(home)]).exit_code == 0
+    own.run("search", COLLECTION, "a")
     assert count_dead_letters(home) == 0
     dead_letters_of(home).write_bytes(b"{}\n{}\n")
-    run = CliRunner().invoke(build(), ["audit", "verify", "--home", str(home)])
-    assert run.exit_code == 0
-    assert "1 events are as they were written" in run.output
-    assert "2 events could not be written to the trail" in " ".join(run.output.split())
+    verified = said_by(own.run("audit", "verify"))
+    assert "1 events are as they were written" in verified
+    assert "2 events could not be written to the trail" in verified
     found = examine_home(Settings(home=home))
     assert found.state == "doubtful"
     assert "did not take 2 events" in found.found

@@ -12,7 +12,6 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from app.application import create_app
 from app.audit.recorder import AuditUnavailableError, Recorder
 from app.audit.trail import open_trail
 from app.edge.operations import operation_of
@@ -21,26 +20,25 @@ from index.audit.dead_letters import DeadLetters
 from index.audit.event import Actor, Event
 from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
-from index.catalogue import open_catalogue
+from index.catalogue import Catalogue, open_catalogue
 from index.errors import CatalogueBusyError
 from tests.access import AS_ADMIN, routes_of
 from tests.app.audit.written import written_events
 from tests.app.conftest import COLLECTION, PATIENT, Indexed, serve
 
-AS_ADMIN_HERE: dict[str, Any] = {"client": ("127.0.0.1", 5000), "headers": AS_ADMIN}
 HERE = f"/v1/collections/{COLLECTION}"
 
 
-def _events(client: TestClient, **wanted: str) -> list[dict[str, Any]]:
+def audited(client: TestClient, **wanted: str) -> list[dict[str, Any]]:
     """Return the events of a trail that all were written to, but for readings of the trail itself."""
-    return [event for event in written_events(client, None, **wanted) if event["action"] != "audit"]
+    return [event for event in written_events(client, AS_ADMIN, **wanted) if event["action"] != "audit"]
 
 
 @pytest.mark.parametrize("part", ["bytes=0-3", "bytes=0-3,999999-", "bytes=-5", "lines=1-2"])
 def test_a_part_of_a_file_is_exported_as_the_whole_is(service: TestClient, part: str) -> None:
     answer = service.get(f"{HERE}/images/image-4/content", headers={"Range": part})
     assert answer.status_code in (200, 206)
-    (event,) = _events(service, action="export")
+    (event,) = audited(service, action="export")
     assert (event["collection"], event["ids"]) == (COLLECTION, ["image-4"])
     assert event["details"]["operation"] == "get_content"
 
@@ -50,7 +48,7 @@ def test_a_header_of_parts_hides_no_search_and_no_change(service: TestClient) ->
     assert service.post(f"{HERE}/search", json={"text": "two dogs"}, headers=aside).status_code == 200
     assert service.get(f"{HERE}/images/image-2/thumbnail", headers=aside).status_code == 206
     assert service.delete(f"{HERE}/images/image-5", headers=aside).status_code == 200
-    seen = [(event["action"], event["details"]["operation"]) for event in _events(service)]
+    seen = [(event["action"], event["details"]["operation"]) for event in audited(service)]
     assert ("search", "search_images") in seen
     assert ("delete", "delete_image") in seen
 
@@ -64,7 +62,7 @@ def test_a_search_names_the_hits_that_were_shown(service: TestClient) -> None:
     }
     answer = service.post(f"{HERE}/search", json=body, headers={"X-Request-ID": "mine-1"})
     shown = [hit["id"] for hit in answer.json()["hits"]]
-    (event,) = _events(service, action="search")
+    (event,) = audited(service, action="search")
     assert event["ids"] == shown
     assert len(shown) == 4
     assert event["collection"] == COLLECTION
@@ -84,36 +82,36 @@ def test_a_search_names_the_hits_that_were_shown(service: TestClient) -> None:
 def test_a_failed_search_has_shown_nothing(service: TestClient) -> None:
     assert service.post(f"{HERE}/search", json={"text": ""}).status_code == 422
     assert service.post("/v1/collections/none/search", json={"text": "a"}).status_code == 404
-    assert _events(service) == []
+    assert audited(service) == []
 
 
-def test_images_that_are_looked_at_are_named(service: TestClient) -> None:
-    name = f"{PATIENT} #7?"
-    path = f"{HERE}/images/patient-4711%20%237%3F"
-    for part in ("", "/content", "/rendition", "/thumbnail", "/thumbnail"):
-        assert service.get(path + part).status_code == 200
-    found = _events(service)
-    # The caller was shown the image before its thumbnail.
-    assert [(event["action"], event["details"]["operation"]) for event in found] == [
-        ("view", "get_image"),
-        ("export", "get_content"),
-        ("view", "get_rendition"),
-    ]
-    assert {name} == {one for event in found for one in event["ids"]}
-
-
-def test_headers_and_grey_levels_of_an_image_are_events(service: TestClient) -> None:
-    path = f"{HERE}/images/image-3"
-    assert service.head(f"{path}/content").status_code == 200
-    assert service.get(f"{path}/levels").status_code == 200
-    assert service.head(path).status_code == 200
-    assert service.head(f"{HERE}/images/none/content").status_code == 404
-    found = [(event["action"], event["details"]["operation"], event["ids"]) for event in _events(service)]
-    assert found == [
-        ("view", "get_content", ["image-3"]),
-        ("view", "get_levels", ["image-3"]),
-        ("view", "get_image", ["image-3"]),
-    ]
+@pytest.mark.parametrize(
+    ("image", "asked", "expected"),
+    [
+        (
+            f"{PATIENT} #7?",
+            # The caller was shown the image before its thumbnail.
+            ["GET ", "GET /content", "GET /rendition", "GET /thumbnail", "GET /thumbnail"],
+            [("view", "get_image"), ("export", "get_content"), ("view", "get_rendition")],
+        ),
+        (
+            "image-3",
+            ["HEAD /content", "GET /levels", "HEAD "],
+            [("view", "get_content"), ("view", "get_levels"), ("view", "get_image")],
+        ),
+    ],
+)
+def test_images_that_are_looked_at_are_named(
+    service: TestClient, image: str, asked: list[str], expected: list[tuple[str, str]]
+) -> None:
+    for method, _, part in (one.partition(" ") for one in asked):
+        answer = service.request(method, f"{HERE}/images/{quote(image, safe='')}{part}")
+        assert answer.status_code == 200
+        missing = service.request(method, f"{HERE}/images/none{part}")
+        assert missing.status_code == 404
+    found = audited(service)
+    assert [(event["action"], event["details"]["operation"]) for event in found] == expected
+    assert {image} == {one for event in found for one in event["ids"]}
 
 
 def test_thumbnails_are_part_of_the_page_that_showed_the_image(service: TestClient) -> None:
@@ -124,14 +122,14 @@ def test_thumbnails_are_part_of_the_page_that_showed_the_image(service: TestClie
         f"image-{number}" for number in range(6) if f"image-{number}" not in {hit["id"] for hit in hits}
     ]
     service.get(f"{HERE}/images/{others[0]}/thumbnail")
-    assert [event["details"]["operation"] for event in _events(service)] == ["search_images", "get_thumbnail"]
+    assert [event["details"]["operation"] for event in audited(service)] == ["search_images", "get_thumbnail"]
 
 
 def test_lists_and_counts_are_events(service: TestClient) -> None:
     listed = service.get(f"{HERE}/images", params={"limit": 2}).json()["images"]
     service.get(f"{HERE}/facets", params={"filter": '{"field": "view", "eq": "PA"}', "field": "age"})
     service.post(f"{HERE}/facets", json={"filter": {"field": "view", "eq": "PA"}, "field": "age"})
-    browsed, counted, again = _events(service)
+    browsed, counted, again = audited(service)
     assert browsed["ids"] == [image["id"] for image in listed]
     assert counted["query"] == {"filter": ['{"eq":"PA","field":"view"}']}
     assert counted["details"]["field"] == "age"
@@ -141,9 +139,8 @@ def test_lists_and_counts_are_events(service: TestClient) -> None:
 def test_a_change_is_on_the_disk_when_it_is_answered(service: TestClient, own: Indexed) -> None:
     judged = {"query": {"text": "two dogs"}, "hit": "image-2", "relevant": True}
     assert service.post(f"{HERE}/feedback", json=judged).status_code == 200
-    catalogue = open_catalogue(own.settings.catalogue_url)
-    with catalogue.read() as session:
-        assert verify_trail(session, key=open_trail(own.settings, catalogue).key).events == 1
+    with own.engine() as engine, engine.home.catalogue.read() as session:
+        assert verify_trail(session, key=open_trail(own.settings, engine.home.catalogue).key).events == 1
     changes: list[tuple[Callable[..., Any], str, dict[str, Any]]] = [
         (service.patch, f"{HERE}/images/image-1", {"json": {"labels": ["Edema"]}}),
         (service.delete, f"{HERE}/images/image-4", {}),
@@ -152,10 +149,9 @@ def test_a_change_is_on_the_disk_when_it_is_answered(service: TestClient, own: I
     ]
     for number, (send, path, given) in enumerate(changes, 2):
         assert send(path, **given).status_code < 300
-        with catalogue.read() as session:
+        with own.read() as session:
             assert verify_trail(session).events == number
-    catalogue.close()
-    events = _events(service)
+    events = audited(service)
     assert [(event["action"], event["collection"], event["ids"]) for event in events] == [
         ("judge", COLLECTION, ["image-2"]),
         ("change", COLLECTION, ["image-1"]),
@@ -167,15 +163,13 @@ def test_a_change_is_on_the_disk_when_it_is_answered(service: TestClient, own: I
     assert events[0]["details"]["relevant"] is True
 
 
-def test_refused_callers_are_counted_once_a_second(make_indexed: Callable[..., Indexed]) -> None:
-    settings = make_indexed(admin_key="a-very-secret-key").settings
-    with TestClient(create_app(settings), "http://localhost", client=("192.0.2.9", 5000)) as service:
+def test_refused_callers_are_counted_once_a_second(own: Indexed) -> None:
+    with serve(own, ("192.0.2.9", 5000), key=False) as service:
         for _ in range(4):
             assert service.delete(f"{HERE}/images/image-1").status_code == 401
         time.sleep(1.1)
         assert service.delete(f"{HERE}/images/image-1").status_code == 401
-        service.headers["Authorization"] = "Bearer a-very-secret-key"
-        first, second = _events(service)
+        first, second = audited(service)
     assert (first["action"], first["outcome"], first["address"]) == ("sign-in", "failure", "192.0.2.9")
     assert first["details"]["unrecorded_before"] == 0
     assert second["details"]["unrecorded_before"] == 3
@@ -184,7 +178,7 @@ def test_refused_callers_are_counted_once_a_second(make_indexed: Callable[..., I
 def test_pages_of_the_trail_go_on_where_the_last_one_ended(service: TestClient) -> None:
     for number in range(5):
         service.get(f"{HERE}/images/image-{number}")
-    _events(service)
+    audited(service)
     seen: list[int] = []
     cursor: dict[str, str] = {}
     for _ in range(3):
@@ -198,33 +192,22 @@ def test_pages_of_the_trail_go_on_where_the_last_one_ended(service: TestClient) 
 
 
 @pytest.mark.parametrize("form", ["hash", "none"])
-def test_texts_are_not_kept_where_the_setting_says_so(
-    make_indexed: Callable[..., Indexed], form: str
-) -> None:
-    settings = make_indexed(audit_queries=form).settings
-    with TestClient(
-        create_app(settings), "http://localhost", client=("127.0.0.1", 5000), headers=AS_ADMIN
-    ) as service:
+def test_texts_are_not_kept_where_the_setting_says_so(own: Indexed, form: str) -> None:
+    with serve(own, audit_queries=form) as service:
         service.post(f"{HERE}/search", json={"text": "quite distinctive", "keywords": "effusion"})
-        (event,) = _events(service)
+        (event,) = audited(service)
     assert event["query_form"] == form
     if form == "hash":
         assert event["query"]["text"][0].startswith("hmac-sha256:")
         assert event["query"]["keywords"][0].startswith("hmac-sha256:")
     else:
         assert event["query"] is None
-    assert all(b"quite distinctive" not in path.read_bytes() for path in _files(settings.home))
+    files = [path for path in own.settings.home.rglob("*") if path.is_file()]
+    assert all(b"quite distinctive" not in path.read_bytes() for path in files)
 
 
-def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
-
-
-def test_without_an_audit_trail_nothing_is_kept(make_indexed: Callable[..., Indexed]) -> None:
-    settings = make_indexed(audit=False).settings
-    with TestClient(
-        create_app(settings), "http://localhost", client=("127.0.0.1", 5000), headers=AS_ADMIN
-    ) as service:
+def test_without_an_audit_trail_nothing_is_kept(own: Indexed) -> None:
+    with serve(own, audit=False) as service:
         service.post(f"{HERE}/search", json={"text": "a boat"})
         assert service.get("/v1/audit").json()["events"] == []
 
@@ -251,8 +234,7 @@ def _letters(counts: list[int]) -> DeadLetters:
 
 
 @pytest.mark.anyio
-async def test_a_batch_that_is_refused_is_written_later(tmp_path: Path) -> None:
-    catalogue = open_catalogue(f"sqlite:///{tmp_path / 'c.db'}")
+async def test_a_batch_that_is_refused_is_written_later(catalogue: Catalogue) -> None:
     _Stuck.refusals, counts = 2, list[int]()
     recorder = _recorder(_Stuck(catalogue, b"k" * 32), counts)
     for number in range(7):
@@ -266,13 +248,11 @@ async def test_a_batch_that_is_refused_is_written_later(tmp_path: Path) -> None:
     assert counts == [-1, -1, 7]
     with catalogue.read() as session:
         assert verify_trail(session).events == 7
-    catalogue.close()
 
 
 @pytest.mark.slow
 @pytest.mark.anyio
-async def test_a_batch_search_names_every_hit_in_transactions_of_bounded_size(tmp_path: Path) -> None:
-    catalogue = open_catalogue(f"sqlite:///{tmp_path / 'c.db'}")
+async def test_a_batch_search_names_every_hit_in_transactions_of_bounded_size(catalogue: Catalogue) -> None:
     counts = list[int]()
     recorder = Recorder(
         Trail(catalogue, b"k" * 32), counts.append, lambda: counts.append(-1), _letters(counts), 60
@@ -285,13 +265,11 @@ async def test_a_batch_search_names_every_hit_in_transactions_of_bounded_size(tm
         assert verify_trail(session, key=b"k" * 32).events == 100
         named = [name for entry in all_events(session, Selection()) for name in entry.ids]
     assert named == event.objects
-    catalogue.close()
 
 
 @pytest.mark.slow
 @pytest.mark.anyio
-async def test_a_queue_with_many_ids_makes_requests_wait(tmp_path: Path) -> None:
-    catalogue = open_catalogue(f"sqlite:///{tmp_path / 'c.db'}")
+async def test_a_queue_with_many_ids_makes_requests_wait(catalogue: Catalogue) -> None:
     _Stuck.refusals, counts = 10**6, list[int]()
     recorder = _recorder(_Stuck(catalogue, b"k" * 32), counts)
     event = Event(action="search", actor=Actor("anonymous"), objects=["a"] * 500_000)
@@ -301,7 +279,6 @@ async def test_a_queue_with_many_ids_makes_requests_wait(tmp_path: Path) -> None
     assert len(recorder) == 500
     _Stuck.refusals = 0
     recorder.close()
-    catalogue.close()
 
 
 def test_a_change_whose_event_is_not_written_is_said_to_be(own: Indexed, service: TestClient) -> None:
@@ -330,7 +307,7 @@ def test_a_comparison_with_an_image_names_it_and_the_query(service: TestClient) 
     box = {"x": 0.3, "y": 0.1, "width": 0.25, "height": 0.5}
     query = {"text": "a boat", "like": [{"id": "image-4", "box": box}]}
     assert service.post(f"{HERE}/images/image-3/similarity-map", json=query).status_code == 200
-    (event,) = _events(service)
+    (event,) = audited(service)
     assert (event["action"], event["details"]["operation"]) == ("view", "map_similarity")
     assert event["ids"] == ["image-3"]
     assert event["query"]["text"] == ["a boat"]
@@ -350,10 +327,6 @@ UNNAMED = {
 def guarded(own: Indexed) -> Iterator[TestClient]:
     with serve(own, key=False, open_reading=False) as running:
         yield running
-
-
-def audited(client: TestClient, **wanted: str) -> list[dict[str, Any]]:
-    return [event for event in written_events(client, AS_ADMIN, **wanted) if event["action"] != "audit"]
 
 
 def test_every_operation_that_needs_a_role_has_an_action(guarded: TestClient) -> None:

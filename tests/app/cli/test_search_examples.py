@@ -10,32 +10,30 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from app.cli.main import build
-from app.engine import open_engine
-from index.ingest import ingest_manifest
+from tests.app.commands import said
 from tests.app.conftest import COLLECTION, REPORT, Indexed, make_bundle, serve
 from tests.e2e.work import Work
 from tests.films import Film, drawn_film, film
 from tests.image_files import png, tiff
 from training.common.errors import ImageError
 from training.common.manifest import Record, read_manifest, write_manifest
-from training.models.encoder import load_encoder
 from training.models.onnx.files import FOLDER
 
 _LIKED = [(-1.0) ** place * place for place in range(1, 13)]
 _DISLIKED = [1.0] + [0.5] * 11
+BOX = {"x": 0.3, "y": 0.1, "width": 0.25, "height": 0.5}
+GIVEN = "0.3,0.1,0.25,0.5"
 
 
-def _search(indexed: Indexed, *options: object) -> Result:
-    arguments = ["search", COLLECTION, *map(str, options), "--home", str(indexed.settings.home)]
-    return CliRunner().invoke(build(), arguments)
+def _search(indexed: Indexed, *options: object, code: int = 0) -> Result:
+    return indexed.run("search", COLLECTION, *options, code=code)
 
 
-def _said(done: Result) -> str:
-    assert done.exit_code == 2, done.output
-    return " ".join(done.stderr.replace("│", " ").split())
+def _page(indexed: Indexed, *options: object) -> dict[str, Any]:
+    page: dict[str, Any] = json.loads(_search(indexed, *options, "--json").stdout)
+    return page
 
 
 def _ids(page: dict[str, Any]) -> list[str]:
@@ -44,7 +42,6 @@ def _ids(page: dict[str, Any]) -> list[str]:
 
 def test_words_are_shown_in_the_sentence_that_has_them(indexed: Indexed) -> None:
     listed = _search(indexed, "--keywords", "pneumothorax")
-    assert listed.exit_code == 0, listed.output
     assert REPORT in " ".join(listed.stdout.split())
     assert "No text has" not in listed.stderr
     partly = _search(indexed, "--keywords", "pneumothorax Zebra")
@@ -53,11 +50,21 @@ def test_words_are_shown_in_the_sentence_that_has_them(indexed: Indexed) -> None
     assert "No text has the words 'Zebra', 'Élan' and 'gnu'." in none.stderr
 
 
-def test_texts_and_vectors_find_what_they_find_over_http(indexed: Indexed, tmp_path: Path) -> None:
+def test_words_examples_and_vectors_find_what_they_find_over_http(indexed: Indexed, tmp_path: Path) -> None:
     liked, disliked = tmp_path / "liked.npy", tmp_path / "disliked.json"
     np.save(liked, np.array(_LIKED, dtype=np.float32))
     disliked.write_text(json.dumps(_DISLIKED))
+    many = " ".join(f"word{n}" for n in range(70))
     forms: list[tuple[list[object], dict[str, Any]]] = [
+        (["pneumothorax"], {"text": "pneumothorax", "keywords": "pneumothorax"}),
+        (["pneumothorax", "--likeness-alone"], {"text": "pneumothorax"}),
+        (["a dog", "--keywords", "pneumothorax"], {"text": "a dog", "keywords": "pneumothorax"}),
+        (
+            ["a dog", "--text", "pneumothorax"],
+            {"text": "a dog", "like": [{"text": "pneumothorax"}], "keywords": "a dog pneumothorax"},
+        ),
+        (["?!"], {"text": "?!"}),
+        ([many], {"text": many}),
         (["--like-text", "a boat"], {"like": [{"text": "a boat"}]}),
         (
             ["a dog", "--likeness-alone", "--unlike-text", "a boat"],
@@ -75,12 +82,18 @@ def test_texts_and_vectors_find_what_they_find_over_http(indexed: Indexed, tmp_p
             ["a dog", "--likeness-alone", "--unlike-text", "snow", "--unlike-vector", disliked],
             {"text": "a dog", "unlike": [{"text": "snow"}, {"vector": _DISLIKED}]},
         ),
+        (
+            ["--like", "image-3", "--box", GIVEN, "-k", 24],
+            {"like": [{"id": "image-3", "box": BOX}], "limit": 24},
+        ),
     ]
     # The service starts behind them: its log would go among their lines.
-    found = [_ids(json.loads(_search(indexed, *options, "--json").stdout)) for options, _ in forms]
+    found = [_hits(_page(indexed, *options)) for options, _ in forms]
     with serve(indexed, key=False) as client:
-        for ids, (_, query) in zip(found, forms, strict=True):
-            assert ids == _ids(client.post(f"/v1/collections/{COLLECTION}/search", json=query).json()), query
+        for hits, (_, query) in zip(found, forms, strict=True):
+            assert hits == _hits(client.post(f"/v1/collections/{COLLECTION}/search", json=query).json()), (
+                query
+            )
 
 
 def _without_graphs(indexed: Indexed) -> None:
@@ -89,46 +102,39 @@ def _without_graphs(indexed: Indexed) -> None:
         shutil.rmtree(folder / FOLDER)
 
 
-@pytest.mark.slow
-def test_a_search_by_torch_neither_imports_nor_loads_the_encoder_of_images(own: Indexed) -> None:
-    _without_graphs(own)
+def _in_a_process(own: Indexed, *options: str) -> tuple[str, set[str]]:
+    """What a search prints in a process of its own, and the modules that it imports."""
     script = (
         "import sys; from app.cli.main import build; build()(sys.argv[1:], standalone_mode=False); "
         "print(*sys.modules, file=sys.stderr)"
     )
-    arguments = ["search", COLLECTION, "a boat", "--home", str(own.settings.home)]
+    words = ["search", COLLECTION, *options, "--home", str(own.settings.home)]
     done = subprocess.run(
-        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=120, check=True
     )
-    assert "image-" in done.stdout
-    assert "training.models.texts.towers" in done.stderr
-    assert not {"transformers", "training.models.images.backbones"} & set(done.stderr.split())
+    return done.stdout, set(done.stderr.split())
+
+
+@pytest.mark.slow
+def test_a_search_by_torch_neither_imports_nor_loads_the_encoder_of_images(own: Indexed) -> None:
+    _without_graphs(own)
+    found, imported = _in_a_process(own, "a boat")
+    assert "image-" in found
+    assert "training.models.texts.towers" in imported
+    assert not {"transformers", "training.models.images.backbones"} & imported
 
 
 @pytest.mark.slow
 def test_a_search_in_an_indexed_collection_needs_no_torch(own: Indexed) -> None:
     _without_graphs(own)
-    home, data = str(own.settings.home), str(own.manifest.folder)
     image = str(own.manifest.image_path(own.manifest.records[3]))
     queries = (["a boat"], ["--image", image])
-    before = [_ids(json.loads(_search(own, *query, "--json").stdout)) for query in queries]
-    index = ["index", COLLECTION, "--bundle", str(own.bundle), "--data", data, "--home", home]
-    assert CliRunner().invoke(build(), index).exit_code == 0
-    script = (
-        "import sys; from app.cli.main import build; build()(sys.argv[1:], standalone_mode=False); "
-        "print(*sys.modules, file=sys.stderr)"
-    )
+    before = [_ids(_page(own, *query)) for query in queries]
+    own.run("index", COLLECTION, "--bundle", own.bundle, "--data", own.manifest.folder)
     for query, ids in zip(queries, before, strict=True):
-        arguments = ["search", COLLECTION, *query, "--json", "--home", home]
-        done = subprocess.run(
-            [sys.executable, "-c", script, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-        )
-        assert _ids(json.loads(done.stdout)) == ids
-        assert not {"torch", "transformers", "alembic"} & set(done.stderr.split())
+        found, imported = _in_a_process(own, *query, "--json")
+        assert _ids(json.loads(found)) == ids
+        assert not {"torch", "transformers", "alembic"} & imported
 
 
 @pytest.mark.parametrize(
@@ -152,24 +158,41 @@ def test_a_file_that_is_no_vector_is_named_with_its_option(
     if content is not None:
         Path("v").write_bytes(content)
     for option in ("--like-vector", "--unlike-vector"):
-        said = _said(_search(indexed, "--like", "image-3", option, "v"))
-        assert f"Invalid value for {option} v:" in said
-        assert sentence in said
+        told = said(_search(indexed, "--like", "image-3", option, "v", code=2))
+        assert f"Invalid value for {option} v:" in told
+        assert sentence in told
 
 
 @pytest.mark.parametrize(
-    ("options", "option"),
+    ("options", "sentence"),
     [
-        (["--like", "image-3", "--like-text", " "], "--like-text"),
-        (["a dog", "--unlike", "image-3", "--unlike-text", "\u200b"], "--unlike-text"),
-        ([part for _ in range(17) for part in ("--unlike-text", "a dog")], "--unlike"),
-        ([part for _ in range(9) for part in ("--unlike-text", "a", "--like-text", "b")], "--like"),
+        (["--like", "image-3", "--like-text", " "], "Invalid value for --like-text:"),
+        (["a dog", "--unlike", "image-3", "--unlike-text", "\u200b"], "Invalid value for --unlike-text:"),
+        (["--unlike-text", "a dog"] * 17, "Invalid value for --unlike:"),
+        (["--unlike-text", "a", "--like-text", "b"] * 9, "Invalid value for --like:"),
+        (["--like", "image-3", "--box", "0.1,0.2"], "'0.1,0.2' is not x,y,width,height"),
+        (["--like", "image-3", "--box", "0.9,0.2,0.3,0.3"], "reaches beyond the picture"),
+        (["--like", "image-3", "--box", "0.1,0.2,0.001,0.3"], "0.01"),
+        (["--like", "image-3", "--box", "nan,0.2,0.3,0.3"], "--box"),
+        (["--like", "image-0", "--box", "0,0,0.05,1"], "The model sees of this picture only x from"),
+        (["--like", "image-3", "--box", GIVEN, "--box", GIVEN], "2 boxes for 1 images"),
+        (["a dog", "--box", GIVEN], "1 boxes for 0 images"),
+        (["--keywords", "boat", "--map", "image-5"], "give a text, an image or an example"),
+        *(
+            (["--queries", "lines", *more], "each line is a whole query")
+            for more in (
+                ["a cat"], ["--like", "image-1"], ["--like-text", "lines"], ["--unlike-text", "lines"],
+                ["--like-vector", "lines"], ["--unlike-vector", "lines"], ["--box", GIVEN],
+            )
+        ),
     ],
-)
-def test_what_makes_no_search_is_told_with_its_option(
-    indexed: Indexed, options: list[str], option: str
+)  # fmt: skip
+def test_what_makes_no_search_is_told_in_a_sentence(
+    indexed: Indexed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], sentence: str
 ) -> None:
-    assert f"Invalid value for {option}:" in _said(_search(indexed, *options))
+    monkeypatch.chdir(tmp_path)
+    Path("lines").write_text("a dog\n")
+    assert sentence in said(_search(indexed, *options, code=2))
 
 
 @pytest.mark.parametrize(
@@ -184,9 +207,7 @@ def test_what_makes_no_search_is_told_with_its_option(
     ],
 )
 def test_where_there_are_no_hits_it_says_why(indexed: Indexed, options: list[str], sentence: str) -> None:
-    done = _search(indexed, *options)
-    assert done.exit_code == 0, done.output
-    assert done.stdout.strip() == sentence
+    assert _search(indexed, *options).stdout.strip() == sentence
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no image"])
@@ -199,17 +220,9 @@ def test_a_file_is_looked_at_before_the_encoder_is_loaded(
     file = tmp_path / "photo.jpg"
     if content is not None:
         file.write_bytes(content)
-    done = _search(indexed, "a dog", option, file)
-    assert isinstance(done.exception, ImageError)
-    assert str(done.exception).startswith(f"{file}: ")
+    with pytest.raises(ImageError, match=f"^{file}: "):
+        _search(indexed, "a dog", option, file)
     assert not loaded
-
-
-@pytest.mark.parametrize("option", ["--like-text", "--unlike-text", "--like-vector", "--unlike-vector"])
-def test_lines_of_a_file_go_with_no_examples(indexed: Indexed, tmp_path: Path, option: str) -> None:
-    file = tmp_path / "lines"
-    file.write_text("a dog\n")
-    assert "each line is a whole query" in _said(_search(indexed, "--queries", file, option, file))
 
 
 _QUERIES = [f"{name}{form}" for name in ("marker", "pixel") for form in (".png", ".tif", "-rgb.png")]
@@ -259,64 +272,53 @@ def _write_colour(path: Path, drawn: Film) -> None:
 _FILTER = ("--filter", '{"field": "view", "eq": "PA"}')
 
 
-def test_each_line_has_the_page_that_it_has_alone(indexed: Indexed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--likeness-alone",)])
+def test_each_line_has_the_page_that_it_has_alone(
+    indexed: Indexed, tmp_path: Path, options: tuple[str, ...]
+) -> None:
     # U+2028 separates lines for Python alone.
     texts = ["two dogs in the snow", "a lake\u2028at night", "the heart is enlarged", "no pneumothorax"]
     file = tmp_path / "texts.txt"
     file.write_bytes(("\r\n\n".join(texts) + "\n  \n").encode())
-    done = _search(indexed, "--queries", file, "-k", 5, *_FILTER)
-    assert done.exit_code == 0, done.output
+    done = _search(indexed, "--queries", file, "-k", 5, *_FILTER, *options)
     pages = [json.loads(line) for line in done.stdout.strip().split("\n")]
     assert [page["text"] for page in pages] == texts
     for text, page in zip(texts, pages, strict=True):
-        alone = json.loads(_search(indexed, text, "-k", 5, *_FILTER, "--json").stdout)
-        assert [hit["id"] for hit in page["hits"]] == [hit["id"] for hit in alone["hits"]]
-        assert [hit["found_by"] for hit in page["hits"]] == [hit["found_by"] for hit in alone["hits"]]
+        alone = _page(indexed, text, "-k", 5, *_FILTER, *options)
+        assert _hits(page) == _hits(alone)
         for hit, other in zip(page["hits"], alone["hits"], strict=True):
             assert hit["score"] == pytest.approx(other["score"], abs=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("content", "options", "message"),
+    ("content", "code", "message"),
     [
-        (b"\n \n", (), "has no text in it"),
-        (b"\xff\xfe", (), "is not text in UTF-8"),
-        ("a dog\n\u200b\n".encode(), (), "line 2"),
-        (b"a dog\n", ("a cat",), "each line is a whole query"),
-        (b"a dog\n", ("--like", "image-1"), "each line is a whole query"),
+        (b"\n \n", 1, "has no text in it"),
+        (b"\xff\xfe", 1, "is not text in UTF-8"),
+        ("a dog\n\u200b\n".encode(), 2, "line 2"),
     ],
 )
-def test_what_cannot_be_searched_for_is_refused_in_a_sentence(
-    indexed: Indexed, tmp_path: Path, content: bytes, options: tuple[str, ...], message: str
+def test_lines_that_cannot_be_searched_for_are_refused_in_a_sentence(
+    indexed: Indexed, tmp_path: Path, content: bytes, code: int, message: str
 ) -> None:
     file = tmp_path / "texts.txt"
     file.write_bytes(content)
-    done = _search(indexed, *options, "--queries", file)
-    assert done.exit_code != 0
-    said = done.stderr.replace("│", " ") + str(done.exception)
-    assert message in " ".join(said.split())
+    done = _search(indexed, "--queries", file, code=code)
+    assert message in said(done)
     assert not done.stdout
 
 
-BOX = {"x": 0.3, "y": 0.1, "width": 0.25, "height": 0.5}
-GIVEN = "0.3,0.1,0.25,0.5"
-
-
-def test_a_box_finds_what_it_finds_over_http(indexed: Indexed) -> None:
+def test_a_box_of_a_file_finds_what_it_finds_over_http(indexed: Indexed) -> None:
     file = indexed.manifest.image_path(indexed.manifest.records[3])
-    by_id = json.loads(_search(indexed, "--like", "image-3", "--box", GIVEN, "-k", "24", "--json").stdout)
-    by_file = json.loads(
-        _search(
-            indexed, "a boat", "--likeness-alone", "--image", str(file), "--box", GIVEN, "-k", "24", "--json"
-        ).stdout
-    )
+    found = _page(indexed, "a boat", "--likeness-alone", "--image", file, "--box", GIVEN, "-k", 24)
+    sent = {"text": "a boat", "image_boxes": [BOX], "limit": 24}
     with serve(indexed, key=False) as client:
-        address = f"/v1/collections/{COLLECTION}/search"
-        stored = {"like": [{"id": "image-3", "box": BOX}], "limit": 24}
-        assert _ids(by_id) == _ids(client.post(address, json=stored).json())
-        sent = {"text": "a boat", "image_boxes": [BOX], "limit": 24}
-        answer = client.post(address, files={"image": file.read_bytes()}, data={"query": json.dumps(sent)})
-        assert _ids(by_file) == _ids(answer.json())
+        answer = client.post(
+            f"/v1/collections/{COLLECTION}/search",
+            files={"image": file.read_bytes()},
+            data={"query": json.dumps(sent)},
+        )
+        assert _ids(found) == _ids(answer.json())
 
 
 def test_a_map_is_that_of_http(indexed: Indexed) -> None:
@@ -332,93 +334,22 @@ def test_a_map_is_that_of_http(indexed: Indexed) -> None:
         assert row == pytest.approx(other, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--like", "image-3", "--box", "0.1,0.2"), "'0.1,0.2' is not x,y,width,height"),
-        (("--like", "image-3", "--box", "0.9,0.2,0.3,0.3"), "reaches beyond the picture"),
-        (("--like", "image-3", "--box", "0.1,0.2,0.001,0.3"), "0.01"),
-        (("--like", "image-3", "--box", "nan,0.2,0.3,0.3"), "--box"),
-        (("--like", "image-0", "--box", "0,0,0.05,1"), "The model sees of this picture only x from"),
-        (("--like", "image-3", "--box", GIVEN, "--box", GIVEN), "2 boxes for 1 images"),
-        (("a dog", "--box", GIVEN), "1 boxes for 0 images"),
-        (("--queries", "none.txt", "--box", GIVEN), "each line is a whole query"),
-        (("--keywords", "boat", "--map", "image-5"), "give a text, an image or an example"),
-    ],
-)
-def test_a_box_that_is_none_is_refused_in_one_sentence(
-    indexed: Indexed, options: tuple[str, ...], sentence: str
-) -> None:
-    done = _search(indexed, *options)
-    assert done.exit_code == 2, done.output
-    assert sentence in " ".join(done.stderr.replace("│", " ").split())
-
-
 WORDLESS = "wordless"
 
 
 @pytest.fixture
 def without_texts(own: Indexed) -> Indexed:
     """The same images in another collection, without a text."""
-    engine = open_engine(own.settings)
-    try:
-        encoder = load_encoder(own.bundle, "cpu")
-        bare = tuple(replace(record, texts=(), report=None) for record in own.manifest.records)
-        ingest_manifest(engine, WORDLESS, encoder, replace(own.manifest, records=bare), show_progress=False)
-    finally:
-        engine.close()
+    bare = tuple(replace(record, texts=(), report=None) for record in own.manifest.records)
+    replace(own, manifest=replace(own.manifest, records=bare)).index(WORDLESS, own.bundle)
     return own
-
-
-def _page(indexed: Indexed, *options: object, collection: str = COLLECTION) -> dict[str, Any]:
-    arguments = ["search", collection, *map(str, options), "--json", "--home", str(indexed.settings.home)]
-    done = CliRunner().invoke(build(), arguments)
-    assert done.exit_code == 0, done.output
-    page: dict[str, Any] = json.loads(done.stdout)
-    return page
-
-
-def _asked(indexed: Indexed, query: dict[str, Any]) -> dict[str, Any]:
-    with serve(indexed, key=False) as client:
-        answer = client.post(f"/v1/collections/{COLLECTION}/search", json=query)
-    page: dict[str, Any] = answer.json()
-    return page
 
 
 def _hits(page: dict[str, Any]) -> list[tuple[str, list[str]]]:
     return [(hit["id"], hit["found_by"]) for hit in page["hits"]]
 
 
-@pytest.mark.parametrize(
-    ("options", "query"),
-    [
-        (["pneumothorax"], {"text": "pneumothorax", "keywords": "pneumothorax"}),
-        (["pneumothorax", "--likeness-alone"], {"text": "pneumothorax"}),
-        (["a dog", "--keywords", "pneumothorax"], {"text": "a dog", "keywords": "pneumothorax"}),
-        (
-            ["a dog", "--text", "pneumothorax"],
-            {"text": "a dog", "like": [{"text": "pneumothorax"}], "keywords": "a dog pneumothorax"},
-        ),
-        (["?!"], {"text": "?!"}),
-        ([" ".join(f"word{n}" for n in range(70))], {"text": " ".join(f"word{n}" for n in range(70))}),
-    ],
-)
-def test_words_are_looked_up_beside_likeness(
-    indexed: Indexed, options: list[str], query: dict[str, Any]
-) -> None:
-    assert _hits(_page(indexed, *options)) == _hits(_asked(indexed, query))
-
-
 def test_a_collection_without_texts_is_searched_by_likeness(without_texts: Indexed) -> None:
-    page = _page(without_texts, "pneumothorax", collection=WORDLESS)
+    page = json.loads(without_texts.run("search", WORDLESS, "pneumothorax", "--json").stdout)
     assert {hit["score_kind"] for hit in page["hits"]} == {"cosine"}
     assert "unknown_keywords" not in page or not page["unknown_keywords"]
-
-
-def test_lines_are_searched_alike(indexed: Indexed, tmp_path: Path) -> None:
-    file = tmp_path / "texts.txt"
-    file.write_text("pneumothorax\n")
-    for options in ((), ("--likeness-alone",)):
-        arguments = ["search", COLLECTION, "--queries", str(file), *options]
-        done = CliRunner().invoke(build(), [*arguments, "--home", str(indexed.settings.home)])
-        assert _hits(json.loads(done.stdout)) == _hits(_page(indexed, "pneumothorax", *options))

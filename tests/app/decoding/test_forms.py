@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,10 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from app.application import create_app
 from app.decoding.images import ImageDecoders
-from app.engine import open_engine
 from app.settings import Settings
-from index.ingest import ingest_manifest
-from tests.access import AS_ADMIN, OPEN
-from tests.app.conftest import COLLECTION, LOCAL, make_bundle
+from tests.access import OPEN
+from tests.app.conftest import COLLECTION, Indexed, make_bundle, serve
 from tests.app.images.test_writes import nearest, put
 from tests.image_files import encoded
 from tests.image_form import ImageForm
@@ -29,7 +27,6 @@ from tests.training.imaging.processes.decoding import wait_until
 from training.common.manifest import Record, read_manifest, write_manifest
 from training.imaging.images import decode_image
 from training.models.config import ImagePreprocessingConfig
-from training.models.encoder import load_encoder
 from training.models.inputs.images import to_pixels
 
 # Every form is decoded by quick tests of `training`: here all ways of some.
@@ -56,29 +53,24 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         (folder / f"{number}.bin").write_bytes(form.make())
         records.append(Record(id=f"imported-{number}", image=f"{number}.bin", split="test"))
     write_manifest(folder, records)
-    settings = Settings(home=folder / "home", threads=1, device="cpu", **OPEN)
-    bundle = make_bundle(folder / "bundle", seed=0)
-    engine = open_engine(settings)
-    report = ingest_manifest(
-        engine, COLLECTION, load_encoder(bundle, "cpu"), read_manifest(folder), show_progress=False
-    )
-    assert not report.rejections
-    engine.home.catalogue.close()
-    decoders = ImageDecoders(settings)
-    wait_until(lambda: bool(decoders.pool.pids))
-    with TestClient(create_app(settings), "http://127.0.0.1", client=LOCAL, headers=AS_ADMIN) as client:
+    home = indexed_in(folder)
+    with closing(ImageDecoders(home.settings)) as decoders, serve(home) as client:
+        wait_until(lambda: bool(decoders.pool.pids))
         yield Served(client, decoders)
-    decoders.close()
 
 
-def thumbnail(client: TestClient, image_id: str) -> Image.Image:
-    answer = client.get(f"/v1/collections/{COLLECTION}/images/{image_id}/thumbnail")
-    assert answer.status_code == 200, answer.text
-    return Image.open(io.BytesIO(answer.content)).convert("RGB")
+def indexed_in(folder: Path, **settings: Any) -> Indexed:
+    """A home in a folder, with a collection of the images of its manifest."""
+    given = Settings(home=folder / "home", threads=1, device="cpu", **OPEN, **settings)
+    home = Indexed(given, read_manifest(folder), make_bundle(folder / "bundle", seed=0))
+    home.index(COLLECTION, home.bundle)
+    with home.engine() as engine:
+        assert engine.collection(COLLECTION).count == len(home.manifest.records)
+    return home
 
 
-def rendition(client: TestClient, image_id: str) -> Image.Image:
-    path = f"/v1/collections/{COLLECTION}/images/{image_id}/rendition"
+def shown(client: TestClient, image_id: str, kind: str) -> Image.Image:
+    path = f"/v1/collections/{COLLECTION}/images/{image_id}/{kind}"
     answer = client.get(path, headers={"accept": "image/png"})
     assert answer.status_code == 200, answer.text
     return Image.open(io.BytesIO(answer.content)).convert("RGB")
@@ -93,9 +85,8 @@ def test_uploads_queries_imports_thumbnails_and_renditions_show_one_picture(
     for image_id in (f"imported-{number}", f"uploaded-{number}"):
         hit = nearest(served.client, content, filter={"field": "id", "eq": image_id})
         assert (hit["id"], hit["score"] > ALIKE) == (image_id, True)
-        small = thumbnail(served.client, image_id)
-        assert differs_by(small, form.quadrants) <= form.tolerance + LOSSY
-        assert differs_by(rendition(served.client, image_id), form.quadrants) <= form.tolerance
+        for kind, tolerance in (("thumbnail", form.tolerance + LOSSY), ("rendition", form.tolerance)):
+            assert differs_by(shown(served.client, image_id, kind), form.quadrants) <= tolerance
     config = ImagePreprocessingConfig(size=32)
     pixels = asyncio.run(served.decoders.decode_query(content, config)).pixels
     assert np.array_equal(pixels, to_pixels(decode_image(content), config))
@@ -113,7 +104,6 @@ def ids_with(client: TestClient, field: str) -> set[str]:
 
 
 def test_flags_are_fields_that_go_with_the_picture(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path / "home", threads=1, device="cpu", accept_truncated_images=True, **OPEN)
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype=np.uint8))
     blank = encoded(Image.new("RGB", (60, 50), "teal"), "PNG")
     whole = encoded(noise, "JPEG")
@@ -121,13 +111,7 @@ def test_flags_are_fields_that_go_with_the_picture(tmp_path: Path) -> None:
     (tmp_path / "noise.jpg").write_bytes(whole)
     records = [Record(id=path, image=path, split="test") for path in ("blank.png", "noise.jpg")]
     write_manifest(tmp_path, records)
-    bundle = make_bundle(tmp_path / "bundle", seed=0)
-    engine = open_engine(settings)
-    ingest_manifest(
-        engine, COLLECTION, load_encoder(bundle, "cpu"), read_manifest(tmp_path), show_progress=False
-    )
-    engine.home.catalogue.close()
-    with TestClient(create_app(settings), "http://127.0.0.1", client=LOCAL, headers=AS_ADMIN) as client:
+    with serve(indexed_in(tmp_path, accept_truncated_images=True)) as client:
         assert ids_with(client, "image.blank") == {"blank.png"}
         counted = client.post(f"/v1/collections/{COLLECTION}/facets", json={"field": "image.blank"}).json()
         assert {value["value"]: value["count"] for value in counted["fields"][0]["values"]} == {

@@ -4,12 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 from fastapi.testclient import TestClient
-from pydantic import SecretStr
 
-from app.application import create_app
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 
-KEY = "a key of sixteen letters or more"
 HERE = f"/v1/collections/{COLLECTION}"
 
 
@@ -22,11 +19,7 @@ def root(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def behind(indexed: Indexed, root: str) -> Iterator[TestClient]:
     """Asks as the proxy does, without the path."""
-    given = {"admin_key": SecretStr(KEY), "public_url": f"https://example.org{root}"}
-    with TestClient(
-        create_app(indexed.settings.model_copy(update=given)), "http://localhost", follow_redirects=False
-    ) as client:
-        client.headers["Authorization"] = f"Bearer {KEY}"
+    with serve(indexed, public_url=f"https://example.org{root}") as client:
         yield client
 
 
@@ -72,8 +65,7 @@ def test_links_from_other_sites_lead_to_pages_alone(behind: TestClient) -> None:
 
 
 def test_a_service_at_the_root_of_its_host_has_no_path(indexed: Indexed) -> None:
-    given = indexed.settings.model_copy(update={"public_url": "https://example.org"})
-    with TestClient(create_app(given), "http://localhost") as client:
+    with serve(indexed, key=False, public_url="https://example.org") as client:
         page = client.post(f"{HERE}/search", json={"text": "two dogs", "limit": 1}).json()
         assert page["hits"][0]["links"]["image"].startswith(f"{HERE}/images/")
         assert "servers" not in client.get("/openapi.json").json()

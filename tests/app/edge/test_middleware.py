@@ -9,12 +9,9 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
-from app.application import create_app
 from app.edge.admission import Admission, BodyTooLargeError, Stages
 from app.edge.middleware import Methods
 from app.settings import Settings
-from index.catalogue.jobs import add_job
-from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.search.test_search import SEARCH, problem
 
@@ -166,7 +163,6 @@ def test_no_range_is_answered_with_a_defect(client: TestClient, indexed: Indexed
 
 
 _IMAGE = f"/v1/collections/{COLLECTION}/images/image-1"
-_LOCAL = ("127.0.0.1", 50_000)
 
 
 @pytest.mark.parametrize(
@@ -204,17 +200,10 @@ def test_head_of_figures_has_no_body(client: TestClient) -> None:
     assert 'operation="get_metrics"' in client.get("/metrics").text
 
 
-@pytest.fixture
-def with_a_job(own: Indexed) -> Iterator[TestClient]:
-    """A service on this machine with one job that never ends."""
-    with own.write() as session:
-        add_job(session, "tidy", [])
-    with TestClient(create_app(own.settings), "http://localhost", client=_LOCAL, headers=AS_ADMIN) as client:
-        yield client
-
-
-def test_head_of_a_stream_without_an_end_ends(with_a_job: TestClient) -> None:
-    answer = with_a_job.head("/v1/jobs/1/events")
+def test_head_of_a_stream_without_an_end_ends(service: TestClient) -> None:
+    # No worker does it.
+    service.post("/v1/jobs", json={"kind": "tidy"})
+    answer = service.head("/v1/jobs/1/events")
     assert (answer.status_code, answer.content) == (200, b"")
     assert answer.headers["content-type"].startswith("text/event-stream")
 

@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 import pytest
 
-from index.catalogue import open_catalogue
 from index.catalogue.jobs import add_job
 from tests.access import ADMIN_KEY, AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
+from tests.training.imaging.processes.decoding import wait_until
 
 # What an orchestrator gives, and a machine that is busy.
 _PROMISED_S = 10.0
@@ -133,10 +133,8 @@ def errors(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_a_stream_of_a_job_ends_with_the_service(own: Indexed) -> None:
-    catalogue = open_catalogue(own.settings.catalogue_url)
-    with catalogue.write() as session:
+    with own.write() as session:
         job = add_job(session, "duplicates", [COLLECTION])
-    catalogue.close()
     with running(own) as service, ExitStack() as opened:
         head = f"GET /v1/jobs/{job.id}/events HTTP/1.1\r\nHost: localhost\r\n"
         request = f"{head}Authorization: {AS_ADMIN['Authorization']}\r\n\r\n".encode()
@@ -217,7 +215,4 @@ def test_processes_that_hang_delay_no_end(own: Indexed) -> None:
         "encoder-replaced",
     }
     assert len(children) > 2
-    end = time.monotonic() + _PATIENCE
-    while any(Path(f"/proc/{child}").exists() for child in children):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))

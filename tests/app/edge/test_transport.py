@@ -1,8 +1,6 @@
 """A connection's bytes arrive in their order, in few writes, and none is lost at the end."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -37,69 +35,46 @@ class Recorded(asyncio.Transport):
         self.told.append("abort")
 
 
-def told(use: Callable[[LingeringTransport], Any], *, may_close: bool = True) -> list[bytes | str]:
+def told(*steps: bytes | str, may_close: bool = True) -> list[bytes | str]:
+    """What the transport below is told of writes and other calls, one after another."""
     recorded = Recorded()
 
     async def run() -> None:
-        use(LingeringTransport(recorded, lambda: may_close))
+        transport = LingeringTransport(recorded, lambda: may_close)
+        for step in steps:
+            if isinstance(step, bytes):
+                transport.write(step)
+            else:
+                getattr(transport, step)()
         await asyncio.sleep(0)
 
     asyncio.run(run())
     return recorded.told
 
 
-def writes(*parts: bytes) -> Callable[[LingeringTransport], None]:
-    def use(transport: LingeringTransport) -> None:
-        for part in parts:
-            transport.write(part)
-
-    return use
+LARGE = bytes(1 << 20)
 
 
-def test_head_and_body_are_sent_at_once() -> None:
-    assert told(writes(b"head", b"body", b"")) == [b"headbody"]
-
-
-def test_a_large_part_follows_the_small_ones_before_it_and_is_not_joined() -> None:
-    large = bytes(1 << 20)
-    assert told(writes(b"head", large, b"tail")) == [b"head", large, b"tail"]
+@pytest.mark.parametrize(
+    ("steps", "may_close", "expected"),
+    [
+        ([b"head", b"body", b""], True, [b"headbody"]),
+        ([b"head", LARGE, b"tail"], True, [b"head", LARGE, b"tail"]),
+        ([b"answer", "close"], True, [b"answer", "close"]),
+        ([b"answer", "write_eof"], True, [b"answer", "eof"]),
+        ([b"answer", "close"], False, [b"answer"]),
+        ([b"answer", "abort"], True, ["abort"]),
+        ([b"400", "write_eof", b"100 Continue"], True, [b"400", "eof"]),
+    ],
+    ids=["joined", "large", "close", "end", "may not close", "abort", "after the end"],
+)
+def test_bytes_arrive_in_few_writes_and_all_before_the_end_but_for_an_abort(
+    steps: list[bytes | str], may_close: bool, expected: list[bytes | str]
+) -> None:
+    assert told(*steps, may_close=may_close) == expected
 
 
 def test_no_more_than_a_bound_is_held() -> None:
-    parts = told(writes(*[bytes(10_000)] * 100))
+    parts = told(*[bytes(10_000)] * 100)
     assert sum(len(part) for part in parts) == 1_000_000
     assert max(len(part) for part in parts) <= 64 << 10
-
-
-@pytest.mark.parametrize(("name", "said"), [("close", "close"), ("write_eof", "eof")])
-def test_all_is_sent_before_the_end(name: str, said: str) -> None:
-    def use(transport: LingeringTransport) -> None:
-        transport.write(b"answer")
-        getattr(transport, name)()
-
-    assert told(use) == [b"answer", said]
-
-
-def test_a_connection_that_may_not_close_yet_still_sends() -> None:
-    def use(transport: LingeringTransport) -> None:
-        transport.write(b"answer")
-        transport.close()
-
-    assert told(use, may_close=False) == [b"answer"]
-
-
-def test_what_is_held_is_lost_with_an_abort() -> None:
-    def use(transport: LingeringTransport) -> None:
-        transport.write(b"answer")
-        transport.abort()
-
-    assert told(use) == ["abort"]
-
-
-def test_nothing_follows_the_end() -> None:
-    def use(transport: LingeringTransport) -> None:
-        transport.write(b"400")
-        transport.write_eof()
-        transport.write(b"100 Continue")
-
-    assert told(use) == [b"400", "eof"]

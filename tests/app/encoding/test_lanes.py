@@ -9,6 +9,7 @@ import pytest
 
 from app.encoding.queue import EncodingQueue, Priority, QueueLimits
 from tests.app.encoding.fakes import FakeEncoder
+from tests.training.imaging.processes.decoding import wait_until
 from training.models.embeddings import TextEmbeddings
 
 PATIENCE = 30.0
@@ -55,10 +56,7 @@ def queue(encoder: Gated, monkeypatch: pytest.MonkeyPatch) -> Iterator[EncodingQ
 
 
 def wait_until_at_work(encoder: Gated, *texts: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while not encoder.at_work >= set(texts):
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    wait_until(lambda: encoder.at_work >= set(texts))
 
 
 def hold(encoder: Gated, queue: EncodingQueue, text: str) -> None:

@@ -108,10 +108,11 @@ def test_what_is_broken_is_named(home: Path, damage: Callable[[Path], None], sub
 
 
 def test_images_without_vectors_are_counted(home: Path) -> None:
-    engine = open_engine(Settings(home=home))
-    with engine.home.catalogue.write() as session:
+    with (
+        contextlib.closing(open_engine(Settings(home=home))) as engine,
+        engine.home.catalogue.write() as session,
+    ):
         session.execute(delete(EmbeddingRow).where(EmbeddingRow.image_id <= 3))
-    engine.close()
     (finding,) = [one for one in examine(Settings(home=home)) if one.subject == f"collection {COLLECTION}"]
     assert (finding.state, finding.found.partition(":")[0]) == (
         "doubtful",
@@ -232,6 +233,29 @@ def _examined(folder: Path, monkeypatch: pytest.MonkeyPatch, *requirements: str)
     return examine_versions()
 
 
+@pytest.mark.parametrize(
+    ("requirements", "state", "found"),
+    [
+        (
+            ["kornia<0.2,>=0.1", "numpy>=1", 'SQLAlchemy[asyncio]<1; extra == "one"'],
+            "doubtful",
+            f"kornia {version('kornia')} (<0.2,>=0.1 is needed), SQLAlchemy {version('sqlalchemy')} "
+            "(<1 is needed): run `pip install 'kornia<0.2,>=0.1' 'SQLAlchemy<1'`.",
+        ),
+        (
+            ["no-such-package>=2"],
+            "wrong",
+            "no-such-package is not installed (>=2 is needed): run `pip install 'no-such-package>=2'`.",
+        ),
+    ],
+)
+def test_what_is_outside_its_range_or_missing_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requirements: list[str], state: str, found: str
+) -> None:
+    examined = _examined(tmp_path, monkeypatch, *requirements)
+    assert (examined.subject, examined.state, examined.found) == ("versions", state, found)
+
+
 def test_what_is_in_its_range_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = _examined(
         tmp_path,
@@ -246,29 +270,6 @@ def test_what_is_in_its_range_is_well(tmp_path: Path, monkeypatch: pytest.Monkey
     assert found.state == "ok"
     assert f"recoquest 9.9, torch {version('torch')}" in found.found
     assert "faiss-" in found.found
-
-
-def test_what_is_outside_its_range_is_named_with_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = _examined(
-        tmp_path, monkeypatch, "kornia<0.2,>=0.1", "numpy>=1", 'SQLAlchemy[asyncio]<1; extra == "one"'
-    )
-    assert found == Finding(
-        "versions",
-        "doubtful",
-        f"kornia {version('kornia')} (<0.2,>=0.1 is needed), SQLAlchemy {version('sqlalchemy')} "
-        "(<1 is needed): run `pip install 'kornia<0.2,>=0.1' 'SQLAlchemy<1'`.",
-    )
-
-
-def test_what_is_missing_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = _examined(tmp_path, monkeypatch, "no-such-package>=2")
-    assert found == Finding(
-        "versions",
-        "wrong",
-        "no-such-package is not installed (>=2 is needed): run `pip install 'no-such-package>=2'`.",
-    )
 
 
 @pytest.mark.parametrize(

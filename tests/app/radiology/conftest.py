@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from fastapi.testclient import TestClient
 
-from app.application import create_app
 from index.ingest import ingest_manifest
-from tests.app.conftest import Indexed
+from index.keys.api_keys import Role, create_key
+from tests.access import bearer
+from tests.app.conftest import Indexed, serve
 from training.common.manifest import Record, read_manifest, write_manifest
 from training.models.encoder import load_encoder
 
@@ -70,6 +71,14 @@ def index_films(home: Indexed) -> None:
         ingest_manifest(engine, FILMS, load_encoder(home.bundle, "cpu"), read_manifest(data))
 
 
+def with_key(client: TestClient, role: Role, collection: str) -> dict[str, str]:
+    """The header of a caller with a role in a collection of a running service, or in all of them."""
+    catalogue = client.app.state.services.engine.home.catalogue  # type: ignore[attr-defined]
+    with catalogue.write() as session:
+        made = create_key(session, f"{role} {collection}", {collection: frozenset({role})}, days=1)
+    return bearer(made.text)
+
+
 @pytest.fixture(scope="module")
 def films(make_indexed: Callable[..., Indexed]) -> Indexed:
     home = make_indexed()
@@ -79,6 +88,5 @@ def films(make_indexed: Callable[..., Indexed]) -> Indexed:
 
 @pytest.fixture(scope="module")
 def client(films: Indexed) -> Iterator[TestClient]:
-    settings: Any = films.settings
-    with TestClient(create_app(settings), "http://localhost", raise_server_exceptions=False) as running:
+    with serve(films, key=False) as running:
         yield running

@@ -20,10 +20,10 @@ from app.radiology import archive_proxy as archive
 from app.radiology import archive_proxy as dicomweb
 from app.settings import Settings, SettingsError
 from index.audit.listing import Selection, audit_event, read_events
-from index.keys.api_keys import create_key
 from tests.access import ADMIN_KEY, AS_ADMIN
 from tests.app.audit.written import written_events
 from tests.app.conftest import COLLECTION, Indexed, serve
+from tests.app.radiology.conftest import with_key
 from tests.app.search.test_search import problem
 from tests.browser.service import running
 from tests.dicom_films import make_film
@@ -63,12 +63,6 @@ def proxy(indexed: Indexed, orthanc: OrthancServer) -> Iterator[TestClient]:
 def _of(film_number: int, study: int, view: str = "PA") -> str:
     film = make_film(film_number, study=study, view=view)
     return f"studies/{film.StudyInstanceUID}/series/{film.SeriesInstanceUID}/instances/{film.SOPInstanceUID}"
-
-
-def _key(client: TestClient, name: str, grants: dict[str, frozenset[Any]]) -> dict[str, str]:
-    catalogue = client.app.state.services.engine.home.catalogue  # type: ignore[attr-defined]
-    with catalogue.write() as session:
-        return {"Authorization": f"Bearer {create_key(session, name, grants, days=1).text}"}
 
 
 def test_queries_are_answered_as_by_the_archive(proxy: TestClient, orthanc: OrthancServer) -> None:
@@ -134,9 +128,9 @@ def test_nothing_is_written(proxy: TestClient, orthanc: OrthancServer, method: s
 
 
 def test_only_readers_of_all_collections_read_the_archive(proxy: TestClient) -> None:
-    everywhere = _key(proxy, "everywhere", {"*": frozenset({"reader"})})
-    somewhere = _key(proxy, "somewhere", {COLLECTION: frozenset({"admin"})})
-    auditor = _key(proxy, "auditor", {"*": frozenset({"auditor"})})
+    everywhere = with_key(proxy, "reader", "*")
+    somewhere = with_key(proxy, "admin", COLLECTION)
+    auditor = with_key(proxy, "auditor", "*")
     assert proxy.get("/dicomweb/studies", headers=everywhere).status_code == 200
     problem(proxy.get("/dicomweb/studies", headers=somewhere), 403, "role-needed")
     problem(proxy.get("/dicomweb/studies", headers=auditor), 403, "role-needed")

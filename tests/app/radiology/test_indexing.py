@@ -6,10 +6,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from index.keys.api_keys import Role, create_key
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed, serve
-from tests.app.radiology.conftest import FILMS, index_films, study_uid
+from tests.app.radiology.conftest import FILMS, index_films, study_uid, with_key
 from tests.app.search.test_search import problem
 
 HERE = f"/v1/collections/{FILMS}/studies"
@@ -25,15 +24,8 @@ def synced(make_indexed: Callable[..., Indexed]) -> Iterator[TestClient]:
         yield client
 
 
-def _with_key(client: TestClient, role: Role, collection: str) -> dict[str, str]:
-    catalogue = client.app.state.services.engine.home.catalogue  # type: ignore[attr-defined]
-    with catalogue.write() as session:
-        made = create_key(session, f"{role} {collection}", {collection: frozenset({role})}, days=1)
-    return {"Authorization": f"Bearer {made.text}"}
-
-
 def test_a_study_that_is_not_here_says_how_it_is_indexed(synced: TestClient) -> None:
-    curator = _with_key(synced, "curator", FILMS)
+    curator = with_key(synced, "curator", FILMS)
     for path in (f"{HERE}/{ABSENT}/similar", f"/v1/studies/{ABSENT}/instances/1.2.3/similar"):
         request = synced.get(path, headers=curator).json()["index_now"]
         assert request == {"method": "POST", "path": f"{HERE}/{ABSENT}/index"}
@@ -48,7 +40,7 @@ def test_a_study_that_is_not_here_says_how_it_is_indexed(synced: TestClient) -> 
 
 def test_a_note_is_written_by_the_job_of_a_judge_where_the_settings_allow_it(synced: TestClient) -> None:
     path = f"{HERE}/{ABSENT}/index"
-    curator, both = _with_key(synced, "curator", FILMS), _with_key(synced, "admin", FILMS)
+    curator, both = with_key(synced, "curator", FILMS), with_key(synced, "admin", FILMS)
     refused = problem(synced.post(path, params={"note": True}, headers=both), 409, "write-back-off")
     assert "RECOQUEST_PACS_WRITE_BACK" in refused["detail"]
     settings = synced.app.state.services.settings  # type: ignore[attr-defined]
@@ -65,8 +57,8 @@ def test_a_note_is_written_by_the_job_of_a_judge_where_the_settings_allow_it(syn
 
 
 def test_whoever_may_put_images_in_begins_follows_and_cancels_the_job(synced: TestClient) -> None:
-    curator, elsewhere = _with_key(synced, "curator", FILMS), _with_key(synced, "curator", COLLECTION)
-    judge = _with_key(synced, "judge", FILMS)
+    curator, elsewhere = with_key(synced, "curator", FILMS), with_key(synced, "curator", COLLECTION)
+    judge = with_key(synced, "judge", FILMS)
     for caller in (judge, elsewhere, {}):
         assert synced.get(f"/v1/studies/{ABSENT}/similar", headers=caller).json()["index_now"] is None
         assert synced.post(f"{HERE}/{ABSENT}/index", headers=caller).status_code in (401, 403)
@@ -81,14 +73,14 @@ def test_whoever_may_put_images_in_begins_follows_and_cancels_the_job(synced: Te
 
 
 def test_a_whole_sync_is_for_the_operator(synced: TestClient) -> None:
-    curator = _with_key(synced, "curator", FILMS)
+    curator = with_key(synced, "curator", FILMS)
     whole = synced.post("/v1/jobs", json={"kind": "pacs_sync"}, headers=AS_ADMIN)
     assert synced.get(whole.headers["Location"], headers=curator).status_code == 403
     assert synced.post("/v1/jobs", json={"kind": "pacs_sync"}, headers=curator).status_code == 403
 
 
 def test_a_study_waits_once_and_a_request_sent_again_gives_one_job(synced: TestClient) -> None:
-    sent = {**_with_key(synced, "curator", FILMS), "Idempotency-Key": "once"}
+    sent = {**with_key(synced, "curator", FILMS), "Idempotency-Key": "once"}
     first, again = (synced.post(f"{HERE}/{ABSENT}/index", headers=sent) for _ in range(2))
     assert (first.status_code, again.json()) == (202, first.json())
     second = synced.post(f"{HERE}/{ABSENT}/index", headers={**sent, "Idempotency-Key": "twice"})

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from index.keys.api_keys import create_key
 from tests.access import AS_ADMIN
 from tests.app.audit.written import written_events
 from tests.app.conftest import COLLECTION, Indexed, serve
@@ -18,8 +17,9 @@ from tests.app.radiology.conftest import (
     patient_of,
     sop_uid,
     study_uid,
+    with_key,
 )
-from tests.app.search.test_search import ids, problem
+from tests.app.search.test_search import ids, pages, problem
 
 HERE: Final = f"/v1/collections/{FILMS}/studies"
 
@@ -29,11 +29,6 @@ def similar(client: TestClient, path: str, **params: Any) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
-
-
-def _events(client: TestClient) -> list[dict[str, Any]]:
-    """The searches in the audit trail, once the recorder has written them."""
-    return written_events(client, AS_ADMIN, action="search")
 
 
 def _cosines(films: Indexed) -> dict[tuple[int, int], float]:
@@ -206,10 +201,7 @@ def test_a_viewer_needs_no_collection(client: TestClient) -> None:
 
 
 def test_a_caller_without_the_collection_learns_nothing_of_the_study(closed: TestClient) -> None:
-    catalogue = closed.app.state.services.engine.home.catalogue  # type: ignore[attr-defined]
-    with catalogue.write() as session:
-        key = create_key(session, "other", {COLLECTION: frozenset({"reader"})}, days=1).text
-    headers = {"Authorization": f"Bearer {key}"}
+    headers = with_key(closed, "reader", COLLECTION)
     held = closed.get(f"/v1/studies/{study_uid(1)}/similar", headers=headers).json()
     unheld = closed.get("/v1/studies/9.9.9/similar", headers=headers).json()
     assert {**held, "study": ""} == {**unheld, "study": ""}
@@ -223,7 +215,7 @@ def test_hits_link_to_the_viewer_and_the_search_is_audited_by_hashes(closed: Tes
     for hit in hits:
         expected = f"/viewer?StudyInstanceUIDs={hit['study']}&image={hit['sop']}"
         assert hit["links"]["viewer"] == expected
-    (event,) = _events(closed)
+    (event,) = written_events(closed, AS_ADMIN, action="search")
     assert event["ids"] == [hit["id"] for hit in hits]
     assert len(event["query"]["like"]) == 3
     assert study_uid(1) not in json.dumps(event["query"])
@@ -274,12 +266,10 @@ def test_hits_are_studies(client: TestClient) -> None:
 
 def test_pages_leave_the_same_patient_out(client: TestClient) -> None:
     query: dict[str, Any] = {"like": [{"id": sop_uid(4)}], "limit": 7}
-    pages = [found(client, **query, cursor=True)]
-    while pages[-1]["next_cursor"] is not None:
-        pages.append(found(client, **query, cursor=pages[-1]["next_cursor"]))
-    assert [name for page in pages for name in ids(page)] == ids(found(client, like=query["like"]))
+    told = pages(client, SEARCH, **query)
+    assert [name for page in told for name in ids(page)] == ids(found(client, like=query["like"]))
     answer = client.post(
-        SEARCH, json={**query, "exclude_same_group": False, "cursor": pages[0]["next_cursor"]}
+        SEARCH, json={**query, "exclude_same_group": False, "cursor": told[0]["next_cursor"]}
     )
     assert answer.status_code == 422
 

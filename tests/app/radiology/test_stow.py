@@ -31,8 +31,7 @@ REASON, SOP, CLASS = "00081197", "00081155", "00081150"
 
 @pytest.fixture(scope="module")
 def client(make_indexed: Callable[..., Indexed]) -> Iterator[TestClient]:
-    application = create_app(make_indexed().settings)
-    with TestClient(application, "http://localhost", raise_server_exceptions=False) as running_client:
+    with serve(make_indexed(), key=False) as running_client:
         yield running_client
 
 
@@ -41,8 +40,12 @@ def _body(*files: bytes, end: bytes = b"--") -> bytes:
     return b"".join(head + file + b"\r\n" for file in files) + b"--frontier" + end
 
 
-def _send(client: TestClient, *files: bytes, kind: str = KIND, **headers: str) -> Any:
-    return client.post(HERE, content=_body(*files), headers={**AS_ADMIN, "Content-Type": kind, **headers})
+def _post(client: TestClient, content: bytes, kind: str = KIND, address: str = HERE) -> Any:
+    return client.post(address, content=content, headers={**AS_ADMIN, "Content-Type": kind})
+
+
+def _send(client: TestClient, *files: bytes, address: str = HERE) -> Any:
+    return _post(client, _body(*files), address=address)
 
 
 def _items(answer: Any, sequence: str) -> list[dict[str, Any]]:
@@ -117,7 +120,7 @@ def test_what_cannot_be_taken_is_named_with_its_reason_and_the_rest_is_there(cli
     ],
 )
 def test_a_body_of_another_form_is_refused(client: TestClient, kind: str, body: bytes, status: int) -> None:
-    answer = client.post(HERE, content=body, headers={**AS_ADMIN, "Content-Type": kind})
+    answer = _post(client, body, kind)
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
 
@@ -125,16 +128,16 @@ def test_a_body_of_another_form_is_refused(client: TestClient, kind: str, body: 
 def test_a_file_is_sent_without_parts(client: TestClient) -> None:
     film = encoded(make_film(11))
     for kind in ("application/dicom", 'Application/DICOM; transfer-syntax="1.2.840.10008.1.2.1"'):
-        answer = client.post(HERE, content=film, headers={**AS_ADMIN, "Content-Type": kind})
+        answer = _post(client, film, kind)
         assert answer.status_code == 200
         assert [item[SOP]["Value"] for item in _items(answer, "00081199")] == [[uid("film", 11)]]
-    damaged = client.post(HERE, content=b"x", headers={**AS_ADMIN, "Content-Type": "application/dicom"})
+    damaged = _post(client, b"x", "application/dicom")
     assert (damaged.status_code, _items(damaged, "00081198")[0][REASON]["Value"]) == (409, [0xC000])
 
 
 def test_a_preamble_is_no_part(client: TestClient) -> None:
     body = b"This is a message in several parts.\r\n" + _body(encoded(make_film(12)))
-    answer = client.post(HERE, content=body, headers={**AS_ADMIN, "Content-Type": KIND})
+    answer = _post(client, body)
     assert [item[SOP]["Value"] for item in _items(answer, "00081199")] == [[uid("film", 12)]]
 
 
@@ -142,17 +145,16 @@ def test_instances_are_sent_to_their_study_and_those_of_another_fail_each(client
     own, other = make_film(13, study=6), make_film(14, study=7)
     without = make_film(15)
     del without.StudyInstanceUID
-    files = _body(encoded(own), encoded(other), encoded(without), b"no film")
+    files = (encoded(own), encoded(other), encoded(without), b"no film")
     address = f"{HERE}/{uid('study', 6)}"
-    answer = client.post(address, content=files, headers={**AS_ADMIN, "Content-Type": KIND})
+    answer = _send(client, *files, address=address)
     assert answer.status_code == 202
     assert [item[SOP]["Value"] for item in _items(answer, "00081199")] == [[uid("film", 13)]]
     assert [item[REASON]["Value"] for item in _items(answer, "00081198")] == [[0xA900], [0xA900], [0xC000]]
     images = f"/v1/collections/{COLLECTION}/images"
     assert client.get(f"{images}/{uid('film', 14)}", headers=AS_ADMIN).status_code == 404
-    none = client.post(address, content=_body(encoded(other)), headers={**AS_ADMIN, "Content-Type": KIND})
-    assert none.status_code == 409
-    assert client.post(address, content=files, headers={"Content-Type": KIND}).status_code == 401
+    assert _send(client, encoded(other), address=address).status_code == 409
+    assert client.post(address, content=_body(*files), headers={"Content-Type": KIND}).status_code == 401
 
 
 def test_films_without_uids_are_stored_by_their_file_meta_information(client: TestClient) -> None:
@@ -173,11 +175,10 @@ def _deflated(data: bytes) -> bytes:
 
 
 def test_a_deflated_file_takes_no_more_memory_than_a_file_may(own: Indexed) -> None:
-    settings = own.settings.model_copy(update={"max_image_bytes": 1 << 20})
     inflater = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     bomb = inflater.compress(b"\x09\0\x10\0UN\0\0" + (1 << 27).to_bytes(4, "little") + bytes(1 << 27))
     files = [_deflated(data) for data in (bomb + inflater.flush(), b"\xff not deflated", bomb[:100])]
-    with TestClient(create_app(settings), "http://localhost", raise_server_exceptions=False) as client:
+    with serve(own, key=False, max_image_bytes=1 << 20) as client:
         tracemalloc.start()
         answer = _send(client, *files)
         most = tracemalloc.get_traced_memory()[1]

@@ -15,11 +15,14 @@ from app.radiology.reports import ReportIntake
 from app.radiology.sync import Sync
 from app.radiology.sync_report import QuarantineList
 from app.settings import Settings
+from index.catalogue.collections import find_active
 from index.engine import SearchEngine
 from index.files.bundles import installed_bundle, register_bundle
 from index.generations.models import create_collection
+from index.writes.intake import known_images
 from tests.access import OPEN
 from tests.app.conftest import make_bundle
+from tests.dicom_films import uid
 from training.models.bundle import read_bundle
 
 COLLECTION = "films"
@@ -41,13 +44,20 @@ class Home:
         return Sync(archive, selection or Selection(), self.reader, intake, quarantined)
 
     def ids(self) -> set[str]:
-        from index.catalogue.collections import find_active
-        from index.writes.intake import known_images
+        return ids_of(self.engine)
 
-        with self.engine.home.catalogue.read() as session:
-            found = find_active(session, COLLECTION)
-            assert found is not None
-            return set(known_images(session, found[0]))
+
+def ids_of(engine: SearchEngine) -> set[str]:
+    """The films of the collection."""
+    with engine.home.catalogue.read() as session:
+        found = find_active(session, COLLECTION)
+        assert found is not None
+        return set(known_images(session, found[0]))
+
+
+def sops(*numbers: int) -> set[str]:
+    """The ids of films by their numbers."""
+    return {uid("film", number) for number in numbers}
 
 
 @contextmanager

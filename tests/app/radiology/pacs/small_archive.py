@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydicom import Dataset
 
+from app.radiology.archive import Archive, Pace
 from tests.dicom_films import encoded
 
 BOUNDARY = "-=parts=-"
@@ -126,6 +127,11 @@ def _within(value: str, wanted: str | None) -> bool:
     if not dash:
         return value == wanted
     return bool(value) and (not first or value >= first) and (not last or value <= last)
+
+
+def archive_of(archive: SmallArchive, pace: Pace | None = None) -> Archive:
+    """The archive as it is read, without pauses between attempts."""
+    return Archive(archive.url, pace=pace, pauses=())
 
 
 @contextmanager

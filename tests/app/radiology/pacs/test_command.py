@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,10 @@ from app.application import create_app
 from app.engine import open_engine
 from app.radiology.reports import ReportIntake
 from app.settings import Settings
-from index.catalogue.collections import find_active
 from index.keys.home_secret import patient_key
-from index.writes.intake import known_images
 from tests.access import OPEN
 from tests.app.conftest import make_bundle
+from tests.app.radiology.pacs.conftest import ids_of
 from tests.dicom_films import MARKER, make_film, uid
 from tests.e2e.work import COMMAND, run_here
 from tests.orthanc import OrthancPrograms, OrthancServer, serve_orthanc
@@ -55,14 +55,8 @@ def _environment(**settings: str) -> Mapping[str, str]:
 
 
 def _ids(home: Path) -> set[str]:
-    engine = open_engine(Settings(home=home))
-    try:
-        with engine.home.catalogue.read() as session:
-            found = find_active(session, "films")
-            assert found is not None
-            return set(known_images(session, found[0]))
-    finally:
-        engine.close()
+    with closing(open_engine(Settings(home=home))) as engine:
+        return ids_of(engine)
 
 
 def test_films_of_the_archive_are_found_and_say_nothing_of_their_patients(

@@ -13,15 +13,11 @@ from app.radiology.archive import Archive, ArchiveError
 from app.radiology.listing import Selection
 from app.radiology.sync_report import COLUMNS, QuarantinedFilm, quarantine_list
 from index.errors import CatalogueError
-from tests.app.radiology.pacs.conftest import Home
-from tests.app.radiology.pacs.small_archive import SmallArchive, serve
+from tests.app.radiology.pacs.conftest import Home, sops
+from tests.app.radiology.pacs.small_archive import SmallArchive, archive_of, serve
 from tests.dicom_films import make_film, uid
 from tests.orthanc import OrthancPrograms, OrthancServer, serve_orthanc
 from training.common.errors import DataError
-
-
-def _sops(*numbers: int) -> set[str]:
-    return {uid("film", number) for number in numbers}
 
 
 def test_films_come_once_and_later_passes_bring_what_is_new(films: Home, orthanc: OrthancServer) -> None:
@@ -29,7 +25,7 @@ def test_films_come_once_and_later_passes_bring_what_is_new(films: Home, orthanc
     sync = films.sync(Archive(orthanc.dicom_web))
     first = sync.run()
     assert (first.studies, first.found, first.taken, first.up_to_date) == (2, 3, 3, 0)
-    assert films.ids() == _sops(1, 2, 3)
+    assert films.ids() == sops(1, 2, 3)
 
     again = sync.run()
     assert (again.studies, again.found, again.taken, again.up_to_date) == (2, 3, 0, 3)
@@ -37,7 +33,7 @@ def test_films_come_once_and_later_passes_bring_what_is_new(films: Home, orthanc
     orthanc.store([make_film(4), make_film(5, study=1, view="AP")])
     grown = films.sync(Archive(orthanc.dicom_web)).run()
     assert (grown.studies, grown.found, grown.taken, grown.up_to_date) == (3, 5, 2, 3)
-    assert films.ids() == _sops(1, 2, 3, 4, 5)
+    assert films.ids() == sops(1, 2, 3, 4, 5)
 
 
 def test_a_film_of_a_patient_with_several_ids_comes_with_all_of_them(
@@ -60,7 +56,7 @@ def test_what_the_archive_deletes_vanishes(films: Home, orthanc: OrthancServer) 
     orthanc.delete(uid("study", 3))
     report = sync.run()
     assert (report.removed, report.found, report.up_to_date) == (2, 2, 2)
-    assert films.ids() == _sops(1, 4)
+    assert films.ids() == sops(1, 4)
 
 
 def test_named_studies_come_alone_and_the_rest_with_the_next_pass(
@@ -70,14 +66,14 @@ def test_named_studies_come_alone_and_the_rest_with_the_next_pass(
     sync = films.sync(Archive(orthanc.dicom_web))
     named = sync.run([uid("study", 1), uid("study", 9)])
     assert (named.studies, named.taken, named.absent) == (1, 2, 1)
-    assert films.ids() == _sops(1, 2)
+    assert films.ids() == sops(1, 2)
     orthanc.delete(uid("film", 2))
     orthanc.delete(uid("study", 4))
     again = sync.run([uid("study", 1)])
     assert (again.taken, again.up_to_date, again.removed) == (0, 1, 1)
-    assert films.ids() == _sops(1)
+    assert films.ids() == sops(1)
     assert sync.run().studies == 2
-    assert films.ids() == _sops(1, 3)
+    assert films.ids() == sops(1, 3)
 
 
 def test_a_named_study_that_is_gone_vanishes_and_one_outside_the_filters_is_absent(
@@ -88,11 +84,11 @@ def test_a_named_study_that_is_gone_vanishes_and_one_outside_the_filters_is_abse
     orthanc.delete(uid("study", 1))
     gone = films.sync(Archive(orthanc.dicom_web)).run([uid("study", 1)])
     assert (gone.removed, gone.absent) == (1, 0)
-    assert films.ids() == _sops(2, 3)
+    assert films.ids() == sops(2, 3)
     orthanc.store([make_film(4, Modality="CR")])
     narrow = films.sync(Archive(orthanc.dicom_web), Selection(("DX",)))
     assert narrow.run([uid("study", 4)]).absent == 1
-    assert films.ids() == _sops(2, 3)
+    assert films.ids() == sops(2, 3)
 
 
 @pytest.mark.slow
@@ -107,7 +103,7 @@ def test_an_archive_that_lists_none_of_many_studies_removes_nothing(
     for _ in range(2):
         with pytest.raises(ArchiveError, match="lists no study, where 10 were known: nothing was removed"):
             sync.run()
-    assert films.ids() == _sops(*range(10))
+    assert films.ids() == sops(*range(10))
 
 
 def test_a_film_in_the_place_of_another_is_seen(films: Home, orthanc: OrthancServer) -> None:
@@ -118,7 +114,7 @@ def test_a_film_in_the_place_of_another_is_seen(films: Home, orthanc: OrthancSer
     orthanc.store([make_film(3, study=1)])
     report = sync.run()
     assert (report.removed, report.taken, report.up_to_date) == (1, 1, 1)
-    assert films.ids() == _sops(1, 3)
+    assert films.ids() == sops(1, 3)
 
 
 def test_a_film_that_is_sent_again_is_read_again(films: Home, orthanc: OrthancServer) -> None:
@@ -128,7 +124,7 @@ def test_a_film_that_is_sent_again_is_read_again(films: Home, orthanc: OrthancSe
     before = films.engine.overview("films")
     orthanc.store([make_film(1, ViewPosition="AP")])
     assert sync.run().taken == 1
-    assert films.ids() == _sops(1)
+    assert films.ids() == sops(1)
     assert films.engine.overview("films") != before
 
 
@@ -144,7 +140,7 @@ def test_an_archive_without_a_feed_is_compared(
     orthanc.store([make_film(5)])
     report = sync.run()
     assert (report.removed, report.taken, report.found) == (2, 1, 3)
-    assert films.ids() == _sops(1, 4, 5)
+    assert films.ids() == sops(1, 4, 5)
 
 
 def test_filters_leave_out_and_a_wider_one_brings_the_rest(films: Home, orthanc: OrthancServer) -> None:
@@ -161,11 +157,11 @@ def test_filters_leave_out_and_a_wider_one_brings_the_rest(films: Home, orthanc:
     narrow = Selection(("DX",), ("CHEST",), ("PA", "AP"), date(2024, 1, 1), date(2024, 1, 31))
     report = films.sync(Archive(orthanc.dicom_web), narrow).run()
     assert (report.studies, report.taken, report.left_out) == (3, 2, 3)
-    assert films.ids() == _sops(1, 5)
+    assert films.ids() == sops(1, 5)
 
     wide = films.sync(Archive(orthanc.dicom_web)).run()
     assert (wide.taken, wide.up_to_date, wide.left_out) == (4, 2, 0)
-    assert films.ids() == _sops(1, 2, 3, 4, 5, 6)
+    assert films.ids() == sops(1, 2, 3, 4, 5, 6)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +202,7 @@ def test_films_that_were_left_out_by_whole_values_come_and_deleted_ones_go(
     orthanc.delete(uid("study", 3))
     report = films.sync(Archive(orthanc.dicom_web), selection).run()
     assert (report.taken, report.up_to_date, report.removed) == (1, 1, 1)
-    assert films.ids() == _sops(1, 2)
+    assert films.ids() == sops(1, 2)
 
 
 @pytest.mark.slow
@@ -231,10 +227,6 @@ def _lines(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _archive(archive: SmallArchive) -> Archive:
-    return Archive(archive.url, pauses=())
-
-
 def test_what_a_pass_quarantines_is_listed_once(films: Home, tmp_path: Path) -> None:
     path = tmp_path / "quarantined.csv"
     burnt = [make_film(n, study=7, BurnedInAnnotation="YES") for n in (1, 2)]
@@ -243,7 +235,7 @@ def test_what_a_pass_quarantines_is_listed_once(films: Home, tmp_path: Path) -> 
     with serve(archive):
         for taken, quarantined in ((1, 2), (0, 2), (0, 3)):
             with quarantine_list(path) as listed:
-                report = films.sync(_archive(archive), quarantined=listed).run()
+                report = films.sync(archive_of(archive), quarantined=listed).run()
             assert (report.taken, report.quarantined) == (taken, quarantined)
             if not taken and quarantined == 2:
                 archive.films.append(make_film(3, BurnedInAnnotation="YES"))
@@ -273,7 +265,7 @@ def test_a_film_is_listed_before_the_catalogue_notes_it(
         raise CatalogueError("stopped")
 
     with serve(archive), quarantine_list(path) as listed:
-        sync = films.sync(_archive(archive), quarantined=listed)
+        sync = films.sync(archive_of(archive), quarantined=listed)
         with monkeypatch.context() as stopping:
             stopping.setattr(running, "note_study", stopped)
             with pytest.raises(CatalogueError, match="stopped"):

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from typer.testing import CliRunner
 
-from app.cli.main import build
 from app.radiology import viewer as installation
 from app.radiology.viewer import ViewerPackageError, install_viewer, viewer_folder, viewer_template
 from app.settings import Settings
+from tests.app.commands import run_command
 from tests.app.conftest import Indexed, serve
 from tests.app.search.test_search import problem
 
@@ -66,28 +65,27 @@ def test_the_files_that_the_service_shows_are_unpacked(package: Path, tmp_path: 
     assert install_viewer(home, package) == viewer_folder(home)
 
 
-def test_another_package_is_refused_and_nothing_is_left(package: Path, tmp_path: Path) -> None:
+def test_another_package_or_none_is_refused_and_nothing_is_left(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = tmp_path / "home"
     package.write_bytes(package.read_bytes() + b"\0")
-    with pytest.raises(ViewerPackageError, match="SHA-512"):
-        install_viewer(home, package)
-    with pytest.raises(ViewerPackageError, match="cannot be read"):
-        install_viewer(home, tmp_path / "missing.tgz")
+    monkeypatch.setattr(installation, "PACKAGE", "http://127.0.0.1:9/app.tgz")
+    for given, told in (
+        (package, "SHA-512"),
+        (tmp_path / "missing.tgz", "cannot be read"),
+        # The registry does not answer.
+        (None, "--package"),
+    ):
+        with pytest.raises(ViewerPackageError, match=told):
+            install_viewer(home, given)
     assert not [path for path in home.rglob("*") if path.is_file()]
 
 
-def test_the_registry_that_does_not_answer_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "PACKAGE", "http://127.0.0.1:9/app.tgz")
-    with pytest.raises(ViewerPackageError, match="--package"):
-        install_viewer(tmp_path / "home", None)
-
-
 def test_the_command_installs_once(package: Path, tmp_path: Path) -> None:
-    arguments = ["viewer", "install", "--home", str(tmp_path / "home"), "--package", str(package)]
-    first = CliRunner().invoke(build(), arguments)
-    assert first.exit_code == 0, first.output
-    assert "RECOQUEST_DICOMWEB" in first.output
-    assert "there already" in CliRunner().invoke(build(), arguments).output
+    for told in ("RECOQUEST_DICOMWEB", "there already"):
+        done = run_command("viewer", "install", "--package", package, home=tmp_path / "home")
+        assert told in done.output
 
 
 def test_hits_lead_to_the_installed_viewer_or_to_that_of_the_settings(package: Path, tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from pydicom.config import RAISE, settings
 from app.radiology.archive import Archive
 from index.audit.listing import Selection, read_events
 from index.generations.models import create_collection
-from index.keys.api_keys import Role, create_key
 from tests.access import AS_ADMIN
+from tests.app.radiology.conftest import with_key
 from tests.app.radiology.pacs.conftest import COLLECTION, Home
 from tests.app.radiology.pacs.results.conftest import (
     BODY,
@@ -272,20 +272,10 @@ def test_who_may_judge_in_the_collection_writes_and_nobody_without_a_key(
     create_collection(followed.engine.home, "others", same_as=COLLECTION)
     before = orthanc.instances()
     with serving(followed, orthanc.dicom_web, "report") as client:
-        with followed.engine.home.catalogue.write() as session:
-            held: tuple[tuple[str, str, Role], ...] = (
-                ("judge", COLLECTION, "judge"),
-                ("reader", COLLECTION, "reader"),
-                ("elsewhere", "others", "judge"),
-            )
-            keys = {
-                name: create_key(session, name, {collection: frozenset({role})}, days=1).text
-                for name, collection, role in held
-            }
-        for name in ("reader", "elsewhere"):
-            assert write(client, headers={"Authorization": f"Bearer {keys[name]}"}).status_code == 403
+        for refused in (with_key(client, "reader", COLLECTION), with_key(client, "judge", "others")):
+            assert write(client, headers=refused).status_code == 403
         assert orthanc.instances() == before
-        assert write(client, headers={"Authorization": f"Bearer {keys['judge']}"}).status_code == 200
+        assert write(client, headers=with_key(client, "judge", COLLECTION)).status_code == 200
         # The other collection has none of the films.
         elsewhere = client.post(RESULTS.replace(COLLECTION, "others", 1), json=BODY, headers=AS_ADMIN)
         problem(elsewhere, 422, "invalid-request", "sop")
