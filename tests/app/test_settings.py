@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
@@ -103,36 +103,22 @@ def test_arguments_win_over_the_environment_and_that_over_the_file(
     assert (settings.port, settings.host, settings.device) == (3, "b", "cpu")
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
+def test_a_wrong_line_of_the_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    env_file = tmp_path / "settings.env"
+    for line, said in (
         ("RECOQUEST_PROT=8000", "RECOQUEST_PROT is not a setting"),
         ("RECOQUEST_PORT=99999", "RECOQUEST_PORT: Input should be less than or equal to 65535"),
         ("RECOQUEST_CORS_ORIGINS=https://a.org;https://b.org", "is not an origin"),
-    ],
-)
-def test_a_wrong_line_of_the_file_is_named(tmp_path: Path, line: str, said: str) -> None:
-    env_file = tmp_path / "settings.env"
-    env_file.write_text(f"{line}\n")
-    with pytest.raises(SettingsError, match=said):
-        load_settings(env_file)
-
-
-def test_a_setting_of_an_older_version_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    env_file = tmp_path / "settings.env"
+    ):
+        env_file.write_text(f"{line}\n")
+        with pytest.raises(SettingsError, match=said):
+            load_settings(env_file)
+    # One of an older version stops nothing.
     env_file.write_text("RECOQUEST_QUEUE_URL=redis://redis:6379/0\nRECOQUEST_PORT=1\n")
     assert load_settings(env_file).port == 1
     monkeypatch.setenv("RECOQUEST_QUEUE_URL", "redis://redis:6379/0")
     assert load_settings(env_file).port == 1
     assert unknown_variables() == ["RECOQUEST_QUEUE_URL"]
-
-
-def test_a_missing_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingsError, match="does not exist"):
-        load_settings(tmp_path / "none.env")
-    monkeypatch.setenv(ENV_FILE_VARIABLE, str(tmp_path / "named.env"))
-    with pytest.raises(SettingsError, match=r"named\.env does not exist"):
-        load_settings()
 
 
 def test_the_file_may_be_named_by_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +132,11 @@ def test_the_file_may_be_named_by_a_variable(tmp_path: Path, monkeypatch: pytest
     assert unknown_variables() == []
     monkeypatch.setenv(ENV_FILE_VARIABLE, "")
     assert load_settings().port == Settings.model_fields["port"].default
+    with pytest.raises(SettingsError, match="does not exist"):
+        load_settings(tmp_path / "none.env")
+    monkeypatch.setenv(ENV_FILE_VARIABLE, str(tmp_path / "gone.env"))
+    with pytest.raises(SettingsError, match=r"gone\.env does not exist"):
+        load_settings()
 
 
 def test_origins_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,9 +154,8 @@ def test_the_catalogue_is_in_the_home_folder_unless_a_url_is_given(tmp_path: Pat
     assert Settings(database_url="postgresql://db/x").catalogue_url == "postgresql://db/x"
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
+def test_printed_settings_and_sentences_hold_no_password() -> None:
+    for url, shown in (
         ("postgresql://me:secret@db:5432/x", "postgresql://me:***@db:5432/x"),
         ("postgresql://me:p@ss@db/x", "postgresql://me:***@db/x"),
         ("postgresql://me:p?s@db/x?sslmode=require", "postgresql://me:***@db/x?sslmode=require"),
@@ -176,13 +166,8 @@ def test_the_catalogue_is_in_the_home_folder_unless_a_url_is_given(tmp_path: Pat
         ("postgresql://db/x?SSLP%61ssword=secret", "postgresql://db/x?SSLP%61ssword=***"),
         ("postgresql:///x?password=secret", "postgresql:///x?password=***"),
         ("sqlite:///data@home:1/c.sqlite3", "sqlite:///data@home:1/c.sqlite3"),
-    ],
-)
-def test_printed_settings_hold_no_password(url: str, shown: str) -> None:
-    assert Settings(database_url=url).printable()["database_url"] == shown
-
-
-def test_sentences_about_the_catalogue_hold_no_password() -> None:
+    ):
+        assert Settings(database_url=url).printable()["database_url"] == shown
     needed_module("psycopg", "`pip install psycopg[binary]`")
     catalogue = Catalogue("postgresql+psycopg://me:se%40cret@db/x?password=se@cret&port=1")
     assert catalogue.url == "postgresql+psycopg://me:***@db/x?password=***&port=1"
@@ -214,11 +199,14 @@ def test_settings_are_printed_as_they_hold(tmp_path: Path, monkeypatch: pytest.M
     assert "secret" not in as_json.replace("oidc_client_secret", "")
 
 
+def _shown(secret: SecretStr | None) -> str | None:
+    return secret and secret.get_secret_value()
+
+
 def test_the_admin_key_is_long_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECOQUEST_ADMIN_KEY", "a-very-secret-key")
     settings = load_settings()
-    assert settings.admin_key is not None
-    assert settings.admin_key.get_secret_value() == "a-very-secret-key"
+    assert _shown(settings.admin_key) == "a-very-secret-key"
     assert "very-secret" not in f"{settings} {settings!r} {json.dumps(settings.printable())}"
     monkeypatch.setenv("RECOQUEST_ADMIN_KEY", "short-and-secret"[:15])
     with pytest.raises(SettingsError, match="RECOQUEST_ADMIN_KEY") as refused:
@@ -283,27 +271,17 @@ def test_a_job_of_a_worker_without_settings_has_none_but_the_folder(
     assert given["RECOQUEST_DATABASE_URL"] == password
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "/viewer?StudyInstanceUIDs={study}",
-        "https://pacs.example.org/v?s={study}&e={series}&i={sop}",
-    ],
-)
-def test_the_address_of_a_viewer_is_a_template(template: str) -> None:
-    assert Settings(viewer_url=template).viewer_url == template
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
+def test_the_address_of_a_viewer_is_a_template() -> None:
+    for template in (
+        "/viewer?StudyInstanceUIDs={study}", "https://pacs.example.org/v?s={study}&e={series}&i={sop}",
+    ):  # fmt: skip
+        assert Settings(viewer_url=template).viewer_url == template
+    for template in (
         *("/viewer", "/viewer?s={study", "/v?s={study}&p={patient}", "/v?s={study!r}", "/v?s={study:>9}"),
         *("//x/{study}", "javascript:{study}", "/v?s={}"),
-    ],
-)
-def test_an_address_without_the_study_or_with_other_places_is_refused(template: str) -> None:
-    with pytest.raises(ValidationError, match="viewer"):
-        Settings(viewer_url=template)
+    ):
+        with pytest.raises(ValidationError, match="viewer"):
+            Settings(viewer_url=template)
 
 
 @pytest.mark.parametrize("name", ["admin_key", "database_url", "audit_key"])
@@ -334,10 +312,7 @@ def test_a_secret_may_be_in_a_file(
     [
         (None, r"which cannot be read: No such file or directory\.$"),
         (b"\xff\xfe", "which holds no secret"),
-        (b"", "which is empty"),
-        (b"\n", "which is empty"),
-        (b" \t\r\n", "which is empty"),
-        (b"\n\n", "which is empty"),
+        *((blank, "which is empty") for blank in (b"", b"\n", b" \t\r\n", b"\n\n")),
         (b"x" * 65_537, r"which has more than 65,536 bytes\.$"),
     ],
 )
@@ -351,26 +326,23 @@ def test_a_secrets_file_that_holds_none_is_named(
         load_settings()
 
 
-def test_a_secret_of_a_file_is_judged_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(tmp_path / "secret"))
-    (tmp_path / "secret").write_text("short")
-    with pytest.raises(SettingsError, match=r"RECOQUEST_ADMIN_KEY: .*16"):
-        load_settings()
-
-
 def test_a_secrets_file_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = tmp_path / "closed"
+    closed, short = tmp_path / "closed", tmp_path / "short"
     closed.write_text("long-enough-for-a-key")
     closed.chmod(0)
-    for path, said in ((tmp_path, "Is a directory"), (closed, "Permission denied")):
+    # It is judged as any other secret.
+    short.write_text("short")
+    for path, error, said in (
+        (tmp_path, SecretFileError, r"cannot be read: Is a directory\.$"),
+        (closed, SecretFileError, r"cannot be read: Permission denied\.$"),
+        ("/dev/zero", SecretFileError, r"/dev/zero, which has more than 65,536 bytes\.$"),
+        (short, SettingsError, r"RECOQUEST_ADMIN_KEY: .*16"),
+    ):
         monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(path))
         # The superuser reads every file.
-        if path.is_dir() or not os.access(path, os.R_OK):
-            with pytest.raises(SecretFileError, match=rf"cannot be read: {said}\.$"):
+        if path != closed or not os.access(path, os.R_OK):
+            with pytest.raises(error, match=said):
                 load_settings()
-    monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", "/dev/zero")
-    with pytest.raises(SecretFileError, match=r"/dev/zero, which has more than 65,536 bytes\.$"):
-        load_settings()
 
 
 @pytest.mark.parametrize("file_in", ["environment", "settings file"])
@@ -378,51 +350,37 @@ def test_a_secrets_file_that_is_none_is_named(tmp_path: Path, monkeypatch: pytes
 def test_a_secret_that_is_given_with_its_file_is_refused_wherever_both_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_in: str, value_in: str
 ) -> None:
-    (tmp_path / "secret").write_text("from-a-file-of-its-own")
-    places = {
-        "RECOQUEST_ADMIN_KEY_FILE": (file_in, str(tmp_path / "secret")),
-        "RECOQUEST_ADMIN_KEY": (value_in, "from-a-variable-here"),
-    }
+    secret, env_file = tmp_path / "secret", tmp_path / "settings.env"
+    secret.write_text("from-a-file-of-its-own")
     lines = []
-    for name, (place, value) in places.items():
+    for name, place, value in (
+        ("RECOQUEST_ADMIN_KEY_FILE", file_in, str(secret)),
+        ("RECOQUEST_ADMIN_KEY", value_in, "from-a-variable-here"),
+    ):
         if place == "environment":
             monkeypatch.setenv(name, value)
         else:
             lines.append(f"{name}={value}\n")
-    env_file = tmp_path / "settings.env"
     env_file.write_text("".join(lines))
     with pytest.raises(SecretFileError, match="Give RECOQUEST_ADMIN_KEY or RECOQUEST_ADMIN_KEY_FILE, not"):
         load_settings(env_file)
-
-
-def test_the_environments_file_wins_over_that_of_the_settings_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "secret").write_text("from-the-environment")
-    env_file = tmp_path / "settings.env"
+    # The environment's file wins over that of the settings file.
+    monkeypatch.delenv("RECOQUEST_ADMIN_KEY", raising=False)
     env_file.write_text(f"RECOQUEST_ADMIN_KEY_FILE={tmp_path / 'none'}\n")
-    monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(tmp_path / "secret"))
-    key = load_settings(env_file).admin_key
-    assert key is not None
-    assert key.get_secret_value() == "from-the-environment"
+    monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(secret))
+    assert _shown(load_settings(env_file).admin_key) == "from-a-file-of-its-own"
 
 
 def test_roles_of_groups_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
     written = {"radiology": {"scenes": ["reader", "judge"]}, "it": {"*": ["admin"]}}
     monkeypatch.setenv("RECOQUEST_OIDC_ROLES", json.dumps(written))
     assert load_settings().oidc_roles == {
-        "radiology": {"scenes": {"reader", "judge"}},
-        "it": {"*": {"admin"}},
+        group: {name: set(roles) for name, roles in of.items()} for group, of in written.items()
     }
-
-
-@pytest.mark.parametrize(
-    "wrong", ["", "[]", "{", '{"it": "admin"}', '{"it": {"*": "admin"}}', '{"it": {"*": ["owner"]}}']
-)
-def test_other_roles_are_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
-    monkeypatch.setenv("RECOQUEST_OIDC_ROLES", wrong)
-    with pytest.raises(SettingsError, match=r"RECOQUEST_OIDC_ROLES: .*(JSON|roles)"):
-        load_settings()
+    for wrong in ("", "[]", "{", '{"it": "admin"}', '{"it": {"*": "admin"}}', '{"it": {"*": ["owner"]}}'):
+        monkeypatch.setenv("RECOQUEST_OIDC_ROLES", wrong)
+        with pytest.raises(SettingsError, match=r"RECOQUEST_OIDC_ROLES: .*(JSON|roles)"):
+            load_settings()
 
 
 @pytest.mark.parametrize(
@@ -454,26 +412,18 @@ def test_a_provider_and_its_client_are_safe_and_whole(given: dict[str, Any], sai
     assert "hidden" not in str(refused.value)
 
 
-def test_the_page_alone_needs_no_audience() -> None:
-    settings = load_settings(
-        oidc_issuer="https://login.example.org", oidc_client_id="page", public_url="https://a.org/images/"
-    )
+def test_a_provider_on_this_machine_needs_no_tls_and_the_page_alone_no_audience(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for issuer in ("https://login.example.org/realms/x", "http://127.0.0.1:9000", "http://localhost:1"):
+        assert load_settings(oidc_issuer=issuer, oidc_audience="recoquest").oidc_issuer == issuer
+    page = {"oidc_issuer": "https://login.example.org", "oidc_client_id": "page"}
+    settings = load_settings(**page, public_url="https://a.org/images/")
     assert (settings.oidc_audience, settings.public_url) == (None, "https://a.org/images")
-
-
-def test_the_clients_secret_is_read_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its secret may be in a file.
     (tmp_path / "secret").write_text("from a file\n")
     monkeypatch.setenv("RECOQUEST_OIDC_CLIENT_SECRET_FILE", os.fspath(tmp_path / "secret"))
-    settings = load_settings(oidc_issuer="https://login.example.org", oidc_client_id="page")
-    assert settings.oidc_client_secret is not None
-    assert settings.oidc_client_secret.get_secret_value() == "from a file"
-
-
-@pytest.mark.parametrize(
-    "issuer", ["https://login.example.org/realms/x", "http://127.0.0.1:9000", "http://localhost:1"]
-)
-def test_a_provider_on_this_machine_needs_no_tls(issuer: str) -> None:
-    assert load_settings(oidc_issuer=issuer, oidc_audience="recoquest").oidc_issuer == issuer
+    assert _shown(load_settings(**page).oidc_client_secret) == "from a file"
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"

@@ -8,9 +8,8 @@ from typer.testing import CliRunner
 
 from app.cli.main import build
 from app.cli.options import LeftOutError
-from app.jobs.kinds import command_line
 from tests.image_files import write_photo
-from tests.training.importing.trees import records_of, touch, write
+from tests.training.importing.trees import records_of
 from training.common.errors import DataError
 
 Command = Callable[..., tuple[int, str]]
@@ -123,81 +122,13 @@ def test_damaged_images_are_refused_by_what_is_decoded(
     assert (code, "3 taken, 0 refused" in said) == (0, True)
 
 
-Import = Callable[..., list[str]]
-
-TABLE = (
-    "Bildname;Befund;Beurteilung;Aufnahmedatum;Größe;Anteil;Schlagwörter\r\n"
-    "1.jpg;Das Herz ist groß.;Kardiomegalie;1.4.21;65,5 mm;1%;Herz|groß\r\n"
-    "2.jpg;Kein Erguss.;k. A.;03.03.2021;70 mm;12,5 %;?\r\n"
-    "3.jpg;unauffällig;;11. März 2021;1.234,5 mm;5 %;Lunge\r\n"
-    "4.jpg;-;;12.3.21;;;unbekannt\r\n"
-)
-
-
-@pytest.fixture
-def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Import:
-    """Runs `recoquest import` as a job would; gives all that is said, line by line, after a good end."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str, code: int = 0) -> list[str]:
-        result = CliRunner().invoke(build(), command_line("import", arguments, tmp_path, 1))
-        assert result.exception is None or isinstance(result.exception, DataError)
-        assert result.exit_code == code
-        return str(result.exception).splitlines() if code else result.stdout.splitlines()
-
-    return run
-
-
-@pytest.mark.parametrize(("encoding", "options"), [("utf-8-sig", ()), ("cp1252", ("windows-1252",))])
-def test_a_table_of_a_german_excel(
-    imported: Import, tmp_path: Path, encoding: str, options: tuple[str, ...]
+def test_a_table_in_another_encoding_is_told_its_option_and_read_with_it(
+    command: Command, tmp_path: Path
 ) -> None:
-    touch(tmp_path / "photos", *(f"{number}.jpg" for number in range(1, 5)))
-    (tmp_path / "t.csv").write_bytes(TABLE.encode(encoding))
-    given = [part for name in options for part in ("--encoding", name)]
-    if given:
-        (said,) = imported("folder", "photos", "--table", "t.csv", code=1)
-        assert "reads as Windows-1252" in said
-        assert said.endswith("give `--encoding windows-1252`.")
-    said = "\n".join(imported("folder", "photos", "--table", "t.csv", *given))
-    for sentence in (
-        "Took columns 'Bildname' for image, 'Befund' for findings, 'Beurteilung' for impression and "
-        "'Schlagwörter' for labels.",
-        "1 text is 'k. A.' (line 3): left out as not known; `--keep-unknown-texts` keeps such texts.",
-        "Schlagwörter: 2 values stand for 'not known', not stored: '?' on line 3, 'unbekannt' on line 5.",
-        "Found 4 rows in t.csv: 4 taken, 0 refused, 0 left out.",
-        "4 texts, for 3 of 4 images.",
-    ):
-        assert sentence in said
-    records = records_of(tmp_path / "photos").values()
-    assert [record.texts for record in records] == [
-        ("Das Herz ist groß.", "Kardiomegalie"),
-        ("Kein Erguss.",),
-        ("unauffällig",),
-        (),
-    ]
-    assert [dict(record.metadata) for record in records] == [
-        {"Aufnahmedatum": "2021-04-01", "Größe": 65.5, "Anteil": 1},
-        {"Aufnahmedatum": "2021-03-03", "Größe": 70, "Anteil": 12.5},
-        {"Aufnahmedatum": "2021-03-11", "Größe": 1234.5, "Anteil": 5},
-        {"Aufnahmedatum": "2021-03-12"},
-    ]
-
-
-def test_a_tree_like_mimic(imported: Import, tmp_path: Path) -> None:
-    for study in ("s50000001", "s50000002"):
-        touch(tmp_path / "m", f"files/p10/p10000001/{study}/a.jpg")
-        write(
-            tmp_path, f"m/files/p10/p10000001/{study}.txt", "FINDINGS: The heart is large.\nIMPRESSION: ___\n"
-        )
-    said = imported("folder", "m")
-    assert said[0] == (
-        "'files/p10/p10000001/s50000001.txt' is a file of the layout mimic-cxr: "
-        "`recoquest import mimic-cxr m` reads it."
-    )
-    assert imported("mimic-cxr", "m")[-4:] == [
-        "Found 2 images in m: 2 taken, 0 refused, 0 left out.",
-        "Found 2 reports in m/files: 2 taken, 0 refused, 0 left out.",
-        "2 texts, for 2 of 2 images.",
-        "Wrote 2 records to m/manifest.jsonl.",
-    ]
+    (tmp_path / "t.csv").write_bytes("Bildname;Befund\n1.jpg;Das Herz ist groß.\n".encode("cp1252"))
+    code, said = command("--table", "t.csv")
+    assert (code, said.endswith("give `--encoding windows-1252`.")) == (1, True)
+    code, said = command("--table", "t.csv", "--encoding", "windows-1252")
+    assert (code, "1 text, for 1 of 1 image." in said) == (0, True)
+    (record,) = records_of(tmp_path / "photos").values()
+    assert record.texts == ("Das Herz ist groß.",)

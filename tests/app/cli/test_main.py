@@ -14,69 +14,35 @@ from app.cli.errors import ended
 from app.cli.main import build
 from app.edge.console import console
 from index.errors import CatalogueError
+from tests.app.commands import run_command
 
 COMMANDS = [
-    "bundle",
-    "classify",
-    "collections",
-    "demo",
-    "duplicates",
-    "evaluate",
-    "feedback",
-    "import",
-    "index",
-    "recipes",
-    "sample-data",
-    "search",
-    "serve",
-    "settings",
-    "train",
+    *("bundle", "classify", "collections", "demo", "duplicates", "evaluate", "feedback", "import", "index"),
+    *("recipes", "sample-data", "search", "serve", "settings", "train"),
 ]
 
 
-@pytest.fixture
-def runner(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+@pytest.fixture(autouse=True)
+def wide_and_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("NO_COLOR", "1")
-    return CliRunner()
 
 
-def test_help_names_every_command(runner: CliRunner) -> None:
-    result = runner.invoke(build(), ["--help"])
-    assert result.exit_code == 0
-    assert sorted(name for name in COMMANDS if f"│ {name} " in result.output) == COMMANDS
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_and_option_explains_itself(runner: CliRunner, command: str) -> None:
-    result = runner.invoke(build(), [command, "--help"])
-    assert result.exit_code == 0
-    for line in result.output.splitlines():
-        if line.startswith("│ --") or line.startswith("│ *"):
-            assert len(line.strip("│ ").split("  ")) > 1, f"no explanation: {line}"
-
-
-def test_version(runner: CliRunner) -> None:
-    result = runner.invoke(build(), ["--version"])
-    assert result.exit_code == 0
-    assert result.output == f"recoquest {version('recoquest')}\n"
+def test_help_names_every_command_and_explains_its_options() -> None:
+    said = run_command("--help").output
+    assert sorted(name for name in COMMANDS if f"│ {name} " in said) == COMMANDS
+    for command in COMMANDS:
+        for line in run_command(command, "--help").output.splitlines():
+            if line.startswith("│ --") or line.startswith("│ *"):
+                assert len(line.strip("│ ").split("  ")) > 1, f"no explanation: {line}"
+    assert run_command("--version").output == f"recoquest {version('recoquest')}\n"
 
 
 def test_nothing_heavy_is_imported_before_a_command_runs() -> None:
     script = "import sys, app.cli.main; app.cli.main.build(); print('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    heavy = {
-        "torch",
-        "numpy",
-        "matplotlib",
-        "transformers",
-        "fastapi",
-        "pydantic",
-        "sqlalchemy",
-        "faiss",
-        "PIL",
-    }
-    assert not heavy & set(done.stdout.split())
+    heavy = "torch numpy matplotlib transformers fastapi pydantic sqlalchemy faiss PIL"
+    assert not {*heavy.split()} & {*done.stdout.split()}
 
 
 @pytest.mark.parametrize(
@@ -94,16 +60,14 @@ def test_nothing_heavy_is_imported_before_a_command_runs() -> None:
         (["search", "films", "a text", "-k", "0"], "greater than or equal to 1"),
         (["search", "films", "a text", "--filter", "{"], "not JSON"),
         (["search", "films", "a text", "--filter", "[1]"], "JSON object"),
+        (["search", "films", "a text", "--filter", "[" * 200_000], ""),
         (["index", "films", "--data", "d"], "--bundle"),
         (["train", "--data", "d", "--out", "o"], "RECIPE"),
         (["nothing"], "No such command"),
     ],
 )
-def test_wrong_use_is_explained(
-    runner: CliRunner, arguments: list[str], explanation: str, tmp_path: Path
-) -> None:
-    result = runner.invoke(build(), arguments)
-    assert result.exit_code == 2
+def test_wrong_use_is_explained(arguments: list[str], explanation: str) -> None:
+    result = run_command(*arguments, code=2)
     assert explanation.lower() in result.output.lower()
     assert "Traceback" not in result.output
 
@@ -171,18 +135,16 @@ def test_the_settings_file_that_a_variable_names_holds_for_every_command(
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_recipes_are_listed_and_printed(runner: CliRunner) -> None:
-    listed = runner.invoke(build(), ["recipes"])
-    assert listed.exit_code == 0
-    assert "reco-mimic-cxr" in listed.output
-    printed = runner.invoke(build(), ["recipes", "demo-scenes", "--set", "train.epochs=3"])
-    assert printed.exit_code == 0
-    assert "epochs: 3\n" in printed.output
-    assert "name: demo-scenes\n" in printed.output
+def test_recipes_are_listed_and_printed() -> None:
+    def said(*words: str) -> str:
+        return run_command("recipes", *words).output
 
-
-def test_recipes_of_a_paper_are_listed_one_by_one(runner: CliRunner) -> None:
-    together, single = (runner.invoke(build(), ["recipes", *rest]).output for rest in ([], ["reco"]))
+    assert "reco-mimic-cxr" in said()
+    printed = said("demo-scenes", "--set", "train.epochs=3")
+    assert "epochs: 3\n" in printed
+    assert "name: demo-scenes\n" in printed
+    # Those of a paper one by one.
+    together, single = said(), said("reco")
     assert "infonce-mimic-cxr-batch-{32,96}" in together
     assert "infonce-mimic-cxr-batch-96" in single
     assert "infonce-mimic-cxr-batch-96" not in together
@@ -190,15 +152,13 @@ def test_recipes_of_a_paper_are_listed_one_by_one(runner: CliRunner) -> None:
     assert "quest" not in single
     assert len(together.splitlines()) < 250
     assert "27 runs over task x" in " ".join(together.split())
-    assert "task: rte\n" in runner.invoke(build(), ["recipes", "glue-bert-base::rte"]).output
-
-
-def test_the_runs_of_a_sweep_are_listed_for_a_shell(runner: CliRunner) -> None:
-    listed = runner.invoke(build(), ["recipes", "reco-mimic-cxr-lambda"]).output.splitlines()
+    assert "task: rte\n" in said("glue-bert-base::rte")
+    # The runs of a sweep for a shell.
+    listed = said("reco-mimic-cxr-lambda").splitlines()
     assert listed == [f"reco-mimic-cxr-lambda::{value}" for value in (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.8)]
-    assert "negative_weight: 0.4\n" in runner.invoke(build(), ["recipes", listed[3]]).output
-    assert len(runner.invoke(build(), ["recipes", "glue-weight"]).output.splitlines()) == 27
-    assert "cycle_epochs: 5\n" in runner.invoke(build(), ["recipes", "lm-small::cyc-vae"]).output
+    assert "negative_weight: 0.4\n" in said(listed[3])
+    assert len(said("glue-weight").splitlines()) == 27
+    assert "cycle_epochs: 5\n" in said("lm-small::cyc-vae")
 
 
 def test_brackets_in_a_table_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,12 +168,7 @@ def test_brackets_in_a_table_are_shown_as_they_are(capsys: pytest.CaptureFixture
     assert "[/b] a dog [laughs] :smile:" in capsys.readouterr().out
 
 
-def test_a_damaged_catalogue_is_said_before_the_server_starts(runner: CliRunner, tmp_path: Path) -> None:
+def test_a_damaged_catalogue_is_said_before_the_server_starts(tmp_path: Path) -> None:
     (tmp_path / "catalogue.sqlite3").write_bytes(b"no database" * 100)
-    result = runner.invoke(build(), ["serve", "--home", str(tmp_path), "--port", "0"])
+    result = CliRunner().invoke(build(), ["serve", "--home", str(tmp_path), "--port", "0"])
     assert isinstance(result.exception, CatalogueError)
-
-
-def test_a_filter_that_is_nested_without_end_is_wrong_use(runner: CliRunner) -> None:
-    result = runner.invoke(build(), ["search", "c", "a dog", "--filter", "[" * 200_000])
-    assert result.exit_code == 2

@@ -16,7 +16,6 @@ from app.jobs.launch import process_count
 from app.settings import Settings
 from training.common.errors import RecipeError
 from training.recipes.load import load_recipe
-from training.recipes.schema import Recipe
 
 
 def test_the_lock_is_held_until_the_last_process_that_has_it_ends(tmp_path: Path) -> None:
@@ -78,34 +77,40 @@ def test_a_result_is_read_where_there_is_one(tmp_path: Path) -> None:
     assert read_result("evaluate", tmp_path) is None
 
 
-@pytest.fixture
-def recipe() -> Recipe:
-    return load_recipe("demo-scenes", ["train.batch_size=12"])
-
-
-def test_as_many_as_are_wanted_or_one_on_a_cpu(recipe: Recipe, tmp_path: Path) -> None:
-    assert process_count(3, recipe, tmp_path, resume=False, device="cpu") == 3
-    assert process_count(0, recipe, tmp_path, resume=False, device="cpu") == 1
-    with pytest.raises(RecipeError):
-        process_count(0, recipe, tmp_path, resume=False, device="no device")
-
-
-@pytest.mark.parametrize(("gpus", "processes"), [(1, 1), (4, 4), (5, 4), (8, 6)])
-def test_as_many_of_the_gpus_as_split_the_batch_evenly(
-    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, processes: int
+@pytest.mark.parametrize(
+    ("wanted", "device", "gpus", "torchrun", "processes"),
+    [
+        (3, "cpu", 0, False, 3),
+        (0, "cpu", 0, False, 1),
+        (0, "cpu", 4, False, 1),
+        # As many as split the batch evenly.
+        (0, "auto", 1, False, 1),
+        (0, "auto", 4, False, 4),
+        (0, "auto", 5, False, 4),
+        (0, "auto", 8, False, 6),
+        # One that torchrun has started is not shared again.
+        (2, "cpu", 0, True, 1),
+    ],
+)
+def test_as_many_processes_as_are_wanted_or_fit_the_gpus(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: int,
+    device: str,
+    gpus: int,
+    torchrun: bool,
+    processes: int,
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    recipe = load_recipe("demo-scenes", ["train.batch_size=12"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    assert process_count(0, recipe, tmp_path, resume=False, device="auto") == processes
-    assert process_count(0, recipe, tmp_path, resume=False, device="cpu") == 1
-
-
-def test_one_that_torchrun_has_started_is_not_shared_again(
-    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert process_count(2, recipe, tmp_path, resume=False, device="cpu") == 1
+    if torchrun:
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+    assert process_count(wanted, recipe, tmp_path, resume=False, device=device) == processes
+    if not torchrun:
+        with pytest.raises(RecipeError):
+            process_count(0, recipe, tmp_path, resume=False, device="no device")
 
 
 def _files(settings: Settings) -> set[str]:

@@ -1,6 +1,7 @@
 """All studies of archives that page, cut or warn; the parts of their answers; the pace of requests."""
 
 from datetime import date, datetime, timedelta
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -30,6 +31,7 @@ STUDIES = [
     make_film(300, StudyDate="20991231"),
     make_film(301, StudyDate="18940101"),
 ]
+ALL = {film.StudyInstanceUID for film in STUDIES}
 
 
 def _listed(archive: SmallArchive, selection: Selection | None = None) -> set[str]:
@@ -47,12 +49,8 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("warns", [True, False], ids=["warns", "silent"])
 @pytest.mark.parametrize("cap", [None, 7, 20, 50])
 def test_every_study_is_listed_whatever_the_limit(cap: int | None, pages: bool, warns: bool) -> None:
+    """An archive that refuses offsets is split as one that passes over them."""
     archive = SmallArchive(STUDIES, cap=cap, pages=pages, warns=warns)
-    assert _listed(archive) == {film.StudyInstanceUID for film in STUDIES}
-
-
-def test_an_archive_that_refuses_offsets_is_split() -> None:
-    archive = SmallArchive(STUDIES, cap=20)
     answer = archive.answer
 
     def refuse(target: str, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
@@ -60,8 +58,9 @@ def test_an_archive_that_refuses_offsets_is_split() -> None:
             return 400, {}, b""
         return answer(target, headers)  # type: ignore[return-value]
 
+    assert _listed(archive) == ALL
     archive.answer = refuse  # type: ignore[assignment, method-assign]
-    assert _listed(archive) == {film.StudyInstanceUID for film in STUDIES}
+    assert _listed(archive) == ALL
 
 
 def test_a_minute_that_is_cut_is_an_error() -> None:
@@ -101,16 +100,13 @@ def test_only_the_dates_that_are_wanted_are_listed() -> None:
     assert _listed(SmallArchive(STUDIES, cap=20, pages=False), wanted) == expected
 
 
-def test_a_known_number_of_studies_ends_the_listing() -> None:
+def test_a_known_number_of_studies_or_instances_ends_the_listing() -> None:
     archive = SmallArchive(STUDIES)
     with serve(archive):
         studies = StudyList(Archive(archive.url, pauses=()), Selection()).all(TODAY, len(STUDIES))
     assert len(studies) == len(STUDIES)
     # Pages of 20 and the empty one behind them, and no halves.
     assert len(archive.requests) == -(-len(STUDIES) // 20) + 1
-
-
-def test_a_known_number_of_instances_ends_the_list_of_a_study() -> None:
     archive = SmallArchive([make_film(0, study=1), make_film(1, study=1, view="LL")])
     with serve(archive):
         reader = Archive(archive.url, pauses=())
@@ -139,69 +135,52 @@ def test_parts_are_as_they_were_sent(parts: list[bytes]) -> None:
     assert {part.media_type for part in found} == {"application/dicom"}
 
 
-def test_a_part_that_is_too_large_is_passed_over_and_the_next_is_read() -> None:
-    found = read_parts(_body([bytes(11), b"small", bytes(10)]), _BOUNDARY, 10, 9)
-    assert [part.content for part in found] == [None, b"small", bytes(10)]
-
-
-def test_reading_ends_at_the_first_part_too_many() -> None:
-    found = read_parts(_body([b"part"] * 5)[:-20], _BOUNDARY, 10, 2)
-    assert [part.content for part in found] == [b"part"] * 3
-
-
-@pytest.mark.parametrize("left", [1, 2, 8, 40])
-def test_a_body_that_is_cut_is_an_error(left: int) -> None:
-    with pytest.raises(MultipartError, match="before its last boundary"):
-        read_parts(_body([b"one", b"two"])[:-left], _BOUNDARY, 100, 9)
+@pytest.mark.parametrize(
+    ("body", "limits", "parts"),
+    [
+        # One that is too large is passed over, and the next is read.
+        (_body([bytes(11), b"small", bytes(10)]), (10, 9), [None, b"small", bytes(10)]),
+        # Reading ends at the first part too many.
+        (_body([b"part"] * 5)[:-20], (10, 2), [b"part"] * 3),
+        (b"This is a message in parts.\r\n\r\n--frontier\r\n\r\none\r\n--frontier--", (100, 9), [b"one"]),
+        (b"--frontiers, and\r\n--frontier \t\r\n\r\none\r\n--frontier-- \r\nend", (100, 9), [b"one"]),
+        (
+            b"--frontier\r\nX: a\r\n b\r\n\r\n--frontier\r\n\r\n\r\n\r\n--frontier--\r\n",
+            *((100, 9), [b"", b"\r\n"]),
+        ),
+        (
+            b"--frontier\r\n\r\none\r\n--frontierland\r\n--fron\r\n--frontier--",
+            *((100, 9), [b"one\r\n--frontierland\r\n--fron"]),
+        ),
+    ],
+)  # fmt: skip
+def test_bodies_are_read_as_the_standard_writes_them(
+    body: bytes, limits: tuple[int, int], parts: list[bytes | None]
+) -> None:
+    assert [part.content for part in read_parts(body, _BOUNDARY, *limits)] == parts
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "said"),
     [
-        b"no boundary at all",
-        b"--frontier\r\nno header\r\n\r\n",
-        b"--frontier\r\nno header\r\n\r\n\r\n--frontier--",
-        b"--frontier\r\nX: " + bytes(9000) + b"\r\n\r\n\r\n--frontier--",
+        *((_body([b"one", b"two"])[:-left], "before its last boundary") for left in (1, 2, 8, 40)),
+        (b"no boundary at all", "."),
+        (b"--frontier\r\nno header\r\n\r\n", "."),
+        (b"--frontier\r\nno header\r\n\r\n\r\n--frontier--", "."),
+        (b"--frontier\r\nX: " + bytes(9000) + b"\r\n\r\n\r\n--frontier--", "."),
     ],
 )
-def test_a_body_of_another_form_is_an_error(body: bytes) -> None:
-    with pytest.raises(MultipartError):
+def test_a_body_that_is_cut_or_of_another_form_is_an_error(body: bytes, said: str) -> None:
+    with pytest.raises(MultipartError, match=said):
         read_parts(body, _BOUNDARY, 100, 9)
 
 
-@pytest.mark.parametrize(
-    ("body", "parts"),
-    [
-        (b"This is a message in parts.\r\n\r\n--frontier\r\n\r\none\r\n--frontier--", [b"one"]),
-        (b"--frontiers, and\r\n--frontier \t\r\n\r\none\r\n--frontier-- \r\nepilogue", [b"one"]),
-        (b"--frontier\r\nX: a\r\n b\r\n\r\n--frontier\r\n\r\n\r\n\r\n--frontier--\r\n", [b"", b"\r\n"]),
-        (
-            b"--frontier\r\n\r\none\r\n--frontierland\r\n--fron\r\n--frontier--",
-            [b"one\r\n--frontierland\r\n--fron"],
-        ),
-    ],
-)
-def test_bodies_are_read_as_the_standard_writes_them(body: bytes, parts: list[bytes]) -> None:
-    assert [part.content for part in read_parts(body, _BOUNDARY, 100, 9)] == parts
-
-
-@pytest.mark.parametrize(
-    ("header", "boundary"),
-    [
-        ('multipart/related; type="application/dicom"; boundary=a-b', b"a-b"),
-        ('Multipart/Related; boundary="a b"', b"a b"),
-    ],
-)
-def test_boundaries_are_found(header: str, boundary: bytes) -> None:
-    assert boundary_of(header) == boundary
-
-
-@pytest.mark.parametrize(
-    "header", ["", "application/dicom", "multipart/form-data; boundary=a", "multipart/related"]
-)
-def test_other_kinds_have_none(header: str) -> None:
-    with pytest.raises(MultipartError):
-        boundary_of(header)
+def test_boundaries_are_found_and_other_kinds_have_none() -> None:
+    assert boundary_of('multipart/related; type="application/dicom"; boundary=a-b') == b"a-b"
+    assert boundary_of('Multipart/Related; boundary="a b"') == b"a b"
+    for header in ("", "application/dicom", "multipart/form-data; boundary=a", "multipart/related"):
+        with pytest.raises(MultipartError):
+            boundary_of(header)
 
 
 @pytest.mark.parametrize(
@@ -209,13 +188,15 @@ def test_other_kinds_have_none(header: str) -> None:
     [
         ("20-06", (20, 23, 0, 5), (6, 12, 19)),
         ("8-17", (8, 16), (7, 17, 0)),
-        ("0-24", (), ()),
         ("22-24", (22, 23), (0, 21)),
+        *((text, None, ()) for text in ("", "20", "0-24", "20-25", "6-6", "20:00-06:00", "a-b")),
     ],
 )
-def test_hours_are_read_across_midnight(text: str, inside: tuple[int, ...], outside: tuple[int, ...]) -> None:
-    if not inside:
-        with pytest.raises(ValueError, match="two different hours"):
+def test_hours_are_read_across_midnight(
+    text: str, inside: tuple[int, ...] | None, outside: tuple[int, ...]
+) -> None:
+    if inside is None:
+        with pytest.raises(ValueError, match="not two different hours"):
             Hours.parse(text)
         return
     hours = Hours.parse(text)
@@ -223,30 +204,16 @@ def test_hours_are_read_across_midnight(text: str, inside: tuple[int, ...], outs
     assert not any(map(hours.include, outside))
 
 
-@pytest.mark.parametrize("text", ["", "20", "20-25", "6-6", "20:00-06:00", "a-b"])
-def test_what_are_no_hours_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not two different hours"):
-        Hours.parse(text)
-
-
-class Clock:
-    def __init__(self, at: datetime) -> None:
-        self.at = at
-
-    def now(self) -> datetime:
-        return self.at
-
-    def sleep(self, seconds: float) -> None:
-        self.at += timedelta(seconds=seconds)
-
-
 def test_outside_its_hours_a_request_waits_or_is_refused() -> None:
-    clock = Clock(datetime(2026, 1, 1, 17, 59, 30))
-    hours = Hours.parse("18-06")
+    at = [datetime(2026, 1, 1, 17, 59, 30)]
+    pace = partial(
+        Pace, hours=Hours.parse("18-06"), now=lambda: at[-1],
+        sleep=lambda seconds: at.append(at[-1] + timedelta(seconds=seconds)),
+    )  # fmt: skip
     with pytest.raises(OutsideHoursError):
-        Pace(hours=hours, now=clock.now, sleep=clock.sleep).wait()
-    Pace(hours=hours, waits=True, now=clock.now, sleep=clock.sleep).wait()
-    assert clock.at == datetime(2026, 1, 1, 18)
+        pace().wait()
+    pace(waits=True).wait()
+    assert at[-1] == datetime(2026, 1, 1, 18)
 
 
 def test_requests_are_spread_by_their_rate() -> None:
