@@ -3,8 +3,8 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -37,6 +37,32 @@ async def _hold(queue: EncodingQueue, encoder: FakeEncoder) -> "asyncio.Task[obj
     return held
 
 
+async def _wait(queue: EncodingQueue, *texts: str, **given: Priority) -> list["asyncio.Task[Any]"]:
+    """Ask for texts that wait behind the batch."""
+    waiting = [asyncio.create_task(queue.encode_text(text, **given)) for text in texts]
+    await asyncio.sleep(0.02)
+    return waiting
+
+
+def _behind(
+    ask: Callable[[EncodingQueue], Awaitable[Sequence[Awaitable[object]]]],
+    limits: QueueLimits | None = None,
+    observer: Observer | None = None,
+) -> FakeEncoder:
+    """Ask while the worker is stuck, and wait for what `ask` gives."""
+    encoder = FakeEncoder()
+
+    async def run(queue: EncodingQueue) -> None:
+        held = await _hold(queue, encoder)
+        waiting = await ask(queue)
+        encoder.gate.set()
+        await asyncio.gather(held, *waiting)
+
+    with queue_of(encoder, limits, observer) as queue:
+        asyncio.run(run(queue))
+    return encoder
+
+
 def test_each_caller_gets_the_vector_of_its_own_query() -> None:
     encoder = FakeEncoder()
 
@@ -53,60 +79,46 @@ def test_each_caller_gets_the_vector_of_its_own_query() -> None:
 
 
 def test_what_waits_is_encoded_together_and_in_order() -> None:
-    encoder = FakeEncoder()
     observer = Observer()
 
-    async def ask(queue: EncodingQueue) -> None:
-        held = await _hold(queue, encoder)
-        waiting = [asyncio.create_task(queue.encode_text(f"{n}")) for n in range(5)]
-        await asyncio.sleep(0.02)
+    async def ask(queue: EncodingQueue) -> Sequence[Awaitable[object]]:
+        waiting = await _wait(queue, *"01234")
         assert queue.depth == 5
-        encoder.gate.set()
-        await asyncio.gather(held, *waiting)
+        return waiting
 
-    with queue_of(encoder, QueueLimits(batch_size=3, batch_wait_s=0), observer) as queue:
-        asyncio.run(ask(queue))
+    encoder = _behind(ask, QueueLimits(batch_size=3, batch_wait_s=0), observer)
     assert encoder.texts == ["held", "0", "1", "2", "3", "4"]
     assert observer.sizes == [("text", 1), ("text", 3), ("text", 2)]
 
 
-def test_texts_and_images_never_share_a_batch() -> None:
-    encoder = FakeEncoder()
-    image = np.full((3, 4, 4), 7, np.uint8)
+def test_texts_images_and_regions_never_share_a_batch() -> None:
+    image = np.arange(3 * 4 * 4, dtype=np.uint8).reshape(3, 4, 4)
 
-    async def ask(queue: EncodingQueue) -> None:
-        held = await _hold(queue, encoder)
-        texts = [asyncio.create_task(queue.encode_text("a")) for _ in range(2)]
-        images = [asyncio.create_task(queue.encode_image(image)) for _ in range(3)]
+    async def ask(queue: EncodingQueue) -> Sequence[Awaitable[object]]:
+        asked = await _wait(queue, "a", "a")
+
+        async def same_image() -> None:
+            vectors = await asyncio.gather(*(queue.encode_image(image) for _ in range(3)))
+            for vector in vectors:
+                np.testing.assert_array_equal(vector.vector, image.mean((1, 2), dtype=np.float32))
+
+        async def regions() -> None:
+            np.testing.assert_array_equal(await queue.encode_regions(image), image.mean(2, dtype=np.float32))
+
+        others = [asyncio.create_task(part()) for part in (regions, same_image)]
         await asyncio.sleep(0.02)
-        encoder.gate.set()
-        await asyncio.gather(held, *texts)
-        for answer in await asyncio.gather(*images):
-            np.testing.assert_array_equal(answer.vector, [7, 7, 7])
+        return [*asked, *others]
 
-    with queue_of(encoder) as queue:
-        asyncio.run(ask(queue))
-    assert encoder.batches == [1, 2, 3]
-
-
-def test_regions_come_in_batches_of_their_own() -> None:
-    async def encode() -> None:
-        encoder = FakeEncoder()
-        with queue_of(encoder) as queue:
-            image = np.arange(3 * 4 * 4, dtype=np.uint8).reshape(3, 4, 4)
-            regions, whole = await asyncio.gather(queue.encode_regions(image), queue.encode_image(image))
-        np.testing.assert_array_equal(regions, image.mean(2, dtype=np.float32))
-        np.testing.assert_array_equal(whole.vector, image.mean((1, 2), dtype=np.float32))
-        assert encoder.batches == [1, 1]
-
-    asyncio.run(encode())
+    assert _behind(ask).batches == [1, 2, 1, 3]
 
 
 def test_a_lone_query_does_not_wait_for_a_batch() -> None:
     async def ask(queue: EncodingQueue) -> float:
+        assert queue.seconds_since_success == float("inf")
         started = time.perf_counter()
         for _ in range(3):
             await queue.encode_text("alone")
+        assert queue.seconds_since_success < 1
         return time.perf_counter() - started
 
     with queue_of(FakeEncoder(), QueueLimits(batch_wait_s=9.0)) as queue:
@@ -114,41 +126,33 @@ def test_a_lone_query_does_not_wait_for_a_batch() -> None:
 
 
 def test_a_busy_worker_waits_a_moment_for_more() -> None:
-    encoder = FakeEncoder()
+    async def ask(queue: EncodingQueue) -> Sequence[Awaitable[object]]:
+        first = await _wait(queue, "a", "a")
 
-    async def ask(queue: EncodingQueue) -> None:
-        held = await _hold(queue, encoder)
-        first = [asyncio.create_task(queue.encode_text("a")) for _ in range(2)]
-        await asyncio.sleep(0.02)
-        encoder.gate.set()
-        await asyncio.gather(held, *first)
-        early = asyncio.create_task(queue.encode_text("b"))
-        await asyncio.sleep(0.02)
-        await asyncio.gather(early, queue.encode_text("c"))
+        async def more() -> None:
+            await asyncio.gather(*first)
+            (early,) = await _wait(queue, "b")
+            await asyncio.gather(early, queue.encode_text("c"))
 
-    with queue_of(encoder, QueueLimits(batch_size=2, batch_wait_s=2.0)) as queue:
-        asyncio.run(ask(queue))
-    assert encoder.batches == [1, 2, 2]
+        return [asyncio.create_task(more())]
+
+    assert _behind(ask, QueueLimits(batch_size=2, batch_wait_s=2.0)).batches == [1, 2, 2]
 
 
 def test_a_full_queue_refuses_at_once_and_takes_queries_again_later() -> None:
-    encoder = FakeEncoder()
-
-    async def ask(queue: EncodingQueue) -> None:
-        held = await _hold(queue, encoder)
-        waiting = [asyncio.create_task(queue.encode_text("x")) for _ in range(2)]
-        await asyncio.sleep(0.02)
+    async def ask(queue: EncodingQueue) -> Sequence[Awaitable[object]]:
+        waiting = await _wait(queue, "x", "x")
         started = time.perf_counter()
         with pytest.raises(QueueFullError):
             await queue.encode_text("one too many")
         assert time.perf_counter() - started < 5
-        encoder.gate.set()
-        await asyncio.gather(held, *waiting)
-        await queue.encode_text("again")
+        # One whose caller has gone makes room, and is skipped.
+        waiting[0].cancel()
+        await asyncio.sleep(0.02)
+        return [*waiting[1:], *await _wait(queue, "follows")]
 
-    with queue_of(encoder, QueueLimits(capacity=2)) as queue:
-        asyncio.run(ask(queue))
-    assert "one too many" not in encoder.texts
+    encoder = _behind(ask, QueueLimits(capacity=2))
+    assert encoder.texts == ["held", "x", "follows"]
 
 
 def test_an_encoder_that_hangs_keeps_no_caller_past_the_deadline() -> None:
@@ -181,43 +185,6 @@ def test_a_query_that_expired_in_the_queue_is_failed_for_callers_in_threads_too(
         encoder.gate.set()
         with pytest.raises(EncodingTimeoutError):
             late.result(5)
-
-
-def test_a_query_whose_caller_has_gone_is_skipped() -> None:
-    encoder = FakeEncoder()
-
-    async def ask(queue: EncodingQueue) -> None:
-        held = await _hold(queue, encoder)
-        gone = asyncio.create_task(queue.encode_text("gone"))
-        stays = asyncio.create_task(queue.encode_text("stays"))
-        await asyncio.sleep(0.02)
-        gone.cancel()
-        await asyncio.sleep(0.02)
-        encoder.gate.set()
-        await asyncio.gather(held, stays)
-        assert gone.cancelled()
-
-    with queue_of(encoder) as queue:
-        asyncio.run(ask(queue))
-    assert encoder.texts == ["held", "stays"]
-
-
-def test_queries_whose_callers_have_gone_make_room_in_a_full_queue() -> None:
-    encoder = FakeEncoder()
-
-    async def ask(queue: EncodingQueue) -> None:
-        held = await _hold(queue, encoder)
-        gone = asyncio.create_task(queue.encode_text("gone"))
-        await asyncio.sleep(0.02)
-        gone.cancel()
-        await asyncio.sleep(0.02)
-        follows = asyncio.create_task(queue.encode_text("follows"))
-        await asyncio.sleep(0.02)
-        encoder.gate.set()
-        await asyncio.gather(held, follows)
-
-    with queue_of(encoder, QueueLimits(capacity=1)) as queue:
-        asyncio.run(ask(queue))
 
 
 @pytest.mark.parametrize("broken", [np.full((1, 2), np.nan, np.float32), np.zeros((0, 2), np.float32)])
@@ -254,20 +221,11 @@ def test_a_worker_that_dies_is_replaced_and_its_callers_are_told() -> None:
 
 
 def test_an_urgent_query_goes_first() -> None:
-    encoder = FakeEncoder()
+    async def ask(queue: EncodingQueue) -> Sequence[Awaitable[object]]:
+        patient = await _wait(queue, "patient", "patient")
+        return [*patient, *await _wait(queue, "urgent", priority=Priority.PROBE)]
 
-    async def ask(queue: EncodingQueue) -> None:
-        held = await _hold(queue, encoder)
-        waiting = [asyncio.create_task(queue.encode_text("patient")) for _ in range(2)]
-        await asyncio.sleep(0.02)
-        urgent = asyncio.create_task(queue.encode_text("urgent", priority=Priority.PROBE))
-        await asyncio.sleep(0.02)
-        encoder.gate.set()
-        await asyncio.gather(held, urgent, *waiting)
-
-    with queue_of(encoder, QueueLimits(batch_size=1)) as queue:
-        asyncio.run(ask(queue))
-    assert encoder.texts == ["held", "urgent", "patient", "patient"]
+    assert _behind(ask, QueueLimits(batch_size=1)).texts == ["held", "urgent", "patient", "patient"]
 
 
 def test_closing_fails_what_waits_finishes_what_runs_and_refuses_the_rest() -> None:
@@ -275,8 +233,7 @@ def test_closing_fails_what_waits_finishes_what_runs_and_refuses_the_rest() -> N
 
     async def ask(queue: EncodingQueue) -> None:
         held = await _hold(queue, encoder)
-        waits = asyncio.create_task(queue.encode_text("waits"))
-        await asyncio.sleep(0.02)
+        (waits,) = await _wait(queue, "waits")
         closing = asyncio.create_task(asyncio.to_thread(queue.close))
         with pytest.raises(QueueClosedError):
             await waits
@@ -291,13 +248,6 @@ def test_closing_fails_what_waits_finishes_what_runs_and_refuses_the_rest() -> N
     assert not [thread for thread in threading.enumerate() if thread in queue._threads]
 
 
-def test_the_time_since_the_last_success_starts_infinite_and_is_reset_by_a_batch() -> None:
-    with queue_of(FakeEncoder()) as queue:
-        assert queue.seconds_since_success == float("inf")
-        asyncio.run(queue.encode_text("x"))
-        assert queue.seconds_since_success < 1
-
-
 @pytest.fixture(autouse=True)
 def _own_count() -> object:
     before = torch.get_num_threads()
@@ -305,21 +255,10 @@ def _own_count() -> object:
     torch.set_num_threads(before)
 
 
-def in_a_thread(work: Callable[[], object]) -> object:
-    found: list[object] = []
-    thread = threading.Thread(target=lambda: found.append(work()))
-    thread.start()
-    thread.join()
-    return found[0]
-
-
-def test_passes_side_by_side_share_the_given_number() -> None:
+def test_passes_side_by_side_share_the_given_number_or_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ComputeThreads.of(6) == ComputeThreads(lanes=4, side_by_side=1, alone=6)
     assert ComputeThreads.of(9) == ComputeThreads(lanes=4, side_by_side=2, alone=9)
     assert ComputeThreads.of(1) == ComputeThreads(lanes=1, side_by_side=1, alone=1)
-
-
-def test_without_a_number_passes_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ComputeThreads.of().lanes == min(cores(), 4)
     monkeypatch.setattr("app.encoding.threads.cores", lambda: 64)
     assert ComputeThreads.of() == ComputeThreads(lanes=4, side_by_side=16, alone=8)
@@ -327,13 +266,18 @@ def test_without_a_number_passes_share_the_cores(monkeypatch: pytest.MonkeyPatch
 
 def test_a_number_holds_in_the_encoders_thread_only() -> None:
     torch.set_num_threads(1)
+    found: list[int] = []
+    for number in (3, None):
 
-    def encode() -> int:
-        use_torch_threads(3)
-        return torch.get_num_threads()
+        def encode(number: int | None = number) -> None:
+            if number is not None:
+                use_torch_threads(number)
+            found.append(torch.get_num_threads())
 
-    assert in_a_thread(encode) == 3
-    assert in_a_thread(torch.get_num_threads) == 1
+        thread = threading.Thread(target=encode)
+        thread.start()
+        thread.join()
+    assert found == [3, 1]
 
 
 Name = Literal["probe", "search", "upload"]
@@ -341,45 +285,41 @@ _PRIORITIES = {"probe": Priority.PROBE, "search": Priority.SEARCH, "upload": Pri
 
 
 def put(line: PriorityQueue, *names: Name, kind: Kind = "text", seconds: float = 60.0) -> list[Job]:
+    return put_jobs(line, *(Job(kind, name, seconds, _PRIORITIES[name]) for name in names))
+
+
+def put_jobs(line: PriorityQueue, *jobs: Job) -> list[Job]:
+    """Add jobs, whose deadlines are given in seconds from now."""
     now = time.monotonic()
-    jobs = [Job(kind, name, now + seconds, _PRIORITIES[name]) for name in names]
     for job in jobs:
+        job.deadline += now
         line.add(job, now)
-    return jobs
+    return [*jobs]
 
 
-def _many(name: Name, count: int) -> list[Name]:
-    return [name] * count
-
-
-def payloads(jobs: list[Job]) -> list[object]:
-    return [job.payload for job in jobs]
+def take(line: PriorityQueue, count: int) -> list[object]:
+    return [job.payload for job in line.take(count)]
 
 
 def test_searches_go_before_uploads_that_came_first_and_probes_before_both() -> None:
     line = PriorityQueue(8)
     put(line, "upload", "upload", "search", "probe", "search")
-    assert payloads(line.take(16)) == ["probe", "search", "search"]
-    assert payloads(line.take(16)) == ["upload", "upload"]
+    assert take(line, 16) == ["probe", "search", "search"]
+    # Without searches uploads get whole batches.
+    assert take(line, 16) == ["upload", "upload"]
     assert line.take(16) == []
     assert len(line) == 0
 
 
 def test_uploads_are_served_in_part_while_searches_never_end() -> None:
     line = PriorityQueue(64)
-    put(line, *_many("upload", 8))
+    put(line, *["upload"] * 8)
     served: list[object] = []
     for _ in range(15):
-        put(line, *_many("search", 4))
-        served += payloads(line.take(4))
+        put(line, *["search"] * 4)
+        served += take(line, 4)
     assert served.count("upload") == 3
     assert served[:17] == ["search"] * 16 + ["upload"]
-
-
-def test_without_searches_uploads_get_whole_batches() -> None:
-    line = PriorityQueue(64)
-    put(line, *_many("upload", 8))
-    assert len(line.take(8)) == 8
 
 
 def test_uploads_fill_only_places_of_their_own() -> None:
@@ -414,32 +354,22 @@ def test_queries_past_their_deadline_are_failed_and_forgotten() -> None:
 
 def test_the_oldest_text_takes_with_it_those_of_about_its_length() -> None:
     line = PriorityQueue(16)
-    texts = ["x" * length for length in (50, 10, 90, 48, 12, 53, 88, 11)]
-    jobs = [Job("text", text, time.monotonic() + 60.0) for text in texts]
-    for job in jobs:
-        line.add(job, time.monotonic())
-    assert [len(str(job.payload)) for job in line.take(3)] == [50, 48, 53]
-    assert [len(str(job.payload)) for job in line.take(3)] == [10, 11, 12]
-    assert [len(str(job.payload)) for job in line.take(3)] == [90, 88]
+    put_jobs(line, *(Job("text", "x" * length, 60.0) for length in (50, 10, 90, 48, 12, 53, 88, 11)))
+    for lengths in ([50, 48, 53], [10, 11, 12], [90, 88]):
+        assert [len(str(text)) for text in take(line, 3)] == lengths
+    # Fewer than a batch holds keep their order.
+    jobs = put_jobs(line, *(Job("text", "x" * length, 60.0) for length in (9, 1, 5)))
+    assert line.take(3) == jobs
 
 
 def test_no_text_waits_longer_than_those_before_it_take_passes() -> None:
     line = PriorityQueue(64)
-    odd = Job("text", "x" * 5_000, time.monotonic() + 60.0)
-    put(line, *_many("search", 20))
-    line.add(odd, time.monotonic())
+    put(line, *["search"] * 20)
+    (odd,) = put_jobs(line, Job("text", "x" * 5_000, 60.0))
     passes = 0
     while odd not in line.take(4):
         passes += 1
         assert passes < 20
         # As many of the usual length come as have gone.
-        put(line, *_many("search", 4))
+        put(line, *["search"] * 4)
     assert passes == 5
-
-
-def test_fewer_texts_than_a_batch_holds_keep_their_order() -> None:
-    line = PriorityQueue(8)
-    jobs = [Job("text", "x" * length, time.monotonic() + 60.0) for length in (9, 1, 5)]
-    for job in jobs:
-        line.add(job, time.monotonic())
-    assert line.take(3) == jobs

@@ -97,6 +97,10 @@ def test_a_rendition_shows_what_the_thumbnail_shows(client: TestClient, name: st
         made, shown = pixels(answer.content).astype(int), pixels(small.content).astype(int)
         assert made.shape == shown.shape
         assert np.abs(made - shown).mean() < 5
+        # Metadata of the file is in none.
+        image = opened(answer)
+        assert not image.getexif()
+        assert not {"comment", "xmp", "icc_profile"} & set(image.info)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -106,20 +110,6 @@ def test_a_lossless_rendition_has_the_pixels_that_are_searched(client: TestClien
     assert image.mode in ("L", "RGB")
     assert image.size == (known["width"], known["height"])
     assert np.array_equal(np.asarray(image.convert("RGB")), np.asarray(decode_image(FILES[name]())))
-
-
-def test_a_film_keeps_its_grey_levels_beside_a_marker(client: TestClient) -> None:
-    shown = np.asarray(opened(get(client, "film.png")).convert("L"))[30:, 30:]
-    assert len(np.unique(shown)) > 150
-    assert shown.std() > 40
-
-
-def test_a_window_spreads_the_stored_values_that_it_names(client: TestClient) -> None:
-    shown = np.asarray(opened(get(client, "film.png", window="1000,400")).convert("L")).astype(int)
-    stored = np.asarray(film()).astype(float)
-    expected = np.clip((stored - 800) / 400 * 255, 0, 255)
-    assert np.abs(shown - expected).max() <= 1
-    assert get(client, "film.png", window="auto").content == get(client, "film.png").content
 
 
 def levels(client: TestClient, name: str) -> dict[str, Any]:
@@ -136,60 +126,62 @@ def test_the_automatic_window_of_a_film_shows_what_no_window_shows(client: TestC
     stored = np.asarray(film())
     assert (found["smallest"], found["largest"]) == (stored.min(), 65_535)
     window = found["automatic"]
-    # The marker is beyond it.
+    # The marker is beyond it, and beside it the film keeps its grey levels.
     assert window["centre"] + window["width"] / 2 < 255 * 12 + 300
+    plain = get(client, name)
     same = get(client, name, window=f"{window['centre']},{window['width']}")
-    assert np.array_equal(pixels(same.content), pixels(get(client, name).content))
+    assert np.array_equal(pixels(same.content), pixels(plain.content))
+    assert get(client, name, window="auto").content == plain.content
+    shown = np.asarray(opened(plain).convert("L"))[30:, 30:]
+    assert len(np.unique(shown)) > 150
+    assert shown.std() > 40
+    # Another window spreads the stored values that it names.
+    shown = np.asarray(opened(get(client, name, window="1000,400")).convert("L")).astype(int)
+    expected = np.clip((stored.astype(float) - 800) / 400 * 255, 0, 255)
+    assert np.abs(shown - expected).max() <= 1
 
 
-def test_a_window_that_the_file_states_is_told(client: TestClient) -> None:
-    tags = {340: 1000, 341: 2400}
-    put(client, "stated.tif", saved(film(), "TIFF", tiffinfo=tags))
-    found = levels(client, "stated.tif")
-    assert found["stated"] == found["automatic"] == {"centre": 1700, "width": 1400}
-
-
-def test_a_film_of_one_value_has_no_window(client: TestClient) -> None:
-    put(client, "flat.png", saved(Image.fromarray(np.full((40, 40), 1000, np.uint16)), "PNG"))
-    found = levels(client, "flat.png")
-    assert found == {"deep": True, "smallest": 1000, "largest": 1000, "automatic": None, "stated": None}
-
-
-@pytest.mark.parametrize("name", ["colours.tif", "alpha.png", "turned.jpg", "palette.gif"])
-def test_images_of_8_bits_have_no_levels_to_choose_from(client: TestClient, name: str) -> None:
-    assert levels(client, name) == {
-        "deep": False,
-        "smallest": None,
-        "largest": None,
-        "automatic": None,
-        "stated": None,
-    }
+NOTHING = {"deep": False, "smallest": None, "largest": None, "automatic": None, "stated": None}
+STATED = {"centre": 1700, "width": 1400}
 
 
 @pytest.mark.parametrize(
-    ("size", "shape"),
+    ("name", "make", "expected"),
     [
-        (None, (300, 240)),
-        (300, (300, 240)),
-        (5000, (300, 240)),
-        (150, (150, 120)),
-        (1, (1, 1)),
-        (65_500, (300, 240)),
+        *((name, FILES[name], NOTHING) for name in ("colours.tif", "alpha.png", "turned.jpg", "palette.gif")),
+        (
+            "stated.tif",
+            lambda: saved(film(), "TIFF", tiffinfo={340: 1000, 341: 2400}),
+            {"deep": True, "stated": STATED, "automatic": STATED},
+        ),
+        (
+            "flat.png",
+            lambda: saved(Image.fromarray(np.full((40, 40), 1000, np.uint16)), "PNG"),
+            {**NOTHING, "deep": True, "smallest": 1000, "largest": 1000},
+        ),
     ],
 )
-def test_the_longest_side_is_bounded_and_nothing_is_enlarged(
-    client: TestClient, size: int | None, shape: tuple[int, int]
+def test_levels_of_images_of_8_bits_of_a_stated_window_and_of_one_value(
+    client: TestClient, name: str, make: Callable[[], bytes], expected: dict[str, Any]
 ) -> None:
-    query: dict[str, Any] = {} if size is None else {"size": size}
-    assert opened(get(client, "film.png", **query)).size == shape
+    if name not in FILES:
+        put(client, name, make())
+    found = levels(client, name)
+    assert {field: found[field] for field in expected} == expected
+    assert found.keys() == NOTHING.keys()
 
 
-@pytest.mark.parametrize("name", ["film.png", "turned.jpg", "cmyk.jpg"])
-def test_small_and_large_ones_show_the_same(client: TestClient, name: str) -> None:
-    whole = opened(get(client, name)).convert("RGB")
-    small = opened(get(client, name, size=100)).convert("RGB")
-    expected = whole.resize(small.size, Image.Resampling.LANCZOS)
-    assert np.abs(np.asarray(small).astype(int) - np.asarray(expected).astype(int)).mean() < 2
+def test_the_longest_side_is_bounded_and_nothing_is_enlarged(client: TestClient) -> None:
+    shapes = {None: (300, 240), 300: (300, 240), 5000: (300, 240), 150: (150, 120), 1: (1, 1)}
+    for size, shape in {**shapes, 65_500: (300, 240)}.items():
+        query = {} if size is None else {"size": size}
+        assert opened(get(client, "film.png", **query)).size == shape
+    # Small and large ones show the same.
+    for name in ("film.png", "turned.jpg", "cmyk.jpg"):
+        large = opened(get(client, name)).convert("RGB")
+        small = opened(get(client, name, size=100)).convert("RGB")
+        expected = large.resize(small.size, Image.Resampling.LANCZOS)
+        assert np.abs(np.asarray(small).astype(int) - np.asarray(expected).astype(int)).mean() < 2
 
 
 @pytest.mark.parametrize(
@@ -211,9 +203,6 @@ def test_the_format_is_the_one_that_the_caller_likes(
     assert answer.headers["vary"] == "Accept"
     assert answer.headers["cache-control"] == "private, no-cache"
     assert "sandbox" in answer.headers["content-security-policy"]
-
-
-def test_a_caller_that_takes_none_is_told_which_there_are(client: TestClient) -> None:
     document = problem(get(client, "film.png", "image/avif, text/html"), 406, "not-acceptable")
     assert document["detail"] == "Accept one of image/jpeg, image/webp, image/png."
 
@@ -270,13 +259,6 @@ def test_every_other_picture_has_another_etag(client: TestClient) -> None:
     for same in ({"size": 300}, {"size": 5000}, {"window": "auto"}):
         assert get(client, "film.png", **same).headers["etag"] == whole
     assert get(client, "film.png", window="1e3,4e2").headers["etag"] in tags
-
-
-def test_metadata_of_a_file_is_in_no_rendition(client: TestClient) -> None:
-    for accept in ("image/png", "image/jpeg", "image/webp"):
-        image = opened(get(client, "turned.jpg", accept))
-        assert not image.getexif()
-        assert not {"comment", "xmp", "icc_profile"} & set(image.info)
 
 
 def test_a_damaged_file_is_an_error_that_names_no_path(own: Indexed) -> None:
