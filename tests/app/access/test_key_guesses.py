@@ -11,10 +11,9 @@ from pydantic import SecretStr
 from starlette.requests import Request
 
 from app.access.authentication import BruteForceLimiter, Refusal
-from app.application import create_app
 from app.edge.principal import clients_of
 from tests.access import bearer
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.search.test_search import problem
 
 _KEY = "a key of sixteen letters or more"
@@ -63,7 +62,12 @@ def test_after_a_handful_each_wrong_key_takes_twice_as_long(guesses: BruteForceL
     assert waits == [0, 0, 0, 0, 1, 2, 4, 8, 16, 30, 30, 30]
 
 
-def test_others_do_not_wait(guesses: BruteForceLimiter, clock: Clock) -> None:
+def test_others_do_not_wait_but_who_invents_clients_of_a_proxy(
+    guesses: BruteForceLimiter, clock: Clock
+) -> None:
+    for number, key in enumerate(_different(50)):
+        assert guesses.wait_s([f"p for {number}", "p"], key) == 0
+    assert guesses.wait_s(["p for another", "p"], "another") > 0
     for key in _different(500):
         clock.now += 30
         guesses.wait_s(["a"], key)
@@ -95,12 +99,6 @@ def test_slips_are_forgotten(guesses: BruteForceLimiter, clock: Clock) -> None:
     clock.now += 601
     assert guesses.wait_s(["a"], "another") == 0
     assert guesses.wait_s(["a"], "and another") == 0
-
-
-def test_who_invents_clients_of_a_proxy_is_counted_as_well(guesses: BruteForceLimiter) -> None:
-    for number, key in enumerate(_different(50)):
-        assert guesses.wait_s([f"p for {number}", "p"], key) == 0
-    assert guesses.wait_s(["p for another", "p"], "another") > 0
 
 
 def test_the_memory_is_bounded(guesses: BruteForceLimiter, clock: Clock) -> None:
@@ -153,11 +151,9 @@ def test_who_asks_is_an_address_and_its_proxy(peer: str, forwarded: str | None, 
 
 @pytest.fixture
 def keyed(indexed: Indexed) -> Iterator[TestClient]:
-    settings = indexed.settings.model_copy(update={"admin_key": SecretStr(_KEY)})
-    application = create_app(settings)
-    with TestClient(application, "http://localhost", client=("10.0.0.7", 1)) as client:
+    with serve(indexed, ("10.0.0.7", 1), key=False, admin_key=SecretStr(_KEY)) as client:
         # A slow machine must not let the waits pass.
-        application.state.services.authenticator._guesses._clock = Clock()
+        client.app.state.services.authenticator._guesses._clock = Clock()  # type: ignore[attr-defined]
         yield client
 
 
@@ -214,15 +210,9 @@ ADMINS = "/v1/jobs"
 
 @pytest.fixture
 def service(own: Indexed) -> Iterator[TestClient]:
-    changed = {
-        "open_reading": False,
-        "admin_key": SecretStr(KEY),
-        # No provider answers there.
-        "oidc_issuer": "https://127.0.0.1:9/realm",
-        "oidc_audience": "urn:recoquest",
-    }
-    settings = type(own.settings).model_validate(own.settings.model_dump() | changed)
-    with TestClient(create_app(settings), "http://localhost") as running:
+    # No provider answers there.
+    provider = {"oidc_issuer": "https://127.0.0.1:9/realm", "oidc_audience": "urn:recoquest"}
+    with serve(own, key=False, open_reading=False, admin_key=SecretStr(KEY), **provider) as running:
         yield running
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,19 @@ from training.common.errors import DataError, RecipeError
 from training.common.manifest import Manifest, Record, Rejections, Split
 from training.models.bundle import BundleInfo, read_bundle
 from training.recipes.load import dump_recipe, load_recipe
+from training.recipes.schema import Recipe
+
+
+def record(name: object, *texts: str, split: Split = "train", **rest: Any) -> Record:
+    return Record(id=str(name), image="a.png", split=split, texts=texts, **rest)
+
+
+def manifest_of(folder: Path, *records: Record) -> Manifest:
+    return Manifest(folder, records, Rejections(0))
+
+
+def going_on(base: BundleInfo, own: Recipe, *overrides: str) -> Recipe:
+    return continued_recipe(replace(base, recipe=dump_recipe(own)), None, [*overrides])
 
 
 @pytest.fixture(scope="module")
@@ -49,36 +63,30 @@ def test_a_model_of_images_alone_goes_on_with_a_recipe_of_images_alone(base: Bun
     assert continued_recipe(alone, "simclr-mimic-cxr", []).train.start_from == str(base.folder)
 
 
-def test_chunks_that_fitted_a_model_s_training_are_tried_again(base: BundleInfo) -> None:
+def test_chunks_are_tried_again_and_images_copied_only_where_it_is_said(base: BundleInfo) -> None:
     own = load_recipe("reco-flickr-small")
     for kept in (None, 16):
-        info = replace(base, recipe=dump_recipe(own.with_chunk_size(kept)))
-        assert continued_recipe(info, None, []).train.chunk_size == "auto"
-    assert continued_recipe(info, None, ["train.chunk_size=null"]).train.chunk_size is None
-
-
-def test_images_of_a_service_are_copied_only_where_it_is_said(base: BundleInfo) -> None:
-    for own, overrides, expected in (
+        assert going_on(base, own.with_chunk_size(kept)).train.chunk_size == "auto"
+    assert going_on(base, own.with_chunk_size(16), "train.chunk_size=null").train.chunk_size is None
+    for given, overrides, expected in (
         ("true", [], "memory"),
         ("false", [], False),
         ("true", ["data.cache_images=true"], True),
         ("memory", ["data.cache_images=false"], False),
     ):
-        recipe = load_recipe("reco-flickr-small", [f"data.cache_images={own}"])
-        found = continued_recipe(replace(base, recipe=dump_recipe(recipe)), None, overrides)
-        assert found.data.cache_images == expected
+        recipe = load_recipe("reco-flickr-small", [f"data.cache_images={given}"])
+        assert going_on(base, recipe, *overrides).data.cache_images == expected
 
 
 def test_recipes_of_a_chain_of_retrainings_stay_what_the_first_was(base: BundleInfo) -> None:
     own = load_recipe("reco-flickr-small")
-    first = continued_recipe(replace(base, recipe=dump_recipe(own)), None, [])
-    chain = [first]
+    chain = [going_on(base, own)]
     for number in range(2):
-        retrained = replace(base, folder=Path(f"retrained-{number}"), recipe=dump_recipe(chain[-1]))
-        chain.append(continued_recipe(retrained, None, []))
+        retrained = replace(base, folder=Path(f"retrained-{number}"))
+        chain.append(going_on(retrained, chain[-1]))
         assert chain[-1].train.start_from == str(retrained.folder)
-    assert first.optimizer.lr == pytest.approx(0.3 * own.optimizer.lr)
-    assert [each.optimizer for each in chain] == [first.optimizer] * 3
+    assert chain[0].optimizer.lr == pytest.approx(0.3 * own.optimizer.lr)
+    assert [each.optimizer for each in chain] == [chain[0].optimizer] * 3
     assert [each.train.epochs for each in chain] == [5] * 3
 
 
@@ -102,14 +110,9 @@ def test_what_was_set_for_a_retraining_holds_for_the_next_and_another_recipe_beg
 def test_a_small_collection_has_smaller_batches(pairs: int, batch: int, tmp_path: Path) -> None:
     recipe = load_recipe("reco-flickr-small")
     assert recipe.train.batch_size == 256
-    records = [
-        Record(id=str(number), image="a.png", split="train", texts=(f"a dog {number}",))
-        for number in range(pairs)
-    ]
-    silent = Record(id="silent", image="a.png", split="train")
-    held_out = Record(id="held-out", image="a.png", split="test", texts=("a dog",))
-    manifest = Manifest(tmp_path, (*records, silent, held_out), Rejections(0))
-    fitted = fit_recipe(recipe, manifest)
+    records = [record(number, f"a dog {number}") for number in range(pairs)]
+    others = [record("silent"), record("held-out", "a dog", split="test")]
+    fitted = fit_recipe(recipe, manifest_of(tmp_path, *records, *others))
     assert fitted.recipe.train.batch_size == batch
     assert any("too few pairs" in change for change in fitted.changes) == (batch < 256)
     kept = {"train": recipe.train, "schedule": recipe.schedule}
@@ -117,37 +120,32 @@ def test_a_small_collection_has_smaller_batches(pairs: int, batch: int, tmp_path
 
 
 def test_a_batch_is_filled_from_what_an_epoch_draws(tmp_path: Path) -> None:
-    """One image of each study, or every text."""
-    records = tuple(
-        Record(
-            id=str(number),
-            image="a.png",
-            split="train",
-            texts=(f"a dog {number}", "two dogs"),
-            metadata={"study": str(number // 4)},
-        )
-        for number in range(40)
+    """One image of each study, every text, or a single text that an objective writes."""
+    of_studies = manifest_of(
+        tmp_path,
+        *(record(n, f"a dog {n}", "two dogs", metadata={"study": str(n // 4)}) for n in range(40)),
     )
-    manifest = Manifest(tmp_path, records, Rejections(0))
-    settings = ["train.batch_size=20", "data.epoch_of=images"]
-    studies = load_recipe("reco-flickr-small", [*settings, "data.one_image_per=study"])
-    assert fit_recipe(studies, manifest).recipe.train.batch_size == 8
-    texts = load_recipe("reco-flickr-small", ["train.batch_size=64", "data.epoch_of=texts"])
-    assert fit_recipe(texts, manifest).recipe.train.batch_size == 64
+    single = manifest_of(tmp_path, record("one", "a dog"), record("two", "a dog"))
+    for name, settings, manifest, batch in (
+        (
+            "reco-flickr-small",
+            ["train.batch_size=20", "data.epoch_of=images", "data.one_image_per=study"],
+            *(of_studies, 8),
+        ),
+        ("reco-flickr-small", ["train.batch_size=64", "data.epoch_of=texts"], of_studies, 64),
+        ("caption-lstm-mimic-cxr", ["data.text_unit=sentence", "train.batch_size=2"], single, 2),
+    ):
+        assert fit_recipe(load_recipe(name, settings), manifest).recipe.train.batch_size == batch
 
 
-def collection(folder: Path, train: int, val: int, *, labelled: int = 0) -> Manifest:
+def collection(folder: Path, train: int, val: int, *, labelled: int = 0, alike: bool = False) -> Manifest:
     """So many images with a text of their own, and further ones for validation with a label alone."""
-    counts: dict[Split, int] = {"train": train, "val": val}
-    records = [
-        Record(id=f"{split}{number}", image="a.png", split=split, texts=(f"a dog {number}",))
-        for split, count in counts.items()
-        for number in range(count)
-    ]
-    labels = [
-        Record(id=f"l{number}", image="a.png", split="val", labels=("dog",)) for number in range(labelled)
-    ]
-    return Manifest(folder, (*records, *labels), Rejections(0))
+    return manifest_of(
+        folder,
+        *(record(f"train{number}", f"a dog {number}") for number in range(train)),
+        *(record(f"val{n}", "a dog" if alike else f"a dog {n}", split="val") for n in range(val)),
+        *(record(f"l{number}", split="val", labels=("dog",)) for number in range(labelled)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,13 +187,8 @@ def test_a_loss_that_compares_nothing_chooses_no_epoch(tmp_path: Path) -> None:
     for described, chosen in ((1, "precision_at_10"), (2, "loss")):
         manifest = collection(tmp_path, 48, described, labelled=11)
         assert fit_recipe(by_loss, manifest).recipe.train.select_by == chosen
-    manifest = collection(tmp_path, 48, 60, labelled=11)
-    same = replace(manifest, records=tuple(_alike(record) for record in manifest.records))
+    same = collection(tmp_path, 48, 60, labelled=11, alike=True)
     assert fit_recipe(load_recipe("fine-tuning"), same).recipe.train.select_by == "precision_at_10"
-
-
-def _alike(record: Record) -> Record:
-    return replace(record, texts=("a dog",)) if record.split == "val" and record.texts else record
 
 
 def test_overrides_and_the_length_of_a_retrained_model_s_recipe_are_settled(base: BundleInfo) -> None:
@@ -207,35 +200,19 @@ def test_overrides_and_the_length_of_a_retrained_model_s_recipe_are_settled(base
     assert settled_settings(again, "fine-tuning", []) == frozenset()
 
 
-def test_a_collection_without_a_text_says_what_is_missing(tmp_path: Path) -> None:
-    silent = Record(id="silent", image="a.png", split="train", not_texts=("a dog",))
-    manifest = Manifest(tmp_path, (silent,), Rejections(0))
-    with pytest.raises(DataError, match="none was judged relevant to one"):
-        fit_recipe(load_recipe("fine-tuning"), manifest)
-
-
-@pytest.mark.parametrize("texts", [("a dog",), ("a dog", "a big dog")])
+@pytest.mark.parametrize("texts", [(), ("a dog",), ("a dog", "a big dog")])
 @pytest.mark.parametrize("images", [1, 8])
-def test_a_collection_of_the_same_texts_says_what_to_judge(
+def test_a_collection_without_texts_or_of_the_same_says_what_to_judge(
     tmp_path: Path, images: int, texts: tuple[str, ...]
 ) -> None:
-    records = [
-        Record(id=str(number), image="a.png", split="train", texts=texts[:: 1 if number % 2 else -1])
-        for number in range(images)
-    ]
-    silent = Record(id="silent", image="a.png", split="train", not_texts=("a cat",))
-    manifest = Manifest(tmp_path, (*records, silent), Rejections(0))
-    with pytest.raises(DataError, match=r"different texts.*; judge hits of at least two different searches"):
-        fit_recipe(load_recipe("fine-tuning"), manifest)
-    another = Record(id="another", image="a.png", split="train", texts=("a cat",))
-    fit_recipe(load_recipe("fine-tuning"), replace(manifest, records=(*manifest.records, another)))
-
-
-def test_objectives_that_write_texts_learn_from_a_single_one(tmp_path: Path) -> None:
-    recipe = load_recipe("caption-lstm-mimic-cxr", ["data.text_unit=sentence", "train.batch_size=2"])
-    record = Record(id="one", image="a.png", split="train", texts=("a dog",))
-    manifest = Manifest(tmp_path, (record, replace(record, id="two")), Rejections(0))
-    assert fit_recipe(recipe, manifest).recipe.train.batch_size == 2
+    recipe = load_recipe("fine-tuning")
+    records = [record(number, *texts[:: 1 if number % 2 else -1]) for number in range(images)]
+    records.append(record("silent", not_texts=("a cat",)))
+    said = "different texts.*; judge hits of at least two different searches"
+    with pytest.raises(DataError, match=said if texts else "none was judged relevant to one"):
+        fit_recipe(recipe, manifest_of(tmp_path, *records))
+    if texts:
+        fit_recipe(recipe, manifest_of(tmp_path, *records, record("another", "a cat")))
 
 
 @pytest.mark.parametrize(
@@ -257,10 +234,11 @@ def test_versions_of_a_model_have_names_of_their_own(
     info = replace(base, name=name, recipe=f"train: {{start_from: {start}}}")
     assert version_name(info, {name, *taken}) == expected
     assert version_name(replace(base, name="made elsewhere", recipe=""), ()) == "made elsewhere-2"
-
-
-def test_the_new_name_is_that_of_the_recipe_unless_it_is_set(base: BundleInfo) -> None:
+    # The new name is that of the recipe unless it is set.
     info = replace(base, recipe=dump_recipe(load_recipe("demo-scenes")))
-    assert continued_recipe(info, None, [], "demo-scenes-2").name == "demo-scenes-2"
-    assert continued_recipe(info, None, ["name=mine"], "demo-scenes-2").name == "mine"
-    assert continued_recipe(info, None, []).name == "demo-scenes"
+    for sets, given, named in (
+        ([], ("demo-scenes-2",), "demo-scenes-2"),
+        (["name=mine"], ("demo-scenes-2",), "mine"),
+        ([], (), "demo-scenes"),
+    ):
+        assert continued_recipe(info, None, sets, *given).name == named

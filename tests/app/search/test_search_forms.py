@@ -86,15 +86,6 @@ def test_everything_that_is_sent_makes_one_query(client: TestClient, grouped: In
     )
 
 
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("length", [1e300, 1e-300])
-def test_of_a_vector_only_the_direction_counts(client: TestClient, length: float) -> None:
-    vector = np.random.default_rng(0).normal(size=12)
-    plain = found(client, like=[{"vector": vector.tolist()}])
-    scaled = found(client, like=[{"vector": (length * vector).tolist()}])
-    assert [hit["id"] for hit in scaled["hits"]] == [hit["id"] for hit in plain["hits"]]
-
-
 def test_an_image_of_the_collection_finds_its_own_text_among_texts(client: TestClient) -> None:
     page = found(client, like=[{"id": "image-3"}], target="texts", limit=24)
     assert len(page["hits"]) == 24
@@ -113,23 +104,42 @@ def test_the_group_of_an_example_is_left_out_on_demand(client: TestClient) -> No
     assert "patient-2" not in {hit["group"] for hit in page["hits"]}
 
 
-def test_one_hit_stands_for_each_group(client: TestClient) -> None:
+def test_one_hit_stands_for_each_group_of_any_field(client: TestClient) -> None:
+    best = found(client, text="two dogs", limit=1)["hits"][0]
     page = found(client, text="two dogs", group_by="group", limit=24)
     assert len({hit["group"] for hit in page["hits"]}) == len(page["hits"]) == 6
     assert {hit["group_size"] for hit in page["hits"]} == {4}
-    best = found(client, text="two dogs", limit=1)["hits"][0]
     assert page["hits"][0]["id"] == best["id"]
-
-
-def test_groups_are_of_any_field(client: TestClient) -> None:
     page = found(client, text="two dogs", group_by="view", limit=24)
-    views = [hit["metadata"]["view"] for hit in page["hits"]]
-    assert sorted(views) == ["AP", "PA"]
+    assert sorted(hit["metadata"]["view"] for hit in page["hits"]) == ["AP", "PA"]
     assert sum(hit["group_size"] for hit in page["hits"]) == 24
-    example = found(client, text="two dogs", limit=1)["hits"][0]
-    page = found(client, like=[{"id": example["id"]}], exclude_same_group="view", limit=24)
+    page = found(client, like=[{"id": best["id"]}], exclude_same_group="view", limit=24)
     assert page["hits"]
-    assert example["metadata"]["view"] not in {hit["metadata"]["view"] for hit in page["hits"]}
+    assert best["metadata"]["view"] not in {hit["metadata"]["view"] for hit in page["hits"]}
+
+
+@pytest.mark.filterwarnings("error")
+def test_of_a_vector_only_the_direction_counts_and_diversity_changes_the_order_alone(
+    client: TestClient,
+) -> None:
+    vector = np.random.default_rng(0).normal(size=12)
+    plain, *scaled = (
+        ids(found(client, like=[{"vector": (length * vector).tolist()}])) for length in (1, 1e300, 1e-300)
+    )
+    assert scaled == [plain, plain]
+    plain, diverse = (ids(found(client, text="two dogs", limit=24, diversity=part)) for part in (0, 0.7))
+    assert plain == ids(found(client, text="two dogs", limit=24))
+    assert plain[0] == diverse[0]
+    assert plain != diverse
+    assert sorted(plain) == sorted(diverse)
+
+
+def test_whatever_can_be_seen_is_a_text_and_long_ones_are_told_by_their_places(client: TestClient) -> None:
+    for text in ("।", "❤\ufe0f", "\ue000", "\u200bx"):
+        assert found(client, text=text, limit=1)["hits"]
+    long = "a red square on a table and " * 20
+    page = found(client, text=long, like=[{"id": "image-1"}, {"text": long}])
+    assert [cut["field"] for cut in page["query"]["truncations"]] == ["text", "like.1.text"]
 
 
 def test_exact_words_are_fused_and_told(client: TestClient) -> None:
@@ -148,13 +158,6 @@ def test_as_many_words_are_taken_as_are_looked_up(client: TestClient) -> None:
     answer = client.post(SEARCH, json={"text": "a boat", "keywords": " ".join([*words, "snow"])})
     document = problem(answer, 422, "invalid-request", "keywords")
     assert document["detail"] == "There are 65 different words in `keywords`: give at most 64."
-
-
-def test_diversity_changes_the_order_and_not_what_is_found(client: TestClient) -> None:
-    plain, diverse = (found(client, text="two dogs", limit=24, **more) for more in ({}, {"diversity": 0.7}))
-    assert ids(plain)[0] == ids(diverse)[0]
-    assert ids(plain) != ids(diverse)
-    assert sorted(ids(plain)) == sorted(ids(diverse))
 
 
 def test_pages_of_every_form_follow_each_other(client: TestClient) -> None:
@@ -215,11 +218,6 @@ def test_what_makes_no_search_is_told_with_its_field(
     assert len(document["detail"]) < 300
 
 
-@pytest.mark.parametrize("text", ["।", "❤\ufe0f", "\ue000", "\u200bx"])
-def test_whatever_can_be_seen_is_a_text(client: TestClient, text: str) -> None:
-    assert found(client, text=text, limit=1)["hits"]
-
-
 @pytest.mark.parametrize(
     ("query", "field"),
     [
@@ -245,18 +243,9 @@ def test_too_many_files_are_told_how_many_are_taken(
         *(422, "invalid-request", "like"),
     )
     assert document["detail"] == "17 examples are too many: send at most 16."
-
-
-def test_the_wrong_one_of_several_files_is_named(client: TestClient, grouped: Indexed) -> None:
-    files = [("image", ("a.png", grouped.image_bytes(0))), ("image", ("b.png", b"nothing"))]
+    files = [*files[:1], ("image", ("b.png", b"nothing"))]
     document = problem(client.post(SEARCH, files=files), 415, "not-an-image", "image")
     assert document["detail"].startswith("File 2 of `image`: ")
-
-
-def test_long_texts_are_told_by_their_places(client: TestClient) -> None:
-    long = "a red square on a table and " * 20
-    page = found(client, text=long, like=[{"id": "image-1"}, {"text": long}])
-    assert [cut["field"] for cut in page["query"]["truncations"]] == ["text", "like.1.text"]
 
 
 def test_what_says_that_a_finding_is_absent_is_preferred_and_told(client: TestClient) -> None:
