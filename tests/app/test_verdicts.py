@@ -7,7 +7,6 @@ import pytest
 from sqlalchemy import update
 
 from app.edge.metrics import Metrics
-from app.engine import open_engine
 from app.refresh import verdicts_of_months
 from index.catalogue.tables import FeedbackRow
 from index.engine import SearchEngine
@@ -20,7 +19,6 @@ MARCH = datetime(2026, 3, 1, tzinfo=UTC)
 @pytest.fixture
 def judged(own: Indexed) -> Iterator[SearchEngine]:
     """Judgements of February and March, and one of January."""
-    engine = open_engine(own.settings)
     times = {
         "image-1": ("2026-02-01T00:00:00.000000+00:00", True, False),
         "image-2": ("2026-02-28T23:59:59.999999+00:00", False, False),
@@ -28,15 +26,15 @@ def judged(own: Indexed) -> Iterator[SearchEngine]:
         "image-4": ("2026-03-31T23:00:00.000000+00:00", True, True),
         "image-5": ("2026-01-31T23:59:59.999999+00:00", False, False),
     }
-    with engine.home.catalogue.write() as session:
+    with own.write() as session:
         for image, (time, relevant, missed) in times.items():
             record_judgement(
                 session, COLLECTION, JudgedQuery((image,)), image, relevant, limit=9, missed=missed
             )
             latest = update(FeedbackRow).where(FeedbackRow.query["texts"][0].as_string() == image)
             session.execute(latest.values(created=time))
-    yield engine
-    engine.close()
+    with own.engine() as engine:
+        yield engine
 
 
 def test_months_are_those_of_the_calendar(judged: SearchEngine) -> None:

@@ -4,21 +4,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from fastapi.testclient import TestClient
-from typer.testing import CliRunner
 
 from app.application import create_app
-from app.cli.main import build
 from app.settings import SettingsError, load_settings
+from tests.app.commands import run_command
 from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.images.test_writes import IMAGES, put
 from tests.app.search.test_search import problem_of, search_image, search_like
 from tests.dicom_films import encoded, make_film
+from training.common.errors import RecoquestError
 
 RADIOLOGY: Final = (
     *("app.radiology", "app.decoding.films", "training.imaging.dicom", "training.clinical.dicom"),
@@ -137,74 +136,55 @@ def test_films_that_were_indexed_before_stay(make_indexed: Callable[..., Indexed
     home = make_indexed()
     with serve(home) as running:
         assert put(running, "film", encoded(make_film(2))).status_code == 201
-    off = replace(home, settings=home.settings.model_copy(update={"radiology": False}))
-    with serve(off) as running:
+    with serve(home, radiology=False) as running:
         for kind in ("", "/thumbnail", "/rendition", "/levels"):
             assert running.get(f"{IMAGES}/film{kind}").status_code == 200
         assert search_like(running, "film").status_code == 200
         assert running.delete(f"{IMAGES}/film").status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", f"/v1/collections/{COLLECTION}/studies/1.2.840.3/similar"),
+def test_routes_of_radiology_are_unknown(client: TestClient) -> None:
+    here = f"/v1/collections/{COLLECTION}"
+    for method, path in (
+        ("GET", f"{here}/studies/1.2.840.3/similar"),
         ("GET", "/v1/studies/1.2.840.3/similar"),
-        ("POST", f"/v1/collections/{COLLECTION}/studies/1.2.840.3/index"),
-        ("POST", f"/v1/collections/{COLLECTION}/studies/1.2.840.3/results"),
-        ("POST", f"/v1/collections/{COLLECTION}/dicomweb/studies"),
+        ("POST", f"{here}/studies/1.2.840.3/index"),
+        ("POST", f"{here}/studies/1.2.840.3/results"),
+        ("POST", f"{here}/dicomweb/studies"),
         ("GET", "/dicomweb/studies"),
         ("GET", "/reading"),
         ("GET", "/viewer/app-config.js"),
-    ],
-)
-def test_routes_of_radiology_are_unknown(client: TestClient, method: str, path: str) -> None:
-    answer, unknown = client.request(method, path), client.request(method, "/no/such/route")
-    assert answer.status_code == unknown.status_code == 404
-    assert answer.json()["type"] == unknown.json()["type"]
-
-
-def test_the_description_has_no_studies() -> None:
+    ):
+        answer, unknown = client.request(method, path), client.request(method, "/no/such/route")
+        assert answer.status_code == unknown.status_code == 404, path
+        assert answer.json()["type"] == unknown.json()["type"], path
     paths = create_app(load_settings(radiology=False)).openapi()["paths"]
     assert not [path for path in paths if "studies" in path]
     assert [path for path in create_app(load_settings()).openapi()["paths"] if "studies" in path]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("import", "dicom", "SOURCE", "OUT"),
-        ("pacs", "sync", "films"),
-        ("reports", "films"),
-        ("hl7", "films"),
-        ("viewer", "install"),
-    ],
-)
-def test_commands_of_radiology_name_the_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
-) -> None:
+def test_commands_of_radiology_name_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECOQUEST_RADIOLOGY", "false")
     monkeypatch.setenv("RECOQUEST_HOME", str(tmp_path / "home"))
-    places = {"SOURCE": str(tmp_path), "OUT": str(tmp_path / "out")}
-    given = [places.get(word, word) for word in words]
-    done = CliRunner().invoke(build(), given)
-    assert str(done.exception) == OFF
+    imported = ("import", "dicom", tmp_path, tmp_path / "out")
+    short = ("pacs sync films", "reports films", "hl7 films", "viewer install")
+    for words in (imported, *(words.split() for words in short)):
+        with pytest.raises(RecoquestError) as refused:
+            run_command(*words)
+        assert str(refused.value) == OFF
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("pacs_url", "https://pacs.example.org/dicom-web"),
-        ("pacs_sync", "films --modality DX"),
-        ("pacs_sync_at", "0 3 * * *"),
-        ("viewer_url", "https://viewer.example.org/{study}"),
-    ],
-)
-def test_settings_that_need_it_are_refused_without_it(name: str, value: str) -> None:
-    given: dict[str, Any] = {name: value}
-    load_settings(**given)
-    with pytest.raises(SettingsError, match=f"RECOQUEST_{name.upper()} needs RECOQUEST_RADIOLOGY=true"):
-        load_settings(radiology=False, **given)
+def test_settings_that_need_it_are_refused_without_it() -> None:
+    for given in (
+        {"pacs_url": "https://pacs.example.org/dicom-web"},
+        {"pacs_sync": "films --modality DX"},
+        {"pacs_sync_at": "0 3 * * *"},
+        {"viewer_url": "https://viewer.example.org/{study}"},
+    ):
+        load_settings(**given)
+        name = f"RECOQUEST_{next(iter(given)).upper()}"
+        with pytest.raises(SettingsError, match=f"{name} needs RECOQUEST_RADIOLOGY=true"):
+            load_settings(radiology=False, **given)
 
 
 @pytest.mark.parametrize("name", ["film.dcm", "film.png", "film"])
@@ -217,6 +197,5 @@ def test_a_folder_with_films_is_indexed_without_them(
     (folder / "images" / name).write_bytes(encoded(make_film(3)))
     manifest = folder / "manifest.jsonl"
     manifest.write_text(manifest.read_text().replace("images/3.png", f"images/{name}"))
-    given = ["index", "films", "--data", str(folder), "--bundle", str(own.bundle)]
-    done = CliRunner().invoke(build(), [*given, "--home", str(own.settings.home)], catch_exceptions=False)
+    done = own.run("index", "films", "--data", folder, "--bundle", own.bundle)
     assert REFUSAL in " ".join(done.output.split())

@@ -5,10 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from app.cli.main import build
 from app.cli.training import print_report
+from tests.app.commands import run_command
 from tests.training.data.sounds import tone, wav16
 from tests.training.models.tiny import (
     tiny_audio_model,
@@ -37,24 +36,19 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_scenes(tmp_path_factory.mktemp("data") / "scenes", train=2, val=40)
 
 
-@pytest.fixture
-def runner(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+@pytest.fixture(autouse=True)
+def wide_and_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("NO_COLOR", "1")
-    return CliRunner()
 
 
-def evaluated(runner: CliRunner, bundle: Path, data: Path, *options: str) -> str:
-    arguments = ["evaluate", str(bundle), "--data", str(data), "--split", "val", "--device", "cpu", *options]
-    result = runner.invoke(build(), arguments)
-    assert result.exit_code == 0, result.output
-    return result.output
+def evaluated(bundle: Path, data: Path, *options: object) -> str:
+    given = ["evaluate", bundle, "--data", data, "--split", "val", "--device", "cpu", *options]
+    return run_command(*given).output
 
 
-def test_without_a_shortcut_there_is_one_report(
-    runner: CliRunner, bundle: Path, data: Path, tmp_path: Path
-) -> None:
-    printed = evaluated(runner, bundle, data, "--json", str(tmp_path / "report.json"))
+def test_without_a_shortcut_there_is_one_report(bundle: Path, data: Path, tmp_path: Path) -> None:
+    printed = evaluated(bundle, data, "--json", str(tmp_path / "report.json"))
     assert printed.count("RSUM") == 1
     assert "shortcut" not in printed
     report = json.loads((tmp_path / "report.json").read_text())
@@ -64,20 +58,18 @@ def test_without_a_shortcut_there_is_one_report(
 
 
 def test_the_device_is_that_of_the_settings_unless_one_is_given(
-    runner: CliRunner, bundle: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+    bundle: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECOQUEST_DEVICE", "cuda:99")
-    refused = runner.invoke(build(), ["evaluate", str(bundle), "--data", str(data), "--split", "val"])
-    assert "no device 'cuda:99' here" in str(refused.exception)
-    evaluated(runner, bundle, data)
+    with pytest.raises(RecoquestError, match="no device 'cuda:99' here"):
+        run_command("evaluate", bundle, "--data", data, "--split", "val")
+    evaluated(bundle, data)
 
 
-def test_with_a_shortcut_the_clean_report_comes_first(
-    runner: CliRunner, bundle: Path, data: Path, tmp_path: Path
-) -> None:
+def test_with_a_shortcut_the_clean_report_comes_first(bundle: Path, data: Path, tmp_path: Path) -> None:
     clean, both = tmp_path / "clean.json", tmp_path / "both.json"
-    evaluated(runner, bundle, data, "--json", str(clean))
-    printed = evaluated(runner, bundle, data, "--shortcut", "bits:4", "--json", str(both))
+    evaluated(bundle, data, "--json", str(clean))
+    printed = evaluated(bundle, data, "--shortcut", "bits:4", "--json", str(both))
     assert printed.count("RSUM") == 2
     assert printed.index("40 images") < printed.index("with the shortcut bits:4 in images and texts")
     report = json.loads(both.read_text())
@@ -90,9 +82,8 @@ def test_with_a_shortcut_the_clean_report_comes_first(
 
 
 @pytest.mark.parametrize("words", ["bits", "bits:14", "bits:x", "both", ""])
-def test_a_wrong_shortcut_is_explained_before_any_work(runner: CliRunner, words: str) -> None:
-    result = runner.invoke(build(), ["evaluate", "no-bundle", "--data", "d", "--shortcut", words])
-    assert result.exit_code == 2
+def test_a_wrong_shortcut_is_explained_before_any_work(words: str) -> None:
+    result = run_command("evaluate", "no-bundle", "--data", "d", "--shortcut", words, code=2)
     assert "is not unique, or bits:N with N from 0 to 13" in " ".join(result.output.split())
 
 
@@ -122,16 +113,17 @@ def heard(folder: Path, *, texts: bool) -> Path:
 def test_recall_between_all_modalities_is_shown_and_written(
     texts: bool, sounds: Path, tmp_path: Path
 ) -> None:
-    report = tmp_path / "report.json"
-    options = ["--data", str(sounds), "--split", "val", "--device", "cpu", "--json", str(report)]
-    result = CliRunner().invoke(build(), ["evaluate", str(heard(tmp_path / "b", texts=texts)), *options])
-    assert result.exit_code == 0, result.output
+    report, heard_by = tmp_path / "report.json", heard(tmp_path / "b", texts=texts)
+    printed = evaluated(heard_by, sounds, "--json", report)
     found = EvaluationReport.model_validate_json(report.read_bytes())
     expected = ["image to audio", "audio to image", *(["text to audio", "audio to text"] if texts else [])]
     assert [search.name for search in found.between] == expected
-    assert all(name in result.output for name in expected)
-    assert f"4 images, {8 if texts else 0} texts, 4 sounds" in result.output
-    assert ("text to image" in result.output) is texts
+    assert all(name in printed for name in expected)
+    assert f"4 images, {8 if texts else 0} texts, 4 sounds" in printed
+    assert ("text to image" in printed) is texts
+    if not texts:
+        with pytest.raises(RecoquestError, match="leave --shortcut out"):
+            evaluated(heard_by, sounds, "--shortcut", "unique")
 
 
 @pytest.mark.parametrize(
@@ -162,10 +154,3 @@ def test_factors_have_a_column_for_each_modality_of_the_encoder(
     row = next(line for line in printed.splitlines() if "instrument" in line)
     figures = [f"{value:.1f}" for value in (24.1, text, audio, 25.0) if value is not None]
     assert row.replace("│", " ").split() == ["instrument", "4", *figures]
-
-
-def test_a_shortcut_needs_an_encoder_of_texts(sounds: Path, tmp_path: Path) -> None:
-    options = ["--data", str(sounds), "--split", "val", "--device", "cpu", "--shortcut", "unique"]
-    result = CliRunner().invoke(build(), ["evaluate", str(heard(tmp_path / "b", texts=False)), *options])
-    assert isinstance(result.exception, RecoquestError)
-    assert "leave --shortcut out" in str(result.exception)

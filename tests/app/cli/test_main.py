@@ -17,8 +17,21 @@ from index.errors import CatalogueError
 from tests.app.commands import run_command
 
 COMMANDS = [
-    *("bundle", "classify", "collections", "demo", "duplicates", "evaluate", "feedback", "import", "index"),
-    *("recipes", "sample-data", "search", "serve", "settings", "train"),
+    "bundle",
+    "classify",
+    "collections",
+    "demo",
+    "duplicates",
+    "evaluate",
+    "feedback",
+    "import",
+    "index",
+    "recipes",
+    "sample-data",
+    "search",
+    "serve",
+    "settings",
+    "train",
 ]
 
 

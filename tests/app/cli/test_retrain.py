@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,15 +29,16 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     work.run("sample-data", "samples", "--images", 60)
     work.run("train", "demo-scenes", "--data", work.data, "--out", "first", *SETS)
     work.run("index", "scenes", "--bundle", "first/bundle", "--data", work.data)
-    engine = open_engine(Settings(home=work.folder / "home"))
     train = [record.id for record in work.records if record.split == "train"]
     held_out = next(record.id for record in work.records if record.split == "test")
-    with engine.home.catalogue.write() as session:
+    with (
+        closing(open_engine(Settings(home=work.folder / "home"))) as engine,
+        engine.home.catalogue.write() as session,
+    ):
         for image, relevant in ((train[0], True), (train[1], False), (held_out, True)):
             record_judgement(
                 session, "scenes", JudgedQuery(texts=("what I look for",)), image, relevant, limit=100
             )
-    engine.close()
     return work
 
 

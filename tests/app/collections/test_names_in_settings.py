@@ -3,19 +3,14 @@
 from contextlib import closing
 
 import pytest
-from fastapi.testclient import TestClient
 from structlog.testing import capture_logs
-from typer.testing import CliRunner
 
-from app.application import create_app
-from app.cli.main import build
 from app.collections.names import refuse_gained_roles
 from app.edge.problems import RequestError
 from app.engine import open_engine
 from app.health.doctor import examine_roles
 from app.health.doctor import renamed as renamed_names
 from index.keys.api_keys import Role
-from tests.access import AS_ADMIN
 from tests.app.collections.test_collection_names import ask, point, problem
 from tests.app.conftest import COLLECTION, Indexed, serve
 
@@ -25,10 +20,7 @@ def test_settings_that_name_a_renamed_collection_are_told_and_give_nothing(own: 
     reader: frozenset[Role] = frozenset({"reader"})
     roles = {"radiology": {"ward": reader, "current": reader, "later": reader}, "it": {"*": reader}}
     settings = own.settings.model_copy(update={"oidc_roles": roles, "retrain": ("ward",)})
-    with (
-        TestClient(create_app(settings), "http://localhost", headers=AS_ADMIN) as running,
-        capture_logs() as lines,
-    ):
+    with serve(own, oidc_roles=roles, retrain=("ward",)) as running, capture_logs() as lines:
         point(running, "current", COLLECTION)
         renamed = ask(running, "PATCH", "/v1/collections/ward", {"name": "ward-7"})
         assert renamed.status_code == 200, renamed.text
@@ -63,12 +55,10 @@ def test_indexing_makes_no_collection_in_which_groups_would_gain_roles(
 ) -> None:
     with serve(own) as running:
         assert ask(running, "PATCH", f"/v1/collections/{COLLECTION}", {"name": "pictures"}).status_code == 200
-    data, bundle = str(own.manifest.folder), str(own.bundle)
-    arguments = ["--bundle", bundle, "--data", data, "--home", str(own.settings.home), "--device", "cpu"]
+    arguments = ["--bundle", own.bundle, "--data", own.manifest.folder, "--device", "cpu"]
     monkeypatch.setenv("RECOQUEST_OIDC_ROLES", f'{{"radiology": {{"{COLLECTION}": ["reader"]}}}}')
-    refused = CliRunner().invoke(build(), ["index", COLLECTION, *arguments])
-    assert isinstance(refused.exception, RequestError)
-    assert "radiology" in str(refused.exception)
-    assert CliRunner().invoke(build(), ["index", "pictures", *arguments]).exit_code == 0
+    with pytest.raises(RequestError, match="radiology"):
+        own.run("index", COLLECTION, *arguments)
+    own.run("index", "pictures", *arguments)
     with own.engine() as engine:
         assert engine.names() == ["pictures"]

@@ -107,43 +107,32 @@ def test_queries_past_their_deadline_take_no_further_pass() -> None:
         RuntimeError("DefaultCPUAllocator: can't allocate memory"),
     ],
 )
-def test_a_batch_too_large_for_the_memory_is_halved_and_later_ones_stay_small(error: Exception) -> None:
+def test_a_batch_too_large_for_the_memory_is_halved_and_later_ones_stay_small_for_a_while(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     encoder = refusing(lambda seen: len(seen) > 3, error)
     batches, jobs = Batches(encoder, 8, None), jobs_of([str(number) for number in range(8)])
     batches.encode(jobs)
     assert all(isinstance(outcome(job), Encoded) for job in jobs)
     assert encoder.batches == [2, 2, 2, 2]
     assert batches.size == 2
-
-
-def test_the_full_size_of_batches_comes_back_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = Batches(refusing(lambda seen: len(seen) > 1, MemoryError()), 8, None)
-    batches.encode(jobs_of(["a", "b"]))
-    assert batches.size == 1
+    # A query that alone is too large is told so.
+    alone = jobs_of(["small", "large"])
+    Batches(refusing(lambda seen: "large" in seen, error), 8, None).encode(alone)
+    assert [type(outcome(job)) for job in alone] == [Encoded, EncoderMemoryError]
     later = time.monotonic() + 61
     monkeypatch.setattr("app.encoding.queue.time.monotonic", lambda: later)
     assert batches.size == 8
 
 
-def test_a_query_that_alone_is_too_large_for_the_memory_is_told_so() -> None:
-    jobs = jobs_of(["small", "large"])
-    Batches(refusing(lambda seen: "large" in seen, MemoryError()), 8, None).encode(jobs)
-    assert isinstance(outcome(jobs[0]), Encoded)
-    assert isinstance(outcome(jobs[1]), EncoderMemoryError)
-
-
 def test_a_failure_keeps_nothing_of_its_pass_alive() -> None:
     jobs = jobs_of(["bad"])
     Batches(refusing(lambda _: True, ValueError()), 8, None).encode(jobs)
-    cause = job_error(jobs[0]).__cause__
+    error = jobs[0].future.exception(0)
+    assert isinstance(error, EncodingError)
+    cause = error.__cause__
     assert isinstance(cause, ValueError)
     assert cause.__traceback__ is None
-
-
-def job_error(job: Job) -> EncodingError:
-    error = job.future.exception(0)
-    assert isinstance(error, EncodingError)
-    return error
 
 
 def test_a_vector_that_is_not_finite_fails_its_own_query_only() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -77,6 +77,20 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+def with_encoders(
+    work: Callable[[Encoders], Awaitable[object]], load: Callable[[Path], object] | None = None
+) -> None:
+    """Work with encoders, which are closed at the end; those that are needed no more are so soon."""
+
+    async def run() -> None:
+        found = load or (lambda _: FakeEncoder())
+        encoders = Encoders(cast("Callable[[Path], Encoder]", found), QueueLimits(deadline_s=0.01))
+        await work(encoders)
+        await encoders.close()
+
+    asyncio.run(run())
+
+
 def test_who_waits_for_an_encoder_is_told_how_long_it_took_to_load() -> None:
     def load(bundle: Path) -> Encoder:
         time.sleep(0.2)
@@ -100,13 +114,12 @@ def test_who_waits_for_an_encoder_is_told_how_long_it_took_to_load() -> None:
 def test_an_encoder_that_comes_when_nobody_needs_it_any_more_is_closed(queues: Queues) -> None:
     gate, asked = threading.Event(), threading.Event()
 
-    def load(bundle: Path) -> Encoder:
+    def load(bundle: Path) -> object:
         asked.set()
         gate.wait(PATIENCE)
-        return cast(Encoder, FakeEncoder())
+        return FakeEncoder()
 
-    async def work() -> None:
-        encoders = Encoders(load, QueueLimits(deadline_s=0.01))
+    async def work(encoders: Encoders) -> None:
         encoders.follow([active("a")])
         await until(asked.is_set)
         await asyncio.sleep(0.05)
@@ -117,14 +130,12 @@ def test_an_encoder_that_comes_when_nobody_needs_it_any_more_is_closed(queues: Q
         encoders.follow([])
         await until(lambda: queues.closed == 1)
         assert encoders.loaded() == {}
-        await encoders.close()
 
-    asyncio.run(work())
+    with_encoders(work, load)
 
 
 def test_the_end_waits_for_all_encoders_that_are_being_closed(queues: Queues) -> None:
-    async def work() -> None:
-        encoders = Encoders(lambda _: cast(Encoder, FakeEncoder()), QueueLimits(deadline_s=0.01))
+    async def work(encoders: Encoders) -> None:
         encoders.follow([active("a"), active("b")])
         await until(lambda: len(encoders.loaded()) == 2)
         await asyncio.sleep(0.05)
@@ -138,7 +149,7 @@ def test_the_end_waits_for_all_encoders_that_are_being_closed(queues: Queues) ->
         await ending
         assert queues.closed == 2
 
-    asyncio.run(work())
+    with_encoders(work)
 
 
 class Bundles:
@@ -212,8 +223,7 @@ def test_a_bundle_is_tried_again_at_once_when_its_folder_has_changed(
 
 
 def test_an_encoder_that_is_given_up_ends_the_rest_of_its_bundle() -> None:
-    async def work() -> None:
-        encoders = Encoders(Bundles("broken").load, QueueLimits(deadline_s=0.01))
+    async def work(encoders: Encoders) -> None:
         encoders.follow([active("broken")])
         await until(lambda: encoders.is_broken("broken"))
         await asyncio.sleep(0.05)
@@ -222,7 +232,7 @@ def test_an_encoder_that_is_given_up_ends_the_rest_of_its_bundle() -> None:
         await encoders.close()
         await until(lambda: len(asyncio.all_tasks()) == 1)
 
-    asyncio.run(work())
+    with_encoders(work, Bundles("broken").load)
 
 
 def test_a_bundle_whose_first_pass_fails_is_broken_and_leaves_no_queue(queues: Queues) -> None:
@@ -230,14 +240,12 @@ def test_a_bundle_whose_first_pass_fails_is_broken_and_leaves_no_queue(queues: Q
         def embed_images(self, images: Pixels) -> NDArray[np.float32]:
             raise RuntimeError
 
-    async def work() -> None:
-        encoders = Encoders(lambda _: cast(Encoder, Failing()), QueueLimits())
+    async def work(encoders: Encoders) -> None:
         encoders.follow([active("a")])
         await until(lambda: encoders.is_broken("a"))
-        await encoders.close()
-        assert queues.made == queues.closed
 
-    asyncio.run(work())
+    with_encoders(work, lambda _: Failing())
+    assert queues.made == queues.closed
 
 
 def test_first_pass_measurement_and_batches_are_made_by_one_thread() -> None:

@@ -14,14 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastapi import FastAPI
-from fastapi.testclient import TestClient
 
-from app.application import create_app
 from app.encoding.pool import EncoderLoader
 from app.encoding.processes import EncoderProcesses, EncodingProcess, ForkServer, Load, Order
 from app.encoding.queue import EncoderLostError, EncodingQueue
 from app.encoding.threads import ComputeThreads
-from tests.app.conftest import COLLECTION, Indexed, make_bundle
+from tests.app.conftest import COLLECTION, Indexed, make_bundle, serve
 from tests.training.imaging.processes.decoding import is_there, wait_until
 from training.common.errors import BundleError
 from training.models.bundle import WEIGHTS_FILE
@@ -226,15 +224,19 @@ def test_a_fork_server_that_was_killed_is_started_again(
     assert len(processes.embed_texts(["a"]).vectors) == 1
 
 
-def test_a_bundle_whose_weights_are_gone_is_told_as_such(server: ForkServer, tmp_path: Path) -> None:
-    """The process itself finds it out, by an error of the system."""
+def test_a_damaged_bundle_or_one_that_is_gone_is_told(server: ForkServer, tmp_path: Path) -> None:
     made = make_bundle(tmp_path / "bundle", seed=0)
+    # The process itself finds it out, by an error of the system.
     process = EncodingProcess(server, Load(made.with_name("none"), 1, by_onnx=True))
     try:
         with pytest.raises(BundleError):
             process.wait_until_ready()
     finally:
         process.end()
+    content = (made / WEIGHTS_FILE).read_bytes()
+    (made / WEIGHTS_FILE).write_bytes(content[: len(content) // 2])
+    with pytest.raises(BundleError):
+        EncoderProcesses(server, made, ComputeThreads.of(2), PATIENCE)
 
 
 def test_a_fork_server_that_is_closed_starts_nothing(bundle: Path) -> None:
@@ -246,14 +248,6 @@ def test_a_fork_server_that_is_closed_starts_nothing(bundle: Path) -> None:
     with pytest.raises(EncoderLostError):
         processes.embed_texts(["a"])
     processes.close()
-
-
-def test_a_damaged_bundle_is_told_and_leaves_no_process(server: ForkServer, tmp_path: Path) -> None:
-    broken = make_bundle(tmp_path / "bundle", seed=0)
-    content = (broken / WEIGHTS_FILE).read_bytes()
-    (broken / WEIGHTS_FILE).write_bytes(content[: len(content) // 2])
-    with pytest.raises(BundleError):
-        EncoderProcesses(server, broken, ComputeThreads.of(2), PATIENCE)
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -304,12 +298,11 @@ def test_processes_with_graphs_need_no_torch(tmp_path: Path) -> None:
 
 
 def test_the_service_searches_by_processes_and_ends_them(make_indexed: Callable[..., Indexed]) -> None:
-    settings = make_indexed().settings.model_copy(update={"threads": 2})
-    application = create_app(settings)
-    with TestClient(application, "http://localhost") as client:
-        assert isinstance(application, FastAPI)
-        wait_until(lambda: bool(application.state.services.encoders.loaded()))
-        [loaded] = application.state.services.encoders.loaded().values()
+    with serve(make_indexed(), threads=2) as client:
+        assert isinstance(client.app, FastAPI)
+        encoders = client.app.state.services.encoders
+        wait_until(lambda: bool(encoders.loaded()))
+        [loaded] = encoders.loaded().values()
         assert isinstance(loaded.encoder, EncoderProcesses)
         pids = loaded.encoder.pids
         assert len(pids) == 2
@@ -335,20 +328,19 @@ def test_a_pass_of_torch_alone_takes_more_threads(
     assert threads == [3, 1]
 
 
-@pytest.mark.parametrize("module", ["app.encoding.fork_template", "app.application"])
-def test_what_a_start_needs_is_imported_and_no_more(module: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "needed", "others"),
+    [
+        ("app.encoding.fork_template", "onnxruntime", {"torch", "transformers", "onnx", "alembic"}),
+        ("app.application", "onnxruntime", {"torch", "transformers", "onnx", "alembic"}),
+        # An encoder of torch imports transformers when one of its models is built.
+        ("training.models.encoder", "torch", {"transformers", "torch._dynamo"}),
+    ],
+)
+def test_what_a_start_needs_is_imported_and_no_more(module: str, needed: str, others: set[str]) -> None:
     script = f"import sys, {module}; print(*sys.modules)"
     imported = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
     ).stdout.split()
-    assert "onnxruntime" in imported
-    assert not {"torch", "transformers", "onnx", "alembic"} & set(imported)
-
-
-def test_an_encoder_of_torch_imports_transformers_when_one_of_its_models_is_built() -> None:
-    script = "import sys, training.models.encoder; print(*sys.modules)"
-    imported = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True
-    ).stdout.split()
-    assert "torch" in imported
-    assert not {"transformers", "torch._dynamo"} & set(imported)
+    assert needed in imported
+    assert not others & set(imported)

@@ -39,16 +39,22 @@ def bundle(tmp_path: Path) -> Path:
     return make_bundle(tmp_path / "bundle", seed=0, graphs=False)
 
 
-def test_graphs_are_made_once_in_the_copy_of_the_home(
-    engine: SearchEngine, bundle: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_graphs", [False, True])
+def test_graphs_are_made_once_in_the_copy_of_the_home_or_taken_over(
+    engine: SearchEngine, bundle: Path, monkeypatch: pytest.MonkeyPatch, has_graphs: bool
 ) -> None:
-    encoder = load_bulk_encoder(engine.home, bundle, "cpu")
+    if has_graphs:
+        export.export_towers(load_encoder(bundle, "cpu"), bundle)
+    encoder, known = load_bulk_encoder(engine.home, bundle, "cpu"), read_bundle(bundle)
     assert isinstance(encoder, OnnxEncoder)
     expected = load_encoder(bundle, "cpu").embed_texts(TEXTS).vectors
     np.testing.assert_allclose(encoder.embed_texts(TEXTS).vectors, expected, atol=1e-5)
-    assert not (bundle / FOLDER).exists()
-    assert encoder.info == read_bundle(bundle)
+    assert (bundle / FOLDER).exists() is has_graphs
+    assert encoder.info == known
     monkeypatch.delattr("training.models.encoder.load_encoder")
+    if has_graphs:
+        shutil.rmtree(bundle)
+        bundle = engine.home.bundles_folder / known.digest
     assert isinstance(load_bulk_encoder(engine.home, bundle, "cpu"), OnnxEncoder)
 
 
@@ -62,15 +68,6 @@ def test_without_graphs_pytorch_computes_and_the_log_says_why(
     encoder = load_bulk_encoder(engine.home, bundle, "cpu")
     assert isinstance(encoder, Encoder)
     assert "No space left on device" in json_log.getvalue()
-
-
-def test_graphs_of_the_bundle_are_taken_over(engine: SearchEngine, bundle: Path) -> None:
-    export.export_towers(load_encoder(bundle, "cpu"), bundle)
-    load_bulk_encoder(engine.home, bundle, "cpu")
-    digest = read_bundle(bundle).digest
-    shutil.rmtree(bundle)
-    installed = engine.home.bundles_folder / digest
-    assert isinstance(load_bulk_encoder(engine.home, installed, "cpu"), OnnxEncoder)
 
 
 def test_graphs_of_releases_without_regions_are_made_anew(engine: SearchEngine, bundle: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from app.engine import open_engine
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import bundle_of
+from index.catalogue.collections import Generation
 from index.catalogue.jobs import add_job, claim_job, end_job
 from index.engine import SearchEngine
 from index.errors import GenerationError
@@ -52,9 +52,20 @@ def local(home: Indexed) -> Iterator[TestClient]:
 
 @pytest.fixture
 def engine(home: Indexed) -> Iterator[SearchEngine]:
-    opened = open_engine(home.settings)
-    yield opened
-    opened.close()
+    with home.engine() as opened:
+        yield opened
+
+
+def embedded(engine: SearchEngine, bundle: Path) -> Generation:
+    """A generation of the collection that is complete and not active."""
+    encoder = load_encoder(bundle, "cpu")
+    generation = generation_for(engine.home, COLLECTION, encoder)
+    reindex(engine, generation, encoder, show_progress=False)
+    return generation
+
+
+def activation_of(generation: Generation) -> str:
+    return f"/v1/collections/{COLLECTION}/generations/{generation.id}/activate"
 
 
 def trained_further(folder: Path, base: str) -> str:
@@ -94,7 +105,7 @@ def test_the_model_of_a_job_is_registered_embedded_activated_and_taken_back(
 
     encoder = load_encoder(engine.home.bundles_folder / digest, "cpu")
     generation = generation_for(engine.home, COLLECTION, encoder)
-    activation = f"/v1/collections/{COLLECTION}/generations/{generation.id}/activate"
+    activation = activation_of(generation)
     lacking = problem(local.post(activation), 409, "incomplete-generation")
     assert f"--generation {generation.id}" in lacking["detail"]
     reindex(engine, generation, encoder, show_progress=False)
@@ -102,13 +113,8 @@ def test_the_model_of_a_job_is_registered_embedded_activated_and_taken_back(
     changed = local.post(activation)
     listed = local.get(f"/v1/collections/{COLLECTION}/generations").json()["generations"]
     assert changed.json() == next(each for each in listed if each["number"] == generation.id)
-    assert {name: changed.json()[name] for name in ("collection", "state", "model", "digest", "missing")} == {
-        "collection": COLLECTION,
-        "state": "active",
-        "model": "further",
-        "digest": digest,
-        "missing": 0,
-    }
+    expected = {"collection": COLLECTION, "state": "active", "model": "further", "missing": 0}
+    assert changed.json() | expected | {"digest": digest} == changed.json()
     assert engine.active(COLLECTION).digest == digest
     back = local.post(f"/v1/collections/{COLLECTION}/rollback")
     assert (back.status_code, back.json()["digest"]) == (200, base)
@@ -118,9 +124,7 @@ def test_the_model_of_a_job_is_registered_embedded_activated_and_taken_back(
 def test_an_old_generation_that_cannot_be_dropped_is_no_error_of_the_answer(
     home: Indexed, engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder = load_encoder(make_bundle(home.bundle.with_name("other"), seed=1), "cpu")
-    generation = generation_for(engine.home, COLLECTION, encoder)
-    reindex(engine, generation, encoder, show_progress=False)
+    generation = embedded(engine, make_bundle(home.bundle.with_name("other"), seed=1))
     asked = []
 
     def fail(*arguments: object) -> None:
@@ -128,11 +132,10 @@ def test_an_old_generation_that_cannot_be_dropped_is_no_error_of_the_answer(
         raise GenerationError("It was activated meanwhile: it stays.")
 
     monkeypatch.setattr("index.generations.activation.drop_old_generations", fail)
-    path = f"/v1/collections/{COLLECTION}/generations/{generation.id}/activate"
     application = create_app(home.settings)
     # An error behind the answer is raised here.
     with TestClient(application, "http://127.0.0.1", client=LOCAL, headers=AS_ADMIN) as client:
-        assert client.post(path).status_code == 200
+        assert client.post(activation_of(generation)).status_code == 200
     assert len(asked) == 1
 
 
@@ -147,9 +150,7 @@ def test_a_generation_that_is_dropped_meanwhile_is_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trained_further(home.bundle.with_name("further"), UNKNOWN)
-    encoder = load_encoder(home.bundle.with_name("further"), "cpu")
-    generation = generation_for(engine.home, COLLECTION, encoder)
-    reindex(engine, generation, encoder, show_progress=False)
+    generation = embedded(engine, home.bundle.with_name("further"))
     warm = SearchEngine.warm
 
     def dropping(self: SearchEngine, number: int) -> None:
@@ -163,7 +164,7 @@ def test_a_generation_that_is_dropped_meanwhile_is_unknown(
             warm(self, number)
 
     monkeypatch.setattr(SearchEngine, "warm", dropping)
-    answer = local.post(f"/v1/collections/{COLLECTION}/generations/{generation.id}/activate")
+    answer = local.post(activation_of(generation))
     assert problem(answer, 404, "unknown-generation")["detail"] == (
         f"Generation {generation.id} of '{COLLECTION}' was dropped meanwhile, and nothing was changed."
     )
@@ -175,17 +176,8 @@ def test_a_card_says_where_a_model_comes_from_and_names_no_folder(
     base = read_bundle(home.bundle).digest
     digest = trained_further(home.bundle.with_name("further"), base)
     home.index("ward", home.bundle.with_name("further"))
-    number = end(
-        engine,
-        "retrain",
-        {
-            "verdict": "waiting",
-            "collection": COLLECTION,
-            "generation": 2,
-            "bundle": digest,
-            "judgement": JUDGEMENT,
-        },
-    )
+    result = {"verdict": "waiting", "collection": COLLECTION, "generation": 2, "bundle": digest}
+    number = end(engine, "retrain", {**result, "judgement": JUDGEMENT})
     answer = local.get(f"/v1/models/{digest}")
     card = answer.json()
     assert (card["name"], card["dim"], card["score_kind"]) == ("further", 12, "cosine")
@@ -240,9 +232,7 @@ def test_a_job_embeds_with_a_registered_model(home: Indexed, local: TestClient) 
 def test_a_collection_that_is_written_to_all_the_time_changes_its_generation(
     home: Indexed, local: TestClient, engine: SearchEngine
 ) -> None:
-    encoder = load_encoder(make_bundle(home.bundle.with_name("other"), seed=1), "cpu")
-    generation = generation_for(engine.home, COLLECTION, encoder)
-    reindex(engine, generation, encoder, show_progress=False)
+    generation = embedded(engine, make_bundle(home.bundle.with_name("other"), seed=1))
     written: list[int] = []
     stop = threading.Event()
 
@@ -257,7 +247,7 @@ def test_a_collection_that_is_written_to_all_the_time_changes_its_generation(
         try:
             while len(written) < 3:
                 assert not writing.done(), writing.result()
-            answer = local.post(f"/v1/collections/{COLLECTION}/generations/{generation.id}/activate")
+            answer = local.post(activation_of(generation))
             assert not writing.done()
         finally:
             stop.set()

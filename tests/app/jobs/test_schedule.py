@@ -1,6 +1,6 @@
 """Retrainings that workers give themselves, and `recoquest retrain` beside the job of a collection."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from sqlalchemy import Update, update
 
 from app.cli.errors import ended
 from app.cli.main import build
-from app.engine import open_engine
 from app.jobs.queue import give_job, refuse_second_retraining
 from app.jobs.worker import give_retrainings, give_sync
 from app.settings import Settings, SettingsError, load_settings
@@ -26,15 +25,15 @@ Give = Callable[..., list[Job]]
 
 
 @pytest.fixture
-def give(own: Indexed) -> Give:
+def give(own: Indexed) -> Iterator[Give]:
     """Gives what is due by these settings at this time, as a worker would that looks then."""
-    engine = open_engine(own.settings)
+    with own.engine() as engine:
 
-    def give_at(at: datetime = NIGHT, **settings: Any) -> list[Job]:
-        changed = Settings(home=own.settings.home, retrain=(COLLECTION,), **settings)
-        return give_retrainings(changed, engine.home.catalogue, at)
+        def give_at(at: datetime = NIGHT, **settings: Any) -> list[Job]:
+            changed = Settings(home=own.settings.home, **{"retrain": (COLLECTION,), **settings})
+            return give_retrainings(changed, engine.home.catalogue, at)
 
-    return give_at
+        yield give_at
 
 
 def _end(own: Indexed, job: Job) -> None:
@@ -108,9 +107,7 @@ def test_enough_new_feedback_gives_one(own: Indexed, give: Give) -> None:
 def test_nothing_is_due_by_default_or_for_a_collection_that_is_not_there(own: Indexed, give: Give) -> None:
     _judge(own, 5, "first")
     assert give() == []
-    settings = Settings(home=own.settings.home, retrain=("none",), retrain_at="* * * * *")
-    with own.engine() as engine:
-        assert give_retrainings(settings, engine.home.catalogue, NIGHT) == []
+    assert give(retrain=("none",), retrain_at="* * * * *") == []
 
 
 @pytest.mark.parametrize(
@@ -123,23 +120,23 @@ def test_a_time_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, value: 
 
 
 def test_a_sync_with_the_archive_is_given_at_its_times_and_never_beside_another(own: Indexed) -> None:
-    engine = open_engine(own.settings)
     arguments = ["films", "--modality", "DX", "--quarantined", "/srv/a list.csv"]
     given = "films --modality DX --quarantined '/srv/a list.csv'"
     settings = Settings(home=own.settings.home, pacs_sync=given, pacs_sync_at="*/10 * * * *")
-    ten = datetime(2100, 1, 3, 3, 10, 42, tzinfo=UTC)
-    catalogue = engine.home.catalogue
-    assert give_sync(settings, catalogue, ten - timedelta(minutes=1)) is None
-    assert give_sync(own.settings, catalogue, ten) is None
-    job = give_sync(settings, catalogue, ten)
-    assert job is not None
-    assert (job.kind, job.arguments) == ("pacs_sync", arguments)
-    assert give_sync(settings, catalogue, ten + timedelta(minutes=10)) is None
-    with pytest.raises(JobExistsError, match="waits to sync the same"):
-        give_job(catalogue, "pacs_sync", arguments)
-    assert give_job(catalogue, "pacs_sync", ["others"]).arguments == ["others"]
-    _end(own, job)
-    assert give_sync(settings, catalogue, ten + timedelta(minutes=10)) is not None
+    ten, minutes = datetime(2100, 1, 3, 3, 10, 42, tzinfo=UTC), timedelta(minutes=1)
+    with own.engine() as engine:
+        catalogue = engine.home.catalogue
+        assert give_sync(settings, catalogue, ten - minutes) is None
+        assert give_sync(own.settings, catalogue, ten) is None
+        job = give_sync(settings, catalogue, ten)
+        assert job is not None
+        assert (job.kind, job.arguments) == ("pacs_sync", arguments)
+        assert give_sync(settings, catalogue, ten + 10 * minutes) is None
+        with pytest.raises(JobExistsError, match="waits to sync the same"):
+            give_job(catalogue, "pacs_sync", arguments)
+        assert give_job(catalogue, "pacs_sync", ["others"]).arguments == ["others"]
+        _end(own, job)
+        assert give_sync(settings, catalogue, ten + 10 * minutes) is not None
 
 
 # What a retraining says next here: the model has no recipe.
@@ -167,26 +164,23 @@ def _give(own: Indexed, *arguments: str) -> int:
     return job.id
 
 
-def test_the_command_is_refused_until_the_job_has_ended(own: Indexed, said: Said, tmp_path: Path) -> None:
+def test_the_command_is_refused_until_the_job_has_ended(
+    own: Indexed, said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _give(own, "another-collection")
     assert BEGUN in said()
     job = _give(own, "--gain", "1", COLLECTION)
     refused = said()
-    with own.engine() as engine:
-        with pytest.raises(JobExistsError) as second, engine.home.catalogue.write() as session:
-            refuse_second_retraining(session, [COLLECTION])
-        assert refused == f"recoquest: {second.value}\n"
-        assert f"is retrained by job {job} already, which is queued" in refused
-        assert not (tmp_path / "again").exists()
-        with engine.home.catalogue.write() as session:
-            cancel_job(session, job)
-    assert BEGUN in said()
-
-
-def test_the_process_of_the_job_is_not_refused_for_its_own_sake(
-    own: Indexed, said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _give(own, COLLECTION)
+    with pytest.raises(JobExistsError) as second, own.write() as session:
+        refuse_second_retraining(session, [COLLECTION])
+    assert refused == f"recoquest: {second.value}\n"
+    assert f"is retrained by job {job} already, which is queued" in refused
+    assert not (tmp_path / "again").exists()
+    # The process of the job is not refused for its own sake.
+    with monkeypatch.context() as process:
+        process.setenv(PROGRESS_VARIABLE, str(tmp_path / "progress.json"))
+        assert BEGUN in said()
     assert BEGUN not in said()
-    monkeypatch.setenv(PROGRESS_VARIABLE, str(tmp_path / "progress.json"))
+    with own.write() as session:
+        cancel_job(session, job)
     assert BEGUN in said()

@@ -54,53 +54,40 @@ def test_a_long_text_without_a_quote_is_not_kept_back() -> None:
 KNOWN = {"study": "1.2", "series": "1.2.3", "sop": "1.2.3.4"}
 
 
-def test_places_are_filled_and_encoded() -> None:
+def test_places_are_filled_and_encoded_behind_the_prefix_of_a_proxy() -> None:
     template = "https://v.example.org/?s={study}&e={series}&i={sop}"
     assert viewer_link(template, KNOWN, prefix="/in") == "https://v.example.org/?s=1.2&e=1.2.3&i=1.2.3.4"
-    assert viewer_link("/v?s={study}", {"study": "a&b=c d"}) == "/v?s=a%26b%3Dc%20d"
-
-
-def test_a_path_is_behind_the_prefix_of_a_proxy() -> None:
     assert viewer_link("/v?s={study}", KNOWN, prefix="/in") == "/in/v?s=1.2"
-
-
-@pytest.mark.parametrize("metadata", [{}, {"study": ""}, {"study": 7}, {"study": "1.2"}])
-def test_an_image_without_a_uid_has_no_address(metadata: dict[str, str | int]) -> None:
-    assert viewer_link("/v?s={study}&i={sop}", metadata) is None
+    assert viewer_link("/v?s={study}", {"study": "a&b=c d"}) == "/v?s=a%26b%3Dc%20d"
+    # An image without a UID has no address.
+    without: tuple[dict[str, str | int], ...] = ({}, {"study": ""}, {"study": 7}, {"study": "1.2"})
+    for metadata in without:
+        assert viewer_link("/v?s={study}&i={sop}", metadata) is None
     assert viewer_link(None, KNOWN) is None
 
 
 @pytest.mark.parametrize(
-    ("path", "uid"),
+    ("path", "uid", "is_query"),
     [
-        ("studies", None),
-        ("series", None),
-        ("instances", None),
-        ("studies/1.2.3/series", "1.2.3"),
-        ("studies/1.2.3/instances", "1.2.3"),
-        ("studies/1.2.3/series/4.5/instances", "4.5"),
+        ("studies", None, True),
+        ("series", None, True),
+        ("instances", None, True),
+        ("studies/1.2.3/series", "1.2.3", True),
+        ("studies/1.2.3/instances", "1.2.3", True),
+        ("studies/1.2.3/series/4.5/instances", "4.5", True),
+        ("studies/1.2", "1.2", False),
+        ("studies/1.2/metadata", "1.2", False),
+        ("studies/1.2/thumbnail", "1.2", False),
+        ("studies/1.2/series/3.4/rendered", "3.4", False),
+        ("studies/1.2/series/3.4/instances/5", "5", False),
+        ("studies/1.2/series/3.4/instances/5/frames/1", "5", False),
+        ("studies/1.2/series/3.4/instances/5/frames/1,2,30/rendered", "5", False),
+        ("studies/1.2/series/3.4/instances/5/bulk/00420011", "5", False),
+        ("studies/1.2/bulkdata/a/b-c/7", "1.2", False),
     ],
 )
-def test_queries(path: str, uid: str | None) -> None:
-    assert parse_path(path) == ArchivePath(path, uid, is_query=True)
-
-
-@pytest.mark.parametrize(
-    ("path", "uid"),
-    [
-        ("studies/1.2", "1.2"),
-        ("studies/1.2/metadata", "1.2"),
-        ("studies/1.2/thumbnail", "1.2"),
-        ("studies/1.2/series/3.4/rendered", "3.4"),
-        ("studies/1.2/series/3.4/instances/5", "5"),
-        ("studies/1.2/series/3.4/instances/5/frames/1", "5"),
-        ("studies/1.2/series/3.4/instances/5/frames/1,2,30/rendered", "5"),
-        ("studies/1.2/series/3.4/instances/5/bulk/00420011", "5"),
-        ("studies/1.2/bulkdata/a/b-c/7", "1.2"),
-    ],
-)
-def test_retrievals(path: str, uid: str) -> None:
-    assert parse_path(path) == ArchivePath(path, uid, is_query=False)
+def test_queries_and_retrievals(path: str, uid: str | None, is_query: bool) -> None:
+    assert parse_path(path) == ArchivePath(path, uid, is_query=is_query)
 
 
 @pytest.mark.parametrize(

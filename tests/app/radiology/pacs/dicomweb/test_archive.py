@@ -15,6 +15,7 @@ from tests.app.radiology.pacs.small_archive import SmallArchive, multipart, serv
 from tests.dicom_films import encoded, make_film, uid
 
 FILM = make_film(1)
+DICOM = {"Content-Type": "application/dicom"}
 PATH = f"studies/{FILM.StudyInstanceUID}/series/{FILM.SeriesInstanceUID}/instances/{FILM.SOPInstanceUID}"
 
 
@@ -22,32 +23,26 @@ def _archive(url: str, access: Access | None = None) -> Archive:
     return Archive(url, access, pauses=(0.0, 0.0, 0.0))
 
 
-def test_a_file_comes_as_the_archive_has_it() -> None:
+def _file_of(archive: SmallArchive, most: int = 1 << 20) -> bytes | None:
+    with serve(archive):
+        return _archive(archive.url).get_file(PATH, most)
+
+
+def test_a_file_comes_as_the_archive_has_it_also_outside_of_multipart() -> None:
     archive = SmallArchive([FILM])
-    with serve(archive):
-        assert _archive(archive.url).get_file(PATH, 1 << 20) == encoded(FILM)
+    assert _file_of(archive) == encoded(FILM)
     assert "transfer-syntax=*" in archive.requests[0][1]["accept"]
+    assert _file_of(SmallArchive(faults=[(200, DICOM, b"whole")])) == b"whole"
 
 
-def test_a_file_outside_of_multipart_is_taken_too() -> None:
-    archive = SmallArchive(faults=[(200, {"Content-Type": "application/dicom"}, b"whole")])
-    with serve(archive):
-        assert _archive(archive.url).get_file(PATH, 1 << 20) == b"whole"
-
-
-@pytest.mark.parametrize("kind", ["multipart", "plain"])
-def test_a_file_that_is_too_large_is_not_kept(kind: str) -> None:
-    whole = multipart([bytes(5_000_000)])
-    plain = (200, {"Content-Type": "application/dicom"}, bytes(5_000_000))
-    archive = SmallArchive(faults=[whole if kind == "multipart" else plain])
-    with serve(archive):
-        assert _archive(archive.url).get_file(PATH, 1_000_000) is None
+def test_a_file_that_is_too_large_is_not_kept() -> None:
+    for large in (multipart([bytes(5_000_000)]), (200, DICOM, bytes(5_000_000))):
+        assert _file_of(SmallArchive(faults=[large]), 1_000_000) is None
 
 
 def test_an_answer_that_inflates_takes_no_more_memory_than_a_file_may() -> None:
     body = gzip.compress(gzip.compress(bytes(1 << 28)))
-    headers = {"Content-Type": "application/dicom", "Content-Encoding": "gzip, gzip"}
-    archive = SmallArchive(faults=[(200, headers, body)])
+    archive = SmallArchive(faults=[(200, {**DICOM, "Content-Encoding": "gzip, gzip"}, body)])
     with serve(archive):
         tracemalloc.start()
         assert _archive(archive.url).get_file(PATH, 1_000_000) is None
@@ -59,8 +54,7 @@ def test_an_answer_that_inflates_takes_no_more_memory_than_a_file_may() -> None:
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_what_may_pass_is_asked_again(status: int) -> None:
     archive = SmallArchive([FILM], faults=[(status, {}, b""), (status, {}, b"")])
-    with serve(archive):
-        assert _archive(archive.url).get_file(PATH, 1 << 20) == encoded(FILM)
+    assert _file_of(archive) == encoded(FILM)
     assert len(archive.requests) == 3
 
 
@@ -130,16 +124,8 @@ def test_an_archive_with_a_certificate_of_ones_own_needs_its_authority(tmp_path:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     subprocess.run(
         [
-            *(
-                "openssl",
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:prime256v1",
-                "-nodes",
-            ),
+            *("openssl", "req", "-x509", "-newkey", "ec", "-nodes"),
+            *("-pkeyopt", "ec_paramgen_curve:prime256v1"),
             *("-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=pacs"),
             *("-addext", "subjectAltName=IP:127.0.0.1"),
         ],
