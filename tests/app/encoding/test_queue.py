@@ -305,10 +305,12 @@ def test_searches_go_before_uploads_that_came_first_and_probes_before_both() -> 
     line = PriorityQueue(8)
     put(line, "upload", "upload", "search", "probe", "search")
     assert take(line, 16) == ["probe", "search", "search"]
-    # Without searches uploads get whole batches.
     assert take(line, 16) == ["upload", "upload"]
     assert line.take(16) == []
     assert len(line) == 0
+    # Without searches uploads get whole batches.
+    put(line, *["upload"] * 8)
+    assert len(line.take(8)) == 8
 
 
 def test_uploads_are_served_in_part_while_searches_never_end() -> None:
