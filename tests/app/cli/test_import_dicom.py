@@ -6,9 +6,8 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +27,7 @@ from tests.access import AS_ADMIN, OPEN
 from tests.app.conftest import make_bundle
 from tests.dicom_films import MARKER, encoded, make_film, uid
 from tests.dicom_markers import MARKED, has_marker, jpeg_film, marked_film, places_of_marker
+from tests.e2e.work import COMMAND
 from training.common.errors import DataError
 from training.common.manifest import read_manifest
 from training.models.encoder import load_encoder
@@ -41,11 +41,20 @@ def test_markers_are_found_in_every_form(content: bytes) -> None:
     assert not has_marker(b"x" * 100)
 
 
-def _run(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(build(), ["import", *arguments])
+def _run(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(build(), ["import", *map(str, arguments)])
     assert result.exception is None or isinstance(result.exception, DataError | SystemExit)
     notes = "\n".join(getattr(result.exception, "__notes__", ()))
     return result.exit_code, f"{result.output}{result.stderr}{result.exception or ''}{notes}"
+
+
+def _import(base: Path, films: Iterable[bytes], *options: object) -> tuple[int, str]:
+    """Import films from a folder whose name marks it into `out`, with a home beside it."""
+    source = base / MARKER
+    source.mkdir()
+    for number, content in enumerate(films, 1):
+        (source / str(number)).write_bytes(content)
+    return _run("dicom", source, base / "out", *options, "--home", base / "home")
 
 
 @dataclass
@@ -175,18 +184,14 @@ def _uploads_are_stored_or_refused(kept: Searched, client: TestClient) -> None:
 
 
 def test_the_command_names_no_file_and_says_where_to_look(tmp_path: Path) -> None:
-    source, out = tmp_path / MARKER, tmp_path / "out"
-    source.mkdir()
-    (source / "1").write_bytes(encoded(make_film(1)))
-    (source / "2").write_bytes(encoded(make_film(2))[:-1000])
-    limit = ("--max-rejected", "0.01")
-    code, said = _run("dicom", str(source), str(out), *limit, "--home", str(tmp_path / "home"))
+    films = [encoded(make_film(1)), encoded(make_film(2))[:-1000]]
+    code, said = _import(tmp_path, films, "--max-rejected", "0.01")
     assert code == 1
     assert "Too much of SOURCE cannot be used: 1 of 2 files" in said
     assert "File 2: The DICOM image is damaged" in said
     assert "File numbers are places in: find SOURCE -type f | LC_ALL=C sort." in said
     assert MARKER not in said
-    assert not (out / "manifest.jsonl").exists()
+    assert not (tmp_path / "out" / "manifest.jsonl").exists()
 
 
 def test_another_import_of_the_home_gives_the_same_pseudonyms(tmp_path: Path) -> None:
@@ -201,12 +206,12 @@ def test_another_import_of_the_home_gives_the_same_pseudonyms(tmp_path: Path) ->
 
 def test_options_of_other_layouts_are_refused(tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(b"")
-    _, said = _run("dicom", str(tmp_path), str(tmp_path / "out"), "--table", "t.csv")
-    assert "DICOM files have no table" in said
-    _, said = _run("folder", str(tmp_path), "--modality", "CT")
-    assert "belong to `recoquest import dicom`" in said
-    _, said = _run("dicom", str(tmp_path))
-    assert "give a second folder" in said
+    for arguments, words in (
+        (("dicom", tmp_path, tmp_path / "out", "--table", "t.csv"), "DICOM files have no table"),
+        (("folder", tmp_path, "--modality", "CT"), "belong to `recoquest import dicom`"),
+        (("dicom", tmp_path), "give a second folder"),
+    ):
+        assert words in _run(*arguments)[1]
 
 
 def test_the_quarantine_is_taken_after_a_look(tmp_path: Path) -> None:
@@ -229,15 +234,7 @@ def test_a_stopped_import_goes_on_and_loses_nothing(tmp_path: Path, number: sign
     source.mkdir()
     for film in range(60):
         (source / str(film)).write_bytes(encoded(make_film(film, rows=600, columns=500)))
-    command = [
-        sys.executable,
-        "-c",
-        "from app.cli.main import run; run()",
-        "import",
-        "dicom",
-        str(source),
-        str(out),
-    ]
+    command = [*COMMAND, "import", "dicom", str(source), str(out)]
     environment = {**os.environ, "RECOQUEST_HOME": str(tmp_path / "home")}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
@@ -258,32 +255,23 @@ def test_a_stopped_import_goes_on_and_loses_nothing(tmp_path: Path, number: sign
 
 
 def test_films_get_the_reports_of_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "films").mkdir()
-    (tmp_path / "films" / "a.dcm").write_bytes(encoded(make_film(1)))
+    reports = ["--reports", tmp_path / "reports"]
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports" / f"{uid('study', 1)}.txt").write_text("Patient: X\nIMPRESSION: Left effusion.")
-    folders = [str(tmp_path / name) for name in ("films", "out")]
-    reports = ["--reports", str(tmp_path / "reports")]
-    code, said = _run("dicom", *folders, *reports, "--home", str(tmp_path / "home"))
+    code, said = _import(tmp_path, [encoded(make_film(1))], *reports)
     assert code == 0, said
     assert "Reports: 1 found = 1 matched + 0 without an image + 0 refused + 0 left out." in said
     (record,) = read_manifest(tmp_path / "out").records
     assert (record.report, record.texts) == ("IMPRESSION: Left effusion.", ("Left effusion.",))
     assert "1 text, for 1 of 1 image." in said
-    assert _run("folder", *folders, *reports)[0] != 0
+    assert _run("folder", tmp_path / MARKER, tmp_path / "out", *reports)[0] != 0
 
 
 def test_a_study_with_films_of_two_patients_is_named(tmp_path: Path) -> None:
-    (tmp_path / "films").mkdir()
-    for number, patient in ((1, "A"), (2, "B"), (3, "A")):
-        film = make_film(number, study=1 if number < 3 else 3, PatientID=patient)
-        (tmp_path / "films" / f"{number}.dcm").write_bytes(encoded(film))
+    films = [make_film(n, study=1 if n < 3 else 3, PatientID=patient) for n, patient in enumerate("ABA", 1)]
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports" / f"{uid('study', 1)}.txt").write_text("IMPRESSION: Left effusion.")
-    folders = [str(tmp_path / name) for name in ("films", "out")]
-    _, said = _run(
-        "dicom", *folders, "--reports", str(tmp_path / "reports"), "--home", str(tmp_path / "home")
-    )
+    _, said = _import(tmp_path, map(encoded, films), "--reports", tmp_path / "reports")
     assert f"Study {uid('study', 1)} has films of 2 patients" in said
     assert uid("study", 3) not in said
     assert "images of several patients have its study, and it names no patient" in said

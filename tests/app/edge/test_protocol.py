@@ -101,16 +101,12 @@ def test_requests_in_a_row_are_answered_in_their_order() -> None:
     assert places == sorted(places)
 
 
-def test_a_later_request_over_a_bound_is_refused_after_the_answers_before_it() -> None:
-    answer = send(GET + b"\r\n" + GET + b"a:\r\n" * 20_000 + b"\r\n")
-    assert statuses(answer) == [200, 431]
-
-
 @pytest.mark.parametrize(
     ("second", "status"),
     [
         (b"no HTTP\r\n\r\n", 400),
         (GET + b"a:\r\n" * 200, 431),
+        (GET + b"a:\r\n" * 20_000, 431),
         (CHUNKED + b"\r\nno number\r\n", 400),
         (POST + b"Content-Length: 9\r\n\r\nab", 408),
     ],

@@ -103,12 +103,7 @@ def test_a_model_that_few_images_judge_waits_for_a_person(
     assert outcome.judgement is not None
     assert outcome.judgement.verdict == "not enough to judge"
     assert "It takes 100 held-out images" in capsys.readouterr().out
-
-
-def test_a_verdict_of_an_earlier_release_is_made_again(retrained: Retrained) -> None:
-    data = retrained.out / "data"
-    write_manifest(data, read_manifest(data).records[:32])
-    retrained.decide(-1000, promote=False)
+    # A verdict of an earlier release is made again.
     path = retrained.out / "judged.json"
     kept = json.loads(path.read_text())
     for name in ("verdict", "low", "high", "chance"):
@@ -126,17 +121,11 @@ def test_how_to_search_in_it_is_said_where_it_is_not_activated_at_once(
     advice = f"To search in it: recoquest activate {COLLECTION} {outcome.generation}"
     assert (advice in said.err) == (not promote)
     assert ("is now searched in generation" in said.out) == promote
-
-
-def test_one_that_is_searched_with_already_is_not_judged_again(
-    retrained: Retrained, capsys: pytest.CaptureFixture[str]
-) -> None:
-    promoted = retrained.decide(-1000, promote=True)
-    assert (promoted.verdict, promoted.generation) == ("promoted", retrained.searched())
-    capsys.readouterr()
-    # As after an attempt that was killed before it could write what came out.
-    assert retrained.decide(1000, promote=False) == promoted
-    assert capsys.readouterr().out == ""
+    if promote:
+        assert (outcome.verdict, outcome.generation) == ("promoted", retrained.searched())
+        # It is not judged again after an attempt that was killed before it could write what came out.
+        assert retrained.decide(1000, promote=False) == outcome
+        assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(("changes", "verdict", "judged"), [(1, "promoted", 2), (9, "waiting", 3)])

@@ -2,8 +2,7 @@
 
 import io
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
 from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.search.test_browse import search
@@ -41,8 +39,13 @@ def search_file(client: TestClient, content: bytes, **query: Any) -> Any:
     )
 
 
-def map_of(client: TestClient, name: str = "image-5", **query: Any) -> dict[str, Any]:
-    answer = client.post(f"{HERE}/images/{name}/similarity-map", json=query)
+def ask_map(client: TestClient, name: str = "image-5", accept: str = "*/*", **query: Any) -> Any:
+    path = f"{HERE}/images/{name}/similarity-map"
+    return client.post(path, json=query, headers={"accept": accept})
+
+
+def map_of(client: TestClient, **query: Any) -> dict[str, Any]:
+    answer = ask_map(client, **query)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -197,9 +200,7 @@ def test_a_map_is_of_the_same_query_as_the_search(client: TestClient, indexed: I
 
 def test_an_overlay_has_the_shape_of_the_picture_and_is_opaque_where_it_fits(client: TestClient) -> None:
     found = map_of(client, text="two dogs")
-    answer = client.post(
-        f"{HERE}/images/image-5/similarity-map", json={"text": "two dogs"}, headers={"accept": "image/png"}
-    )
+    answer = ask_map(client, accept="image/png", text="two dogs")
     assert answer.headers["content-type"] == "image/png"
     overlay = Image.open(io.BytesIO(answer.content))
     assert overlay.mode == "RGBA"
@@ -215,45 +216,27 @@ def test_an_overlay_has_the_shape_of_the_picture_and_is_opaque_where_it_fits(cli
     across = (x / overlay.width - area["x"]) / area["width"] * found["width"]
     assert int(y / overlay.height * found["height"]) == row
     assert int(across) == column
-    refused = client.post(
-        f"{HERE}/images/image-5/similarity-map", json={"text": "a"}, headers={"accept": "image/gif"}
-    )
-    problem(refused, 406, "not-acceptable")
+    problem(ask_map(client, accept="image/gif", text="a"), 406, "not-acceptable")
+    # It needs a query and an image.
+    problem(ask_map(client, keywords="dogs"), 422, "invalid-request")
+    problem(ask_map(client, "none", text="a dog"), 404, "unknown-image")
 
 
-def test_a_map_needs_a_query_and_an_image(client: TestClient) -> None:
-    answer = client.post(f"{HERE}/images/image-5/similarity-map", json={"keywords": "dogs"})
-    problem(answer, 422, "invalid-request")
-    answer = client.post(f"{HERE}/images/none/similarity-map", json={"text": "a dog"})
-    problem(answer, 404, "unknown-image")
-
-
-def test_collection_and_model_tell_of_regions(client: TestClient) -> None:
-    overview = client.get(HERE).json()
-    assert overview["regions"] is True
-    assert client.get(f"/v1/models/{overview['generation']['digest']}").json()["regions"] is True
-
-
-@pytest.fixture
-def without_regions(own: Indexed) -> Iterator[TestClient]:
-    """A service with a collection whose model pools the largest values."""
+def test_collections_and_models_tell_of_regions(own: Indexed) -> None:
+    """One of a model that pools the largest values has none."""
     folder = own.bundle.parent / "largest"
     model = tiny_model(tiny_config(image_settings={"pooling": "max"})).eval()
     save_bundle(
         folder, name="tiny", model=model, preprocessing=tiny_preprocessing(), metrics={}, recipe_yaml=""
     )
-    with own.engine() as engine:
-        ingest_manifest(engine, "largest", load_encoder(folder, "cpu"), replace(own.manifest))
-    with serve(own, key=False) as running:
-        yield running
-
-
-def test_models_without_regions_say_so(without_regions: TestClient) -> None:
-    overview = without_regions.get("/v1/collections/largest").json()
-    assert overview["regions"] is False
-    assert without_regions.get(f"/v1/models/{overview['generation']['digest']}").json()["regions"] is False
-    like = {"like": [{"id": "image-3", "box": BOX}]}
-    problem(without_regions.post("/v1/collections/largest/search", json=like), 422, "no-regions")
-    path = "/v1/collections/largest/images/image-5/similarity-map"
-    document = problem(without_regions.post(path, json={"text": "a dog"}), 422, "no-regions")
-    assert "has no regions" in document["detail"]
+    own.index("largest", folder)
+    with serve(own, key=False) as client:
+        for name, regions in ((COLLECTION, True), ("largest", False)):
+            overview = client.get(f"/v1/collections/{name}").json()
+            model_of_it = client.get(f"/v1/models/{overview['generation']['digest']}").json()
+            assert (overview["regions"], model_of_it["regions"]) == (regions, regions)
+        like = {"like": [{"id": "image-3", "box": BOX}]}
+        problem(client.post("/v1/collections/largest/search", json=like), 422, "no-regions")
+        path = "/v1/collections/largest/images/image-5/similarity-map"
+        document = problem(client.post(path, json={"text": "a dog"}), 422, "no-regions")
+        assert "has no regions" in document["detail"]
