@@ -200,7 +200,7 @@ def test_settings_are_printed_as_they_hold(tmp_path: Path, monkeypatch: pytest.M
 
 
 def _shown(secret: SecretStr | None) -> str | None:
-    return secret and secret.get_secret_value()
+    return None if secret is None else secret.get_secret_value()
 
 
 def test_the_admin_key_is_long_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,7 +417,7 @@ def test_a_provider_on_this_machine_needs_no_tls_and_the_page_alone_no_audience(
 ) -> None:
     for issuer in ("https://login.example.org/realms/x", "http://127.0.0.1:9000", "http://localhost:1"):
         assert load_settings(oidc_issuer=issuer, oidc_audience="recoquest").oidc_issuer == issuer
-    page = {"oidc_issuer": "https://login.example.org", "oidc_client_id": "page"}
+    page: dict[str, Any] = {"oidc_issuer": "https://login.example.org", "oidc_client_id": "page"}
     settings = load_settings(**page, public_url="https://a.org/images/")
     assert (settings.oidc_audience, settings.public_url) == (None, "https://a.org/images")
     # Its secret may be in a file.

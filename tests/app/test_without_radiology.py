@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from fastapi.testclient import TestClient
@@ -175,15 +175,15 @@ def test_commands_of_radiology_name_the_setting(tmp_path: Path, monkeypatch: pyt
 
 
 def test_settings_that_need_it_are_refused_without_it() -> None:
-    for given in (
-        {"pacs_url": "https://pacs.example.org/dicom-web"},
-        {"pacs_sync": "films --modality DX"},
-        {"pacs_sync_at": "0 3 * * *"},
-        {"viewer_url": "https://viewer.example.org/{study}"},
+    for name, value in (
+        ("pacs_url", "https://pacs.example.org/dicom-web"),
+        ("pacs_sync", "films --modality DX"),
+        ("pacs_sync_at", "0 3 * * *"),
+        ("viewer_url", "https://viewer.example.org/{study}"),
     ):
+        given: dict[str, Any] = {name: value}
         load_settings(**given)
-        name = f"RECOQUEST_{next(iter(given)).upper()}"
-        with pytest.raises(SettingsError, match=f"{name} needs RECOQUEST_RADIOLOGY=true"):
+        with pytest.raises(SettingsError, match=f"RECOQUEST_{name.upper()} needs RECOQUEST_RADIOLOGY=true"):
             load_settings(radiology=False, **given)
 
 

@@ -1,6 +1,7 @@
 """The service answers under its own names only."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -84,7 +85,8 @@ def test_there_is_one_host(client: TestClient, version: str, hosts: list[bytes],
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 8000),
     }
-    asyncio.run(client.app(scope, receive, send))
+    application: Any = client.app
+    asyncio.run(application(scope, receive, send))
     assert sent[0]["status"] == status
 
 

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -153,7 +154,8 @@ def test_who_asks_is_an_address_and_its_proxy(peer: str, forwarded: str | None, 
 def keyed(indexed: Indexed) -> Iterator[TestClient]:
     with serve(indexed, ("10.0.0.7", 1), key=False, admin_key=SecretStr(_KEY)) as client:
         # A slow machine must not let the waits pass.
-        client.app.state.services.authenticator._guesses._clock = Clock()  # type: ignore[attr-defined]
+        application: Any = client.app
+        application.state.services.authenticator._guesses._clock = Clock()
         yield client
 
 
@@ -211,7 +213,7 @@ ADMINS = "/v1/jobs"
 @pytest.fixture
 def service(own: Indexed) -> Iterator[TestClient]:
     # No provider answers there.
-    provider = {"oidc_issuer": "https://127.0.0.1:9/realm", "oidc_audience": "urn:recoquest"}
+    provider: dict[str, Any] = {"oidc_issuer": "https://127.0.0.1:9/realm", "oidc_audience": "urn:recoquest"}
     with serve(own, key=False, open_reading=False, admin_key=SecretStr(KEY), **provider) as running:
         yield running
 

@@ -37,9 +37,11 @@ async def _hold(queue: EncodingQueue, encoder: FakeEncoder) -> "asyncio.Task[obj
     return held
 
 
-async def _wait(queue: EncodingQueue, *texts: str, **given: Priority) -> list["asyncio.Task[Any]"]:
+async def _wait(
+    queue: EncodingQueue, *texts: str, priority: Priority = Priority.SEARCH
+) -> list["asyncio.Task[Any]"]:
     """Ask for texts that wait behind the batch."""
-    waiting = [asyncio.create_task(queue.encode_text(text, **given)) for text in texts]
+    waiting = [asyncio.create_task(queue.encode_text(text, priority=priority)) for text in texts]
     await asyncio.sleep(0.02)
     return waiting
 
@@ -284,8 +286,10 @@ Name = Literal["probe", "search", "upload"]
 _PRIORITIES = {"probe": Priority.PROBE, "search": Priority.SEARCH, "upload": Priority.UPLOAD}
 
 
-def put(line: PriorityQueue, *names: Name, kind: Kind = "text", seconds: float = 60.0) -> list[Job]:
-    return put_jobs(line, *(Job(kind, name, seconds, _PRIORITIES[name]) for name in names))
+def put(
+    line: PriorityQueue, *names: Name, kind: Kind = "text", seconds: float = 60.0, times: int = 1
+) -> list[Job]:
+    return put_jobs(line, *(Job(kind, name, seconds, _PRIORITIES[name]) for name in names * times))
 
 
 def put_jobs(line: PriorityQueue, *jobs: Job) -> list[Job]:
@@ -309,16 +313,16 @@ def test_searches_go_before_uploads_that_came_first_and_probes_before_both() -> 
     assert line.take(16) == []
     assert len(line) == 0
     # Without searches uploads get whole batches.
-    put(line, *["upload"] * 8)
+    put(line, "upload", times=8)
     assert len(line.take(8)) == 8
 
 
 def test_uploads_are_served_in_part_while_searches_never_end() -> None:
     line = PriorityQueue(64)
-    put(line, *["upload"] * 8)
+    put(line, "upload", times=8)
     served: list[object] = []
     for _ in range(15):
-        put(line, *["search"] * 4)
+        put(line, "search", times=4)
         served += take(line, 4)
     assert served.count("upload") == 3
     assert served[:17] == ["search"] * 16 + ["upload"]
@@ -366,12 +370,12 @@ def test_the_oldest_text_takes_with_it_those_of_about_its_length() -> None:
 
 def test_no_text_waits_longer_than_those_before_it_take_passes() -> None:
     line = PriorityQueue(64)
-    put(line, *["search"] * 20)
+    put(line, "search", times=20)
     (odd,) = put_jobs(line, Job("text", "x" * 5_000, 60.0))
     passes = 0
     while odd not in line.take(4):
         passes += 1
         assert passes < 20
         # As many of the usual length come as have gone.
-        put(line, *["search"] * 4)
+        put(line, "search", times=4)
     assert passes == 5

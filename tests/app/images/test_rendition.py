@@ -174,7 +174,7 @@ def test_levels_of_images_of_8_bits_of_a_stated_window_and_of_one_value(
 def test_the_longest_side_is_bounded_and_nothing_is_enlarged(client: TestClient) -> None:
     shapes = {None: (300, 240), 300: (300, 240), 5000: (300, 240), 150: (150, 120), 1: (1, 1)}
     for size, shape in {**shapes, 65_500: (300, 240)}.items():
-        query = {} if size is None else {"size": size}
+        query: dict[str, Any] = {} if size is None else {"size": size}
         assert opened(get(client, "film.png", **query)).size == shape
     # Small and large ones show the same.
     for name in ("film.png", "turned.jpg", "cmyk.jpg"):

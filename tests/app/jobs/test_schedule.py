@@ -30,7 +30,8 @@ def give(own: Indexed) -> Iterator[Give]:
     with own.engine() as engine:
 
         def give_at(at: datetime = NIGHT, **settings: Any) -> list[Job]:
-            changed = Settings(home=own.settings.home, **{"retrain": (COLLECTION,), **settings})
+            settings.setdefault("retrain", (COLLECTION,))
+            changed = Settings(home=own.settings.home, **settings)
             return give_retrainings(changed, engine.home.catalogue, at)
 
         yield give_at

@@ -280,13 +280,14 @@ def test_a_cursor_is_of_all_that_a_query_is_made_of(
     liked = ["image-1", "image-2", "image-3"]
     cursor = search_like(client, *liked, **query, cursor=True).json()["next_cursor"]
     assert search_like(client, *liked, **query, cursor=cursor).status_code == 200
-    for names, changed in (
+    others: list[tuple[list[str], dict[str, Any]]] = [
         (liked, {"unlike": [{"text": "a lake "}, {"text": "two lakes"}]}),
         (liked, {"unlike": [{"text": "lakes"}]}),
         ([*liked[:2], "image-4"], {}),
         (liked[:2], {}),
         (liked, {"filter": {"field": "view", "eq": "PA"}}),
-    ):
+    ]
+    for names, changed in others:
         other = search_like(client, *names, **{**query, **changed}, cursor=cursor)
         problem(other, 422, "invalid-cursor", "cursor")
     form = {"limit": 2, "text": "two dogs", "target": target}
