@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -49,22 +49,25 @@ def clustered(count: int, seed: int) -> Vectors:
     return vectors
 
 
-def coded_views(name: ViewName, folder: Path, count: int = COUNT) -> tuple[CosineView, ReferenceView]:
-    """A view that was built, and a reference that holds the same."""
-    vectors = clustered(count, seed=0)
-    view, reference = CosineView(DIM), ReferenceView(DIM)
-    view.add(np.arange(count), vectors)
-    reference.add(np.arange(count), stored_as(vectors))
-    assert view.build(name, folder)
-    return view, reference
-
-
 class Both:
     """A view and the reference, which get the same."""
 
-    def __init__(self, name: ViewName, folder: Path, count: int = COUNT) -> None:
-        self.view, self.reference = coded_views(name, folder, count)
-        self.count = count
+    def __init__(self, dim: int = DIM, folder: Path | None = None) -> None:
+        self.view, self.reference, self.count = CosineView(dim, folder), ReferenceView(dim), 0
+
+    @classmethod
+    def clustered(cls, name: ViewName, folder: Path, count: int = COUNT) -> Self:
+        """Return a view with codes of clustered vectors."""
+        both = cls()
+        both.append(clustered(count, seed=0))
+        both.build(name, folder)
+        return both
+
+    def build(self, name: ViewName = "ivf", folder: Path | None = None) -> None:
+        """Make codes, and have them searched however few rows pass a filter."""
+        assert self.view.build(name, folder)
+        assert self.view.name == name
+        prefer_codes(self.view)
 
     def add(self, keys: Keys, vectors: Vectors) -> None:
         self.view.add(keys, vectors)
@@ -81,7 +84,30 @@ class Both:
         self.view.remove(keys)
         self.reference.remove(keys)
 
+    def check(self, query: Vectors, k: int, **asked: Any) -> Neighbours:
+        """Make sure that a search finds exactly what the reference does; return it."""
+        found = self.view.search(query, k, **asked)
+        same(found, self.reference.search(query, k, **asked))
+        return found
 
-def recall(found: list[Neighbours], expected: list[Neighbours]) -> float:
-    hits = sum(len(np.intersect1d(one.keys, other.keys)) for one, other in zip(found, expected, strict=True))
-    return hits / sum(len(one.keys) for one in expected)
+    def recall(self, queries: Vectors, k: int = 10, allowed: Keys | None = None) -> float:
+        """Return the share of the hits of all queries that are found."""
+        return self._share(
+            [self.view.search(query, k, allowed=allowed) for query in queries], queries, k, allowed
+        )
+
+    def recall_of_many(self, queries: Vectors, k: int = 10) -> float:
+        """Return the same of queries that are searched together."""
+        found = self.view.search_many(queries, k)
+        assert all(len(one.keys) == k and (np.diff(one.scores) <= 0).all() for one in found)
+        return self._share(found, queries, k, None)
+
+    def _share(self, found: list[Neighbours], queries: Vectors, k: int, allowed: Keys | None) -> float:
+        expected = [self.reference.search(query, k, allowed=allowed) for query in queries]
+        hits = [np.isin(one.keys, true.keys).sum() for one, true in zip(found, expected, strict=True)]
+        return float(sum(hits) / sum(len(true.keys) for true in expected))
+
+
+def same(found: Neighbours, expected: Neighbours) -> None:
+    assert found.keys.tolist() == expected.keys.tolist()
+    np.testing.assert_array_equal(found.scores, expected.scores)

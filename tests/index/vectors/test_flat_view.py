@@ -1,16 +1,17 @@
 """Views that compare everything: cosines with or without a sign, and blades, against the reference."""
 
-import threading
 import tracemalloc
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index.vectors.protocol import After, Keys, Neighbours, Rows, Scores, Vectors
+from index.vectors.protocol import After, Keys, Neighbours, Vectors
 from index.vectors.view import CosineView, FlatView, VectorView, new_view, oriented_bases
+from tests.index.meanwhile import beside, note_calls
 from tests.index.samples import unit_vectors
 from tests.index.vectors.reference import ReferenceView
 
@@ -146,26 +147,16 @@ def test_searches_beside_adds_see_whole_states() -> None:
     vectors = unit_vectors(4000, 8)
     view = FlatView(8)
     view.add(np.arange(10), vectors[:10])
-    wrong: list[str] = []
-    done = threading.Event()
 
-    def search() -> None:
-        while not done.is_set():
+    def search(over: Event) -> None:
+        while not over.is_set():
             found = view.search(vectors[0], 5)
-            scores = vectors[found.keys] @ vectors[0]
-            if found.keys[0] != 0 or not np.allclose(scores, found.scores, atol=1e-5):
-                wrong.append(f"{found}")
+            assert found.keys[0] == 0
+            np.testing.assert_allclose(vectors[found.keys] @ vectors[0], found.scores, atol=1e-5)
 
-    readers = [threading.Thread(target=search) for _ in range(3)]
-    for reader in readers:
-        reader.start()
-    for start in range(10, 4000, 190):
-        stop = min(start + 190, 4000)
-        view.add(np.arange(start, stop), vectors[start:stop])
-    done.set()
-    for reader in readers:
-        reader.join()
-    assert not wrong
+    with beside(*[search] * 3):
+        for start in range(10, 4000, 190):
+            view.add(np.arange(start, min(start + 190, 4000)), vectors[start : start + 190])
     assert len(view) == 4000
 
 
@@ -189,14 +180,7 @@ def test_a_page_far_behind_the_first_ranks_no_hit_of_the_pages_before(
     view, reference = _both(np.arange(3000), vectors)
     before = view.search(vectors[0], 1000)
     after = After(float(before.scores[-1]), int(before.keys[-1]), 1000)
-    ranked_rows = []
-    score = FlatView._score
-
-    def counted(view: FlatView, query: Vectors, rows: Rows) -> Scores:
-        ranked_rows.append(len(rows))
-        return score(view, query, rows)
-
-    monkeypatch.setattr(FlatView, "_score", counted)
+    ranked_rows = note_calls(monkeypatch, FlatView, "_score", lambda *arguments: len(arguments[2]))
     _same(view.search(vectors[0], 10, after=after), reference.search(vectors[0], 10, after=after))
     assert 0 < sum(ranked_rows) < 100
 

@@ -19,6 +19,7 @@ from index.vectors import gpu as module
 from index.vectors.gpu import Gpu, GpuScan
 from index.vectors.protocol import After, Vectors
 from index.vectors.view import CosineView
+from tests.index.meanwhile import note_calls
 from tests.index.samples import CpuAsGpu, unit_vectors
 from tests.index.vectors.coding import stored_as
 from tests.needed import needed
@@ -96,21 +97,6 @@ def _views(vectors: Vectors, gpu: Gpu | None = None) -> tuple[CosineView, Cosine
     return view, reference
 
 
-def _counted(view: CosineView, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Queries and neighbors of each search on the GPU."""
-    assert view._gpu is not None
-    asked: list[tuple[int, int]] = []
-    index = view._gpu._held[0]
-    search = index.search
-
-    def counting(queries: Vectors, count: int) -> object:
-        asked.append((len(queries), count))
-        return search(queries, count)
-
-    monkeypatch.setattr(index, "search", counting)
-    return asked
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_searches_are_exact_with_near_ties_filters_pages_and_removed_rows(seed: int) -> None:
     view, reference = _views(_close(COUNT, seed))
@@ -142,7 +128,9 @@ def test_searches_are_exact_with_near_ties_filters_pages_and_removed_rows(seed: 
 
 def test_batches_and_filters_are_searched_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     view, _ = _views(stored_as(unit_vectors(COUNT, DIM)))
-    asked = _counted(view, monkeypatch)
+    assert view._gpu is not None
+    # Queries and neighbors of each search on the GPU.
+    asked = note_calls(monkeypatch, view._gpu._held[0], "search", lambda asked, count: (len(asked), count))
     queries = unit_vectors(20, DIM, 1)
     view.search_many(queries, 10)
     assert asked == [(20, 18)]

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.vectors.protocol import Keys, Vectors, ViewName, unit
+from index.vectors.protocol import unit
+from index.vectors.protocol import Vectors, ViewName
 from index.vectors.view import CosineView
 from tests.benchmarks.search.made_vectors import make_clusters, make_vectors
 from tests.index.samples import unit_vectors
-from tests.index.vectors.coding import COUNT, Both, clustered, prefer_codes, recall
-from tests.index.vectors.reference import ReferenceView
+from tests.index.vectors.coding import COUNT, Both, clustered
 
 # Minutes, and recall of other queries is measured beside them.
 pytestmark = pytest.mark.slow
@@ -32,107 +32,88 @@ def _noisy(vectors: Vectors, seed: int) -> Vectors:
     return unit(vectors + 0.3 * unit_vectors(len(vectors), vectors.shape[1], seed=seed))
 
 
-class _Mixed(Both):
-    """A view that searches its codes, and the reference."""
-
-    def __init__(self, folder: Path, usual: Vectors, tight: Vectors) -> None:
-        self.view, self.reference = CosineView(_DIM), ReferenceView(_DIM)
-        self.count, self._folder = 0, folder
-        self.append(usual)
-        self.append(tight)
-
-    def build(self, name: ViewName) -> None:
-        assert self.view.build(name, self._folder)
-        prefer_codes(self.view)
-
-
-def _recall(both: Both, queries: Vectors, k: int = 10, allowed: Keys | None = None) -> float:
-    found = [both.view.search(query, k, allowed=allowed) for query in queries]
-    return recall(found, [both.reference.search(query, k, allowed=allowed) for query in queries])
-
-
-def _recall_of_many(both: Both, queries: Vectors) -> float:
-    found = both.view.search_many(queries, 10)
-    return recall(found, [both.reference.search(query, 10) for query in queries])
+def _mixed(usual: Vectors, tight: Vectors) -> Both:
+    both = Both(_DIM)
+    both.append(usual)
+    both.append(tight)
+    return both
 
 
 @pytest.mark.parametrize("name", ["ivf", _MAPPED])
 def test_a_small_kind_that_was_there_at_the_build(name: ViewName, tmp_path: Path) -> None:
-    both = _Mixed(tmp_path, make_vectors(_USUAL, 1, _DIM, seed=3).vectors, _tight(200, seed=1))
-    both.build(name)
+    both = _mixed(make_vectors(_USUAL, 1, _DIM, seed=3).vectors, _tight(200, seed=1))
+    both.build(name, tmp_path)
     half = np.union1d(np.arange(0, both.count, 2), np.arange(_USUAL, both.count))
     for queries in (_tight(60, seed=2), _noisy(_tight(60, seed=3), seed=4)):
-        assert _recall(both, queries) >= 0.99
-        assert _recall(both, queries, 40) >= 0.99
-        assert _recall_of_many(both, queries) >= 0.99
-        assert _recall(both, queries, allowed=half) >= 0.99
+        assert both.recall(queries) >= 0.99
+        assert both.recall(queries, 40) >= 0.99
+        assert both.recall_of_many(queries) >= 0.99
+        assert both.recall(queries, allowed=half) >= 0.99
 
 
 @pytest.mark.parametrize("name", ["ivf", _MAPPED])
 @pytest.mark.parametrize("count", [40, 150])
 def test_vectors_that_differ_by_less_than_rounding(name: ViewName, count: int, tmp_path: Path) -> None:
     alike = _tight(count, seed=1, far=0.01)
-    both = _Mixed(tmp_path, make_vectors(_USUAL, 1, _DIM, seed=3).vectors, alike)
-    both.build(name)
+    both = _mixed(make_vectors(_USUAL, 1, _DIM, seed=3).vectors, alike)
+    both.build(name, tmp_path)
     half = np.union1d(np.arange(0, both.count, 2), np.arange(_USUAL, both.count))
     for queries in (_tight(40, seed=2, far=0.01), both.view.vectors(np.arange(_USUAL, _USUAL + 40))):
         for k in (1, 11):
-            assert _recall(both, queries, k) >= 0.995
-        assert _recall(both, queries, allowed=half) >= 0.995
-        assert _recall_of_many(both, queries) >= 0.995
+            assert both.recall(queries, k) >= 0.995
+        assert both.recall(queries, allowed=half) >= 0.995
+        assert both.recall_of_many(queries) >= 0.995
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
-def test_few_hits_are_as_sure_as_ten(k: int, tmp_path: Path) -> None:
+def test_few_hits_are_as_sure_as_ten(k: int) -> None:
     kind = _tight(_USUAL // 20, seed=1, far=0.4)
-    both = _Mixed(tmp_path, make_vectors(_USUAL, 1, _DIM, seed=3).vectors, kind)
-    both.build("ivf")
+    both = _mixed(make_vectors(_USUAL, 1, _DIM, seed=3).vectors, kind)
+    both.build()
     queries = _tight(200, seed=2, far=0.4)
-    assert _recall(both, queries, k) >= 0.99
+    assert both.recall(queries, k) >= 0.99
 
 
-def test_beside_a_large_kind_that_codes_do_not_tell_apart(tmp_path: Path) -> None:
+def test_beside_a_large_kind_that_codes_do_not_tell_apart() -> None:
     usual = make_vectors(_USUAL, 100, _DIM, seed=3)
-    both = _Mixed(tmp_path, usual.vectors, _tight(_USUAL // 3, seed=1))
-    both.build("ivf")
-    found = [both.view.search(query, 10) for query in usual.text_queries]
+    both = _mixed(usual.vectors, _tight(_USUAL // 3, seed=1))
+    both.build()
     # Others are still found by codes.
-    assert np.mean([one.exact for one in found]) < 0.3
-    assert recall(found, [both.reference.search(query, 10) for query in usual.text_queries]) >= 0.99
+    assert np.mean([both.view.search(query, 10).exact for query in usual.text_queries]) < 0.3
+    assert both.recall(usual.text_queries) >= 0.99
     queries = np.concatenate((_tight(40, seed=2), usual.text_queries))
     queries = queries[np.random.default_rng(0).permutation(140)]
     for k in (10, 40):
-        assert _recall(both, queries, k) >= 0.99
-    assert _recall_of_many(both, queries) >= 0.99
+        assert both.recall(queries, k) >= 0.99
+    assert both.recall_of_many(queries) >= 0.99
 
 
-def test_a_kind_that_comes_little_by_little(tmp_path: Path) -> None:
+def test_a_kind_that_comes_little_by_little() -> None:
     usual = make_vectors(_USUAL + 6000, 30, _DIM, seed=3)
-    both = _Mixed(tmp_path, usual.vectors[:_USUAL], _tight(1, seed=1))
-    both.build("ivf")
+    both = _mixed(usual.vectors[:_USUAL], _tight(1, seed=1))
+    both.build()
     queries = np.concatenate((_tight(30, seed=2), usual.text_queries))
     for step in range(6):
         both.append(usual.vectors[_USUAL + 1000 * step :][:1000])
         both.append(_tight(40, seed=20 + step))
         if both.view.has_pending and not both.view.encode_pending():
-            both.build("ivf")
-        assert _recall(both, queries) >= 0.99
-        assert _recall_of_many(both, queries) >= 0.99
+            both.build()
+        assert both.recall(queries) >= 0.99
+        assert both.recall_of_many(queries) >= 0.99
 
 
 @pytest.mark.parametrize("name", ["ivf", _MAPPED])
 def test_near_what_went(name: ViewName, tmp_path: Path) -> None:
-    both = Both(name, tmp_path)
-    prefer_codes(both.view)
+    both = Both.clustered(name, tmp_path)
     vectors = clustered(COUNT, seed=0)
     nearest = np.argsort(-(vectors @ vectors[0]))
     queries = _noisy(vectors[nearest[:60]], seed=1)
     for gone in (300, 2600):
         both.remove(nearest[:gone])
         assert both.view.name == name
-        assert _recall(both, queries) >= 0.99
-        assert _recall_of_many(both, queries) >= 0.99
-        assert _recall(both, clustered(60, seed=5)) >= 0.99
+        assert both.recall(queries) >= 0.99
+        assert both.recall_of_many(queries) >= 0.99
+        assert both.recall(clustered(60, seed=5)) >= 0.99
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -6,62 +6,42 @@ from contextlib import suppress
 import pytest
 
 from index.vectors.view import ReadWriteLock
+from tests.index.meanwhile import beside
 
 
 def test_readers_share() -> None:
-    lock = ReadWriteLock()
-    inside = threading.Barrier(3, timeout=5)
+    lock, inside = ReadWriteLock(), threading.Barrier(3, timeout=5)
 
-    def read() -> None:
+    def read(_: threading.Event) -> None:
         with lock.reading():
             inside.wait()
 
-    threads = [threading.Thread(target=read) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(5)
-    assert not inside.broken
+    with beside(*[read] * 3):
+        pass
 
 
 def test_a_writer_is_alone_and_is_not_starved() -> None:
-    lock = ReadWriteLock()
-    state = {"writing": 0, "overlaps": 0}
-    done = threading.Event()
+    lock, writing = ReadWriteLock(), threading.Event()
 
-    def read() -> None:
-        while not done.is_set():
+    def read(over: threading.Event) -> None:
+        while not over.is_set():
             with lock.reading():
-                state["overlaps"] += state["writing"]
+                assert not writing.is_set()
 
-    readers = [threading.Thread(target=read) for _ in range(3)]
-    for reader in readers:
-        reader.start()
-    for _ in range(20):
-        with lock.writing():
-            state["writing"] = 1
-            time.sleep(0.0005)
-            state["writing"] = 0
-    done.set()
-    for reader in readers:
-        reader.join(5)
-        assert not reader.is_alive()
-    assert state["overlaps"] == 0
+    with beside(*[read] * 3):
+        for _ in range(20):
+            with lock.writing():
+                writing.set()
+                time.sleep(0.0005)
+                writing.clear()
 
 
 def test_an_error_frees_the_lock() -> None:
     lock = ReadWriteLock()
     for _ in range(2):
-        try:
-            with lock.writing():
+        for held in (lock.writing, lock.reading):
+            with pytest.raises(KeyError), held():
                 raise KeyError
-        except KeyError:
-            pass
-        try:
-            with lock.reading():
-                raise KeyError
-        except KeyError:
-            pass
 
 
 def test_a_writer_that_is_interrupted_while_it_waits_lets_readers_in(monkeypatch: pytest.MonkeyPatch) -> None:

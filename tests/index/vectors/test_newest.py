@@ -1,28 +1,20 @@
 """Vectors that came since a build: found as surely as the others, of whatever kind they are."""
 
-import threading
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
-from typing import Any
+from threading import Event
 
 import numpy as np
 import pytest
 
 from index.vectors.ann import IvfPq
-from index.vectors.protocol import After, Keys, Rows, Vectors, unit
+from index.vectors.protocol import unit
+from index.vectors.protocol import After, Keys, Vectors
 from index.vectors.view import CosineView
+from tests.index.meanwhile import beside, note_calls
 from tests.index.samples import unit_vectors
-from tests.index.vectors.coding import (
-    COUNT,
-    DIM,
-    Both,
-    clustered,
-    coded_views,
-    once_measured,
-    prefer_codes,
-    recall,
-    stored_as,
-)
+from tests.index.vectors.coding import COUNT, DIM, Both, clustered, once_measured, prefer_codes, stored_as
 from tests.index.vectors.reference import ReferenceView
 
 _QUERIES = 80
@@ -38,15 +30,10 @@ def _new_kind(count: int, seed: int) -> Vectors:
 class _Growing(Both):
     """A view that searches its codes, and the reference."""
 
-    def __init__(self, view: CosineView, reference: ReferenceView) -> None:
-        self.view, self.reference, self.count = view, reference, len(reference)
-        prefer_codes(self.view)
-
-    def recall(self, queries: Vectors, allowed: Keys | None = None) -> float:
+    def recall(self, queries: Vectors, k: int = 10, allowed: Keys | None = None) -> float:
         """The share of hits that codes have found."""
-        found = [self.view.search(query, 10, allowed=allowed) for query in queries]
-        assert not any(one.exact for one in found)
-        return recall(found, [self.reference.search(query, 10, allowed=allowed) for query in queries])
+        assert not any(self.view.search(query, k, allowed=allowed).exact for query in queries)
+        return super().recall(queries, k, allowed)
 
     @property
     def learnt(self) -> int:
@@ -60,27 +47,27 @@ def built(
 ) -> tuple[bool, dict[str, Path], ReferenceView]:
     """Whether a view is mapped, its files as it was built, and a reference that holds the same."""
     folder = tmp_path_factory.mktemp("built")
-    view, reference = coded_views(request.param, folder)
-    return view.mapped, view.write(folder, "built"), reference
+    both = Both.clustered(request.param, folder)
+    return both.view.mapped, both.view.write(folder, "built"), both.reference
 
 
 @pytest.fixture
 def both(built: tuple[bool, dict[str, Path], ReferenceView], tmp_path: Path) -> _Growing:
     mapped, files, reference = built
-    view = CosineView(DIM, tmp_path if mapped else None)
-    view.read(files)
-    return _Growing(view, deepcopy(reference))
+    both = _Growing(DIM, tmp_path if mapped else None)
+    both.view.read(files)
+    prefer_codes(both.view)
+    both.reference, both.count = deepcopy(reference), COUNT
+    return both
 
 
 def test_what_comes_is_found_whatever_its_kind(both: _Growing) -> None:
     queries = np.concatenate((_new_kind(20, seed=5), clustered(20, seed=5)))
     keys = both.append(_new_kind(300, seed=1))
     assert both.recall(queries) >= 0.99
-    assert both.recall(queries, np.union1d(np.arange(0, COUNT, 2), keys)) >= 0.99
-    many = both.view.search_many(queries, 10)
-    assert recall(many, [both.reference.search(query, 10) for query in queries]) >= 0.99
-    only = both.view.search(queries[0], 10, allowed=keys)
-    assert only.keys.tolist() == both.reference.search(queries[0], 10, allowed=keys).keys.tolist()
+    assert both.recall(queries, allowed=np.union1d(np.arange(0, COUNT, 2), keys)) >= 0.99
+    assert both.recall_of_many(queries) >= 0.99
+    both.check(queries[0], 10, allowed=keys)
 
 
 def test_pages_go_through_what_came(both: _Growing) -> None:
@@ -101,8 +88,7 @@ def test_what_came_and_went_again_is_not_found(both: _Growing) -> None:
     both.remove(keys[:100])
     both.add(keys[100:150], replaced)
     assert both.recall(np.concatenate((_new_kind(20, seed=5), replaced[:20]))) >= 0.99
-    found = both.view.search(_new_kind(1, seed=5)[0], 150)
-    assert found.keys.tolist() == both.reference.search(_new_kind(1, seed=5)[0], 150).keys.tolist()
+    both.check(_new_kind(1, seed=5)[0], 150)
 
 
 def test_codes_learn_more_of_what_they_know(both: _Growing) -> None:
@@ -147,35 +133,23 @@ def test_searches_beside_learning_find_what_is_there(both: _Growing) -> None:
     vectors = clustered(2000, seed=4)
     both.append(vectors)
     stored = stored_as(vectors)
-    missed, learning = [], threading.Event()
-    learning.set()
 
-    def search(first: int) -> None:
+    def search(first: int, over: Event) -> None:
         for place in range(first, 2000, 3):
-            if both.view.search(stored[place], 1).keys.tolist() != [COUNT + place]:
-                missed.append(place)
-            if not learning.is_set() and place > 200:
+            assert both.view.search(stored[place], 1).keys.tolist() == [COUNT + place]
+            if over.is_set() and place > 200:
                 break
 
-    threads = [threading.Thread(target=search, args=(first,)) for first in range(3)]
-    for thread in threads:
-        thread.start()
-    assert both.view.encode_pending()
-    learning.clear()
-    for thread in threads:
-        thread.join(60)
-    assert not missed
+    with beside(*(partial(search, first) for first in range(3))):
+        assert both.view.encode_pending()
     assert both.learnt == COUNT + 2000
 
 
 def test_two_that_have_codes_learn_at_once_learn_each_row_once(both: _Growing) -> None:
     vectors = clustered(900, seed=4)
     both.append(vectors)
-    threads = [threading.Thread(target=both.view.encode_pending) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    with beside(*[lambda _: both.view.encode_pending()] * 2):
+        pass
     assert both.learnt == COUNT + 900
     assert both.recall(clustered(40, seed=5)) >= 0.99
 
@@ -199,38 +173,24 @@ def test_pages_go_through_vectors_that_are_the_same(both: _Growing, share: float
     assert [one.keys.tolist() for one in many] == [both.reference.search(query, 20).keys.tolist()] * 2
 
 
-def _recall_of_many(both: _Growing, k: int = 10, count: int = _QUERIES) -> float:
-    queries = clustered(count, seed=5)
-    found = both.view.search_many(queries, k)
-    assert all(len(one.keys) == k and (np.diff(one.scores) <= 0).all() for one in found)
-    return recall(found, [both.reference.search(query, k) for query in queries])
-
-
 def test_parts_come_in_the_order_of_the_queries(both: _Growing) -> None:
     for count in (1, 32, 33, _QUERIES):
-        assert _recall_of_many(both, count=count) >= 0.99
+        assert both.recall_of_many(clustered(count, seed=5)) >= 0.99
     for k in (1, 40):
-        assert _recall_of_many(both, k) >= 0.99
+        assert both.recall_of_many(clustered(_QUERIES, seed=5), k) >= 0.99
     assert both.view.search_many(clustered(1, seed=5)[:0], 10) == []
 
 
 def test_what_was_removed_does_not_come_and_what_came_does(both: _Growing) -> None:
     both.remove(np.arange(0, COUNT, 3))
     both.add(np.arange(COUNT, COUNT + 100), clustered(100, seed=6))
-    assert _recall_of_many(both) >= 0.99
+    assert both.recall_of_many(clustered(_QUERIES, seed=5)) >= 0.99
 
 
 def test_a_removed_vector_makes_no_search_a_filtered_one(
     both: _Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    candidates: list[int] = []
-    search = IvfPq.search
-
-    def told(self: IvfPq, *arguments: Any) -> Rows:
-        candidates.append(arguments[3])
-        return search(self, *arguments)
-
-    monkeypatch.setattr(IvfPq, "search", told)
+    candidates = note_calls(monkeypatch, IvfPq, "search", lambda *arguments: arguments[4])
     query, others = clustered(1, seed=5)[0], clustered(_QUERIES, seed=7)
 
     def asked() -> tuple[int, int]:

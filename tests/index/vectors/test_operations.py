@@ -20,9 +20,10 @@ class _World(Both):
     """A view with codes and the reference; what is written may be of kinds that come later."""
 
     def __init__(self, name: ViewName, folder: Path, seed: int) -> None:
-        super().__init__(name, folder, FIRST)
-        prefer_codes(self.view)
+        super().__init__()
+        self.append(clustered(FIRST, seed=0))
         self._name, self._folder = name, folder
+        self.build(name, folder)
         self._draw = np.random.default_rng(seed)
         self._kinds = unit_vectors(40, DIM, seed=seed + 50)
         self._allowed: Keys | None = None
@@ -40,7 +41,7 @@ class _World(Both):
             self.search_pages: 5,
             self.encode_pending: 6,
             self.save: 2,
-            self.build: 1,
+            self.rebuild: 1,
         }
         weights = np.array(list(operations.values()))
         list(operations)[self._draw.choice(len(weights), p=weights / weights.sum())]()
@@ -103,11 +104,10 @@ class _World(Both):
 
     def encode_pending(self) -> None:
         if self.view.has_pending and not self.view.encode_pending():
-            self.build()
+            self.rebuild()
 
-    def build(self) -> None:
-        assert self.view.build(self._name, self._folder)
-        prefer_codes(self.view)
+    def rebuild(self) -> None:
+        self.build(self._name, self._folder)
 
     def save(self) -> None:
         """Go on with what a snapshot held."""
@@ -143,6 +143,6 @@ def test_as_the_reference_through_random_operations(name: ViewName, seed: int, t
     for _ in range(OPERATIONS):
         world.step()
         if world.view.name == "exact":
-            world.build()
+            world.rebuild()
     assert world.coded > OPERATIONS / 2
     assert world.found >= 0.99 * world.true
