@@ -8,18 +8,25 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
+from sqlalchemy.orm import Session
 
 SECONDS = 60
 
 
-def before_first(patch: pytest.MonkeyPatch, target: Any, name: str, act: Callable[[], object]) -> None:
-    """Do something right before the first call of a function of a module, a class or an object."""
+def at_first(
+    patch: pytest.MonkeyPatch, target: Any, name: str, act: Callable[[], object], *, behind: bool = False
+) -> None:
+    """Do something right before or behind the first call of a function of a module, a class or an object."""
     call = getattr(target, name)
 
     def overtaken(*arguments: Any, **options: Any) -> Any:
         patch.setattr(target, name, call)
-        act()
-        return call(*arguments, **options)
+        if not behind:
+            act()
+        found = call(*arguments, **options)
+        if behind:
+            act()
+        return found
 
     patch.setattr(target, name, overtaken)
 
@@ -63,6 +70,12 @@ def statements(of: Any = Engine) -> Iterator[list[tuple[str, Any]]]:
         yield sent
     finally:
         event.remove(of, "before_cursor_execute", note)
+
+
+def plans_of(session: Session, sent: list[tuple[str, Any]]) -> list[list[str]]:
+    """The steps of SQLite's plan of each statement that was sent."""
+    explain = session.connection().exec_driver_sql
+    return [[row[3] for row in explain(f"EXPLAIN QUERY PLAN {sql}", values)] for sql, values in list(sent)]
 
 
 @contextmanager

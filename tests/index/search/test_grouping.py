@@ -7,12 +7,10 @@ from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import event, select
-from sqlalchemy.orm import Session
+from sqlalchemy import select
 
 from index.catalogue.collections import TARGETS, Target
 from index.catalogue.tables import ImageRow, TextRow
@@ -21,9 +19,9 @@ from index.filters.column_cache import CollectionState
 from index.search import grouping as groups
 from index.search.grouping import GroupColumn, GroupColumns, Groups
 from index.search.request import SearchRequest
-from index.vectors.protocol import Keys
 from tests.index.filters.test_kept_up import Collection, drawn
 from tests.index.homes import open_home
+from tests.index.meanwhile import note_calls, plans_of, statements
 from tests.index.orders import group_of
 from training.common.manifest import Record
 
@@ -104,14 +102,7 @@ def test_columns_keep_up_with_writes_and_removals(written: Written) -> None:
 def test_what_was_not_touched_is_not_read_again(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     written.put(*(Record(id=f"{n}", image="x", split="val", group=f"g{n % 3}") for n in range(9)))
     before = written.column("group")
-    read: list[int] = []
-    make = GroupColumn.__init__
-
-    def noted(self: GroupColumn, keys: Keys, numbers: Keys) -> None:
-        read.append(len(keys))
-        make(self, keys, numbers)
-
-    monkeypatch.setattr(GroupColumn, "__init__", noted)
+    read = note_calls(monkeypatch, GroupColumn, "__init__", lambda _, keys, __: len(keys))
     written.put(Record(id="4", image="x", split="val", group="g0"))
     after = written.column("group")
     assert after is not before
@@ -147,19 +138,9 @@ def test_others_are_those_that_can_be_found(written: Written) -> None:
     assert searched.others(keys[:2], keys[4:7]) == {int(keys[0]): 2, int(keys[1]): 1}
 
 
-def test_threads_that_ask_at_once_read_once(
-    written: Written, engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_that_ask_at_once_read_once(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     written.put(*(Record(id=f"{n}", image="x", split="val", group="g") for n in range(8)))
-    reads: list[int] = []
-    read = groups._column
-
-    def slow(session: Session, query: Any) -> GroupColumn:
-        reads.append(1)
-        time.sleep(0.2)
-        return read(session, query)
-
-    monkeypatch.setattr(groups, "_column", slow)
+    reads = note_calls(monkeypatch, groups, "_column", lambda *_: time.sleep(0.2))
     with ThreadPoolExecutor(4) as threads:
         found = [future.result() for future in [threads.submit(written.column, "group") for _ in range(4)]]
     assert len(reads) == 1
@@ -185,20 +166,10 @@ def test_the_images_of_a_group_are_looked_up_by_an_index(tmp_path: Path) -> None
     written.put(*(mixed(random.Random(4), number) for number in range(16)))
     plans: list[str] = []
     for field in ("group", "view", "age", "split"):
-        statements: list[tuple[str, tuple[object, ...]]] = []
-        with engine.home.catalogue.read() as session:
-            connection = session.connection()
-            event.listen(
-                connection, "before_cursor_execute", lambda *a, to=statements: to.append((a[2], a[3]))
-            )
+        with engine.home.catalogue.read() as session, statements(session.connection()) as sent:
             request = SearchRequest(exclude_groups_of=("i1", "i2"), exclude_groups_by=field)
-            found = groups.keys_left_out(session, written.id, request)
-            assert len(found)
-            plans += [
-                row[3]
-                for sql, values in list(statements)
-                for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values)
-            ]
+            assert len(groups.keys_left_out(session, written.id, request))
+            plans += [step for steps in plans_of(session, sent) for step in steps]
     engine.close()
     assert len(plans) > 12
     assert not [plan for plan in plans if "SCAN" in plan or plan.endswith("(collection_id=?)")]

@@ -1,9 +1,11 @@
-"""Pages of orders that are made again, while images are removed and written between them."""
+"""Pages of hits: while others write and remove, to the end of an order, and bound to what was asked for."""
 
 import base64
 import hashlib
+import itertools
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,18 +14,35 @@ import numpy as np
 import pytest
 
 from index.catalogue.collections import Generation
-from index.engine import SearchEngine
-from index.errors import CursorError
+from index.errors import CursorError, QueryError
+from index.filters.grammar import parse_filter
 from index.search.cursors import MAX_RANKED, Binding, PageEnd, PagePosition, decode_cursor, encode_cursor
+from index.search.orders import VectorRanking
 from index.search.request import SearchRequest
-from index.vectors.protocol import After
+from index.search.results import Hit, SearchPage
+from index.vectors.protocol import After, Vectors
 from index.writes.deletion import delete_images
 from tests.index.homes import open_home
-from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
-from training.common.manifest import Record
+from tests.index.meanwhile import at_first
+from tests.index.orders import (
+    COUNT,
+    DIM,
+    PA,
+    PAGE,
+    Filled,
+    all_pages,
+    combinations,
+    fill,
+    groups_of,
+    make_grouped,
+    name_of,
+    query_of,
+)
+from tests.index.samples import begin_generation, put_vectors, unit_vectors
 
-DIM = 6
-COUNT = 120
+pytestmark = pytest.mark.usefixtures("few_places")
+
+
 ORDERS: list[dict[str, Any]] = [
     {"words": "heart"},
     {"diversity": 0.5},
@@ -36,33 +55,15 @@ IN_PAIRS: list[dict[str, Any]] = [
 ]
 
 
-def made(count: int, first: int = 0) -> list[Record]:
-    """Records of which five are a group, and of which a third has a word."""
-    return [
-        replace(record, group=f"group-{number // 5}", texts=("the heart",) if number % 3 else ("clear",))
-        for number, record in enumerate(make_records(first + count))
-        if number >= first
-    ]
-
-
-def fill(folder: Path) -> tuple[SearchEngine, Generation]:
-    engine = open_home(folder)
-    generation = begin_generation(engine, "c", DIM)
-    put_vectors(engine, generation, made(COUNT), unit_vectors(COUNT, DIM))
-    return engine, generation
-
-
 def shown_while_changed(
-    engine: SearchEngine, generation: Generation, request: SearchRequest, seed: int
+    filled: Filled, generation: Generation, request: SearchRequest, seed: int
 ) -> tuple[list[str], set[str]]:
     """Go through all pages with changes between them; what they show, and what was removed."""
     draw = random.Random(seed)
-    query, removed = unit_vectors(1, DIM, seed)[0], set[str]()
-    shown: list[str] = []
-    active, cursor = engine.active("c"), None
-    there = [record.id for record in made(COUNT)]
+    removed, shown, cursor = set[str](), list[str](), None
+    there = [record.id for record in filled.records]
     for step in range(COUNT):
-        page = engine.search(active, query, replace(request, k=draw.randint(1, 4), cursor=cursor))
+        page = filled.search("signed", replace(request, k=draw.randint(1, 4), cursor=cursor), seed)
         assert [hit.rank for hit in page.hits] == list(range(len(shown) + 1, len(shown) + 1 + len(page.hits)))
         shown += [hit.id for hit in page.hits]
         cursor = page.next_cursor
@@ -70,11 +71,12 @@ def shown_while_changed(
             return shown, removed
         # Mostly of what stands first, which moves most of the others.
         gone = {draw.choice(there), draw.choice(shown[-9:])} & set(there)
-        with engine.home.catalogue.write() as session:
-            delete_images(session, "c", sorted(gone))
+        with filled.engine.home.catalogue.write() as session:
+            delete_images(session, "signed", sorted(gone))
         removed |= gone
         there = [name for name in there if name not in gone]
-        put_vectors(engine, generation, made(1, first=COUNT + step), unit_vectors(1, DIM, seed=1000 + step))
+        new = make_grouped(1, first=COUNT + step), unit_vectors(1, DIM, seed=1000 + step)
+        put_vectors(filled.engine, generation, *new)
     raise AssertionError("the pages do not end")
 
 
@@ -87,14 +89,13 @@ def shown_while_changed(
     ],
     ids=lambda values: "+".join(values),
 )
-@pytest.mark.usefixtures("few_places")
 def test_no_hit_comes_twice_and_none_is_passed_over(tmp_path: Path, values: dict[str, Any]) -> None:
     """Lists end within the collection, so that what is removed moves others into them."""
-    groups = {record.id: record.group for record in made(COUNT)}
     for seed in range(2):
-        engine, generation = fill(tmp_path / str(seed))
-        shown, removed = shown_while_changed(engine, generation, SearchRequest(**values), seed)
-        engine.close()
+        filled, generations = fill(open_home(tmp_path / str(seed)))
+        groups = groups_of(filled, "group")
+        shown, removed = shown_while_changed(filled, generations["signed"], SearchRequest(**values), seed)
+        filled.engine.close()
         assert len(removed) > 10
         assert max(Counter(shown).values()) == 1
         stayed = groups.keys() - removed
@@ -106,57 +107,202 @@ def test_no_hit_comes_twice_and_none_is_passed_over(tmp_path: Path, values: dict
         assert max(Counter(groups[name] for name in shown if name not in removed).values()) == 1
 
 
+@pytest.mark.slow
+def test_what_is_written_between_pages_changes_no_page_behind_it(tmp_path: Path) -> None:
+    filled, generations = fill(open_home(tmp_path / "home"))
+    numbers = itertools.count(COUNT)
+    new = make_grouped(200, first=COUNT)
+    for values in combinations():
+        request = SearchRequest(k=PAGE, **{**values, **({"words": "effusion"} if "words" in values else {})})
+        before = filled.search("signed", replace(request, k=COUNT * 3)).hits
+
+        def search_and_write(request: SearchRequest) -> SearchPage:
+            page = filled.search("signed", request)
+            # Nearest of all, of a group that has hits already, with a word that is asked for.
+            record = replace(
+                new[next(numbers) % 200], group="patient-3", report="effusion", texts=("effusion",)
+            )
+            record = replace(record, id=f"new-{next(numbers)}")
+            put_vectors(filled.engine, generations["signed"], [record], query_of()[None])
+            return page
+
+        names = [name_of(hit) for hit in all_pages(search_and_write, request)]
+        assert names == [name_of(hit) for hit in before], values
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"filter": parse_filter(PA)}, {"group_by": "id"}, {"diversity": 0.3}, {"words": "effusion"}],
+)
+def test_an_image_that_is_replaced_between_pages_comes_on_none_behind(
+    tmp_path: Path, values: dict[str, Any]
+) -> None:
+    """One that was shown goes far down, and of those to come one goes up, one down and one stays."""
+    filled, generations = fill(open_home(tmp_path / "home"))
+    request = SearchRequest(k=10, **values)
+    order = [hit.id for hit in filled.search("signed", replace(request, k=COUNT)).hits]
+    records = {record.id: record for record in filled.records}
+    replaced = [order[3], order[12], order[14], order[20]]
+    query = query_of()
+    vectors = np.stack([-query, query, -query, unit_vectors(1, DIM, seed=4)[0]])
+
+    def search_and_replace(request: SearchRequest) -> SearchPage:
+        page = filled.search("signed", request)
+        if request.cursor is None:
+            put_vectors(filled.engine, generations["signed"], [records[name] for name in replaced], vectors)
+        return page
+
+    found = [hit.id for hit in all_pages(search_and_replace, request)]
+    expected = [*order[:10], *(name for name in order[10:] if name not in replaced)]
+    assert found[:10] == order[:10]
+    if {"diversity", "words"} & set(values):
+        # What is gone from before them moves the others.
+        found, expected = sorted(found), sorted(expected)
+    assert found == expected
+
+
+def test_an_image_that_is_replaced_during_a_search_comes_on_no_page_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second page has begun when another thread brings the view up to date."""
+    filled, generations = fill(open_home(tmp_path / "home"))
+    first = filled.search("signed", SearchRequest(k=10))
+    order = [hit.id for hit in filled.search("signed", SearchRequest(k=COUNT)).hits]
+    records = {record.id: record for record in filled.records}
+
+    def replace_it() -> None:
+        put_vectors(filled.engine, generations["signed"], [records[order[3]]], -query_of()[None])
+        filled.engine.warm(filled.engine.active("signed").generation)
+
+    at_first(monkeypatch, VectorRanking, "page", replace_it)
+    second = filled.search("signed", SearchRequest(k=COUNT, cursor=first.next_cursor))
+    assert [hit.id for hit in second.hits] == order[10:]
+
+
+@pytest.mark.parametrize("values", [{}, {"group_by": "group"}, {"diversity": 0.3}])
+def test_a_page_goes_on_behind_a_hit_that_was_removed(tmp_path: Path, values: dict[str, Any]) -> None:
+    filled, _ = fill(open_home(tmp_path / "home"))
+    request = SearchRequest(k=10, **values)
+    expected = [hit.id for hit in filled.search("signed", replace(request, k=15)).hits]
+    first = filled.search("signed", request)
+    with filled.engine.home.catalogue.write() as session:
+        delete_images(session, "signed", [first.hits[-1].id])
+    second = filled.search("signed", replace(request, k=5, cursor=first.next_cursor))
+    found = [hit.id for hit in second.hits]
+    assert not set(found) & set(expected[:10])
+    # What is gone no longer stands for its group, nor beside others: only the order behind it may move.
+    assert found[:1] == expected[10:11]
+    assert [hit.rank for hit in second.hits] == [11, 12, 13, 14, 15]
+
+
+def test_orders_that_are_made_again_end_at_their_depth(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("index.search.orders.MAX_RANKED", "index.engine.MAX_RANKED"):
+        monkeypatch.setattr(name, 25)
+    request = SearchRequest(k=10, diversity=0.2)
+    hits: list[Hit] = []
+    cursor = None
+    for expected in (10, 10, 5):
+        page = filled.search("signed", replace(request, cursor=cursor))
+        assert len(page.hits) == expected
+        hits += page.hits
+        cursor = page.next_cursor
+    assert [hit.rank for hit in hits] == list(range(1, 26))
+    with pytest.raises(QueryError, match="25 hits deep") as failed:
+        filled.search("signed", replace(request, cursor=cursor))
+    assert failed.value.field == "cursor"
+    # The plain order has no such end.
+    plain = SearchRequest(k=10)
+    assert len(all_pages(lambda request: filled.search("signed", request), plain)) == COUNT
+
+
+@pytest.mark.parametrize("differences", [1, pytest.param(6, marks=pytest.mark.slow)])
+def test_a_cursor_is_bound_to_everything_but_k(filled: Filled, differences: int) -> None:
+    """Changes of a request: each alone, and in the slow tests every pair."""
+    chosen = combinations()
+    for place, values in enumerate(chosen):
+        request = SearchRequest(k=2, **values)
+        cursor = filled.search("signed", request).next_cursor
+        assert cursor is not None
+        assert filled.search("signed", replace(request, k=3, cursor=cursor)).hits
+        for another, other in enumerate(chosen):
+            # The bits of a place say which of two values each of the six settings has.
+            if 0 < (place ^ another).bit_count() <= differences:
+                with pytest.raises(CursorError, match="another request"):
+                    filled.search("signed", SearchRequest(k=2, cursor=cursor, **other))
+        with pytest.raises(CursorError, match="another query"):
+            filled.search("signed", replace(request, cursor=cursor), seed=2)
+
+
+def test_a_cursor_outlives_a_restart_and_the_last_bits_of_its_query_and_no_other_generation(
+    tmp_path: Path,
+) -> None:
+    filled, _ = fill(open_home(tmp_path / "home"))
+    first, request = filled.search("signed", SearchRequest(k=20)), SearchRequest(k=20)
+    request = replace(request, cursor=first.next_cursor)
+    second = filled.search("signed", request)
+    again = open_home(tmp_path / "home")
+    active = again.active("signed")
+    assert again.search(active, query_of() + np.float32(1e-6), request).hits == second.hits
+    assert second.hits[0].rank == 21
+    other = begin_generation(again, "signed", DIM, digest="9" * 64)
+    put_vectors(again, other, filled.records, unit_vectors(COUNT, DIM))
+    with pytest.raises(CursorError, match="replaced"):
+        again.search(again.active("signed"), query_of(), request)
+    again.close()
+
+
+QUERY, BINDING = unit_vectors(1, 32)[0], Binding("g" * 32, "r")
+
+
+def cursor_behind(
+    score: float = 0.25, rank: int = 1, sequence: int = 4, seen: Sequence[int] = (), query: Vectors = QUERY
+) -> str:
+    position = PagePosition(After(score, 9, rank), sequence, None, np.array(seen, dtype=np.int64))
+    return encode_cursor(PageEnd(BINDING, query, position))
+
+
 @pytest.mark.parametrize("seen", [[], [5], [7, 3, 2**62, 2**40], list(range(1, 20_000, 2))])
 def test_a_cursor_keeps_the_keys_of_all_hits_before(seen: list[int]) -> None:
-    query, binding = unit_vectors(1, 32)[0], Binding("g" * 32, "r")
-    place = PagePosition(After(0.25, 9, len(seen)), 4, None, np.array(seen, dtype=np.int64))
-    cursor = encode_cursor(PageEnd(binding, query, place))
-    found, back = decode_cursor(cursor, binding, query)
-    assert np.array_equal(found, query)
+    cursor = cursor_behind(rank=len(seen), seen=seen)
+    found, back = decode_cursor(cursor, BINDING, QUERY)
+    assert np.array_equal(found, QUERY)
     assert back.seen.tolist() == sorted(seen)
-    assert (back.after, back.sequence, back.confident) == (place.after, 4, None)
-    with pytest.raises(CursorError, match="damaged"):
-        decode_cursor(cursor[:-20], binding, query)
+    assert (back.after, back.sequence, back.confident) == (After(0.25, 9, len(seen)), 4, None)
     # Little grows with the number of pages.
     assert len(cursor) < 400 + 3 * len(seen)
 
 
-def test_a_forged_cursor_is_not_unpacked_beyond_what_an_order_can_have() -> None:
-    query, binding = unit_vectors(1, 32)[0], Binding("g" * 32, "r")
-    place = PagePosition(After(0.25, 9, 1), 4, None, np.arange(MAX_RANKED + 1, dtype=np.int64))
-    with pytest.raises(CursorError, match="damaged"):
-        decode_cursor(encode_cursor(PageEnd(binding, query, place)), binding, query)
+def without_its_end(missing: int) -> str:
+    """A cursor that ends within its query, with the right digest."""
+    content = base64.urlsafe_b64decode(cursor_behind() + "==")[: -8 - missing]
+    content += hashlib.blake2b(content, digest_size=8).digest()
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
+def with_number(number: float) -> Vectors:
+    forged = QUERY.copy()
+    forged[2] = number
+    return forged
 
 
 @pytest.mark.parametrize(
-    ("score", "rank", "sequence", "number"),
+    "cursor",
     [
-        (np.nan, 3, 0, 0.0),
-        (np.inf, 3, 0, 0.0),
-        (0.5, 2**32 - 1, 0, 0.0),
-        (0.5, 3, -1, 0.0),
-        (0.5, 3, 0, np.nan),
-        (0.5, 3, 0, -np.inf),
+        *("", "x", "ä", "B" + cursor_behind()[1:], cursor_behind()[::-1]),
+        *(cursor_behind()[:end] for end in (-1, -20, 50)),
+        # Forged, without sensible numbers.
+        *(cursor_behind(score) for score in (np.nan, np.inf)),
+        *(cursor_behind(query=with_number(number)) for number in (np.nan, -np.inf)),
+        cursor_behind(rank=2**32 - 1),
+        cursor_behind(sequence=-1),
+        *(without_its_end(missing) for missing in (1, 4)),
+        # No order has so many; they are not unpacked.
+        cursor_behind(seen=range(MAX_RANKED + 1)),
     ],
+    ids=range(17),
 )
-def test_a_forged_cursor_without_sensible_numbers_is_refused(
-    score: float, rank: int, sequence: int, number: float
-) -> None:
-    query, binding = np.eye(1, DIM, dtype=np.float32)[0], Binding("uid", "request")
-    forged = query.copy()
-    forged[2] = number
-    place = PagePosition(After(score, 1, rank), sequence, None, np.empty(0, dtype=np.int64))
-    cursor = encode_cursor(PageEnd(binding, forged, place))
+def test_a_damaged_or_forged_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(CursorError, match="damaged"):
-        decode_cursor(cursor, binding, query)
-
-
-@pytest.mark.parametrize("missing", [1, 4])
-def test_a_forged_cursor_that_ends_within_its_query_is_refused(missing: int) -> None:
-    query, binding = unit_vectors(1, DIM)[0], Binding("uid", "request")
-    place = PagePosition(After(0.5, 1, 3), 0, None, np.empty(0, dtype=np.int64))
-    content = base64.urlsafe_b64decode(encode_cursor(PageEnd(binding, query, place)) + "==")
-    content = content[: -8 - missing]
-    content += hashlib.blake2b(content, digest_size=8).digest()
-    with pytest.raises(CursorError, match="damaged"):
-        decode_cursor(base64.urlsafe_b64encode(content).decode().rstrip("="), binding, query)
+        decode_cursor(cursor, BINDING, QUERY)

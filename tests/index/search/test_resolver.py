@@ -9,13 +9,12 @@ import pytest
 from index.engine import SearchEngine
 from index.errors import FilterError, UnknownCollectionError
 from index.filters.grammar import parse_filter
-from index.search.cursors import PagePosition
-from index.search.orders import Ranked, VectorRanking
+from index.search.orders import VectorRanking
 from index.search.request import SearchRequest
-from index.search.results import ActiveGeneration
 from index.vectors.protocol import Vectors
 from index.vectors.view import CosineView
 from tests.index.homes import remove_collection
+from tests.index.meanwhile import at_first
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from training.common.manifest import Record
 
@@ -66,15 +65,12 @@ def test_a_hit_is_of_one_state_though_it_is_replaced_during_the_search(
     active, request = filled.active("c"), SearchRequest(k=COUNT)
     last = filled.search(active, query, request).hits[-1].id
     record = next(each for each in make_records(COUNT) if each.id == last)
-    page = VectorRanking.page
 
-    def interrupted(self: VectorRanking, count: int, place: PagePosition | None = None) -> Ranked:
-        monkeypatch.setattr(VectorRanking, "page", page)
+    def change() -> None:
         _put(filled, replace(record, texts=("Now the nearest.",)), query)
         filled.warm(active.generation)
-        return page(self, count, place)
 
-    monkeypatch.setattr(VectorRanking, "page", interrupted)
+    at_first(monkeypatch, VectorRanking, "page", change)
     first = filled.search(active, query, request).hits[0]
     assert (first.id, first.image.texts) == (last, ("Now the nearest.",))
 
@@ -87,17 +83,8 @@ def test_hits_of_a_filter_that_was_judged_after_a_write_show_what_was_written(
     every = filled.search(active, query, SearchRequest(k=COUNT)).hits
     changed = next(hit.id for hit in every if hit.image.metadata["view"] == "AP")
     record = next(each for each in make_records(COUNT) if each.id == changed)
-    resolve = SearchEngine._resolve
-
-    def overtaken(
-        self: SearchEngine, active: ActiveGeneration, vector: Vectors, request: SearchRequest
-    ) -> object:
-        resolved = resolve(self, active, vector, request)
-        monkeypatch.setattr(SearchEngine, "_resolve", resolve)
-        _put(filled, replace(record, metadata={**record.metadata, "view": "PA"}), query)
-        return resolved
-
-    monkeypatch.setattr(SearchEngine, "_resolve", overtaken)
+    record = replace(record, metadata={**record.metadata, "view": "PA"})
+    at_first(monkeypatch, SearchEngine, "_resolve", lambda: _put(filled, record, query), behind=True)
     passing = parse_filter({"field": "view", "eq": "PA"})
     hits = filled.search(active, query, SearchRequest(k=COUNT, filter=passing)).hits
     assert changed in {hit.id for hit in hits}
@@ -108,14 +95,8 @@ def test_what_is_resolved_during_a_write_is_of_no_one_version(
     filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     active, request = filled.active("c"), SearchRequest()
-    bound = SearchRequest.bound
-
-    def overtaken(self: SearchRequest) -> str:
-        monkeypatch.setattr(SearchRequest, "bound", bound)
-        _put(filled, make_records(COUNT)[0], unit_vectors(1, DIM, seed=9)[0])
-        return bound(self)
-
-    monkeypatch.setattr(SearchRequest, "bound", overtaken)
+    record, vector = make_records(COUNT)[0], unit_vectors(1, DIM, seed=9)[0]
+    at_first(monkeypatch, SearchRequest, "bound", lambda: _put(filled, record, vector))
     query = unit_vectors(1, DIM, seed=3)[0]
     assert filled._resolve(active, query, request).version is None
     assert filled._resolve(active, query, request).version == filled.home.catalogue.version()
@@ -124,16 +105,8 @@ def test_what_is_resolved_during_a_write_is_of_no_one_version(
 def test_a_collection_that_is_removed_during_its_first_search_gives_no_hits(
     filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    active, resolve = filled.active("c"), SearchEngine._resolve
-
-    def overtaken(
-        self: SearchEngine, active: ActiveGeneration, vector: Vectors, request: SearchRequest
-    ) -> object:
-        resolved = resolve(self, active, vector, request)
-        remove_collection(filled, "c")
-        return resolved
-
-    monkeypatch.setattr(SearchEngine, "_resolve", overtaken)
+    active = filled.active("c")
+    at_first(monkeypatch, SearchEngine, "_resolve", lambda: remove_collection(filled, "c"), behind=True)
     assert filled.search(active, unit_vectors(1, DIM, seed=3)[0], SearchRequest()).hits == ()
 
 

@@ -1,5 +1,7 @@
 """Every order of hits against a slow reference, and what a hit tells."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +11,8 @@ from index.catalogue.collections import TARGETS, Target
 from index.errors import CursorError, FilterError, QueryError
 from index.filters.grammar import parse_filter
 from index.search.request import BatchEntry, Part, Parts, SearchRequest, unit_query
-from index.search.results import SearchPage
+from index.search.results import Hit, SearchPage
+from index.vectors.view import CosineView
 from tests.index.orders import (
     COUNT,
     KINDS,
@@ -28,6 +31,14 @@ from tests.index.orders import (
 pytestmark = pytest.mark.usefixtures("few_places")
 
 
+def check_others(filled: Filled, kind: str, request: SearchRequest, hits: Sequence[Hit]) -> None:
+    """Make sure that hits of groups count the others that could be found."""
+    groups = groups_of(filled, request.group_by or "")
+    single = reference(filled, kind, replace(request, group_by=None, diversity=None))
+    sizes = Counter(groups[item.record.id] for item, _ in single)
+    assert [hit.others for hit in hits] == [sizes[groups[hit.id]] - 1 for hit in hits]
+
+
 @pytest.mark.parametrize("kind", ["signed", "unsigned", pytest.param("blades", marks=pytest.mark.slow)])
 def test_every_combination_equals_the_reference_on_one_page_and_over_all(filled: Filled, kind: str) -> None:
     for values in combinations():
@@ -36,7 +47,9 @@ def test_every_combination_equals_the_reference_on_one_page_and_over_all(filled:
         whole = filled.search(kind, replace(request, k=COUNT * 2))
         assert [name_of(hit) for hit in whole.hits] == [item.name for item, _ in expected], values
         np.testing.assert_allclose([hit.score for hit in whole.hits], [s for _, s in expected], atol=2e-6)
-        assert whole.next_cursor is None
+        assert (whole.next_cursor, whole.exact) == (None, True)
+        if request.group_by is not None:
+            check_others(filled, kind, request, whole.hits)
         paged = all_pages(lambda request: filled.search(kind, request), request)
         assert [hit.rank for hit in paged] == list(range(1, len(expected) + 1))
         assert paged == list(whole.hits), values
@@ -76,23 +89,9 @@ def test_a_wrong_search_of_a_batch_fails_alone(filled: Filled) -> None:
         assert page.hits == filled.engine.search(active, query_of(1), request).hits
 
 
-def test_hits_of_groups_count_the_others_that_could_be_found(filled: Filled) -> None:
-    for values in combinations():
-        if values.get("group_by") is None:
-            continue
-        request = SearchRequest(k=20, **values)
-        groups = groups_of(filled, "group")
-        single = [item for item, _ in reference(filled, "signed", replace(request, group_by=None))]
-        for hit in filled.search("signed", request).hits:
-            same = [item for item in single if groups[item.record.id] == groups[hit.id]]
-            assert hit.others == len(same) - 1
-    assert filled.search("signed", SearchRequest(k=1)).hits[0].others is None
-
-
 @pytest.mark.parametrize("field", ["group", "split", "id", "labels", "view", "age", "urgent"])
 @pytest.mark.parametrize("target", TARGETS)
-def test_groups_are_of_any_field(filled: Filled, field: str, target: Target) -> None:
-    groups = groups_of(filled, field)
+def test_groups_are_of_any_field_and_count_the_others(filled: Filled, field: str, target: Target) -> None:
     for filter in (None, parse_filter(PA)):
         for words in (None, "effusion heart"):
             request = SearchRequest(
@@ -107,20 +106,8 @@ def test_groups_are_of_any_field(filled: Filled, field: str, target: Target) -> 
             expected = reference(filled, "signed", request)
             hits = all_pages(lambda request: filled.search("signed", request), request)
             assert [name_of(hit) for hit in hits] == [item.name for item, _ in expected]
-            single = [item for item, _ in reference(filled, "signed", replace(request, group_by=None))]
-            for hit in hits:
-                same = [item for item in single if groups[item.record.id] == groups[hit.id]]
-                assert hit.others == len(same) - 1
-
-
-def test_the_field_of_groups_must_exist(filled: Filled) -> None:
-    for request, field in (
-        (SearchRequest(group_by="veiw"), "group_by"),
-        (SearchRequest(exclude_groups_of=("image-001",), exclude_groups_by="veiw"), "exclude_same_group"),
-    ):
-        with pytest.raises(QueryError, match=r"no field 'veiw' to group by\. Did you mean 'view'") as failed:
-            filled.search("signed", request)
-        assert failed.value.field == field
+            check_others(filled, "signed", request, hits)
+    assert filled.search("signed", SearchRequest(k=1)).hits[0].others is None
 
 
 def test_texts_are_found_from_an_image_with_what_they_belong_to(filled: Filled) -> None:
@@ -153,15 +140,30 @@ def test_hits_tell_their_lists_and_keep_their_cosine(filled: Filled) -> None:
 
 
 def test_what_is_no_request_is_refused_and_named(filled: Filled) -> None:
-    for request, field in (
-        (SearchRequest(k=0), "limit"),
-        (SearchRequest(diversity=1.5), "diversity"),
-        (SearchRequest(diversity=float("nan")), "diversity"),
-        (SearchRequest(words=" -- "), "keywords"),
+    no_field = r"no field 'veiw' to group by\. Did you mean 'view'"
+    for request, field, said in (
+        (SearchRequest(k=0), "limit", None),
+        (SearchRequest(diversity=1.5), "diversity", None),
+        (SearchRequest(diversity=float("nan")), "diversity", None),
+        (SearchRequest(words=" -- "), "keywords", None),
+        (SearchRequest(group_by="veiw"), "group_by", no_field),
+        (
+            SearchRequest(exclude_groups_of=("image-001",), exclude_groups_by="veiw"),
+            "exclude_same_group",
+            no_field,
+        ),
     ):
-        with pytest.raises(QueryError) as failed:
+        with pytest.raises(QueryError, match=said) as failed:
             filled.search("signed", request)
         assert failed.value.field == field
+
+
+def test_a_page_is_exact_where_its_view_says_so(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = CosineView.search
+    inexact = lambda *given, **asked: search(*given, **asked)._replace(exact=False)  # noqa: E731
+    monkeypatch.setattr(CosineView, "search", inexact)
+    for values in combinations():
+        assert not filled.search("signed", SearchRequest(k=PAGE, **values)).exact, values
 
 
 @pytest.mark.parametrize("number", [3e38, 1e-38, 1.0])

@@ -15,7 +15,7 @@ from index.vectors.protocol import unit
 from index.vectors.protocol import After, Keys, Vectors, ViewName
 from index.vectors.store import VectorStore
 from index.vectors.view import CosineView
-from tests.index.meanwhile import before_first, beside, note_calls
+from tests.index.meanwhile import at_first, beside, note_calls
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import Both, once_measured, prefer_codes, same
 
@@ -307,7 +307,7 @@ def test_rows_are_added_while_codes_are_written(tmp_path: Path, monkeypatch: pyt
         adding.join(10)
         assert not adding.is_alive()
 
-    before_first(monkeypatch, IvfPq, "write", add)
+    at_first(monkeypatch, IvfPq, "write", add)
     files = view.write(tmp_path, "view")
     assert len(view) == 2001
     read = CosineView(DIM)
