@@ -1,14 +1,16 @@
 """What tests of the index share."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from index.catalogue import Catalogue, open_catalogue
 from index.engine import SearchEngine
 from tests.index.homes import open_home
 from tests.index.orders import PLACES, Filled, fill
-from tests.index.samples import make_bundle, make_manifest, make_records
+from tests.index.samples import ingest, make_bundle, make_manifest, make_records
 from training.common.manifest import Manifest
 from training.models.bundle import BundleInfo
 from training.models.encoder import Encoder, load_encoder
@@ -24,10 +26,24 @@ def catalogue_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def catalogue(catalogue_url: str) -> Iterator[Catalogue]:
+    """A catalogue alone, on either database."""
+    with closing(open_catalogue(catalogue_url)) as opened:
+        yield opened
+
+
+@pytest.fixture
 def engine(tmp_path: Path, catalogue_url: str) -> Iterator[SearchEngine]:
     opened = open_home(tmp_path / "home", catalogue_url)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> Iterator[SearchEngine]:
+    """An engine on SQLite, whatever `engine` is on."""
+    with closing(open_home(tmp_path / "home")) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +84,10 @@ def other_encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
 @pytest.fixture
 def manifest(tmp_path: Path) -> Manifest:
     return make_manifest(tmp_path / "data", make_records(20))
+
+
+@pytest.fixture
+def indexed(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> SearchEngine:
+    """An engine whose collection c has the images of `manifest`."""
+    ingest(engine, encoder, manifest)
+    return engine

@@ -17,10 +17,13 @@ from index.catalogue.collections import Generation, find_generation, open_genera
 from index.catalogue.tables import ModelRow
 from index.engine import SearchEngine
 from index.generations.activation import activate
+from index.ingest import IngestReport, ingest_manifest
+from index.vectors.protocol import encode_vectors
 from index.vectors.gpu import Gpu
-from index.vectors.protocol import Vectors, encode_vectors
+from index.vectors.protocol import Vectors
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
+from index.writes.vectors import ImageEncoder
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
 from training.common.manifest import Manifest, Record, read_manifest, write_manifest
 from training.models.bundle import BundleInfo
@@ -122,6 +125,14 @@ def make_manifest(folder: Path, records: Sequence[Record]) -> Manifest:
             make_picture(folder / record.image, number)
     write_manifest(folder, records)
     return read_manifest(folder)
+
+
+def ingest(
+    engine: SearchEngine, encoder: ImageEncoder, manifest: Manifest, collection: str = "c", **options: Any
+) -> IngestReport:
+    """Put what a manifest has into a collection, in small batches."""
+    given = {"batch_size": 6, "show_progress": False, **options}
+    return ingest_manifest(engine, collection, encoder, manifest, **given)
 
 
 def unit_vectors(count: int, dim: int, seed: int = 0) -> Vectors:

@@ -27,18 +27,11 @@ from index.errors import (
 )
 from index.feedback import User
 from index.generations.names import rename_collection
-from index.ingest import ingest_manifest
 from index.writes.live import remove_images
 from tests.index.homes import remove_collection
-from tests.index.samples import make_manifest, make_picture
+from tests.index.samples import ingest, make_manifest, make_picture
 from training.common.manifest import Manifest
 from training.models.encoder import Encoder
-
-
-@pytest.fixture
-def searched(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> SearchEngine:
-    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
-    return engine
 
 
 def put(engine: SearchEngine, list_id: str, name: str, collection: str = "c") -> tuple[CaseList, bool]:
@@ -74,98 +67,98 @@ def rows_left(engine: SearchEngine) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
-def test_images_stay_in_the_order_in_which_they_came_with_the_last_note(searched: SearchEngine) -> None:
-    found, known = put(searched, "a", "Pneumothorax, teaching")
+def test_images_stay_in_the_order_in_which_they_came_with_the_last_note(indexed: SearchEngine) -> None:
+    found, known = put(indexed, "a", "Pneumothorax, teaching")
     assert (found.id, found.name, found.entries, known) == ("a", "Pneumothorax, teaching", 0, False)
     reader = User("key:1", "Dr. A")
     for image in (3, 1, 2):
-        assert save(searched, image, f"note {image}", user=reader) == (f"note {image}", False)
-    assert save(searched, 3, "another") == ("another", True)
-    assert save(searched, 3, None, user=reader) == ("another", True)
-    assert entries(searched) == [("image-003", "another"), ("image-001", "note 1"), ("image-002", "note 2")]
-    with searched.home.catalogue.read() as session:
+        assert save(indexed, image, f"note {image}", user=reader) == (f"note {image}", False)
+    assert save(indexed, 3, "another") == ("another", True)
+    assert save(indexed, 3, None, user=reader) == ("another", True)
+    assert entries(indexed) == [("image-003", "another"), ("image-001", "note 1"), ("image-002", "note 2")]
+    with indexed.home.catalogue.read() as session:
         found, shown = read_list(session, "c", "a", after=0, limit=1)
         (first,) = read_list(session, "c", "a", limit=1)[1]
     assert found.entries == 3
     assert [(one.image, one.user) for one in shown] == [("image-001", reader)]
     assert first.user is None
     assert first.saved > shown[0].saved
-    with searched.home.catalogue.write() as session:
+    with indexed.home.catalogue.write() as session:
         assert remove_case(session, "c", "a", "image-001") is True
         assert remove_case(session, "c", "a", "image-001") is False
-    assert save(searched, 1, None) == ("", False)
-    assert [image for image, _ in entries(searched)] == ["image-003", "image-002", "image-001"]
+    assert save(indexed, 1, None) == ("", False)
+    assert [image for image, _ in entries(indexed)] == ["image-003", "image-002", "image-001"]
 
 
-def test_a_list_is_renamed_and_removed_and_names_are_taken_once(searched: SearchEngine) -> None:
-    put(searched, "a", "One")
-    put(searched, "b", "Another")
-    save(searched, 3)
-    assert lists(searched) == [("b", "Another", 0), ("a", "One", 1)]
+def test_a_list_is_renamed_and_removed_and_names_are_taken_once(indexed: SearchEngine) -> None:
+    put(indexed, "a", "One")
+    put(indexed, "b", "Another")
+    save(indexed, 3)
+    assert lists(indexed) == [("b", "Another", 0), ("a", "One", 1)]
     with pytest.raises(CaseListExistsError, match="'One'"):
-        put(searched, "b", "One")
-    assert put(searched, "a", "One")[1] is True
-    assert put(searched, "a", "A first")[0].entries == 1
-    assert lists(searched) == [("a", "A first", 1), ("b", "Another", 0)]
-    with searched.home.catalogue.write() as session:
+        put(indexed, "b", "One")
+    assert put(indexed, "a", "One")[1] is True
+    assert put(indexed, "a", "A first")[0].entries == 1
+    assert lists(indexed) == [("a", "A first", 1), ("b", "Another", 0)]
+    with indexed.home.catalogue.write() as session:
         delete_list(session, "c", "a")
-    assert rows_left(searched) == (1, 0)
+    assert rows_left(indexed) == (1, 0)
     with pytest.raises(UnknownCaseListError, match="'a'"):
-        save(searched, 3)
+        save(indexed, 3)
 
 
-def test_what_cannot_be_kept_is_refused_and_nothing_is_written(searched: SearchEngine) -> None:
-    put(searched, "a", "One")
+def test_what_cannot_be_kept_is_refused_and_nothing_is_written(indexed: SearchEngine) -> None:
+    put(indexed, "a", "One")
     for wrong in ("nothing", "\x00", "A"):
         with pytest.raises(UnknownCaseListError):
-            entries(searched, wrong)
+            entries(indexed, wrong)
     with pytest.raises(UnknownCollectionError):
-        put(searched, "a", "One", collection="d")
+        put(indexed, "a", "One", collection="d")
     with pytest.raises(UnknownImageError):
-        save(searched, 999)
+        save(indexed, 999)
     with pytest.raises(QueryError, match="cannot be stored"):
-        save(searched, 3, "a\x00b")
+        save(indexed, 3, "a\x00b")
     with pytest.raises(QueryError, match="cannot be stored"):
-        put(searched, "b", "a\ud800b")
-    assert rows_left(searched) == (1, 0)
+        put(indexed, "b", "a\ud800b")
+    assert rows_left(indexed) == (1, 0)
 
 
-def test_lists_and_their_images_are_bounded(searched: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_and_their_images_are_bounded(indexed: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_LISTS", 2)
     monkeypatch.setattr(module, "MAX_ENTRIES", 2)
-    put(searched, "a", "One")
-    put(searched, "b", "Two")
+    put(indexed, "a", "One")
+    put(indexed, "b", "Two")
     with pytest.raises(CasesFullError, match="has 2 lists"):
-        put(searched, "c", "Three")
-    put(searched, "b", "Too")
-    save(searched, 1)
-    save(searched, 2)
+        put(indexed, "c", "Three")
+    put(indexed, "b", "Too")
+    save(indexed, 1)
+    save(indexed, 2)
     with pytest.raises(CasesFullError, match="has 2 images"):
-        save(searched, 3)
-    save(searched, 2, "changed")
-    assert rows_left(searched) == (2, 2)
+        save(indexed, 3)
+    save(indexed, 2, "changed")
+    assert rows_left(indexed) == (2, 2)
 
 
 def test_entries_go_with_their_images_and_lists_with_their_collection(
-    searched: SearchEngine, encoder: Encoder, manifest: Manifest
+    indexed: SearchEngine, encoder: Encoder, manifest: Manifest
 ) -> None:
-    ingest_manifest(searched, "d", encoder, manifest, show_progress=False)
-    put(searched, "a", "One")
-    put(searched, "a", "One", collection="d")
-    with searched.home.catalogue.write() as session:
+    ingest(indexed, encoder, manifest, "d")
+    put(indexed, "a", "One")
+    put(indexed, "a", "One", collection="d")
+    with indexed.home.catalogue.write() as session:
         save_case(session, "d", "a", "image-000", "theirs")
     for image in range(3):
-        save(searched, image, f"note {image}")
-    remove_images(searched.home, "c", ["image-000"])
-    assert [image for image, _ in entries(searched)] == ["image-001", "image-002"]
+        save(indexed, image, f"note {image}")
+    remove_images(indexed.home, "c", ["image-000"])
+    assert [image for image, _ in entries(indexed)] == ["image-001", "image-002"]
     # A note is of a case, also where its picture is written again.
     records = [replace(record, texts=("another text",)) for record in manifest.records[1:]]
     make_picture(manifest.folder / records[0].image, seed=1000)
-    ingest_manifest(searched, "c", encoder, make_manifest(manifest.folder, records), show_progress=False)
-    assert entries(searched) == [("image-001", "note 1"), ("image-002", "note 2")]
-    with searched.home.catalogue.write() as session:
+    ingest(indexed, encoder, make_manifest(manifest.folder, records))
+    assert entries(indexed) == [("image-001", "note 1"), ("image-002", "note 2")]
+    with indexed.home.catalogue.write() as session:
         rename_collection(session, "c", "e")
-    assert lists(searched, "e") == [("a", "One", 2)]
-    remove_collection(searched, "e")
-    assert rows_left(searched) == (1, 1)
-    assert entries(searched, collection="d") == [("image-000", "theirs")]
+    assert lists(indexed, "e") == [("a", "One", 2)]
+    remove_collection(indexed, "e")
+    assert rows_left(indexed) == (1, 1)
+    assert entries(indexed, collection="d") == [("image-000", "theirs")]

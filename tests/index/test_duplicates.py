@@ -1,7 +1,6 @@
 """Near-duplicates of a collection."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,51 +11,57 @@ from index.duplicates import find_duplicates, likely_pairs
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, UnknownCollectionError
 from index.generations.activation import activate
-from index.ingest import ingest_manifest
 from index.vectors.protocol import encode_vectors
 from index.vectors.view import CosineView
 from index.views.manager import Views
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
-from tests.index.homes import open_home
+from tests.index.meanwhile import note_calls
 from tests.index.pictures import smooth_picture
-from tests.index.samples import begin_generation, unit_vectors
+from tests.index.samples import begin_generation, ingest, unit_vectors
 from training.common.manifest import Record, read_manifest, write_manifest
 from training.models.encoder import Encoder
 
 COUNT = 20
+COPIES = [("03", "03-same"), ("05", "05-coarse", "05-small"), ("07", "07-cropped")]
 
 
-def _write_pictures(folder: Path) -> None:
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
     """Twenty pictures, of which 3 has an equal file, 5 two changed ones, and 7 one that is cropped."""
+    folder = tmp_path / "pictures"
+    folder.mkdir()
     for number in range(COUNT):
         smooth_picture(number).save(folder / f"{number:02d}.png")
     shutil.copy(folder / "03.png", folder / "03-same.png")
     smooth_picture(5).resize((100, 80)).save(folder / "05-small.png")
     smooth_picture(5).save(folder / "05-coarse.jpg", quality=40)
     smooth_picture(7).crop((10, 0, 196, 150)).save(folder / "07-cropped.png")
+    return sorted(folder.iterdir(), key=lambda path: path.stem)
 
 
 @pytest.fixture
-def filled(engine: SearchEngine, encoder: Encoder, tmp_path: Path) -> Iterator[SearchEngine]:
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    _write_pictures(folder)
-    paths = sorted((*folder.glob("*.png"), *folder.glob("*.jpg")), key=lambda path: path.stem)
-    write_manifest(folder, [Record(id=path.stem, image=path.name, split="test") for path in paths])
-    ingest_manifest(engine, "c", encoder, read_manifest(folder), show_progress=False)
-    yield engine
+def filled(engine: SearchEngine, encoder: Encoder, pictures: list[Path]) -> SearchEngine:
+    folder = pictures[0].parent
+    write_manifest(folder, [Record(id=path.stem, image=path.name, split="test") for path in pictures])
+    ingest(engine, encoder, read_manifest(folder))
+    return engine
 
 
-def test_copies_are_found_and_nothing_else(filled: SearchEngine) -> None:
+@pytest.mark.parametrize("damaged", [False, True])
+def test_copies_are_found_and_nothing_else_and_a_damaged_file_is_named(
+    filled: SearchEngine, damaged: bool
+) -> None:
+    if damaged:
+        filled.image_path("c", "05-coarse").write_bytes(b"damaged")
     found = find_duplicates(filled.home, "c", show_progress=False)
     assert [group.ids for group in found.groups] == [
-        ("03", "03-same"),
-        ("05", "05-coarse", "05-small"),
-        ("07", "07-cropped"),
+        COPIES[0],
+        ("05", "05-small") if damaged else COPIES[1],
+        COPIES[2],
     ]
     assert [group.same_file for group in found.groups] == [True, False, False]
-    assert found.unread == ()
+    assert found.unread == (("05-coarse",) if damaged else ())
 
 
 def test_images_of_one_colour_are_no_copies_of_each_other(
@@ -70,19 +75,8 @@ def test_images_of_one_colour_are_no_copies_of_each_other(
         smooth_picture(number).save(tmp_path / f"picture-{number}.png")
     paths = [path for path in sorted(tmp_path.iterdir()) if path.suffix in (".png", ".jpg", ".gif")]
     write_manifest(tmp_path, [Record(id=path.name, image=path.name, split="test") for path in paths])
-    ingest_manifest(engine, "c", encoder, read_manifest(tmp_path), show_progress=False)
+    ingest(engine, encoder, read_manifest(tmp_path))
     assert find_duplicates(engine.home, "c", show_progress=False).groups == ()
-
-
-def test_a_damaged_file_is_named_and_the_rest_is_found(filled: SearchEngine) -> None:
-    filled.image_path("c", "05-coarse").write_bytes(b"damaged")
-    found = find_duplicates(filled.home, "c", show_progress=False)
-    assert found.unread == ("05-coarse",)
-    assert [group.ids for group in found.groups] == [
-        ("03", "03-same"),
-        ("05", "05-small"),
-        ("07", "07-cropped"),
-    ]
 
 
 def test_what_cannot_be_looked_through_is_refused(engine: SearchEngine) -> None:
@@ -96,46 +90,28 @@ def test_what_cannot_be_looked_through_is_refused(engine: SearchEngine) -> None:
 def test_what_looking_began_to_build_is_stopped(
     filled: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    closed: list[Views] = []
-
-    class Noted(Views):
-        def close(self) -> None:
-            closed.append(self)
-            super().close()
-
-    monkeypatch.setattr("index.duplicates.Views", Noted)
+    closed = note_calls(monkeypatch, Views, "close")
     find_duplicates(filled.home, "c", show_progress=False)
     with pytest.raises(UnknownCollectionError):
         find_duplicates(filled.home, "nothing", show_progress=False)
     assert len(closed) == 2
 
 
-def test_copies_are_found_whatever_the_vectors_say(tmp_path: Path) -> None:
+def test_copies_are_found_whatever_the_vectors_say(sqlite: SearchEngine, pictures: list[Path]) -> None:
     """Here they point anywhere: sketches name the pairs."""
-    engine = open_home(tmp_path / "home")
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    _write_pictures(folder)
-    paths = sorted((*folder.glob("*.png"), *folder.glob("*.jpg")), key=lambda path: path.stem)
-    vectors = unit_vectors(len(paths), 6)
-    generation = begin_generation(engine, "c", 6)
+    generation = begin_generation(sqlite, "c", 6)
     writes = []
-    for path, vector in zip(paths, encode_vectors(vectors), strict=True):
+    for path, vector in zip(pictures, encode_vectors(unit_vectors(len(pictures), 6)), strict=True):
         record = Record(id=path.stem, image=path.name, split="test")
-        sha256 = engine.home.store.put(path.read_bytes())
+        sha256 = sqlite.home.store.put(path.read_bytes())
         picture = PictureWrite(sha256, "image/png", 200, 160, vector)
         writes.append(ImageWrite(record, record_digest(record), picture))
-    with engine.home.catalogue.write() as session:
+    with sqlite.home.catalogue.write() as session:
         write_images(session, generation, writes)
-    with engine.home.catalogue.write() as session:
+    with sqlite.home.catalogue.write() as session:
         activate(session, generation)
-    found = find_duplicates(engine.home, "c", show_progress=False)
-    engine.close()
-    assert [group.ids for group in found.groups] == [
-        ("03", "03-same"),
-        ("05", "05-coarse", "05-small"),
-        ("07", "07-cropped"),
-    ]
+    found = find_duplicates(sqlite.home, "c", show_progress=False)
+    assert [group.ids for group in found.groups] == COPIES
 
 
 def test_likely_pairs_equal_the_definition() -> None:

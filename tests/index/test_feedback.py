@@ -31,20 +31,13 @@ from index.feedback import (
     learning_pairs,
     record_judgement,
 )
-from index.ingest import ingest_manifest
 from index.writes.live import remove_images
 from tests.index.homes import remove_collection
-from tests.index.samples import make_manifest, make_picture
+from tests.index.samples import ingest, make_manifest, make_picture
 from training.common.manifest import Manifest, read_manifest
 from training.models.encoder import Encoder
 
 TEXT = JudgedQuery(texts=("two dogs",))
-
-
-@pytest.fixture
-def searched(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> SearchEngine:
-    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
-    return engine
 
 
 def say(
@@ -65,60 +58,60 @@ def said(engine: SearchEngine, collection: str = "c") -> list[Judgement]:
         return list(judgements(session, collection))
 
 
-def test_the_last_judgement_of_query_and_image_stands(searched: SearchEngine) -> None:
-    digest = searched.active("c").digest
-    say(searched, TEXT, 3, True)
-    say(searched, TEXT, 4, True)
-    say(searched, TEXT, 3, False)
-    say(searched, TEXT, 3, False)
-    assert [(one.query, one.image, one.relevant, one.model) for one in said(searched)] == [
+def test_the_last_judgement_of_query_and_image_stands(indexed: SearchEngine) -> None:
+    digest = indexed.active("c").digest
+    say(indexed, TEXT, 3, True)
+    say(indexed, TEXT, 4, True)
+    say(indexed, TEXT, 3, False)
+    say(indexed, TEXT, 3, False)
+    assert [(one.query, one.image, one.relevant, one.model) for one in said(indexed)] == [
         (TEXT, "image-004", True, digest),
         (TEXT, "image-003", False, digest),
     ]
-    with searched.home.catalogue.read() as session:
+    with indexed.home.catalogue.read() as session:
         counts = count_feedback(session, "c")
-    assert counts == FeedbackCounts(1, 1, 1, said(searched)[-1].created)
-    say(searched, TEXT, 3, None)
-    say(searched, TEXT, 3, None)
-    assert [one.image for one in said(searched)] == ["image-004"]
-    with searched.home.catalogue.write() as session:
+    assert counts == FeedbackCounts(1, 1, 1, said(indexed)[-1].created)
+    say(indexed, TEXT, 3, None)
+    say(indexed, TEXT, 3, None)
+    assert [one.image for one in said(indexed)] == ["image-004"]
+    with indexed.home.catalogue.write() as session:
         assert clear_feedback(session, "c") == 1
         assert count_feedback(session, "c") == FeedbackCounts(0, 0, 0, None)
 
 
-def test_a_query_is_known_by_its_parts(searched: SearchEngine) -> None:
-    say(searched, JudgedQuery(("a", "b"), ("image-001", "image-002"), (), ("image-005",)), 3, True)
-    say(searched, JudgedQuery(("b", "a", "a"), ("image-002", "image-001"), (), ("image-005",)), 3, False)
+def test_a_query_is_known_by_its_parts(indexed: SearchEngine) -> None:
+    say(indexed, JudgedQuery(("a", "b"), ("image-001", "image-002"), (), ("image-005",)), 3, True)
+    say(indexed, JudgedQuery(("b", "a", "a"), ("image-002", "image-001"), (), ("image-005",)), 3, False)
     for other in (
         JudgedQuery(("a", "b"), ("image-001", "image-002")),
         JudgedQuery(("a", "b", "image-001"), ("image-002",), (), ("image-005",)),
         JudgedQuery(("a", "b"), ("image-001", "image-002"), ("image-005",)),
     ):
-        say(searched, other, 3, True)
-    assert [one.relevant for one in said(searched)] == [False, True, True, True]
+        say(indexed, other, 3, True)
+    assert [one.relevant for one in said(indexed)] == [False, True, True, True]
 
 
 def test_judgements_go_with_their_image_its_picture_and_their_collection(
-    searched: SearchEngine, encoder: Encoder, manifest: Manifest
+    indexed: SearchEngine, encoder: Encoder, manifest: Manifest
 ) -> None:
-    ingest_manifest(searched, "d", encoder, manifest, show_progress=False)
+    ingest(indexed, encoder, manifest, "d")
     for image in range(3):
-        say(searched, TEXT, image, True)
-        say(searched, TEXT, image, True, collection="d")
-    remove_images(searched.home, "c", ["image-000"])
-    assert [one.image for one in said(searched)] == ["image-001", "image-002"]
+        say(indexed, TEXT, image, True)
+        say(indexed, TEXT, image, True, collection="d")
+    remove_images(indexed.home, "c", ["image-000"])
+    assert [one.image for one in said(indexed)] == ["image-001", "image-002"]
     records = [replace(record, texts=("another text",)) for record in manifest.records[1:]]
     make_picture(manifest.folder / records[0].image, seed=1000)
-    ingest_manifest(searched, "c", encoder, make_manifest(manifest.folder, records), show_progress=False)
-    assert [one.image for one in said(searched)] == ["image-002"]
-    remove_collection(searched, "d")
+    ingest(indexed, encoder, make_manifest(manifest.folder, records))
+    assert [one.image for one in said(indexed)] == ["image-002"]
+    remove_collection(indexed, "d")
     with pytest.raises(UnknownCollectionError):
-        said(searched, "d")
-    assert len(said(searched)) == 1
+        said(indexed, "d")
+    assert len(said(indexed)) == 1
 
 
-def test_what_cannot_be_said_changes_nothing(searched: SearchEngine) -> None:
-    with searched.home.catalogue.write() as session:
+def test_what_cannot_be_said_changes_nothing(indexed: SearchEngine) -> None:
+    with indexed.home.catalogue.write() as session:
         add_collection(session, "empty")
     for query, image, collection, error in (
         (TEXT, 99, "c", UnknownImageError),
@@ -131,19 +124,19 @@ def test_what_cannot_be_said_changes_nothing(searched: SearchEngine) -> None:
         (TEXT, 3, "empty", NoActiveGenerationError),
     ):
         with pytest.raises(error):
-            say(searched, query, image, True, collection=collection)
-    assert said(searched) == []
+            say(indexed, query, image, True, collection=collection)
+    assert said(indexed) == []
 
 
-def test_a_collection_has_so_many_judgements_and_no_more(searched: SearchEngine) -> None:
+def test_a_collection_has_so_many_judgements_and_no_more(indexed: SearchEngine) -> None:
     for image in range(3):
-        say(searched, TEXT, image, True, most=3)
+        say(indexed, TEXT, image, True, most=3)
     with pytest.raises(FeedbackFullError, match="has 3 judgements"):
-        say(searched, TEXT, 3, True, most=3)
-    say(searched, TEXT, 2, False, most=3)
-    say(searched, TEXT, 1, None, most=3)
-    say(searched, TEXT, 3, True, most=3)
-    assert [(one.image, one.relevant) for one in said(searched)] == [
+        say(indexed, TEXT, 3, True, most=3)
+    say(indexed, TEXT, 2, False, most=3)
+    say(indexed, TEXT, 1, None, most=3)
+    say(indexed, TEXT, 3, True, most=3)
+    assert [(one.image, one.relevant) for one in said(indexed)] == [
         ("image-000", True),
         ("image-002", False),
         ("image-003", True),
@@ -159,25 +152,25 @@ def example(other: int, image: int) -> LearningPair:
 
 
 @pytest.fixture
-def taught(searched: SearchEngine) -> Iterator[SearchEngine]:
+def taught(indexed: SearchEngine) -> Iterator[SearchEngine]:
     """Judgements of queries of one part and of several."""
-    say(searched, TEXT, 0, True)
-    say(searched, TEXT, 1, False)
-    say(searched, JudgedQuery(images=("image-010",)), 0, True)
-    say(searched, JudgedQuery(images=("image-011",)), 1, False)
+    say(indexed, TEXT, 0, True)
+    say(indexed, TEXT, 1, False)
+    say(indexed, JudgedQuery(images=("image-010",)), 0, True)
+    say(indexed, JudgedQuery(images=("image-011",)), 1, False)
     # An example is not its own pair, and one that was removed teaches nothing.
-    say(searched, JudgedQuery(images=("image-012",)), 12, True)
-    say(searched, JudgedQuery(images=("image-013",)), 0, False)
+    say(indexed, JudgedQuery(images=("image-012",)), 12, True)
+    say(indexed, JudgedQuery(images=("image-013",)), 0, False)
     # Of several parts: all are positives, and no negatives.
-    say(searched, JudgedQuery(("two dogs", "a beach"), ("image-011",)), 2, True)
-    say(searched, JudgedQuery(("two dogs", "a beach")), 3, False)
-    say(searched, JudgedQuery(("two dogs",), unlike_images=("image-014",)), 4, False)
+    say(indexed, JudgedQuery(("two dogs", "a beach"), ("image-011",)), 2, True)
+    say(indexed, JudgedQuery(("two dogs", "a beach")), 3, False)
+    say(indexed, JudgedQuery(("two dogs",), unlike_images=("image-014",)), 4, False)
     # What was said of a part alone stands against what was said of several, in either order.
-    say(searched, JudgedQuery(("two dogs", "a cat")), 1, True)
-    say(searched, JudgedQuery(("a cat",)), 5, False)
-    say(searched, JudgedQuery(("a cat", "a mat")), 5, True)
-    remove_images(searched.home, "c", ["image-013"])
-    yield searched
+    say(indexed, JudgedQuery(("two dogs", "a cat")), 1, True)
+    say(indexed, JudgedQuery(("a cat",)), 5, False)
+    say(indexed, JudgedQuery(("a cat", "a mat")), 5, True)
+    remove_images(indexed.home, "c", ["image-013"])
+    yield indexed
 
 
 def test_what_judgements_teach(taught: SearchEngine) -> None:

@@ -12,7 +12,6 @@ from index.catalogue.tables import CollectionRow, HomeRow
 from index.engine import SearchEngine
 from index.errors import HomeError
 from index.files.home_identity import FILE, bind_identity
-from index.ingest import ingest_manifest
 from index.writes.live import remove_images
 from tests.index.homes import open_home
 from training.common.manifest import Manifest
@@ -45,13 +44,6 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def full(engine: SearchEngine, home: Path, encoder: Encoder, manifest: Manifest) -> SearchEngine:
-    """A home that is older than identities, with images."""
-    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
-    return engine
-
-
-@pytest.fixture
 def other(tmp_path: Path) -> Iterator[tuple[SearchEngine, Path]]:
     """Another home, with nothing in it."""
     engine = open_home(tmp_path / "other")
@@ -71,19 +63,14 @@ def test_a_new_home_gets_an_identity_once(engine: SearchEngine, home: Path, cata
     again.close()
 
 
-def test_an_old_home_gets_one_where_catalogue_and_folder_agree(full: SearchEngine, home: Path) -> None:
-    bind(full, home)
-    assert noted(full) == written(home)
-
-
 @pytest.mark.parametrize("lost", ["file", "row"])
 def test_a_process_that_was_killed_between_the_two_is_made_up_for(
-    full: SearchEngine, home: Path, catalogue_url: str, lost: str
+    indexed: SearchEngine, home: Path, catalogue_url: str, lost: str
 ) -> None:
-    bind(full, home)
-    uid = noted(full)
+    bind(indexed, home)
+    uid = noted(indexed)
     if lost == "row":
-        with full.home.catalogue.write() as session:
+        with indexed.home.catalogue.write() as session:
             session.execute(delete(HomeRow))
     else:
         (home / FILE).unlink()
@@ -94,7 +81,7 @@ def test_a_process_that_was_killed_between_the_two_is_made_up_for(
 
 
 def test_images_of_another_catalogue_are_not_taken_by_an_empty_one(
-    full: SearchEngine, home: Path, tmp_path: Path
+    indexed: SearchEngine, home: Path, tmp_path: Path
 ) -> None:
     for _ in range(2):
         late = open_home(home, f"sqlite:///{tmp_path / 'empty.db'}")
@@ -102,54 +89,57 @@ def test_images_of_another_catalogue_are_not_taken_by_an_empty_one(
             late, home, r"empty\.db is empty, and .*home has images of another one: bring that one back"
         )
         late.close()
-        bind(full, home)
+        bind(indexed, home)
 
 
 def test_a_catalogue_is_not_used_with_a_home_that_is_empty(
-    full: SearchEngine, home: Path, other: tuple[SearchEngine, Path]
+    indexed: SearchEngine, home: Path, other: tuple[SearchEngine, Path]
 ) -> None:
-    bind(full, home)
-    uid = noted(full)
+    bind(indexed, home)
+    uid = noted(indexed)
     shutil.rmtree(home / "images")
     (home / FILE).unlink()
-    is_refused(full, home, rf"has images, and no file of them is in .*home: .* write {uid} into .*identity")
+    is_refused(
+        indexed, home, rf"has images, and no file of them is in .*home: .* write {uid} into .*identity"
+    )
     (home / FILE).write_text(f"{uid}\n")
-    bind(full, home)
+    bind(indexed, home)
 
 
 def test_a_home_of_another_catalogue_is_refused(
-    full: SearchEngine, home: Path, other: tuple[SearchEngine, Path]
+    indexed: SearchEngine, home: Path, other: tuple[SearchEngine, Path]
 ) -> None:
     engine, folder = other
     bind(engine, folder)
-    bind(full, home)
+    bind(indexed, home)
     shutil.copy(home / FILE, folder / FILE)
     is_refused(engine, folder, "belongs to another catalogue than .*: give the right --home")
 
 
-def test_images_that_were_all_removed_leave_a_home_that_is_still_known(
-    full: SearchEngine, home: Path, manifest: Manifest
+@pytest.mark.parametrize("removed", [0, 20])
+def test_an_old_home_gets_one_where_catalogue_and_folder_agree_also_if_all_images_were_removed(
+    indexed: SearchEngine, home: Path, manifest: Manifest, removed: int
 ) -> None:
-    remove_images(full.home, "c", [record.id for record in manifest.records])
-    bind(full, home)
-    assert noted(full) == written(home)
+    remove_images(indexed.home, "c", [record.id for record in manifest.records[:removed]])
+    bind(indexed, home)
+    assert noted(indexed) == written(home)
 
 
 @pytest.mark.parametrize("what", ["moved", "replaced"])
 def test_writes_are_refused_once_the_home_is_elsewhere(
-    full: SearchEngine, home: Path, other: tuple[SearchEngine, Path], what: str
+    indexed: SearchEngine, home: Path, other: tuple[SearchEngine, Path], what: str
 ) -> None:
-    bind(full, home)
+    bind(indexed, home)
     bind(*other)
     away = home.with_name("away")
     home.rename(away)
     if what == "replaced":
         shutil.copytree(other[1], home)
     with pytest.raises(HomeError, match="was moved or replaced while this process runs"):
-        remove_images(full.home, "c", ["image-003"])
+        remove_images(indexed.home, "c", ["image-003"])
     shutil.rmtree(home, ignore_errors=True)
     away.rename(home)
-    assert remove_images(full.home, "c", ["image-003"]) == ["image-003"]
+    assert remove_images(indexed.home, "c", ["image-003"]) == ["image-003"]
 
 
 def test_writes_are_refused_once_the_file_of_the_catalogue_is_another(
@@ -179,21 +169,21 @@ def test_a_folder_that_is_mounted_anew_is_still_the_one_of_a_server(postgresql_u
 
 
 def test_a_backup_brings_no_identity_along(
-    full: SearchEngine, home: Path, other: tuple[SearchEngine, Path], tmp_path: Path
+    indexed: SearchEngine, home: Path, other: tuple[SearchEngine, Path], tmp_path: Path
 ) -> None:
-    bind(full, home)
-    write_backup(full.home, tmp_path / "backup.tar", show_progress=False)
+    bind(indexed, home)
+    write_backup(indexed.home, tmp_path / "backup.tar", show_progress=False)
     engine, folder = other
     restore_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
     bind(engine, folder)
-    assert noted(engine) == written(folder) != noted(full)
+    assert noted(engine) == written(folder) != noted(indexed)
 
 
 def test_a_catalogue_that_was_lost_is_restored_into_its_home(
-    full: SearchEngine, home: Path, tmp_path: Path
+    indexed: SearchEngine, home: Path, tmp_path: Path
 ) -> None:
-    bind(full, home)
-    write_backup(full.home, tmp_path / "backup.tar", show_progress=False)
+    bind(indexed, home)
+    write_backup(indexed.home, tmp_path / "backup.tar", show_progress=False)
     late = open_home(home, f"sqlite:///{tmp_path / 'late.db'}")
     restore_backup(late.home, tmp_path / "backup.tar", show_progress=False)
     bind(late, home)

@@ -1,7 +1,7 @@
-from collections.abc import Iterator
-from contextlib import contextmanager
+"""Generations and their bundles: which is active, which one before, and what goes with old ones."""
+
+import shutil
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from index.catalogue.collections import Generation, next_sequence, preloading
 from index.catalogue.tables import EmbeddingRow, GenerationRow, ImageRow, ModelRow
 from index.engine import SearchEngine
 from index.errors import ActiveChangedError, DiskFullError, GenerationError, UnknownGenerationError
-from index.files.bundles import changing_models
+from index.files.bundles import installed_bundle
 from index.generations import activation as retention
 from index.generations.activation import (
     activate,
@@ -23,11 +23,20 @@ from index.generations.activation import (
     old_by_hand,
     try_drop_old_generations,
 )
-from index.generations.models import list_generations
+from index.generations.models import list_generations, register_model
 from index.search.request import SearchRequest
+from index.writes.deletion import collect_garbage
+from tests.index.meanwhile import at_first
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from training.models.bundle import BundleInfo
 
 COUNT = 30
+
+
+@pytest.fixture
+def unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No search uses a generation that was active a moment ago."""
+    monkeypatch.setattr(retention, "_IN_USE_SECONDS", 0)
 
 
 def _generations(engine: SearchEngine, count: int, *, by_hand: bool = False) -> list[Generation]:
@@ -67,16 +76,13 @@ def test_rollback_goes_to_the_one_that_was_active_before(engine: SearchEngine) -
     assert _before(engine) == third.id
     _activate(engine, third)
     assert _before(engine) == first.id
-
-
-def test_the_order_of_activations_survives_a_clock_that_is_put_back(engine: SearchEngine) -> None:
-    first, second = _generations(engine, 2)
+    # Also where the clock was put back meanwhile.
     later = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="microseconds")
     with engine.home.catalogue.write() as session:
-        session.execute(update(GenerationRow).where(GenerationRow.id == second.id).values(activated=later))
-    _activate(engine, first)
-    _activate(engine, second)
-    assert _before(engine) == first.id
+        session.execute(update(GenerationRow).where(GenerationRow.id == third.id).values(activated=later))
+    for generation in (second, third):
+        _activate(engine, generation)
+    assert _before(engine) == second.id
 
 
 def test_without_another_there_is_nothing_to_roll_back_to(engine: SearchEngine) -> None:
@@ -104,10 +110,10 @@ def test_what_is_announced_is_known_until_it_is_active(engine: SearchEngine) -> 
         assert preloading(session) == []
 
 
+@pytest.mark.usefixtures("unused")
 def test_old_generations_go_with_vectors_snapshots_and_bundles(
     engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "_IN_USE_SECONDS", 0)
     monkeypatch.setattr(retention, "_ROWS_AT_ONCE", 7)
     first, second, third = _generations(engine, 3)
     building = begin_generation(engine, "c", 8, digest="b" * 64)
@@ -126,10 +132,8 @@ def test_old_generations_go_with_vectors_snapshots_and_bundles(
     assert len(engine.search(engine.active("c"), np.ones(8, np.float32), SearchRequest(k=50)).hits) == COUNT
 
 
-def test_one_that_a_person_activated_goes_only_by_its_number(
-    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retention, "_IN_USE_SECONDS", 0)
+@pytest.mark.usefixtures("unused")
+def test_one_that_a_person_activated_goes_only_by_its_number(engine: SearchEngine) -> None:
     first, second, third = _generations(engine, 3)
     _activate(engine, first)
     for generation, instead_of in ((second, first), (third, second)):
@@ -143,10 +147,10 @@ def test_one_that_a_person_activated_goes_only_by_its_number(
     assert old_by_hand(engine.home, "c", keep=0) == []
 
 
+@pytest.mark.usefixtures("unused")
 def test_an_error_after_work_that_is_done_is_logged_and_dropping_goes_on_the_next_time(
     engine: SearchEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(retention, "_IN_USE_SECONDS", 0)
     first, _, _ = _generations(engine, 3)
 
     def full(*_: object) -> None:
@@ -177,27 +181,21 @@ def test_what_is_embedded_while_a_generation_is_dropped_goes_too(
 ) -> None:
     first, second = _generations(engine, 2)
 
-    @contextmanager
-    def late(folder: Path) -> Iterator[None]:
+    def embed() -> None:
         with engine.home.catalogue.write() as session:
             sequence = next_sequence(session, first.collection_id)
             image = session.execute(select(ImageRow.id).limit(1)).scalar_one()
-            session.add(
-                EmbeddingRow(generation_id=first.id, image_id=image, sequence=sequence, vector=bytes(16))
-            )
-        with changing_models(folder):
-            yield
+            row = {"generation_id": first.id, "image_id": image, "sequence": sequence, "vector": bytes(16)}
+            session.add(EmbeddingRow(**row))
 
-    monkeypatch.setattr(retention, "changing_models", late)
+    at_first(monkeypatch, retention, "changing_models", embed)
     drop_generation(engine.home, "c", first.id)
     assert (_count(engine, first), _count(engine, second)) == (0, COUNT)
     assert [info.number for info in list_generations(engine.home, "c")] == [second.id]
 
 
-def test_a_bundle_that_another_collection_uses_stays(
-    engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retention, "_IN_USE_SECONDS", 0)
+@pytest.mark.usefixtures("unused")
+def test_a_bundle_that_another_collection_uses_stays(engine: SearchEngine) -> None:
     first, _, _ = _generations(engine, 3)
     other = begin_generation(engine, "d", 8, digest=first.digest)
     put_vectors(engine, other, make_records(5), unit_vectors(5, 8))
@@ -227,3 +225,76 @@ def test_a_generation_takes_the_place_of_the_model_that_it_was_meant_to_and_of_n
     with engine.home.catalogue.write() as session:
         activate(session, first, instead_of=third.digest)
     assert engine.active("c").generation == first.id
+
+
+def _inside(engine: SearchEngine) -> list[str]:
+    return sorted(path.name for path in engine.home.bundles_folder.iterdir())
+
+
+def _drop(engine: SearchEngine, digest: str) -> None:
+    """Drop the only generation that was begun with a bundle."""
+    drop_generation(engine.home, "c", begin_generation(engine, "c", 8, digest=digest).id)
+
+
+@pytest.fixture
+def held(engine: SearchEngine, bundle: BundleInfo) -> SearchEngine:
+    """The bundle of the only generation lies there still, as a backup was written when that was dropped."""
+    register_model(engine.home, bundle.folder)
+    with engine.home.store.keeping():
+        _drop(engine, bundle.digest)
+        collect_garbage(engine.home)
+    assert _inside(engine) == [f".{bundle.digest}.unused", bundle.digest]
+    return engine
+
+
+def test_what_was_held_back_goes_next_time(held: SearchEngine) -> None:
+    collect_garbage(held.home)
+    assert _inside(held) == []
+
+
+def test_what_was_held_back_goes_with_the_next_that_is_dropped(held: SearchEngine) -> None:
+    _drop(held, "b" * 64)
+    assert _inside(held) == []
+
+
+def test_what_is_registered_again_stays(held: SearchEngine, bundle: BundleInfo) -> None:
+    register_model(held.home, bundle.folder)
+    collect_garbage(held.home)
+    assert _inside(held) == [bundle.digest]
+
+
+def test_what_is_about_to_be_registered_stays(held: SearchEngine, bundle: BundleInfo) -> None:
+    with installed_bundle(bundle, held.home.bundles_folder):
+        # It lies there already, and this one takes it for granted.
+        collect_garbage(held.home)
+        assert bundle.digest in _inside(held)
+    collect_garbage(held.home)
+    assert _inside(held) == []
+
+
+def test_a_bundle_is_gone_at_once_or_not_at_all(
+    engine: SearchEngine, bundle: BundleInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register_model(engine.home, bundle.folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            _drop(engine, bundle.digest)
+    assert not (engine.home.bundles_folder / bundle.digest).exists()
+    assert _inside(engine) != []
+    collect_garbage(engine.home)
+    assert _inside(engine) == []
+
+
+def _killed(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_what_nobody_dropped_stays_though_the_catalogue_does_not_know_it(
+    engine: SearchEngine, bundle: BundleInfo
+) -> None:
+    register_model(engine.home, bundle.folder)
+    with engine.home.catalogue.write() as session:
+        session.query(ModelRow).delete()
+    collect_garbage(engine.home)
+    assert _inside(engine) == [bundle.digest]

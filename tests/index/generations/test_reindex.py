@@ -16,7 +16,6 @@ from index.generations.activation import activate, drop_generation, generation_o
 from index.generations.comparison import compare
 from index.generations.models import list_generations
 from index.generations.reindex import generation_for, reindex, swap
-from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
 from index.vectors.protocol import Vectors
 from index.writes.deletion import delete_images
@@ -24,7 +23,7 @@ from index.writes.live import remove_images
 from index.writes.vectors import Embedder
 from tests.index.homes import open_home
 from tests.index.killing import kill_after
-from tests.index.samples import make_manifest, make_picture, make_records
+from tests.index.samples import ingest, make_manifest, make_picture, make_records
 from training.common.manifest import Manifest
 from training.imaging.images import decode_image
 from training.models.bundle import BundleInfo
@@ -71,10 +70,6 @@ class _Watched:
         return self._encoder.embed_texts(texts)
 
 
-def _ingest(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:
-    ingest_manifest(engine, "c", encoder, manifest, batch_size=6, show_progress=False)
-
-
 def _build(engine: SearchEngine, encoder: Encoder) -> Generation:
     generation = generation_for(engine.home, "c", encoder)
     reindex(engine, generation, encoder, batch_size=6, show_progress=False)
@@ -101,29 +96,28 @@ def _active(engine: SearchEngine) -> Generation:
 
 
 def test_every_image_and_text_is_embedded_beside_the_active_generation(
-    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+    indexed: SearchEngine, other_encoder: Encoder, manifest: Manifest
 ) -> None:
-    _ingest(engine, encoder, manifest)
-    first = engine.active("c")
+    first = indexed.active("c")
     # The manifest's own files are of no use to it.
     for record in manifest.records:
         manifest.image_path(record).unlink()
-    new = _build(engine, other_encoder)
-    assert engine.active("c") == first
-    assert len(_vectors(engine, new)) == 20
-    assert _count_texts(engine, new) == sum(len(record.texts) for record in manifest.records)
-    swap(engine, new, other_encoder, preload_s=0, show_progress=False)
-    second = engine.active("c")
+    new = _build(indexed, other_encoder)
+    assert indexed.active("c") == first
+    assert len(_vectors(indexed, new)) == 20
+    assert _count_texts(indexed, new) == sum(len(record.texts) for record in manifest.records)
+    swap(indexed, new, other_encoder, preload_s=0, show_progress=False)
+    second = indexed.active("c")
     assert second.generation == new.id != first.generation
-    path = engine.image_path("c", "image-005")
+    path = indexed.image_path("c", "image-005")
     direct = other_encoder.embed_images(other_encoder.prepare_image(decode_image(path))[None])[0]
-    np.testing.assert_allclose(engine.vector_of(second, "image-005"), direct, atol=1e-3)
+    np.testing.assert_allclose(indexed.vector_of(second, "image-005"), direct, atol=1e-3)
 
 
 def test_images_written_replaced_and_removed_meanwhile_are_followed(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest, tmp_path: Path
 ) -> None:
-    _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
+    ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
     generation = generation_for(engine.home, "c", other_encoder)
     gone = ("image-007", "image-001", "image-014")
 
@@ -135,7 +129,7 @@ def test_images_written_replaced_and_removed_meanwhile_are_followed(
             make_picture(manifest.image_path(manifest.records[2]), seed=500)
             make_picture(manifest.image_path(manifest.records[8]), seed=501)
             kept = [record for record in manifest.records if record.id not in gone]
-            _ingest(engine, encoder, replace(manifest, records=tuple(kept)))
+            ingest(engine, encoder, replace(manifest, records=tuple(kept)))
 
     reindex(engine, generation, _Watched(other_encoder, meddle), batch_size=6, show_progress=False)
     assert len(_vectors(engine, generation)) == 17
@@ -156,7 +150,7 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(
     tmp_path: Path, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:
     engine = open_home(tmp_path / "home")
-    _ingest(engine, encoder, manifest)
+    ingest(engine, encoder, manifest)
     assert other_encoder.info is not None
     kill_after(3, _PROGRAM, tmp_path / "home", other_encoder.info.folder)
     generation = generation_for(engine.home, "c", other_encoder)
@@ -172,11 +166,11 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(
 def test_rolling_back_embeds_what_was_written_since_and_goes_back_and_forth(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:
-    _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
+    ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
     first = _active(engine)
     second = _build(engine, other_encoder)
     swap(engine, second, other_encoder, preload_s=0, show_progress=False)
-    _ingest(engine, other_encoder, manifest)
+    ingest(engine, other_encoder, manifest)
     with (
         pytest.raises(IncompleteGenerationError, match=r"lacks 5 of the 20 images .*--generation"),
         engine.home.catalogue.write() as session,
@@ -204,7 +198,7 @@ def test_a_swap_ends_though_an_image_is_written_during_each_snapshot(
     manifest: Manifest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
+    ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
     generation = generation_for(engine.home, "c", other_encoder)
     save, saved = engine.save_snapshot_of, 0
 
@@ -213,7 +207,7 @@ def test_a_swap_ends_though_an_image_is_written_during_each_snapshot(
         saved += 1
         assert saved <= 3, "it does not end"
         save(of)
-        _ingest(engine, encoder, replace(manifest, records=manifest.records[: 15 + saved]))
+        ingest(engine, encoder, replace(manifest, records=manifest.records[: 15 + saved]))
 
     monkeypatch.setattr(engine, "save_snapshot_of", slow)
     assert swap(engine, generation, other_encoder, preload_s=0, show_progress=False) == 16
@@ -224,7 +218,7 @@ def test_a_swap_ends_though_an_image_is_written_during_each_snapshot(
 def test_a_run_does_not_go_on_writing_to_a_generation_that_was_replaced(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:
-    _ingest(engine, encoder, replace(manifest, records=manifest.records[:10]))
+    ingest(engine, encoder, replace(manifest, records=manifest.records[:10]))
     second = _build(engine, other_encoder)
 
     def take_over(_: int) -> None:
@@ -232,80 +226,73 @@ def test_a_run_does_not_go_on_writing_to_a_generation_that_was_replaced(
 
     slow = _Watched(encoder, take_over)
     with pytest.raises(GenerationError, match="run it again with that bundle"):
-        ingest_manifest(engine, "c", slow, manifest, batch_size=20, show_progress=False)
+        ingest(engine, slow, manifest, batch_size=20)
     assert engine.active("c").generation == second.id
     assert engine.collection("c").count == 10
 
 
 def test_no_run_goes_on_writing_to_a_generation_that_was_dropped(
-    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+    indexed: SearchEngine, other_encoder: Encoder, manifest: Manifest
 ) -> None:
-    _ingest(engine, encoder, manifest)
 
     def drop(_: int) -> None:
-        drop_generation(engine.home, "c", generation_for(engine.home, "c", other_encoder).id)
+        drop_generation(indexed.home, "c", generation_for(indexed.home, "c", other_encoder).id)
 
     slow = _Watched(other_encoder, drop)
     with pytest.raises(GenerationError, match=r"of 'c' was dropped since this run began: run it again\.$"):
-        ingest_manifest(engine, "c", slow, manifest, batch_size=20, show_progress=False)
+        ingest(indexed, slow, manifest, batch_size=20)
     generation, slow = (
-        generation_for(engine.home, "c", other_encoder),
+        generation_for(indexed.home, "c", other_encoder),
         _Watched(other_encoder, drop, of_texts=True),
     )
     with pytest.raises(GenerationError, match="There is no generation"):
-        reindex(engine, generation, slow, show_progress=False)
+        reindex(indexed, generation, slow, show_progress=False)
 
 
 def test_files_that_are_missing_or_damaged_are_named_and_the_rest_is_embedded(
-    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+    indexed: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:
-    _ingest(engine, encoder, manifest)
-    engine.image_path("c", "image-003").unlink()
-    engine.image_path("c", "image-009").write_bytes(b"damaged")
-    generation = generation_for(engine.home, "c", other_encoder)
+    indexed.image_path("c", "image-003").unlink()
+    indexed.image_path("c", "image-009").write_bytes(b"damaged")
+    generation = generation_for(indexed.home, "c", other_encoder)
     with pytest.raises(GenerationError, match=r"2 images of 'c' cannot be read.*image-003: .*image-009: "):
-        reindex(engine, generation, other_encoder, show_progress=False)
-    assert len(_vectors(engine, generation)) == 18
-    _ingest(engine, encoder, manifest)
-    assert reindex(engine, generation, other_encoder, show_progress=False) == 2
+        reindex(indexed, generation, other_encoder, show_progress=False)
+    assert len(_vectors(indexed, generation)) == 18
+    ingest(indexed, encoder, manifest)
+    assert reindex(indexed, generation, other_encoder, show_progress=False) == 2
 
 
 def test_a_file_that_went_with_its_image_meanwhile_is_no_missing_one(
-    engine: SearchEngine,
-    encoder: Encoder,
-    other_encoder: Encoder,
-    manifest: Manifest,
-    monkeypatch: pytest.MonkeyPatch,
+    indexed: SearchEngine, other_encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _ingest(engine, encoder, manifest)
-    generation = generation_for(engine.home, "c", other_encoder)
-    lost = engine.image_path("c", "image-004")
-    path, gone = engine.home.store.path, ["image-003", "image-015"]
+    generation = generation_for(indexed.home, "c", other_encoder)
+    lost = indexed.image_path("c", "image-004")
+    path, gone = indexed.home.store.path, ["image-003", "image-015"]
 
     def removing(sha256: str) -> Path:
         if gone:
-            remove_images(engine.home, "c", [gone.pop()])
+            remove_images(indexed.home, "c", [gone.pop()])
         return path(sha256)
 
     with monkeypatch.context() as meddling:
-        meddling.setattr(engine.home.store, "path", removing)
-        assert reindex(engine, generation, other_encoder, batch_size=6, show_progress=False) == 18
-    assert len(_vectors(engine, generation)) == 18
+        meddling.setattr(indexed.home.store, "path", removing)
+        assert reindex(indexed, generation, other_encoder, batch_size=6, show_progress=False) == 18
+    assert len(_vectors(indexed, generation)) == 18
     # One that is really missing is named, and hides none of the others.
-    with engine.home.catalogue.write() as session:
+    with indexed.home.catalogue.write() as session:
         session.execute(delete(EmbeddingRow).where(EmbeddingRow.generation_id == generation.id))
     lost.unlink()
     gone.append("image-005")
-    monkeypatch.setattr(engine.home.store, "path", removing)
+    monkeypatch.setattr(indexed.home.store, "path", removing)
     with pytest.raises(GenerationError, match=r"^1 images .* image-004"):
-        reindex(engine, generation, other_encoder, batch_size=6, show_progress=False)
-    assert len(_vectors(engine, generation)) == 16
+        reindex(indexed, generation, other_encoder, batch_size=6, show_progress=False)
+    assert len(_vectors(indexed, generation)) == 16
 
 
 def test_a_file_that_cannot_be_read_does_not_count_once_its_image_is_gone(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:
-    _ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
+    ingest(engine, encoder, replace(manifest, records=manifest.records[:15]))
     for name in ("image-001", "image-002"):
         engine.image_path("c", name).unlink()
     generation = generation_for(engine.home, "c", other_encoder)
@@ -317,7 +304,7 @@ def test_a_file_that_cannot_be_read_does_not_count_once_its_image_is_gone(
                 delete_images(session, "c", ["image-001"])
             make_picture(manifest.image_path(manifest.records[2]), seed=500)
             kept = [record for record in manifest.records[:16] if record.id != "image-001"]
-            _ingest(engine, encoder, replace(manifest, records=tuple(kept)))
+            ingest(engine, encoder, replace(manifest, records=tuple(kept)))
 
     watched = _Watched(other_encoder, meddle)
     embedded = reindex(engine, generation, watched, batch_size=6, show_progress=False)
@@ -325,13 +312,12 @@ def test_a_file_that_cannot_be_read_does_not_count_once_its_image_is_gone(
 
 
 def test_only_the_bundle_of_a_generation_may_fill_it(
-    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+    indexed: SearchEngine, encoder: Encoder, other_encoder: Encoder
 ) -> None:
-    _ingest(engine, encoder, manifest)
     with pytest.raises(GenerationError, match="give the bundle of the generation"):
-        Embedder(_active(engine), other_encoder)
+        Embedder(_active(indexed), other_encoder)
     with pytest.raises(UnknownCollectionError):
-        generation_for(engine.home, "nothing", encoder)
+        generation_for(indexed.home, "nothing", encoder)
 
 
 def test_a_bundle_in_the_place_of_another_is_not_taken_for_it(
@@ -340,7 +326,7 @@ def test_a_bundle_in_the_place_of_another_is_not_taken_for_it(
     from index.files.bundles import install_bundle, registered_bundle
     from training.common.errors import BundleError
 
-    _ingest(engine, encoder, manifest)
+    ingest(engine, encoder, manifest)
     generation = _active(engine)
     place = engine.home.bundles_folder / generation.digest
     assert other_encoder.info is not None
@@ -353,23 +339,22 @@ def test_a_bundle_in_the_place_of_another_is_not_taken_for_it(
 
 
 def test_the_comparison_is_what_a_slow_count_finds(
-    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+    indexed: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:
-    _ingest(engine, encoder, manifest)
-    first = _active(engine)
-    second = _build(engine, other_encoder)
-    found = compare(engine.home, first, second)
+    first = _active(indexed)
+    second = _build(indexed, other_encoder)
+    found = compare(indexed.home, first, second)
     assert found is not None
     assert (found.against, found.held_out, found.candidates) == (first.id, "test", 20)
-    assert list_generations(engine.home, "c")[0].comparison == found
+    assert list_generations(indexed.home, "c")[0].comparison == found
     texts = found.text_to_image
     assert texts is not None
     held_out = [record for record in manifest.records if record.split == "test"]
     assert texts.queries == sum(len(record.texts) for record in held_out)
     names = [record.id for record in manifest.records]
     for model, generation, recall in ((encoder, first, texts.active), (other_encoder, second, texts.new)):
-        active = engine.describe(generation)
-        images = np.stack([engine.vector_of(active, name) for name in names])
+        active = indexed.describe(generation)
+        images = np.stack([indexed.vector_of(active, name) for name in names])
         ranks = []
         for record in held_out:
             for vector in model.embed_texts(list(record.texts)).vectors if record.texts else ():
@@ -379,7 +364,7 @@ def test_the_comparison_is_what_a_slow_count_finds(
             assert percent == pytest.approx(100 * np.mean(np.array(ranks) < k), abs=100 / len(ranks) + 1e-6)
     assert found.image_to_image is not None
     assert found.image_to_image.queries == len(held_out)
-    same = compare(engine.home, first, first)
+    same = compare(indexed.home, first, first)
     assert same is not None
     assert same.text_to_image is not None
     assert same.text_to_image.overlap == 100
@@ -390,7 +375,7 @@ def test_a_sample_is_compared_where_no_split_is_held_out(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, tmp_path: Path
 ) -> None:
     records = [replace(record, split="train", labels=()) for record in make_records(12)]
-    _ingest(engine, encoder, make_manifest(tmp_path / "train", records))
+    ingest(engine, encoder, make_manifest(tmp_path / "train", records))
     found = compare(engine.home, _active(engine), _build(engine, other_encoder))
     assert found is not None
     assert found.held_out == "sample"

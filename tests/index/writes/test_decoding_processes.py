@@ -14,9 +14,8 @@ import pytest
 
 from index.engine import SearchEngine
 from index.generations.reindex import generation_for, reindex
-from index.ingest import ingest_manifest
 from tests.dicom_films import encoded, make_film
-from tests.index.samples import make_bundle, make_manifest, make_records
+from tests.index.samples import ingest, make_bundle, make_manifest, make_records
 from tests.training.imaging.processes.decoding import (
     PATIENCE,
     decoders_of,
@@ -61,7 +60,7 @@ def test_vectors_of_films_are_those_of_pixels_decoded_here(
     engine: SearchEngine, encoder: Encoder, tmp_path: Path
 ) -> None:
     manifest = films_in(tmp_path / "data", [encoded(make_film(number)) for number in range(4)])
-    report = ingest_manifest(engine, "films", encoder, manifest, show_progress=False)
+    report = ingest(engine, encoder, manifest, "films")
     assert (report.added, report.embedded, len(report.rejections)) == (4, 4, 0)
     active = engine.active("films")
     for record in manifest.records:
@@ -76,7 +75,7 @@ def test_no_process_begins_where_there_is_no_film(
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     manifest = make_manifest(tmp_path / "data", make_records(4))
-    assert ingest_manifest(engine, "c", encoder, manifest, show_progress=False).added == 4
+    assert ingest(engine, encoder, manifest).added == 4
 
 
 def test_a_killed_process_costs_an_indexing_nothing(
@@ -85,7 +84,7 @@ def test_a_killed_process_costs_an_indexing_nothing(
     manifest = films_in(tmp_path / "data", [slow_film()] * FILMS)
     with ThreadPoolExecutor(1) as killer:
         killed = killer.submit(kill_a_decoder_at_work, os.getpid())
-        report = ingest_manifest(engine, "films", encoder, manifest, show_progress=False)
+        report = ingest(engine, encoder, manifest, "films")
         assert not is_there(killed.result(PATIENCE))
     assert (report.added, len(report.rejections)) == (FILMS, 0)
     assert decoders_of(os.getpid()) == []
@@ -95,7 +94,7 @@ def test_a_killed_process_costs_a_reindexing_nothing(
     engine: SearchEngine, encoder: Encoder, tmp_path: Path
 ) -> None:
     manifest = films_in(tmp_path / "data", [slow_film()] + [encoded(make_film(n)) for n in range(1, 4)])
-    ingest_manifest(engine, "films", encoder, manifest, show_progress=False)
+    ingest(engine, encoder, manifest, "films")
     other = load_encoder(make_bundle(tmp_path / "other", seed=5).folder, "cpu")
     generation = generation_for(engine.home, "films", other)
     with ThreadPoolExecutor(1) as killer:

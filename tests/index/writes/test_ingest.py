@@ -3,6 +3,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,17 +15,12 @@ from index.errors import FilterError, GenerationError, NoActiveGenerationError
 from index.filters.grammar import parse_filter
 from index.generations.activation import activate
 from index.generations.reindex import generation_for, reindex
-from index.ingest import IngestReport, ingest_manifest
 from index.search.request import SearchRequest
-from tests.index.samples import make_manifest, make_picture
+from tests.index.samples import ingest, make_manifest, make_picture
 from training.common.errors import DataError
 from training.common.manifest import Manifest, Rejections
 from training.imaging.images import decode_image
 from training.models.encoder import Encoder
-
-
-def _ingest(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> IngestReport:
-    return ingest_manifest(engine, "cxr", encoder, manifest, batch_size=6, show_progress=False)
 
 
 def _digest(encoder: Encoder) -> str:
@@ -35,14 +31,14 @@ def _digest(encoder: Encoder) -> str:
 def test_every_record_can_be_read_back_and_a_second_run_embeds_nothing(
     engine: SearchEngine, encoder: Encoder, manifest: Manifest
 ) -> None:
-    report = _ingest(engine, encoder, manifest)
+    report = ingest(engine, encoder, manifest)
     assert (report.added, report.updated, report.unchanged, len(report.rejections)) == (20, 0, 0, 0)
     for record in manifest.records:
-        image = engine.image("cxr", record.id)
+        image = engine.image("c", record.id)
         assert (image.texts, image.labels, image.report) == (record.texts, record.labels, record.report)
         assert (image.split, image.group, image.metadata) == (record.split, record.group, record.metadata)
         assert (image.width, image.height, image.media_type) == (48, 40, "image/png")
-        assert engine.image_path("cxr", record.id).read_bytes() == manifest.image_path(record).read_bytes()
+        assert engine.image_path("c", record.id).read_bytes() == manifest.image_path(record).read_bytes()
     with engine.home.catalogue.read() as session:
         counts = [
             session.execute(select(func.count()).select_from(table)).scalar_one()
@@ -52,7 +48,7 @@ def test_every_record_can_be_read_back_and_a_second_run_embeds_nothing(
     attributes = sum(len(record.labels) + 3 for record in manifest.records)
     assert counts == [20, 20, texts, attributes, 1]
     before = _dump(engine)
-    again = _ingest(engine, encoder, manifest)
+    again = ingest(engine, encoder, manifest)
     assert (again.added, again.updated, again.unchanged, again.embedded) == (0, 0, 20, 0)
     assert _dump(engine) == before
 
@@ -69,9 +65,9 @@ def test_texts_of_any_length_are_kept_and_short_ones_filtered_by(
         labels=(letters[2000:4000],),
         metadata={"comment": letters[:6000], letters[:500]: (letters[:2001], letters[1000:3000])},
     )
-    _ingest(engine, encoder, make_manifest(tmp_path / "data", [record, *manifest.records[1:]]))
-    assert engine.image("cxr", record.id).metadata == record.metadata
-    active = engine.active("cxr")
+    ingest(engine, encoder, make_manifest(tmp_path / "data", [record, *manifest.records[1:]]))
+    assert engine.image("c", record.id).metadata == record.metadata
+    active = engine.active("c")
 
     def found(field: str, value: str) -> list[str]:
         asked = SearchRequest(k=50, filter=parse_filter({"field": field, "eq": value}))
@@ -85,38 +81,38 @@ def test_texts_of_any_length_are_kept_and_short_ones_filtered_by(
         found("comment", letters[:6000])
 
 
-def test_vectors_are_those_of_the_encoder(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:
-    _ingest(engine, encoder, manifest)
-    active = engine.active("cxr")
+def test_vectors_are_those_of_the_encoder(
+    indexed: SearchEngine, encoder: Encoder, manifest: Manifest
+) -> None:
+    active = indexed.active("c")
     for record in manifest.records[:3]:
         pixels = encoder.prepare_image(decode_image(manifest.image_path(record)))
         direct = encoder.embed_images(pixels[None])[0]
-        np.testing.assert_allclose(engine.vector_of(active, record.id), direct, atol=1e-3)
-        page = engine.search(active, direct, SearchRequest(k=1))
+        np.testing.assert_allclose(indexed.vector_of(active, record.id), direct, atol=1e-3)
+        page = indexed.search(active, direct, SearchRequest(k=1))
         assert page.hits[0].id == record.id
         assert page.hits[0].score == pytest.approx(1.0, abs=1e-5)
 
 
 def test_changed_records_are_updated(
-    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+    indexed: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
 ) -> None:
-    _ingest(engine, encoder, manifest)
-    active = engine.active("cxr")
-    stale = engine.vector_of(active, "image-007")
+    active = indexed.active("c")
+    stale = indexed.vector_of(active, "image-007")
     records = list(manifest.records)
     records[3] = replace(records[3], texts=("new text",), metadata={"age": 99})
     make_picture(tmp_path / "data" / records[7].image, seed=1000)
-    report = _ingest(engine, encoder, make_manifest(tmp_path / "data", records))
+    report = ingest(indexed, encoder, make_manifest(tmp_path / "data", records))
     assert (report.added, report.updated, report.unchanged, report.embedded) == (0, 2, 18, 1)
-    assert engine.image("cxr", "image-003").texts == ("new text",)
-    assert engine.image("cxr", "image-003").metadata == {"age": 99}
-    fresh = engine.vector_of(active, "image-007")
+    assert indexed.image("c", "image-003").texts == ("new text",)
+    assert indexed.image("c", "image-003").metadata == {"age": 99}
+    fresh = indexed.vector_of(active, "image-007")
     assert not np.allclose(fresh, stale, atol=1e-3)
     # The view was caught up: the new vector is found, and the old place of the image is gone.
-    assert engine.search(active, fresh, SearchRequest(k=1)).hits[0].id == "image-007"
-    ids = [hit.id for hit in engine.search(active, fresh, SearchRequest(k=100)).hits]
+    assert indexed.search(active, fresh, SearchRequest(k=1)).hits[0].id == "image-007"
+    ids = [hit.id for hit in indexed.search(active, fresh, SearchRequest(k=100)).hits]
     assert len(ids) == len(set(ids)) == 20
-    found = engine.search(
+    found = indexed.search(
         active, fresh, SearchRequest(k=5, filter=parse_filter({"field": "age", "eq": 99}))
     ).hits
     assert [hit.id for hit in found] == ["image-003"]
@@ -127,11 +123,11 @@ def test_broken_images_are_named_and_left_out(
 ) -> None:
     manifest.image_path(manifest.records[4]).write_bytes(b"no image")
     manifest.image_path(manifest.records[9]).unlink()
-    report = _ingest(engine, encoder, replace(manifest, rejections=Rejections(20, 0.1)))
+    report = ingest(engine, encoder, replace(manifest, rejections=Rejections(20, 0.1)))
     assert report.added == 18
     assert [rejection.line for rejection in report.rejections.items] == [5, 10]
     assert report.rejections.items[1].reason.startswith("images/009.png: The file cannot be read")
-    assert engine.active("cxr").count == 18
+    assert engine.active("c").count == 18
 
 
 def test_lines_and_images_are_left_out_of_one_share(
@@ -143,9 +139,9 @@ def test_lines_and_images_are_left_out_of_one_share(
     for record in manifest.records[:2]:
         manifest.image_path(record).write_bytes(b"no image")
     with pytest.raises(DataError, match="1 of 21 lines and 2 of 20 images") as raised:
-        _ingest(engine, encoder, replace(manifest, rejections=rejections))
+        ingest(engine, encoder, replace(manifest, rejections=rejections))
     with pytest.raises(NoActiveGenerationError):
-        engine.active("cxr")
+        engine.active("c")
     assert [note.split(":")[0] for note in raised.value.__notes__] == ["Line 21", "Line 1", "Line 2"]
 
 
@@ -156,21 +152,21 @@ def test_another_bundle_is_loaded_and_takes_over_in_one_step(
     manifest: Manifest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert _ingest(engine, encoder, manifest).took_over is None
-    first = engine.active("cxr")
+    assert ingest(engine, encoder, manifest).took_over is None
+    first = engine.active("c")
     warm, seen = engine.warm, []
 
     def look(generation: int) -> None:
-        seen.append((engine.active("cxr"), [soon.generation for soon in engine.preloading()]))
+        seen.append((engine.active("c"), [soon.generation for soon in engine.preloading()]))
         warm(generation)
 
     with monkeypatch.context() as looking:
         looking.setattr(engine, "warm", look)
-        report = _ingest(engine, other_encoder, manifest)
+        report = ingest(engine, other_encoder, manifest)
     assert (report.added, report.unchanged, report.embedded) == (0, 20, 20)
     assert report.took_over is not None
     assert seen == [(first, [report.took_over.id])]
-    second = engine.active("cxr")
+    second = engine.active("c")
     assert second.generation == report.took_over.id != first.generation
     assert second.digest == _digest(other_encoder)
     assert (second.bundle / "model.safetensors").is_file()
@@ -179,66 +175,62 @@ def test_another_bundle_is_loaded_and_takes_over_in_one_step(
     assert engine.search(first, vector, SearchRequest(k=1)).hits[0].score == pytest.approx(1, abs=1e-5)
     assert not np.allclose(vector, engine.vector_of(second, "image-001"), atol=1e-2)
     # Who goes back keeps what was embedded.
-    assert _ingest(engine, encoder, manifest).embedded == 0
-    assert engine.active("cxr") == first
+    assert ingest(engine, encoder, manifest).embedded == 0
+    assert engine.active("c") == first
 
 
 def test_a_run_that_another_bundle_overtakes_does_not_take_its_place_back(
-    engine: SearchEngine,
+    indexed: SearchEngine,
     encoder: Encoder,
     other_encoder: Encoder,
     manifest: Manifest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _ingest(engine, encoder, manifest)
-    other = generation_for(engine.home, "cxr", other_encoder)
-    reindex(engine, other, other_encoder, show_progress=False)
+    other = generation_for(indexed.home, "c", other_encoder)
+    reindex(indexed, other, other_encoder, show_progress=False)
 
     def overtake(*_: object, **__: object) -> None:
-        with engine.home.catalogue.write() as session:
+        with indexed.home.catalogue.write() as session:
             activate(session, other, texts=True)
 
     monkeypatch.setattr("index.ingest.embed_missing_texts", overtake)
     with pytest.raises(GenerationError, match="run it again with that bundle"):
-        _ingest(engine, encoder, manifest)
-    assert engine.active("cxr").generation == other.id
+        ingest(indexed, encoder, manifest)
+    assert indexed.active("c").generation == other.id
 
 
 def test_an_incomplete_generation_does_not_take_over(
-    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+    indexed: SearchEngine, other_encoder: Encoder, manifest: Manifest
 ) -> None:
-    _ingest(engine, encoder, manifest)
-    first = engine.active("cxr")
+    first = indexed.active("c")
     part = replace(manifest, records=manifest.records[:15])
     with pytest.raises(GenerationError, match=r"lacks 5 of the 20 images .*image-015.*'tiny' stays active"):
-        _ingest(engine, other_encoder, part)
-    assert engine.active("cxr") == first
-    report = _ingest(engine, other_encoder, manifest)
+        ingest(indexed, other_encoder, part)
+    assert indexed.active("c") == first
+    report = ingest(indexed, other_encoder, manifest)
     assert report.embedded == 5
-    assert engine.active("cxr").digest == _digest(other_encoder)
+    assert indexed.active("c").digest == _digest(other_encoder)
 
 
 def test_a_picture_changes_by_the_active_bundle_alone_and_is_embedded_again_beside(
-    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+    indexed: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:
-    _ingest(engine, encoder, manifest)
     with pytest.raises(GenerationError):
-        _ingest(engine, other_encoder, replace(manifest, records=manifest.records[:15]))
+        ingest(indexed, other_encoder, replace(manifest, records=manifest.records[:15]))
     make_picture(manifest.image_path(manifest.records[0]), seed=77)
     with pytest.raises(GenerationError, match="image-000"):
-        _ingest(engine, other_encoder, manifest)
-    _ingest(engine, encoder, manifest)
-    assert _ingest(engine, other_encoder, manifest).embedded == 6
+        ingest(indexed, other_encoder, manifest)
+    ingest(indexed, encoder, manifest)
+    assert ingest(indexed, other_encoder, manifest).embedded == 6
 
 
 def test_a_lost_file_comes_back_and_a_damaged_bundle_is_replaced(
-    engine: SearchEngine, encoder: Encoder, manifest: Manifest
+    indexed: SearchEngine, encoder: Encoder, manifest: Manifest
 ) -> None:
-    _ingest(engine, encoder, manifest)
-    path, weights = engine.image_path("cxr", "image-002"), engine.active("cxr").bundle / "model.safetensors"
+    path, weights = indexed.image_path("c", "image-002"), indexed.active("c").bundle / "model.safetensors"
     path.unlink()
     weights.write_bytes(b"")
-    assert _ingest(engine, encoder, manifest).unchanged == 20
+    assert ingest(indexed, encoder, manifest).unchanged == 20
     assert path.is_file()
     assert weights.stat().st_size > 0
 
@@ -252,52 +244,42 @@ def _dump(engine: SearchEngine) -> list[object]:
 
 
 def test_what_a_killed_run_left_is_removed_after_a_day(
-    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+    indexed: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
 ) -> None:
-    _ingest(engine, encoder, manifest)
-    folder = engine.image_path("cxr", "image-002").parent
-    left = [folder / f".{folder.name}.abc.part", engine.home.bundles_folder / ".digest.abc.part"]
+    folder = indexed.image_path("c", "image-002").parent
+    left = [folder / f".{folder.name}.abc.part", indexed.home.bundles_folder / ".digest.abc.part"]
     left[0].touch()
     left[1].mkdir()
     (left[1] / "model.safetensors").touch()
-    _ingest(engine, encoder, manifest)
+    ingest(indexed, encoder, manifest)
     assert all(path.exists() for path in left)
     for path in (*left, left[1] / "model.safetensors"):
         os.utime(path, (time.time() - 25 * 3600,) * 2)
-    _ingest(engine, encoder, manifest)
+    ingest(indexed, encoder, manifest)
     assert not any(path.exists() for path in left)
 
 
 def test_a_generation_is_counted_only_under_the_lock_of_its_collection(
-    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
+    indexed: SearchEngine, other_encoder: Encoder, manifest: Manifest
 ) -> None:
-    _ingest(engine, encoder, manifest)
-    statements: list[str] = []
+    sent: list[str] = []
     ours = threading.get_ident()
 
-    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        add(statement)
-
-    def begin(_connection: object) -> None:
-        add("BEGIN")
-
-    def add(statement: str) -> None:
+    def add(*arguments: Any) -> None:
         # Threads in the background read meanwhile.
         if threading.get_ident() == ours:
-            statements.append(statement)
+            sent.append(arguments[2] if len(arguments) > 1 else "BEGIN")
 
-    event.listen(Engine, "before_cursor_execute", note)
-    event.listen(Engine, "begin", begin)
+    for name in ("before_cursor_execute", "begin"):
+        event.listen(Engine, name, add)
     try:
-        _ingest(engine, other_encoder, manifest)
+        ingest(indexed, other_encoder, manifest)
     finally:
-        event.remove(Engine, "before_cursor_execute", note)
-        event.remove(Engine, "begin", begin)
-    taken = next(
-        i for i, text in enumerate(statements) if "generations SET state=" in text and "activ" in text
-    )
-    begun = max(i for i, text in enumerate(statements[:taken]) if text == "BEGIN")
-    own = statements[begun:taken]
+        for name in ("before_cursor_execute", "begin"):
+            event.remove(Engine, name, add)
+    taken = next(i for i, text in enumerate(sent) if "generations SET state=" in text and "activ" in text)
+    begun = max(i for i, text in enumerate(sent[:taken]) if text == "BEGIN")
+    own = sent[begun:taken]
     locked = next(i for i, text in enumerate(own) if text.startswith("UPDATE collections"))
     counted = next(i for i, text in enumerate(own) if "count(" in text and "FROM embeddings" in text)
     assert locked < counted

@@ -7,11 +7,10 @@ from sqlalchemy import select
 
 from index.catalogue.tables import Table
 from index.engine import SearchEngine
-from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
 from tests.index.homes import open_home
 from tests.index.killing import kill_after
-from tests.index.samples import make_manifest, make_records, unit_vectors
+from tests.index.samples import ingest, make_manifest, make_records, unit_vectors
 from training.common.manifest import Manifest
 from training.models.bundle import BundleInfo
 from training.models.encoder import Encoder
@@ -59,7 +58,7 @@ def test_killed_and_repeated_is_as_never_killed(
     tmp_path: Path, bundle: BundleInfo, encoder: Encoder, data: Manifest
 ) -> None:
     clean = open_home(tmp_path / "clean")
-    ingest_manifest(clean, "c", encoder, data, batch_size=BATCH, show_progress=False)
+    ingest(clean, encoder, data, batch_size=BATCH)
     kill_after(4, _PROGRAM, tmp_path / "killed", bundle.folder, data.folder)
     killed = open_home(tmp_path / "killed")
     with killed.home.catalogue.read() as session:
@@ -67,7 +66,7 @@ def test_killed_and_repeated_is_as_never_killed(
     # Whole batches only: the one being embedded when the kill came left nothing.
     assert there % BATCH == 0
     assert 3 * BATCH <= there <= 4 * BATCH
-    report = ingest_manifest(killed, "c", encoder, data, batch_size=BATCH, show_progress=False)
+    report = ingest(killed, encoder, data, batch_size=BATCH)
     assert (report.added, report.unchanged, report.embedded) == (COUNT - there, there, COUNT - there)
     assert _dump(killed) == _dump(clean)
     query = unit_vectors(1, 12)[0]

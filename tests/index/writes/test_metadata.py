@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from index.engine import SearchEngine
-from index.ingest import IngestReport, ingest_manifest
-from tests.index.samples import make_manifest, make_records
+from index.ingest import IngestReport
+from tests.index.samples import ingest, make_manifest, make_records
 from tests.training.imaging.metadata_files import FILES, SECRET, jpeg
 from training.common.manifest import Manifest
 from training.imaging.images import decode_image
@@ -24,12 +24,6 @@ def photographs(tmp_path: Path) -> Manifest:
         (folder / name).write_bytes(make())
         records.append(replace(record, id=name, image=name))
     return make_manifest(folder, records)
-
-
-def ingest(
-    engine: SearchEngine, encoder: Encoder, manifest: Manifest, *, keep_metadata: bool = False
-) -> IngestReport:
-    return ingest_manifest(engine, "c", encoder, manifest, keep_metadata=keep_metadata, show_progress=False)
 
 
 def counts(report: IngestReport) -> tuple[int, int, int, int]:

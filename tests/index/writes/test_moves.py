@@ -14,24 +14,10 @@ from index.engine import SearchEngine
 from index.erasure import PendingErasure, keep_others_away
 from index.errors import UnknownImageError
 from index.feedback import JudgedQuery, judgements, record_judgement
-from index.ingest import IngestReport, ingest_manifest
-from tests.index.samples import make_manifest, make_picture, make_records
+from tests.index.samples import ingest, make_manifest, make_picture, make_records
 from training.common.errors import DataError
 from training.common.manifest import Manifest, Record
 from training.models.encoder import Encoder
-
-
-def _ingest(
-    engine: SearchEngine,
-    encoder: Encoder,
-    manifest: Manifest,
-    *,
-    prune: bool = False,
-    prune_limit: float | None = None,
-) -> IngestReport:
-    return ingest_manifest(
-        engine, "c", encoder, manifest, show_progress=False, prune=prune, prune_limit=prune_limit
-    )
 
 
 def _renamed(manifest: Manifest, folder: Path, names: Mapping[str, str]) -> Manifest:
@@ -69,61 +55,58 @@ def _number(image: str) -> str:
 
 
 def test_a_renamed_folder_keeps_all_that_belongs_to_its_images(
-    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+    indexed: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
 ) -> None:
-    _ingest(engine, encoder, manifest)
-    before = _embeddings(engine)
-    _judge(engine, "image-003", JudgedQuery(texts=("a dog",)))
-    _judge(engine, "image-004", JudgedQuery(images=("image-003", "image-009")), relevant=False)
-    with engine.home.catalogue.write() as session:
+    before = _embeddings(indexed)
+    _judge(indexed, "image-003", JudgedQuery(texts=("a dog",)))
+    _judge(indexed, "image-004", JudgedQuery(images=("image-003", "image-009")), relevant=False)
+    with indexed.home.catalogue.write() as session:
         put_list(session, "c", "list", "List")
         save_case(session, "c", "list", "image-007", "a note", None)
     names = {record.id: record.id.replace("image", "IMAGE") for record in manifest.records}
-    report = _ingest(engine, encoder, _renamed(manifest, tmp_path / "new", names), prune=True)
+    report = ingest(indexed, encoder, _renamed(manifest, tmp_path / "new", names), prune=True)
     assert (dict(report.moved), report.embedded, report.absent, report.added) == (names, 0, (), 0)
     assert report.taken == 20
-    assert _embeddings(engine) == {names[name]: vector for name, vector in before.items()}
-    assert _judged(engine) == {
+    assert _embeddings(indexed) == {names[name]: vector for name, vector in before.items()}
+    assert _judged(indexed) == {
         ("IMAGE-003", (), True),
         ("IMAGE-004", ("IMAGE-003", "IMAGE-009"), False),
     }
-    with engine.home.catalogue.read() as session:
+    with indexed.home.catalogue.read() as session:
         _, entries, *_ = read_list(session, "c", "list", limit=10)
     assert [(entry.image, entry.note) for entry in entries] == [("IMAGE-007", "a note")]
-    assert engine.image("c", "IMAGE-003").texts == manifest.records[3].texts
+    assert indexed.image("c", "IMAGE-003").texts == manifest.records[3].texts
     with pytest.raises(UnknownImageError):
-        engine.image("c", "image-003")
+        indexed.image("c", "image-003")
 
 
 def test_files_that_change_places_keep_their_judgements(
-    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+    indexed: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
 ) -> None:
-    _ingest(engine, encoder, manifest)
-    before = _embeddings(engine)
-    _judge(engine, "image-001", JudgedQuery(images=("image-002",)))
-    _judge(engine, "image-005", JudgedQuery(images=("image-001",)))
+    before = _embeddings(indexed)
+    _judge(indexed, "image-001", JudgedQuery(images=("image-002",)))
+    _judge(indexed, "image-005", JudgedQuery(images=("image-001",)))
     names = {record.id: record.id for record in manifest.records}
     names |= {"image-001": "image-002", "image-002": "image-001"}
-    report = _ingest(engine, encoder, _renamed(manifest, tmp_path / "new", names))
+    report = ingest(indexed, encoder, _renamed(manifest, tmp_path / "new", names))
     assert (len(report.moved), report.embedded, report.replaced) == (2, 0, ())
-    assert _judged(engine) == {("image-002", ("image-001",), True), ("image-005", ("image-002",), True)}
-    assert _embeddings(engine)["image-001"] == before["image-002"]
+    assert _judged(indexed) == {("image-002", ("image-001",), True), ("image-005", ("image-002",), True)}
+    assert _embeddings(indexed)["image-001"] == before["image-002"]
 
 
 def test_files_that_are_numbered_anew_move_and_the_one_that_is_gone_is_named(
-    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+    indexed: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
 ) -> None:
     """The first file is deleted, and each of the others takes the number before its own."""
-    _ingest(engine, encoder, manifest)
-    before = _embeddings(engine)
-    _judge(engine, "image-000", JudgedQuery(texts=("gone",)))
-    _judge(engine, "image-001", JudgedQuery(texts=("kept",)))
+    before = _embeddings(indexed)
+    _judge(indexed, "image-000", JudgedQuery(texts=("gone",)))
+    _judge(indexed, "image-001", JudgedQuery(texts=("kept",)))
     names = {_number(str(n)): _number(str(n - 1)) for n in range(1, 20)}
-    report = _ingest(engine, encoder, _renamed(manifest, tmp_path / "new", names), prune=True)
+    report = ingest(indexed, encoder, _renamed(manifest, tmp_path / "new", names), prune=True)
     assert (len(report.moved), report.embedded, report.absent, report.pruned) == (19, 0, (), 0)
     assert report.replaced == ("image-000",)
-    assert _judged(engine) == {("image-000", (), True)}
-    assert _embeddings(engine) == {new: before[name] for name, new in names.items()}
+    assert _judged(indexed) == {("image-000", (), True)}
+    assert _embeddings(indexed) == {new: before[name] for name, new in names.items()}
 
 
 def _copies(folder: Path, names: Sequence[str]) -> Manifest:
@@ -161,8 +144,8 @@ def test_a_file_that_moved_and_was_copied_has_copies(
     copies: str,
     ambiguous: str,
 ) -> None:
-    _ingest(engine, encoder, _copies(tmp_path / "a", former.split()))
-    report = _ingest(engine, encoder, _copies(tmp_path / "b", new.split()))
+    ingest(engine, encoder, _copies(tmp_path / "a", former.split()))
+    report = ingest(engine, encoder, _copies(tmp_path / "b", new.split()))
     assert report.moved == dict(one.split(">") for one in moved.split())
     assert report.copies == tuple(copies.split())
     assert report.ambiguous == tuple(ambiguous.split())
@@ -172,8 +155,8 @@ def test_a_file_that_moved_and_was_copied_has_copies(
 def test_equal_files_move_by_their_names_and_others_are_named(
     engine: SearchEngine, encoder: Encoder, tmp_path: Path
 ) -> None:
-    _ingest(engine, encoder, _copies(tmp_path / "a", ["old-one.png", "old-two.png", "old-three.png"]))
-    report = _ingest(engine, encoder, _copies(tmp_path / "b", ["new-two.png", "new-x.png", "new-y.png"]))
+    ingest(engine, encoder, _copies(tmp_path / "a", ["old-one.png", "old-two.png", "old-three.png"]))
+    report = ingest(engine, encoder, _copies(tmp_path / "b", ["new-two.png", "new-x.png", "new-y.png"]))
     assert report.moved == {"old-two.png": "new-two.png"}
     assert report.ambiguous == ("new-x.png", "new-y.png")
     assert report.absent == ("old-one.png", "old-three.png")
@@ -181,13 +164,12 @@ def test_equal_files_move_by_their_names_and_others_are_named(
 
 
 def test_what_is_being_erased_gets_no_other_id(
-    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+    indexed: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
 ) -> None:
-    _ingest(engine, encoder, manifest)
-    with keep_others_away(tmp_path / "home"), engine.home.catalogue.read() as session:
+    with keep_others_away(tmp_path / "home"), indexed.home.catalogue.read() as session:
         PendingErasure.begin(tmp_path / "home", session, "c", ["image-004"])
     names = {record.id: f"other-{record.id}" for record in manifest.records}
-    report = _ingest(engine, encoder, _renamed(manifest, tmp_path / "new", names))
+    report = ingest(indexed, encoder, _renamed(manifest, tmp_path / "new", names))
     assert (len(report.moved), report.absent) == (19, ("image-004",))
 
 
@@ -208,17 +190,17 @@ def test_pruning_stops_above_its_limit_before_anything_is_changed(
         for number, record in enumerate(make_records(34))
     ]
     manifest = make_manifest(tmp_path / "data", records)
-    _ingest(engine, encoder, manifest)
+    ingest(engine, encoder, manifest)
     make_picture(manifest.folder / "images/new.png", 100)
     shorter = make_manifest(
         manifest.folder, [*manifest.records[:stay], Record("new", "images/new.png", "train")]
     )
     if removed is not None:
-        assert _ingest(engine, encoder, shorter, prune=True, prune_limit=limit).pruned == removed
+        assert ingest(engine, encoder, shorter, prune=True, prune_limit=limit).pruned == removed
         assert engine.collection("c").count == 34 - removed + 1
         return
     with pytest.raises(DataError, match=rf"would remove {34 - stay} of the 34 .* \({34 - stay} in 'nas'\)"):
-        _ingest(engine, encoder, shorter, prune=True, prune_limit=limit)
+        ingest(engine, encoder, shorter, prune=True, prune_limit=limit)
     assert engine.collection("c").count == 34
     with pytest.raises(UnknownImageError):
         engine.image("c", "new")

@@ -1,11 +1,16 @@
-"""Texts keep their keys while they stay, and have vectors and findings, which go with them."""
+"""Texts keep their keys; their vectors, findings and words are made before the lock, and go with them."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from sqlalchemy import delete, func, select
+import pytest
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
 
+from index.catalogue import Catalogue, full_text
 from index.catalogue.tables import (
     REPORT_POSITION,
     FindingRow,
@@ -14,11 +19,22 @@ from index.catalogue.tables import (
     TextEmbeddingRow,
     TextRow,
 )
+from index.catalogue.words import indexed_text
 from index.engine import SearchEngine
 from index.ingest import ingest_manifest
 from index.vectors.protocol import decode_vectors
+from index.writes import images
 from index.writes.deletion import delete_images
-from tests.index.samples import begin_generation, make_manifest, put_vectors, unit_vectors
+from index.writes.live import change_image
+from tests.index.samples import (
+    begin_generation,
+    ingest,
+    make_manifest,
+    make_records,
+    put_vectors,
+    unit_vectors,
+)
+from training.clinical.findings.findings import find_findings
 from training.common.manifest import Manifest, Record
 from training.models.encoder import Encoder
 
@@ -37,31 +53,29 @@ def _check_vectors(engine: SearchEngine, encoder: Encoder) -> None:
 
 
 def test_a_text_that_stays_keeps_its_key(
-    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+    indexed: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
 ) -> None:
-    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
-    before = _keys(engine)
+    before = _keys(indexed)
     records = list(manifest.records)
     assert records[2].texts == ("text 2.0", "text 2.1")
     records[2] = replace(records[2], texts=("text 2.0", "another", "one more"))
-    ingest_manifest(engine, "c", encoder, make_manifest(tmp_path / "data", records), show_progress=False)
-    after = _keys(engine)
+    ingest(indexed, encoder, make_manifest(tmp_path / "data", records))
+    after = _keys(indexed)
     removed = before.pop("text 2.1")
     assert {text: after[text] for text in before} == before
     assert min(after["another"], after["one more"]) > max(*before.values(), removed)
-    with engine.home.catalogue.read() as session:
+    with indexed.home.catalogue.read() as session:
         assert session.execute(select(RemovalRow.target, RemovalRow.key)).all() == [("texts", removed)]
-    _check_vectors(engine, encoder)
+    _check_vectors(indexed, encoder)
 
 
 def test_texts_of_an_older_catalogue_get_their_vectors(
-    engine: SearchEngine, encoder: Encoder, manifest: Manifest
+    indexed: SearchEngine, encoder: Encoder, manifest: Manifest
 ) -> None:
-    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
-    with engine.home.catalogue.write() as session:
+    with indexed.home.catalogue.write() as session:
         session.execute(delete(TextEmbeddingRow))
-    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
-    _check_vectors(engine, encoder)
+    ingest(indexed, encoder, manifest)
+    _check_vectors(indexed, encoder)
 
 
 ONE = Record(
@@ -98,28 +112,90 @@ def _rows(engine: SearchEngine) -> list[tuple[object, ...]]:
         return [tuple(row) for row in session.execute(query)]
 
 
-def test_texts_and_reports_have_their_findings_and_photographs_none(engine: SearchEngine) -> None:
+def test_texts_and_reports_have_findings_which_change_and_go_with_them(engine: SearchEngine) -> None:
     _put(engine, ONE, TWO)
     assert _rows(engine) == [
         ("one", REPORT_POSITION, 6, 14, "pleural effusion", "present", "pleural effusion: present"),
         ("one", REPORT_POSITION, 19, 23, "mass", "absent", "mass: absent"),
         ("one", 1, 3, 11, "pleural effusion", "absent", "pleural effusion: present"),
     ]
-
-
-def test_a_changed_report_has_other_findings(engine: SearchEngine) -> None:
-    _put(engine, ONE, TWO)
     _put(engine, replace(ONE, report=None), replace(TWO, texts=("Hydropneumothorax.",)))
     assert _rows(engine) == [
         ("one", 1, 3, 11, "pleural effusion", "absent", "pleural effusion: absent"),
         ("two", 0, 0, 17, "pleural effusion", "present", "pleural effusion: present"),
         ("two", 0, 0, 17, "pneumothorax", "present", "pneumothorax: present"),
     ]
-
-
-def test_findings_go_with_their_image(engine: SearchEngine) -> None:
-    _put(engine, ONE, TWO)
     with engine.home.catalogue.write() as session:
-        delete_images(session, "c", ["one"])
+        delete_images(session, "c", ["two"])
     with engine.home.catalogue.read() as session:
-        assert session.execute(select(func.count()).select_from(FindingRow)).scalar_one() == 0
+        assert session.execute(select(FindingRow.finding)).scalars().all() == ["pleural effusion"]
+
+
+SAID = "There is a small effusion."
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each look for findings and words was under the lock."""
+    locked, computed = [False], list[bool]()
+    write = Catalogue.write
+
+    @contextmanager
+    def noted(self: Catalogue) -> Iterator[Session]:
+        with write(self) as session:
+            locked[0] = True
+            try:
+                yield session
+            finally:
+                locked[0] = False
+
+    def watched(compute: Callable[[str], object]) -> Callable[[str], object]:
+        def watch(text: str) -> object:
+            computed.append(locked[0])
+            return compute(text)
+
+        return watch
+
+    monkeypatch.setattr(Catalogue, "write", noted)
+    monkeypatch.setattr(images, "find_findings", watched(find_findings))
+    monkeypatch.setattr(full_text, "indexed_text", watched(indexed_text))
+    return computed
+
+
+def said(record: Record) -> Record:
+    return replace(record, texts=(*record.texts, SAID))
+
+
+def test_findings_and_words_are_found_before_the_lock(
+    engine: SearchEngine, encoder: Encoder, tmp_path: Path, computed: list[bool]
+) -> None:
+    ingest_manifest(engine, "films", encoder, make_manifest(tmp_path / "data", make_records(3)))
+    active = engine.active("films")
+    image_id = make_records(1)[0].id
+    assert change_image(engine.home, active, image_id, said, {}).outcome == "replaced"
+    assert len(computed) >= 8
+    assert not any(computed)
+    (finding,) = engine.image("films", image_id).findings
+    assert finding.finding == "pleural effusion"
+
+
+def test_an_image_that_was_changed_meanwhile_is_looked_at_again(
+    engine: SearchEngine, encoder: Encoder, tmp_path: Path
+) -> None:
+    ingest_manifest(engine, "films", encoder, make_manifest(tmp_path / "data", make_records(3)))
+    active = engine.active("films")
+    image_id = make_records(1)[0].id
+    seen: list[Record] = []
+
+    def change(record: Record) -> Record:
+        if not seen:
+            seen.append(record)
+            other = replace(record, report="No pneumothorax.")
+            change_image(engine.home, active, image_id, lambda _: other, {})
+        return said(record)
+
+    change_image(engine.home, active, image_id, change, {})
+    image = engine.image("films", image_id)
+    assert (image.report, image.texts[-1]) == ("No pneumothorax.", SAID)
+    assert [finding.finding for finding in image.findings] == ["pneumothorax", "pleural effusion"]
+    assert engine.facets("films").findings != ()

@@ -1,19 +1,17 @@
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from index.catalogue.collections import hide_collection
 from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
 from index.filters.columns import known_fields
-from index.ingest import ingest_manifest
 from index.writes.deletion import collect_garbage, remove_unused_fields
-from tests.index.samples import make_manifest, make_records
+from tests.index.meanwhile import at_first
+from tests.index.samples import ingest, make_manifest, make_records
 from training.common.manifest import Record
 from training.models.encoder import Encoder
 
@@ -28,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 def _ingest(
     engine: SearchEngine, encoder: Encoder, folder: Path, records: Sequence[Record], collection: str = "c"
 ) -> None:
-    ingest_manifest(engine, collection, encoder, make_manifest(folder, records), show_progress=False)
+    ingest(engine, encoder, make_manifest(folder, records), collection)
 
 
 def _fields(engine: SearchEngine, collection: str = "c") -> dict[str, set[str]]:
@@ -76,15 +74,9 @@ def test_a_field_that_comes_back_meanwhile_stays(
     records = make_records(6)
     _ingest(engine, encoder, folder, records)
     _ingest(engine, encoder, folder, _without_urgent(records))
-    write = engine.home.catalogue.write
-
-    def write_after_another() -> AbstractContextManager[Session]:
-        monkeypatch.undo()
-        _ingest(engine, encoder, folder, records)
-        return write()
-
-    monkeypatch.setattr(engine.home.catalogue, "write", write_after_another)
-    remove_unused_fields(engine.home.catalogue)
+    catalogue = engine.home.catalogue
+    at_first(monkeypatch, catalogue, "write", lambda: _ingest(engine, encoder, folder, records))
+    remove_unused_fields(catalogue)
     assert _fields(engine) == _ALL
 
 
@@ -96,15 +88,12 @@ def test_a_collection_that_is_removed_meanwhile_is_left_alone(
     _ingest(engine, encoder, folder, _without_urgent(records))
     with engine.home.catalogue.read() as session:
         collection_id = session.execute(select(CollectionRow.id)).scalar_one()
-    write = engine.home.catalogue.write
 
-    def write_after_removal() -> AbstractContextManager[Session]:
-        monkeypatch.undo()
-        with write() as session:
+    def hide() -> None:
+        with engine.home.catalogue.write() as session:
             hide_collection(session, "c")
-        return write()
 
-    monkeypatch.setattr(engine.home.catalogue, "write", write_after_removal)
+    at_first(monkeypatch, engine.home.catalogue, "write", hide)
     remove_unused_fields(engine.home.catalogue)
     with engine.home.catalogue.read() as session:
         assert "urgent" in known_fields(session, collection_id)
