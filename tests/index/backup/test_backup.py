@@ -35,17 +35,16 @@ from index.feedback import JudgedQuery, judgements, record_judgement
 from index.generations.activation import activate
 from index.generations.names import list_aliases, put_alias, rename_collection
 from index.generations.reindex import generation_for, reindex
-from index.ingest import ingest_manifest
 from index.keys.api_keys import create_key
 from index.reports import add_reports
 from index.search.request import SearchRequest
 from index.writes.live import remove_images
 from tests.index.comparing import answers, rows
 from tests.index.homes import open_home
-from tests.index.samples import make_manifest, make_picture, make_records
+from tests.index.meanwhile import at_first
+from tests.index.samples import ingest, make_manifest, make_picture, make_records
 from training.clinical.reports.sections import clinical_sections
 from training.clinical.reports.study_report import StudyReport
-from training.common.manifest import Manifest
 from training.models.encoder import Encoder, load_encoder
 
 
@@ -55,7 +54,7 @@ def full(engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, tmp_pat
     records = [replace(record, report="Cardiomegaly in report 7.") for record in make_records(20)]
     manifest = make_manifest(tmp_path / "data", records)
     for name in ("c", "d"):
-        ingest_manifest(engine, name, encoder, manifest, show_progress=False)
+        ingest(engine, encoder, manifest, name)
     generation = generation_for(engine.home, "d", other_encoder)
     reindex(engine, generation, other_encoder, show_progress=False)
     with engine.home.catalogue.write() as session:
@@ -68,7 +67,7 @@ def full(engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, tmp_pat
 
 
 def test_everything_comes_back_where_nothing_else_is_left(
-    full: SearchEngine, encoder: Encoder, other_encoder: Encoder, tmp_path: Path
+    full: SearchEngine, encoder: Encoder, other_encoder: Encoder, tmp_path: Path, again: SearchEngine
 ) -> None:
     with full.home.catalogue.write() as session:
         claim_job(session, add_job(session, "tidy", []).id, "a worker of this machine")
@@ -92,7 +91,6 @@ def test_everything_comes_back_where_nothing_else_is_left(
     answered = {name: answers(full, name, model) for name, model in (("c", encoder), ("d", other_encoder))}
     for lost in ("home", "data"):
         shutil.rmtree(tmp_path / lost)
-    again = open_home(tmp_path / "again")
     assert restore_backup(again.home, tmp_path / "backup.tar", show_progress=False) == summary
     assert rows(again) == before
     assert [name for name, found in rows(again).items() if not found] == []
@@ -104,38 +102,21 @@ def test_everything_comes_back_where_nothing_else_is_left(
         assert list_jobs(session) == []
     for name, expected in answered.items():
         assert answers(again, name, load_encoder(again.active(name).bundle, "cpu")) == expected
-    again.close()
+    check_new_keys(again, encoder, tmp_path)
 
 
 @pytest.mark.slow
 def test_a_catalogue_of_sqlite_comes_back_in_postgresql(
-    filled_sqlite: SearchEngine, encoder: Encoder, postgresql_url: str, tmp_path: Path
+    in_sqlite: SearchEngine, encoder: Encoder, postgresql_url: str, tmp_path: Path
 ) -> None:
-    write_backup(filled_sqlite.home, tmp_path / "backup.tar", show_progress=False)
-    again = open_home(tmp_path / "again", postgresql_url)
-    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
-    assert rows(again) == rows(filled_sqlite)
-    assert answers(again, "c", encoder) == answers(filled_sqlite, "c", encoder)
-    check_new_keys(again, encoder, tmp_path)
-    again.close()
-
-
-@pytest.fixture
-def filled_sqlite(encoder: Encoder, manifest: Manifest, tmp_path: Path) -> SearchEngine:
-    engine = open_home(tmp_path / "home")
-    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
-    remove_images(engine.home, "c", ["image-019"])
-    return engine
-
-
-def test_keys_of_removed_images_are_not_given_again(
-    full: SearchEngine, encoder: Encoder, tmp_path: Path
-) -> None:
-    write_backup(full.home, tmp_path / "backup.tar", show_progress=False)
-    again = open_home(tmp_path / "again")
-    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
-    check_new_keys(again, encoder, tmp_path)
-    again.close()
+    remove_images(in_sqlite.home, "c", ["image-019"])
+    write_backup(in_sqlite.home, tmp_path / "backup.tar", show_progress=False)
+    server = open_home(tmp_path / "server", postgresql_url)
+    restore_backup(server.home, tmp_path / "backup.tar", show_progress=False)
+    assert rows(server) == rows(in_sqlite)
+    assert answers(server, "c", encoder) == answers(in_sqlite, "c", encoder)
+    check_new_keys(server, encoder, tmp_path)
+    server.close()
 
 
 def test_images_written_after_a_restore_are_not_searched_by_the_vectors_of_lost_ones(
@@ -144,9 +125,9 @@ def test_images_written_after_a_restore_are_not_searched_by_the_vectors_of_lost_
     home, data = tmp_path / "home", tmp_path / "data"
     records = make_records(20)
     engine = open_home(home)
-    ingest_manifest(engine, "c", encoder, make_manifest(data, records[:10]), show_progress=False)
+    ingest(engine, encoder, make_manifest(data, records[:10]))
     write_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
-    ingest_manifest(engine, "c", encoder, make_manifest(data, records), show_progress=False)
+    ingest(engine, encoder, make_manifest(data, records))
     engine.close()
     for file in home.glob("catalogue.db*"):
         file.unlink()
@@ -160,7 +141,7 @@ def test_images_written_after_a_restore_are_not_searched_by_the_vectors_of_lost_
         make_picture(data / record.image, seed=1000 + number)
     # As many as were lost, under the same sequence number.
     manifest = make_manifest(data, [*records[:10], *others])
-    ingest_manifest(again, "c", encoder, manifest, show_progress=False)
+    ingest(again, encoder, manifest)
     active = again.active("c")
     for record in others:
         hit = again.search(active, again.vector_of(active, record.id), SearchRequest(k=1)).hits[0]
@@ -175,7 +156,7 @@ def check_new_keys(engine: SearchEngine, encoder: Encoder, folder: Path) -> None
         removed = set(session.execute(select(RemovalRow.target, RemovalRow.key)).all())
     assert removed
     records = make_records(25)
-    ingest_manifest(engine, "c", encoder, make_manifest(folder / "data", records), show_progress=False)
+    ingest(engine, encoder, make_manifest(folder / "data", records))
     with engine.home.catalogue.read() as session:
         given = {("images", key) for key in session.execute(select(ImageRow.id)).scalars()}
         given |= {("texts", key) for key in session.execute(select(TextRow.id)).scalars()}
@@ -183,68 +164,61 @@ def check_new_keys(engine: SearchEngine, encoder: Encoder, folder: Path) -> None
 
 
 def test_what_is_removed_meanwhile_is_in_the_backup_and_goes_afterwards(
-    full: SearchEngine, encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    full: SearchEngine, encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: SearchEngine
 ) -> None:
     before = answers(full, "c", encoder)
     files = list((tmp_path / "home/images/originals").glob("*/*"))
-    add_files = write._add_files
 
-    def remove_first(*arguments: object) -> object:
+    def remove_all() -> None:
         everything = [record.id for record in make_records(20)]
         assert len(remove_images(full.home, "c", everything)) == 20
         assert len(remove_images(full.home, "d", everything)) == 18
         assert all(file.exists() for file in files)
-        return add_files(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(write, "_add_files", remove_first)
+    at_first(monkeypatch, write, "_add_files", remove_all)
     write_backup(full.home, tmp_path / "backup.tar", show_progress=False)
     assert not any(file.exists() for file in files)
-    again = open_home(tmp_path / "again")
     restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
     assert answers(again, "c", encoder) == before
-    again.close()
 
 
 def test_a_backup_that_is_whole_is_no_error_whatever_cannot_be_removed_afterwards(
-    filled_sqlite: SearchEngine,
+    in_sqlite: SearchEngine,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    again: SearchEngine,
 ) -> None:
     def fail(_: object) -> None:
         raise StoreError("it cannot be removed")
 
     monkeypatch.setattr(write, "collect_garbage", fail)
-    assert write_backup(filled_sqlite.home, tmp_path / "backup.tar", show_progress=False).images == 19
+    assert write_backup(in_sqlite.home, tmp_path / "backup.tar", show_progress=False).images == 20
     assert "is not gone yet: it cannot be removed" in caplog.text
-    again = open_home(tmp_path / "again")
-    assert restore_backup(again.home, tmp_path / "backup.tar", show_progress=False).images == 19
-    again.close()
+    assert restore_backup(again.home, tmp_path / "backup.tar", show_progress=False).images == 20
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(b"other bytes")])
 def test_a_file_that_was_missing_or_damaged_is_named_and_the_rest_comes_back(
-    filled_sqlite: SearchEngine, tmp_path: Path, spoil: Callable[[Path], object]
+    in_sqlite: SearchEngine, tmp_path: Path, spoil: Callable[[Path], object], again: SearchEngine
 ) -> None:
-    path = filled_sqlite.image_path("c", "image-003")
+    path = in_sqlite.image_path("c", "image-003")
     path.chmod(0o600)
     spoil(path)
-    summary = write_backup(filled_sqlite.home, tmp_path / "backup.tar", show_progress=False)
-    assert (summary.missing, summary.images) == ([path.name], 18)
-    again = open_home(tmp_path / "again")
+    summary = write_backup(in_sqlite.home, tmp_path / "backup.tar", show_progress=False)
+    assert (summary.missing, summary.images) == ([path.name], 19)
     assert restore_backup(again.home, tmp_path / "backup.tar", show_progress=False).missing == [path.name]
-    assert again.collection("c").count == 19
-    again.close()
+    assert again.collection("c").count == 20
 
 
-def test_a_catalogue_that_is_not_empty_is_left_alone(filled_sqlite: SearchEngine, tmp_path: Path) -> None:
-    write_backup(filled_sqlite.home, tmp_path / "backup.tar", show_progress=False)
-    before = rows(filled_sqlite)
+def test_a_catalogue_that_is_not_empty_is_left_alone(in_sqlite: SearchEngine, tmp_path: Path) -> None:
+    write_backup(in_sqlite.home, tmp_path / "backup.tar", show_progress=False)
+    before = rows(in_sqlite)
     with pytest.raises(BackupError, match="is not empty"):
-        restore_backup(filled_sqlite.home, tmp_path / "backup.tar", show_progress=False)
+        restore_backup(in_sqlite.home, tmp_path / "backup.tar", show_progress=False)
     with pytest.raises(BackupError, match="exists already"):
-        write_backup(filled_sqlite.home, tmp_path / "backup.tar", show_progress=False)
-    assert rows(filled_sqlite) == before
+        write_backup(in_sqlite.home, tmp_path / "backup.tar", show_progress=False)
+    assert rows(in_sqlite) == before
 
 
 def _cut_off(path: Path) -> None:
@@ -294,14 +268,14 @@ def _outside(path: Path) -> None:
     ],
 )
 def test_a_damaged_backup_is_refused_and_nothing_of_it_can_be_searched(
-    filled_sqlite: SearchEngine,
+    in_sqlite: SearchEngine,
     damage: Callable[[Path], None],
     message: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path, home = tmp_path / "backup.tar", tmp_path / "again"
-    write_backup(filled_sqlite.home, path, show_progress=False)
+    write_backup(in_sqlite.home, path, show_progress=False)
     whole = path.read_bytes()
     damage(path)
     arguments = ["recoquest", "restore", str(path), "--home", str(home)]
@@ -314,7 +288,7 @@ def test_a_damaged_backup_is_refused_and_nothing_of_it_can_be_searched(
         path.write_bytes(whole)
         with pytest.raises(SystemExit) as ended:
             run()
-    assert (ended.value.code, capsys.readouterr().out) == (0, "c: 19 images.\n")
+    assert (ended.value.code, capsys.readouterr().out) == (0, "c: 20 images.\n")
 
 
 def _back_up(home: Path, path: Path) -> None:
@@ -323,7 +297,7 @@ def _back_up(home: Path, path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_backup_leaves_no_file_and_keeps_nothing_from_being_removed(
-    filled_sqlite: SearchEngine, tmp_path: Path
+    in_sqlite: SearchEngine, tmp_path: Path
 ) -> None:
     path = tmp_path / "backup.tar"
     process = multiprocessing.get_context("spawn").Process(target=_back_up, args=(tmp_path / "home", path))
@@ -336,12 +310,12 @@ def test_a_killed_backup_leaves_no_file_and_keeps_nothing_from_being_removed(
     process.join()
     if path.exists():
         pytest.skip("the backup was done before it could be killed")
-    file = filled_sqlite.image_path("c", "image-001")
-    remove_images(filled_sqlite.home, "c", ["image-001"])
+    file = in_sqlite.image_path("c", "image-001")
+    remove_images(in_sqlite.home, "c", ["image-001"])
     assert not file.exists()
-    summary = write_backup(filled_sqlite.home, path, show_progress=False)
+    summary = write_backup(in_sqlite.home, path, show_progress=False)
     assert [left.name for left in tmp_path.glob(".*")] == []
     with tarfile.open(path) as tar:
         content = tar.extractfile("backup.json")
         assert content is not None
-        assert json.load(content)["images"] == summary.images == 18
+        assert json.load(content)["images"] == summary.images == 19

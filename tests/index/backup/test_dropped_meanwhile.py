@@ -13,11 +13,11 @@ from index.files.bundles import changing_models, note_unused
 from index.generations.activation import activate, generation_of
 from index.generations.models import register_model
 from index.generations.reindex import generation_for, reindex
-from index.ingest import ingest_manifest
 from index.writes.deletion import collect_garbage
 from tests.index.backup.dropping import drop
 from tests.index.comparing import answers
-from tests.index.homes import open_home
+from tests.index.meanwhile import at_first
+from tests.index.samples import ingest
 from training.common.manifest import Manifest
 from training.models.encoder import Encoder, load_encoder
 
@@ -29,7 +29,7 @@ def swapped(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> SearchEngine:
     """Generation 1 is by the encoder, and retired; generation 2 is by the other."""
-    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
+    ingest(engine, encoder, manifest)
     generation = generation_for(engine.home, "c", other_encoder)
     reindex(engine, generation, other_encoder, show_progress=False)
     _activate(engine, generation.id)
@@ -56,15 +56,15 @@ def test_a_generation_that_another_process_drops_meanwhile_is_in_the_backup(
     other_encoder: Encoder,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    again: SearchEngine,
 ) -> None:
     number, other = _retired(swapped), swapped.active("c").generation
     _activate(swapped, number)
     place, before = swapped.active("c").bundle, answers(swapped, "c", encoder)
     _activate(swapped, other)
     expected = answers(swapped, "c", other_encoder)
-    add_files = write._add_files
 
-    def drop_first(*arguments: object) -> object:
+    def drop_it() -> None:
         arguments_of = (tmp_path / "home", catalogue_url, number)
         process = multiprocessing.get_context("spawn").Process(target=drop, args=arguments_of)
         process.start()
@@ -73,20 +73,17 @@ def test_a_generation_that_another_process_drops_meanwhile_is_in_the_backup(
         assert process.exitcode == 0
         collect_garbage(swapped.home)
         assert place.is_dir()
-        return add_files(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(write, "_add_files", drop_first)
+    at_first(monkeypatch, write, "_add_files", drop_it)
     summary = write_backup(swapped.home, tmp_path / "backup.tar", show_progress=False)
     assert place.name in summary.bundles
     # It is made up for as soon as the backup is done.
     assert [path.name for path in swapped.home.bundles_folder.iterdir()] == [swapped.active("c").bundle.name]
-    again = open_home(tmp_path / "again")
     restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
     assert answers(again, "c", other_encoder) == expected
     _activate(again, number)
     assert again.active("c").bundle.name == place.name
     assert answers(again, "c", load_encoder(again.active("c").bundle, "cpu")) == before
-    again.close()
 
 
 def test_an_encoder_that_is_missing_is_named_for_what_it_is_needed(
@@ -116,40 +113,28 @@ def test_an_encoder_that_is_damaged_is_not_written_into_a_backup(
 
 
 def test_an_encoder_that_no_generation_needs_is_left_out_if_it_is_damaged(
-    engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest, tmp_path: Path
+    indexed: SearchEngine, other_encoder: Encoder, tmp_path: Path, again: SearchEngine
 ) -> None:
-    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
     assert other_encoder.info is not None
-    unneeded = register_model(engine.home, other_encoder.info.folder).folder
+    unneeded = register_model(indexed.home, other_encoder.info.folder).folder
     (unneeded / "model.safetensors").unlink()
-    summary = write_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
-    assert summary.bundles == [engine.active("c").bundle.name]
-    again = open_home(tmp_path / "again")
+    summary = write_backup(indexed.home, tmp_path / "backup.tar", show_progress=False)
+    assert summary.bundles == [indexed.active("c").bundle.name]
     assert restore_backup(again.home, tmp_path / "backup.tar", show_progress=False) == summary
-    again.close()
 
 
 def test_an_encoder_that_is_being_restored_does_not_go_for_an_old_note(
-    engine: SearchEngine,
+    indexed: SearchEngine,
     encoder: Encoder,
-    manifest: Manifest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    again: SearchEngine,
 ) -> None:
-    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
-    (digest,) = write_backup(engine.home, tmp_path / "backup.tar", show_progress=False).bundles
-    again = open_home(tmp_path / "again")
+    (digest,) = write_backup(indexed.home, tmp_path / "backup.tar", show_progress=False).bundles
     with changing_models(again.home.bundles_folder):
         note_unused(again.home.bundles_folder, digest)
-    take_catalogue = restore._take_catalogue
-
-    def tidy_first(*arguments: object) -> None:
-        collect_garbage(again.home)
-        take_catalogue(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(restore, "_take_catalogue", tidy_first)
+    at_first(monkeypatch, restore, "_take_catalogue", lambda: collect_garbage(again.home))
     restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
     collect_garbage(again.home)
     assert [path.name for path in again.home.bundles_folder.iterdir()] == [digest]
-    assert answers(again, "c", encoder) == answers(engine, "c", encoder)
-    again.close()
+    assert answers(again, "c", encoder) == answers(indexed, "c", encoder)

@@ -10,10 +10,6 @@ from index.backup import restore_backup, write_backup
 from index.backup.contents import AUDIT_SETTING, bring_keys, sealed_keys
 from index.engine import SearchEngine
 from index.errors import BackupError
-from index.ingest import ingest_manifest
-from tests.index.homes import open_home
-from training.common.manifest import Manifest
-from training.models.encoder import Encoder
 
 KEYS = {"audit.key": bytes(range(32)), "patients.key": bytes(range(32, 64))}
 PASSPHRASE = "many words, and än umlaut"
@@ -75,12 +71,10 @@ def test_a_key_that_is_a_setting_is_not_carried(tmp_path: Path) -> None:
 
 
 def test_a_restore_is_refused_before_it_begins(
-    engine: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
+    indexed: SearchEngine, tmp_path: Path, again: SearchEngine
 ) -> None:
-    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
     backup = tmp_path / "backup.tar"
-    write_backup(engine.home, backup, keys=sealed_keys(KEYS, PASSPHRASE), show_progress=False)
-    again = open_home(tmp_path / "again")
+    write_backup(indexed.home, backup, keys=sealed_keys(KEYS, PASSPHRASE), show_progress=False)
 
     def restore(keys: Mapping[str, bytes] | None, passphrase: str | None = None) -> None:
         restore_backup(again.home, backup, keys=keys, passphrase=passphrase, show_progress=False)
@@ -92,17 +86,16 @@ def test_a_restore_is_refused_before_it_begins(
     restore({}, PASSPHRASE)
     assert bytes.fromhex((tmp_path / "again/audit.key").read_text()) == KEYS["audit.key"]
     assert again.collections()
-    again.close()
 
 
-def test_a_backup_of_an_earlier_version_asks_for_the_key_of_the_trail(tmp_path: Path) -> None:
+def test_a_backup_of_an_earlier_version_asks_for_the_key_of_the_trail(
+    tmp_path: Path, again: SearchEngine
+) -> None:
     with tarfile.open(tmp_path / "backup.tar", "w") as tar:
         tar.addfile(tarfile.TarInfo("bundles/digest/bundle.json"))
-    again = open_home(tmp_path / "again")
     with pytest.raises(BackupError, match=r"Bring audit\.key of the home"):
         restore_backup(again.home, tmp_path / "backup.tar", keys={}, show_progress=False)
     with pytest.raises(BackupError, match="was cut off"):
         restore_backup(
             again.home, tmp_path / "backup.tar", keys={"audit.key": b"k" * 32}, show_progress=False
         )
-    again.close()

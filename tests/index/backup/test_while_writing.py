@@ -21,13 +21,12 @@ from index.backup import contents, restore_backup, write_backup
 from index.catalogue.images import read_image
 from index.catalogue.tables import EmbeddingRow, ImageRow
 from index.engine import SearchEngine
-from index.ingest import ingest_manifest
 from index.vectors.protocol import encode_vectors
 from index.writes.images import ImageWrite, PictureWrite
 from index.writes.intake import record_digest
 from index.writes.live import Upload, put_images
 from tests.index.homes import open_home
-from tests.index.samples import unit_vectors
+from tests.index.samples import ingest, unit_vectors
 from training.common.manifest import Manifest, Record
 from training.models.encoder import Encoder
 
@@ -119,7 +118,7 @@ def test_a_backup_between_the_writes_of_another_process_is_of_one_moment(
     engine: SearchEngine, catalogue_url: str, encoder: Encoder, manifest: Manifest, tmp_path: Path
 ) -> None:
     home, path = tmp_path / "home", tmp_path / "backup.tar"
-    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
+    ingest(engine, encoder, manifest)
     insert = contents._insert
     with _writing(home, catalogue_url) as writer, pytest.MonkeyPatch.context() as patch:
 

@@ -1,7 +1,8 @@
 """Words and findings follow the rules of today, whatever made them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -17,7 +18,6 @@ from index.catalogue.full_text import IndexedWords, add_words, matching, remove_
 from index.catalogue.migrations import derived
 from index.catalogue.schema import RULES, DerivedRow
 from index.catalogue.tables import FindingRow, ImageRow
-from index.ingest import ingest_manifest
 from tests.index.catalogue.old_catalogue import (
     COUNT,
     image_row,
@@ -27,7 +27,8 @@ from tests.index.catalogue.old_catalogue import (
 )
 from tests.index.homes import open_home
 from tests.index.killing import kill_after
-from tests.index.samples import make_manifest, make_records
+from tests.index.meanwhile import note_calls
+from tests.index.samples import ingest, make_manifest, make_records
 from training.models.encoder import Encoder
 
 _STATED = {0: "absent", 1: "uncertain", 2: "present"}
@@ -54,6 +55,14 @@ def old(catalogue_url: str, tmp_path: Path) -> str:
     (tmp_path / "home").mkdir()
     make_old(catalogue_url)
     return catalogue_url
+
+
+@pytest.fixture
+def outdated(old: str) -> Iterator[Catalogue]:
+    """The same, opened once, whose rows are said to follow other rules."""
+    with closing(open_catalogue(old)) as catalogue:
+        _have_other_rules(catalogue)
+        yield catalogue
 
 
 def _state(session: Session) -> tuple[str, int | None]:
@@ -92,49 +101,39 @@ def _have_other_rules(catalogue: Catalogue, version: str = "0", **other: Any) ->
 def test_a_catalogue_of_other_rules_has_the_right_rows_once(
     old: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    catalogue = open_catalogue(old)
-    _check_all(catalogue)
-    catalogue.close()
-    assert f"Words and findings of 200 of {COUNT} images" in caplog.messages[-1]
-
-
-def test_rows_that_follow_the_rules_are_left_alone(old: str, caplog: pytest.LogCaptureFixture) -> None:
-    catalogue = open_catalogue(old)
-    with catalogue.write() as session:
-        session.execute(delete(FindingRow).where(FindingRow.image_id == 7))
-    catalogue.close()
+    with closing(open_catalogue(old)) as catalogue:
+        _check_all(catalogue)
+        assert f"Words and findings of 200 of {COUNT} images" in caplog.messages[-1]
+        with catalogue.write() as session:
+            session.execute(delete(FindingRow).where(FindingRow.image_id == 7))
+    # Rows that follow the rules are left alone.
     caplog.clear()
-    catalogue = open_catalogue(old)
-    with catalogue.read() as session:
+    with closing(open_catalogue(old)) as catalogue, catalogue.read() as session:
         assert _findings(session, 6, 7, 8) == [
             (6, -1, "pleural effusion", "absent"),
             (8, -1, "pleural effusion", "present"),
         ]
     assert caplog.messages == []
-    catalogue.close()
 
 
 @pytest.mark.slow
-def test_a_killed_process_is_followed_up(old: str, tmp_path: Path) -> None:
-    catalogue = open_catalogue(old)
-    _have_other_rules(catalogue)
+def test_a_killed_process_is_followed_up(outdated: Catalogue, old: str, tmp_path: Path) -> None:
     (tmp_path / "url").write_text(
-        old if old.startswith("sqlite") else catalogue._engine.url.render_as_string(hide_password=False)
+        old if old.startswith("sqlite") else outdated._engine.url.render_as_string(hide_password=False)
     )
     kill_after(2, _OPEN_AND_TELL, tmp_path / "url")
-    with catalogue.write() as session:
+    with outdated.write() as session:
         rules, reached = _state(session)
         assert rules == str(RULES)
         assert reached in (400, 600)
         # Rows that were made are not made once more, unlike those that were not.
         session.execute(delete(FindingRow).where(FindingRow.image_id.in_([1, 640])))
     open_catalogue(old).close()
-    with catalogue.write() as session:
+    with outdated.write() as session:
         assert _findings(session, 1, 640) == [(640, -1, "pleural effusion", "uncertain")]
         restored = {**_finding(1), "state": "uncertain", "image_finding": "pleural effusion: uncertain"}
         session.execute(insert(FindingRow), restored)
-    _check_all(catalogue)
-    catalogue.close()
+    _check_all(outdated)
 
 
 def _finding(key: int) -> dict[str, Any]:
@@ -149,14 +148,7 @@ def _finding(key: int) -> dict[str, Any]:
 
 
 def test_two_that_start_together_make_each_row_once(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
-    replace_findings: Callable[[Session, list[int]], None] = derived._replace_findings
-
-    def replace_and_note(session: Session, keys: list[int]) -> None:
-        made.extend(keys)
-        replace_findings(session, keys)
-
-    monkeypatch.setattr(derived, "_replace_findings", replace_and_note)
+    made = note_calls(monkeypatch, derived, "_replace_findings", lambda _, keys: keys)
     barrier = Barrier(2)
 
     def start() -> Catalogue:
@@ -165,7 +157,7 @@ def test_two_that_start_together_make_each_row_once(old: str, monkeypatch: pytes
 
     with ThreadPoolExecutor(2) as pool:
         catalogues = [one.result() for one in [pool.submit(start) for _ in range(2)]]
-    assert sorted(made) == list(range(1, COUNT + 1))
+    assert sorted(key for keys in made for key in keys) == list(range(1, COUNT + 1))
     _check_all(catalogues[0])
     for catalogue in catalogues:
         catalogue.close()
@@ -184,14 +176,17 @@ def _during(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> list[fl
     return pauses
 
 
-def test_who_writes_meanwhile_is_counted_once(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    catalogue = open_catalogue(old)
-    _have_other_rules(catalogue)
+def test_rows_are_searched_by_meanwhile_and_who_writes_is_counted_once(
+    outdated: Catalogue, old: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     new = COUNT + 1
 
     def write() -> None:
-        with catalogue.write() as session:
+        with outdated.write() as session:
             assert _state(session)[1] == 200
+            # Searches go on by rows of both rules.
+            assert len(matching(session, 1, "effusion", 9999)) == COUNT // 2
+            assert len(_findings(session)) == COUNT
             for collection in (1, 2):
                 next_sequence(session, collection)
             # Images before and behind the last that was reached.
@@ -206,16 +201,15 @@ def test_who_writes_meanwhile_is_counted_once(old: str, monkeypatch: pytest.Monk
     pauses = _during(monkeypatch, write)
     open_catalogue(old).close()
     assert len(pauses) == 3
-    with catalogue.read() as session:
+    with outdated.read() as session:
         assert vocabulary(session) == wanted_vocabulary(session)
         assert vocabulary(session)[1, "schulteraufnahme"] == 1
         assert vocabulary(session)[1, "wirbelaufnahme"] == 2
         assert matching(session, 1, "schulter", 9).tolist() == [new]
         assert _findings(session, 10, 12, 610, 612, new) == []
-    with catalogue.write() as session:
+    with outdated.write() as session:
         remove_words(session, [10, 610, new])
         assert {(1, "schulteraufnahme"), (1, "wirbelaufnahme")}.isdisjoint(vocabulary(session))
-    catalogue.close()
 
 
 def _change(session: Session, keys: Sequence[int], report: str) -> None:
@@ -225,51 +219,33 @@ def _change(session: Session, keys: Sequence[int], report: str) -> None:
     add_words(session, 1, {key: IndexedWords.of(["Schwelle"], report) for key in keys})
 
 
-def test_rows_are_searched_by_meanwhile(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    catalogue = open_catalogue(old)
-    _have_other_rules(catalogue)
-
-    def search() -> None:
-        with catalogue.read() as session:
-            assert len(matching(session, 1, "effusion", 9999)) == COUNT // 2
-            assert len(_findings(session)) == COUNT
-
-    pauses = _during(monkeypatch, search)
-    open_catalogue(old).close()
-    assert len(pauses) == 3
-    catalogue.close()
-
-
 def test_two_versions_do_not_undo_each_other_for_ever(
-    old: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    outdated: Catalogue, old: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    catalogue = open_catalogue(old)
-    _have_other_rules(catalogue)
-    pauses = _during(monkeypatch, lambda: _have_other_rules(catalogue, "0.0.1", reached=200))
+    pauses = _during(monkeypatch, lambda: _have_other_rules(outdated, "0.0.1", reached=200))
     open_catalogue(old).close()
     assert len(pauses) == 1
     assert "use one version" in caplog.messages[-1]
-    with catalogue.read() as session:
+    with outdated.read() as session:
         assert _state(session) == ("other", 200)
     open_catalogue(old).close()
-    _check_all(catalogue)
-    catalogue.close()
+    _check_all(outdated)
 
 
-def test_rows_of_a_newer_version_are_left_alone(old: str, caplog: pytest.LogCaptureFixture) -> None:
-    catalogue = open_catalogue(old)
-    _have_other_rules(catalogue, "999.1")
+def test_rows_of_a_newer_version_are_left_alone(
+    outdated: Catalogue, old: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    _have_other_rules(outdated, "999.1")
     open_catalogue(old).close()
     assert "follow the rules of recoquest 999.1" in caplog.messages[-1]
-    with catalogue.read() as session:
+    with outdated.read() as session:
         assert _state(session) == ("other", None)
-    catalogue.close()
 
 
-def test_who_cannot_write_reads_the_rows_of_older_rules(old: str, caplog: pytest.LogCaptureFixture) -> None:
-    catalogue = open_catalogue(old)
-    _have_other_rules(catalogue)
-    with catalogue.write() as session:
+def test_who_cannot_write_reads_the_rows_of_older_rules(
+    outdated: Catalogue, old: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with outdated.write() as session:
         session.execute(update(DerivedRow).values(version="0"))
         # SQLite has one writer, PostgreSQL locks the row.
         waiting = open_catalogue(old, Patience(lock_s=0.1))
@@ -278,7 +254,6 @@ def test_who_cannot_write_reads_the_rows_of_older_rules(old: str, caplog: pytest
         assert len(_findings(session)) == COUNT
         assert _state(session) == ("other", None)
     waiting.close()
-    catalogue.close()
 
 
 def test_an_older_backup_comes_back_with_rows_of_today(
@@ -286,7 +261,7 @@ def test_an_older_backup_comes_back_with_rows_of_today(
 ) -> None:
     manifest = make_manifest(tmp_path / "data", make_records(3))
     engine = open_home(tmp_path / "home", catalogue_url)
-    ingest_manifest(engine, "c", encoder, manifest, show_progress=False)
+    ingest(engine, encoder, manifest)
     with engine.home.catalogue.write() as session:
         session.execute(update(ImageRow).values(report="No effusion."))
     _have_other_rules(engine.home.catalogue)

@@ -1,14 +1,12 @@
 """Idempotency keys in the catalogue: one attempt at a time, one answer, forgotten after a day."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from index.catalogue import Catalogue
-from index.engine import SearchEngine
-from index.errors import KeyInUseError, KeyReusedError
+from index.errors import KeyInUseError
 from index.idempotency import (
     KEPT,
     LEASE,
@@ -24,11 +22,6 @@ SENT = KeyedRequest("caller", "key", "request")
 ANSWER = KeptAnswer(202, {"location": "/v1/jobs/1"}, b'{"id": 1}')
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-
-
-@pytest.fixture
-def catalogue(engine: SearchEngine) -> Catalogue:
-    return engine.home.catalogue
 
 
 def begin(
@@ -86,14 +79,6 @@ def test_a_key_is_released_by_an_attempt_without_an_answer_only(catalogue: Catal
     with catalogue.write() as session:
         release_key(session, SENT, "b")
     assert begin(catalogue, "c") == ANSWER
-
-
-def test_keys_belong_to_a_caller_and_a_request(catalogue: Catalogue) -> None:
-    begin(catalogue, "a")
-    with pytest.raises(KeyReusedError):
-        begin(catalogue, "b", sent=replace(SENT, request="other"))
-    assert begin(catalogue, "b", sent=replace(SENT, caller="other")) is None
-    assert begin(catalogue, "b", sent=replace(SENT, key="other")) is None
 
 
 def test_of_attempts_at_the_same_time_one_is_made(catalogue: Catalogue) -> None:

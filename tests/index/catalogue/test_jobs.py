@@ -1,7 +1,6 @@
 """Jobs in the catalogue: their states, and who may change them."""
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -21,13 +20,8 @@ from index.catalogue.jobs import (
     release_job,
     rename_in_jobs,
 )
-from index.engine import SearchEngine
 from index.errors import CollectionInUseError, JobStateError, UnknownJobError
-
-
-@pytest.fixture
-def catalogue(engine: SearchEngine) -> Catalogue:
-    return engine.home.catalogue
+from tests.index.meanwhile import note_calls
 
 
 def _added(catalogue: Catalogue, kind: str = "tidy") -> Job:
@@ -69,13 +63,15 @@ def test_a_job_goes_from_queued_to_done(catalogue: Catalogue) -> None:
     assert job.created <= (claimed.started or "") <= (ended.ended or "")
 
 
-def test_the_oldest_job_that_waits_is_next(catalogue: Catalogue) -> None:
+def test_the_oldest_job_that_waits_is_next_also_a_released_one(catalogue: Catalogue) -> None:
     numbers = [_added(catalogue).id for _ in range(3)]
     with catalogue.write() as session:
         assert next_job(session) == numbers[0]
         claim_job(session, numbers[0], "w")
         assert next_job(session) == numbers[1]
-        release_job(session, numbers[0], "w")
+        released = release_job(session, numbers[0], "w")
+        assert released is not None
+        assert (released.state, released.worker, released.lapses) == ("queued", None, 0)
         assert next_job(session) == numbers[0]
         for number in numbers:
             cancel_job(session, number)
@@ -173,23 +169,6 @@ def test_a_job_that_was_to_be_cancelled_when_its_worker_was_lost_is(catalogue: C
     assert (lapsed.state, lapsed.has_ended) == ("cancelled", True)
 
 
-def test_a_released_job_goes_on_with_the_next_worker(catalogue: Catalogue) -> None:
-    job = _claimed(catalogue)
-    with catalogue.write() as session:
-        released = release_job(session, job.id, "w")
-        assert released is not None
-        assert (released.state, released.worker, released.lapses) == ("queued", None, 0)
-        assert claim_job(session, job.id, "v") is not None
-
-
-def test_jobs_are_listed_the_latest_first(catalogue: Catalogue) -> None:
-    jobs = [_added(catalogue), _claimed(catalogue), _added(catalogue, "train")]
-    with catalogue.read() as session:
-        assert list_jobs(session) == jobs[::-1]
-        assert list_jobs(session, limit=1) == jobs[2:]
-        assert list_jobs(session, state="running") == jobs[1:2]
-
-
 def test_the_latest_job_that_made_a_bundle_is_found(catalogue: Catalogue) -> None:
     made = []
     for bundle in ("a", "b", "a"):
@@ -213,15 +192,8 @@ def test_a_rename_goes_through_the_jobs_of_the_collection_page_by_page(
         numbers = [add_job(session, "index", arguments).id for arguments in given]
         for number in numbers:
             cancel_job(session, number)
-    held: list[int] = []
     with catalogue.write() as session, monkeypatch.context() as patched:
-        execute = session.execute
-
-        def counted(*arguments: Any, **options: Any) -> Any:
-            held.append(len(session.identity_map))
-            return execute(*arguments, **options)
-
-        patched.setattr(session, "execute", counted)
+        held = note_calls(patched, session, "execute", lambda *_, **__: len(session.identity_map))
         rename_in_jobs(session, "old", "new")
     # Three pages with their writes, and one that is empty; no row is kept as an object.
     assert (len(held), max(held)) == (7, 0)

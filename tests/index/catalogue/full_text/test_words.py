@@ -1,0 +1,234 @@
+"""The words of texts and queries in every script, their number, and their places in a text."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+
+from index.catalogue.words import (
+    MAX_CHARACTERS,
+    MAX_WORD_LENGTH,
+    MAX_WORDS,
+    fold,
+    fold_aligned,
+    has_part,
+    indexed_pieces,
+    indexed_text,
+    inflections,
+    is_compound,
+    matched_spans,
+    parse_words,
+    pieces,
+    runs,
+    split_words,
+    stems,
+    tokens,
+)
+from tests.index.catalogue.full_text.scripts import multilingual
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Kein Pleuraerguß, 3.5 cm", ["kein", "pleuraerguss", "3", "5", "cm"]),
+        ("複雑CT検査", ["複雑", "雑", "ct", "検査", "査"]),
+        ("肺", ["肺"]),
+        ("浸潤影を", ["浸潤", "潤影", "影を", "を"]),
+        ("レントゲン・ｶﾞﾝ", ["レン", "ント", "トゲ", "ゲン", "ン", "ガン", "ン"]),
+        ("흉수가 있음", ["흉수", "수가", "가", "있음", "음"]),
+        ("ปอด2ข้าง", ["ปอ", "อด", "ด", "2", "ข้", "้า", "าง", "ง"]),
+        ("二〇二六年1月", ["二〇", "〇二", "二六", "六年", "年", "1", "月"]),
+        ("हृदय सामान्य है।", ["हृदय", "सामान्य", "है"]),
+        ("Лёгкие чистые", ["легкие", "чистые"]),
+        ("قَلْب", ["قلب"]),
+        ("ＰＡ　㎝ ﬁlm café CAFE\u0301 İ", ["pa", "cm", "film", "cafe", "cafe", "i"]),
+        ("Pleura\u00aderguss", ["pleuraerguss"]),
+        ("snake_case a/b x.Y", ["snake", "case", "a", "b", "x", "y"]),
+        ("*-。、\u200b", []),
+    ],
+)
+def test_pieces_golden(text: str, found: list[str]) -> None:
+    assert pieces(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "others"),
+    [
+        ("か", "が"),  # Another sound, no accent.
+        ("ハ", "パ"),
+        ("가", "각"),
+        ("ป่า", "ป้า"),
+        ("कि", "की"),
+    ],
+)
+def test_marks_that_make_another_word_are_kept(text: str, others: str) -> None:
+    assert fold(text) != fold(others)
+
+
+@given(multilingual)
+def test_an_aligned_fold_is_the_fold(text: str) -> None:
+    folded = fold_aligned(text)
+    assert folded.text == fold(text)
+    assert len(folded.starts) == len(folded.ends) == len(folded.text)
+    for starts in (folded.starts, folded.ends):
+        assert starts == sorted(starts)
+    for number, (start, end) in enumerate(zip(folded.starts, folded.ends, strict=True)):
+        assert folded.text[number] in fold(text[start:end])
+
+
+@given(multilingual)
+def test_words_do_not_depend_on_what_is_around_them(text: str) -> None:
+    folded = fold(text)
+    for word in split_words(folded):
+        assert folded[word.start : word.end] == word.text
+        assert [(found.text, found.unspaced) for found in split_words(f"a {word.text} b")][1:-1] == [
+            (word.text, word.unspaced)
+        ]
+
+
+@given(multilingual)
+def test_pieces_are_no_more_than_characters_and_short(text: str) -> None:
+    found = pieces(text)
+    assert len(found) <= len(fold(text))
+    assert all(0 < len(piece) <= MAX_WORD_LENGTH and " " not in piece for piece in found)
+    assert indexed_pieces(indexed_text(text)) == found
+
+
+def test_an_image_with_too_many_different_pairs_is_cut() -> None:
+    letters = "".join(chr(0x20000 + number % 50_000) for number in range(2 * MAX_CHARACTERS))
+    kept = indexed_text(letters)
+    assert letters.startswith(kept)
+    assert 50_000 < len(kept) < MAX_CHARACTERS
+    usual = "胸水はありません。" * (MAX_CHARACTERS // 9)
+    assert indexed_text(usual) == usual
+
+
+def test_runs_longer_than_a_pair_are_kept_for_phrases() -> None:
+    assert runs(fold("CT検査で浸潤影、胸水 ปอดบวม")) == "検査で浸潤影 ปอดบวม"
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "marked"),
+    [
+        ("Small effusions, no EFFUSION.", "effusion", ["effusions", "EFFUSION"]),
+        ("Kein Pleuraerguss, kleine Ergüsse.", "Erguss", ["Pleuraerguss", "Ergüsse"]),
+        ("右肺に浸潤影、右肺門", "右肺", ["右肺", "右肺"]),
+        ("肺肺肺", "肺肺", ["肺肺肺"]),
+        ("複雑CT検査", "ct 査", ["CT", "査"]),
+        ("ＣＴ と Cafe\u0301 と 12 ㎝", "ct café cm", ["ＣＴ", "Cafe\u0301", "㎝"]),
+        ("ｶﾞﾝ", "ガン", ["ｶﾞﾝ"]),
+        ("น้ำในปอด", "น้ำ ปอด", ["น้ำ", "ปอด"]),
+        ("흉수가 있음", "흉수", ["흉수"]),
+        ("dogs_and cats", "dog", ["dogs"]),
+        ("a dog", "", []),
+        ("a dog on the sofa", "a fractured femur", []),
+        ("The dog", "a DOG of the cat", ["dog"]),
+        ("No mass in the lung", "no mass in it", ["No", "mass"]),
+        ("Der Hund mit einem Ball", "der", ["Der"]),
+        ("a dog", "cat -- ?", []),
+        ("", "dog", []),
+    ],
+)
+def test_spans_golden(text: str, words: str, marked: list[str]) -> None:
+    assert [text[start:end] for start, end in matched_spans(text, words)] == marked
+
+
+@given(multilingual, multilingual)
+def test_spans_are_in_order_and_apart_and_there_where_a_text_matches(text: str, words: str) -> None:
+    spans = matched_spans(text, words)
+    assert all(0 <= start < end <= len(text) for start, end in spans)
+    assert all(before[1] <= after[0] for before, after in pairwise(spans))
+    assert parse_words(words).matches(text) == bool(spans)
+    assert bool(matched_spans(words, words)) == bool(tokens(words))
+
+
+@given(multilingual)
+def test_every_word_of_a_text_is_marked_in_it(text: str) -> None:
+    folded = fold_aligned(text)
+    for word in split_words(folded.text):
+        spans = matched_spans(text, word.text)
+        first, last = folded.starts[word.start], folded.ends[word.end - 1]
+        assert any(start <= first and last <= end for start, end in spans)
+
+
+@given(multilingual)
+def test_any_part_of_a_run_is_found_in_it(text: str) -> None:
+    for word in split_words(fold(text)):
+        if word.unspaced:
+            for part in (word.text[:1], word.text[1:3], word.text[-2:]):
+                assert not part or parse_words(part).matches(text)
+
+
+def test_a_run_counts_as_a_word_for_each_32_characters() -> None:
+    assert parse_words("胸水 胸水 effusion").size == 2
+    assert parse_words("肺" * 32).size == 1
+    assert parse_words("肺" * 33).size == 2
+    assert parse_words("左侧胸腔积液心影增大双肺未见明显结节" * 50).size < MAX_WORDS
+
+
+@pytest.mark.parametrize(
+    ("singular", "plural"),
+    [
+        ("effusion", "effusions"),
+        ("mass", "masses"),
+        ("opacity", "opacities"),
+        ("leaf", "leaves"),
+        ("knife", "knives"),
+        ("metastasis", "metastases"),
+        ("bronchus", "bronchi"),
+        ("bulla", "bullae"),
+        ("diverticulum", "diverticula"),
+        ("woman", "women"),
+        ("child", "children"),
+        ("person", "people"),
+        ("Erguss", "Ergüsse"),
+        ("Erguß", "Ergüsse"),
+        ("Rundherd", "Rundherde"),
+        ("Fraktur", "Frakturen"),
+        ("Lunge", "Lungen"),
+        ("Bild", "Bilder"),
+        ("Thrombose", "Thrombosen"),
+        ("Thrombus", "Thromben"),
+        ("Patientin", "Patientinnen"),
+    ],
+)
+def test_either_number_finds_the_other(singular: str, plural: str) -> None:
+    assert fold(plural) in inflections(fold(singular))
+    assert fold(singular) in inflections(fold(plural))
+
+
+@pytest.mark.parametrize(
+    ("word", "other"),
+    [("mass", "mas"), ("the", "then"), ("cat", "cate"), ("as", "a"), ("caf", "cafe"), ("normal", "abnormal")],
+)
+def test_other_words_are_no_inflections(word: str, other: str) -> None:
+    assert other not in inflections(word)
+    assert word not in inflections(other)
+
+
+def test_words_of_other_letters_and_numbers_have_no_endings() -> None:
+    for word in ("выпот", "胸水", "2026", "t2w"):
+        assert inflections(word) == []
+        assert stems(word) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "compound", "is_part"),
+    [
+        ("Erguss", "Pleuraerguss", True),
+        ("Ergüsse", "Pleuraerguss", True),
+        ("Erguss", "Pleuraergüsse", True),
+        ("Erguss", "Pleuraergussbildung", True),
+        ("Herz", "Herzschatten", True),
+        ("Lunge", "Lungenödem", True),
+        ("Fraktur", "Rippenserienfraktur", True),
+        ("normal", "abnormal", False),
+        ("auffällig", "unauffällig", False),
+        ("specific", "nonspecific", False),
+        ("heart", "hearts", False),
+        ("arm", "Oberarm", False),
+    ],
+)
+def test_parts_of_compounds(word: str, compound: str, is_part: bool) -> None:
+    assert is_compound(fold(compound)) or not is_part
+    assert any(has_part(fold(compound), stem) for stem in stems(fold(word))) is is_part
