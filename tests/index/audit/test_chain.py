@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -24,13 +25,6 @@ from index.audit.listing import Selection, all_events, read_events
 from index.audit.verify import prune_trail, verify_trail
 from index.catalogue import Catalogue, open_catalogue
 from tests.index.audit.trails import KEY, READER, some_events, trail_of, verify
-
-
-@pytest.fixture
-def catalogue(tmp_path: Path, catalogue_url: str) -> Iterator[Catalogue]:
-    opened = open_catalogue(catalogue_url)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +48,15 @@ def _without_triggers(path: Path) -> sqlite3.Connection:
 
 
 def _verify_file(path: Path, head: str | None = None) -> tuple[str | None, int | None]:
-    opened = open_catalogue(f"sqlite:///{path}")
-    try:
+    with closing(open_catalogue(f"sqlite:///{path}")) as opened:
         found = verify(opened, head)
-    finally:
-        opened.close()
     return found.fault, found.sequence
+
+
+@pytest.fixture
+def copied(written: Path, tmp_path: Path) -> Path:
+    """The file of a catalogue whose trail may be changed."""
+    return Path(shutil.copy(written, tmp_path / "copied.db"))
 
 
 def test_an_event_has_a_known_hash_that_other_programs_compute(catalogue: Catalogue) -> None:
@@ -120,15 +117,15 @@ def test_the_database_refuses_changes(catalogue: Catalogue, statement: str) -> N
     assert verify(catalogue).fault is None
 
 
-def test_sqlite_refuses_to_replace_an_event(written: Path, tmp_path: Path) -> None:
-    path = Path(shutil.copy(written, tmp_path / "copy.db"))
-    connection = sqlite3.connect(path)
-    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+def test_sqlite_refuses_to_replace_an_event(copied: Path) -> None:
+    with (
+        closing(sqlite3.connect(copied)) as connection,
+        pytest.raises(sqlite3.IntegrityError, match="append-only"),
+    ):
         connection.execute(
             "INSERT OR REPLACE INTO audit_events SELECT sequence, time, 'view', collection, event, hash "
             "FROM audit_events WHERE sequence = 2"
         )
-    connection.close()
 
 
 _COLUMNS = ("time", "action", "collection", "event", "hash")
@@ -173,25 +170,43 @@ def test_a_missing_event_is_found(written: Path, sequence: int, forged: bool) ->
     assert _verify_file(path)[1] == sequence
 
 
-def test_a_tail_that_was_cut_with_its_record_is_found_by_a_noted_hash(written: Path, tmp_path: Path) -> None:
-    path = Path(shutil.copy(written, tmp_path / "cut.db"))
-    opened = open_catalogue(f"sqlite:///{path}")
-    noted = verify(opened).hash
-    opened.close()
-    connection = _without_triggers(path)
-    connection.execute("DELETE FROM audit_events WHERE sequence > 9")
-    connection.close()
-    fault, _ = _verify_file(path)
+@pytest.mark.parametrize(
+    ("statements", "said"),
+    [
+        (["DELETE FROM audit_events WHERE sequence > 9"], "cut off"),
+        (["UPDATE audit_names SET name = 'image-99' WHERE name = 'image-5'"], "image-99"),
+        (
+            [
+                "UPDATE audit_head SET (pruned, pruned_hash) = "
+                "(SELECT sequence, hash FROM audit_events WHERE sequence = 4)",
+                "DELETE FROM audit_events WHERE sequence <= 4",
+            ],
+            "pruned",
+        ),
+    ],
+)
+def test_a_cut_tail_another_id_and_a_pruning_without_its_event_are_found(
+    copied: Path, statements: list[str], said: str
+) -> None:
+    with closing(_without_triggers(copied)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    fault, _ = _verify_file(copied)
     assert fault is not None
-    assert "cut off" in fault
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute(
-        "UPDATE audit_head SET (sequence, hash) = "
-        "(SELECT sequence, hash FROM audit_events WHERE sequence = 9)"
-    )
-    connection.close()
-    assert _verify_file(path)[0] is None
-    fault, _ = _verify_file(path, noted)
+    assert said in fault
+
+
+def test_a_tail_that_was_cut_with_its_record_is_found_by_a_noted_hash(copied: Path) -> None:
+    with closing(open_catalogue(f"sqlite:///{copied}")) as opened:
+        noted = verify(opened).hash
+    with closing(_without_triggers(copied)) as connection:
+        connection.execute("DELETE FROM audit_events WHERE sequence > 9")
+        connection.execute(
+            "UPDATE audit_head SET (sequence, hash) = "
+            "(SELECT sequence, hash FROM audit_events WHERE sequence = 9)"
+        )
+    assert _verify_file(copied)[0] is None
+    fault, _ = _verify_file(copied, noted)
     assert fault is not None
     assert noted in fault
 
@@ -202,16 +217,6 @@ def test_a_noted_hash_is_found_after_more_events(catalogue: Catalogue) -> None:
     trail.append(some_events(2))
     assert verify(catalogue, noted).fault is None
     assert verify(catalogue, "f" * 64).fault is not None
-
-
-def test_another_id_behind_a_keyed_hash_is_found(written: Path, tmp_path: Path) -> None:
-    path = Path(shutil.copy(written, tmp_path / "named.db"))
-    connection = _without_triggers(path)
-    connection.execute("UPDATE audit_names SET name = 'image-99' WHERE name = 'image-5'")
-    connection.close()
-    fault, _ = _verify_file(path)
-    assert fault is not None
-    assert "image-99" in fault
 
 
 def test_erased_ids_are_named_by_their_keyed_hash_alone(catalogue: Catalogue) -> None:
@@ -276,20 +281,6 @@ def test_pruned_events_are_told_of_and_the_chain_goes_on(catalogue: Catalogue) -
     assert names == ["image-0", "image-1", "image-2"]
     assert prune_trail(trail, "2026-01-02T00:00:00", event).events == 0
     assert verify(catalogue).events == 4
-
-
-def test_a_pruning_that_no_event_tells_of_is_found(written: Path, tmp_path: Path) -> None:
-    path = Path(shutil.copy(written, tmp_path / "pruned.db"))
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute(
-        "UPDATE audit_head SET (pruned, pruned_hash) = "
-        "(SELECT sequence, hash FROM audit_events WHERE sequence = 4)"
-    )
-    connection.execute("DELETE FROM audit_events WHERE sequence <= 4")
-    connection.close()
-    fault, _ = _verify_file(path)
-    assert fault is not None
-    assert "pruned" in fault
 
 
 def test_an_event_of_an_aborted_transaction_leaves_no_gap(catalogue: Catalogue) -> None:

@@ -1,7 +1,8 @@
-"""The overview of a collection: values of its fields, and images to begin with."""
+"""The overview of a collection, and counts of values after writes, removals and restores."""
 
+import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,17 +10,26 @@ import pytest
 
 from index.engine import SearchEngine
 from index.errors import QueryError
-from index.filters.facets import MAX_EXAMPLES, MAX_VALUES, Facet
+from index.filters.facets import MAX_EXAMPLES, MAX_VALUES, Facet, FacetCounts, FilteredFacets
 from index.filters.grammar import parse_filter
-from index.ingest import ingest_manifest
-from tests.index.samples import begin_generation, make_manifest, make_records, put_vectors, unit_vectors
+from tests.index.filters.test_kept_up import Collection
+from tests.index.meanwhile import note_calls
+from tests.index.samples import (
+    begin_generation,
+    ingest,
+    make_manifest,
+    make_records,
+    put_vectors,
+    unit_vectors,
+)
 from training.common.manifest import Manifest, Record
+from training.common.record import MetadataValue
 from training.models.encoder import Encoder
 
 
 @pytest.fixture
 def indexed(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> SearchEngine:
-    ingest_manifest(engine, "films", encoder, manifest)
+    ingest(engine, encoder, manifest, "films")
     return engine
 
 
@@ -40,10 +50,7 @@ def test_values_are_counted_for_every_field_but_those_that_tell_images_apart(
     assert urgent == Counter(record.metadata["urgent"] for record in records)
     assert all(isinstance(value, bool) for value in urgent)
     assert facets["labels"].distinct == 3
-
-
-def test_numbers_have_a_range_instead_of_values(indexed: SearchEngine) -> None:
-    (age,) = (facet for facet in indexed.overview("films").facets if facet.name == "age")
+    age = facets["age"]
     assert (age.kinds, age.minimum, age.maximum, age.values) == (("number",), 20, 39, ())
 
 
@@ -53,7 +60,7 @@ def test_field_of_several_kinds(engine: SearchEngine, encoder: Encoder, tmp_path
         replace(record, metadata={"mixed": value})
         for record, value in zip(make_records(MAX_VALUES + 9), [*values, 7, 3, True, True], strict=True)
     ]
-    ingest_manifest(engine, "films", encoder, make_manifest(tmp_path / "mixed", records))
+    ingest(engine, encoder, make_manifest(tmp_path / "mixed", records), "films")
     (mixed,) = (facet for facet in engine.overview("films").facets if facet.name == "mixed")
     assert mixed.kinds == ("boolean", "number", "text")
     assert (mixed.values[0].value, mixed.values[0].count) == (True, 2)
@@ -63,7 +70,7 @@ def test_field_of_several_kinds(engine: SearchEngine, encoder: Encoder, tmp_path
 
 
 def test_examples_are_images_with_their_shortest_text_from_all_over(
-    indexed: SearchEngine, manifest: Manifest
+    indexed: SearchEngine, encoder: Encoder, manifest: Manifest, tmp_path: Path
 ) -> None:
     records = {record.id: record for record in manifest.records}
     examples = indexed.overview("films").examples
@@ -72,13 +79,10 @@ def test_examples_are_images_with_their_shortest_text_from_all_over(
     places = [list(records).index(example.id) for example in examples]
     assert places == sorted(places)
     assert places[0] < 5 and places[-1] > 12
-
-
-def test_examples_without_texts(engine: SearchEngine, encoder: Encoder, tmp_path: Path) -> None:
-    records = [replace(record, texts=()) for record in make_records(3)]
-    ingest_manifest(engine, "films", encoder, make_manifest(tmp_path / "bare", records))
-    examples = engine.overview("films").examples
-    assert [(example.id, example.text) for example in examples] == [(record.id, "") for record in records]
+    bare = [replace(record, texts=()) for record in make_records(3)]
+    ingest(indexed, encoder, make_manifest(tmp_path / "bare", bare), "bare")
+    found = [(example.id, example.text) for example in indexed.overview("bare").examples]
+    assert found == [(record.id, "") for record in bare]
 
 
 DATES = ("2021-03-12", "20210105", "2021-03-12T08:00+02:00")
@@ -157,3 +161,145 @@ def test_values_are_found_by_a_part_of_them(engine: SearchEngine) -> None:
         engine.facets("c", field="stduy")
     with pytest.raises(QueryError, match="goes with field"):
         engine.facets("c", containing="s0001")
+
+
+FEW = parse_filter({"field": "age", "lt": 50})
+
+
+class Kept(Collection):
+    """A collection whose values are counted in Python."""
+
+    def check_counts(self, field: str, filtered: bool, containing: str = "") -> None:
+        counted = self.engine.facets("c", FEW if filtered else None, field, containing)
+        records = [record for record in self.records.values() if not filtered or record.metadata["age"] < 50]  # type: ignore[operator]
+        values = [
+            value
+            for record in records
+            for value in (record.labels if field == "labels" else (record.metadata.get(field),))
+            if value is not None and containing.casefold() in str(value).casefold()
+        ]
+        expected = sorted(Counter(values).items(), key=lambda one: (-one[1], str(one[0])))
+        (facet,) = counted.facets
+        assert counted.count == len(records)
+        assert [(value.value, value.count) for value in facet.values] == expected[:30]
+        assert facet.distinct == len(expected)
+
+
+@pytest.fixture
+def kept(engine: SearchEngine) -> Kept:
+    return Kept(engine)
+
+
+@pytest.fixture(params=["whole", "hashed", "hashed, looked for in order"])
+def in_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    if request.param != "whole":
+        monkeypatch.setattr("index.filters.passing._MAX_TEXTS", 1)
+    if "order" in request.param:
+        monkeypatch.setattr("index.filters.facets._MAX_LOOKED_UP", 2)
+        monkeypatch.setattr("index.filters.facets._ROWS_AT_ONCE", 7)
+    yield
+
+
+def drawn(source: random.Random, number: int) -> Record:
+    return Record(
+        id=f"i{number}",
+        image="x",
+        split="val",
+        labels=tuple(source.sample(["Ödem", "Edema", "Mass", "edema"], source.randrange(4))),
+        metadata={
+            "study": f"S{source.randrange(90):02}",
+            "age": source.randrange(100),
+            "urgent": source.random() < 0.3,
+            "taken": f"2021-{source.randrange(1, 13):02}-{source.randrange(1, 29):02}",
+        },
+    )
+
+
+@pytest.mark.usefixtures("in_memory")
+def test_counts_follow_writes_removals_and_restores(kept: Kept) -> None:
+    source = random.Random(5)
+    kept.put(*(drawn(source, number) for number in range(80)))
+    for _ in range(12):
+        numbers = source.sample(range(100), 5)
+        removed = [kept.records[f"i{number}"] for number in numbers if f"i{number}" in kept.records]
+        if source.random() < 0.5:
+            kept.delete(*(record.id for record in removed))
+            if source.random() < 0.5:
+                kept.put(*removed)
+        else:
+            kept.put(*(drawn(source, number) for number in numbers))
+        for field in ("study", "labels"):
+            for filtered in (False, True):
+                kept.check_counts(field, filtered)
+        kept.check_counts("labels", True, "edem")
+        kept.check_counts("study", True, "s1")
+        kept.check_counts("urgent", False)
+        dates = [str(record.metadata["taken"]) for record in kept.records.values()]
+        (taken,) = kept.engine.facets("c", field="taken").facets
+        assert (taken.kinds, taken.minimum, taken.maximum) == (("date",), min(dates), max(dates))
+        ages = [record.metadata["age"] for record in kept.records.values()]
+        (age,) = kept.engine.facets("c", field="age").facets
+        assert (age.minimum, age.maximum) == (min(ages), max(ages))
+
+
+@pytest.mark.parametrize(
+    ("told", "age", "shifted"),
+    [
+        ([True, True], 1, True),
+        ([False, True], 99, True),
+        ([False, True], 1, False),
+        ([False, False], 99, False),
+        ([None, False], 99, None),
+        ([None, None], 99, None),
+    ],
+)
+def test_shifted_dates_are_marked_among_the_images_that_are_counted(
+    kept: Kept, told: list[bool | None], age: int, shifted: bool | None
+) -> None:
+    for number, one in enumerate(told):
+        metadata: dict[str, MetadataValue] = {"date": f"2021-03-0{number + 1}", "sop": f"1.2.{number}"}
+        metadata |= {"age": number * 50} if one is None else {"age": number * 50, "date_shifted": one}
+        kept.put(Record(id=f"i{number}", image="x", split="val", metadata=metadata))
+    few = parse_filter({"field": "age", "lt": age})
+    for facet in kept.engine.facets("c", few, "date").facets + kept.engine.facets("c", few).facets:
+        assert facet.date_shifted is (shifted if facet.name == "date" else False), facet
+
+
+def test_dates_of_other_pictures_are_not_marked(kept: Kept) -> None:
+    kept.put(Record(id="a", image="x", split="val", metadata={"date": "2021-03-04"}))
+    (facet,) = kept.engine.facets("c", field="date").facets
+    assert (facet.kinds, facet.date_shifted) == (("date",), False)
+
+
+def test_a_finding_that_an_image_mentions_twice_counts_once_after_a_write(kept: Kept) -> None:
+    said = "There is a small effusion."
+    twice = Record(id="a", image="x", split="val", texts=(said,), report=f"{said} The effusion is new.")
+    for put, deleted, count in ((["a"], [], 1), (["b"], [], 2), ([], ["a"], 1)):
+        kept.put(*(replace(twice, id=name) for name in put))
+        kept.delete(*deleted)
+        assert [tuple(one) for one in kept.engine.facets("c").findings] == [("pleural effusion", count, 0, 0)]
+
+
+def test_values_are_counted_once_until_a_write(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where they were counted ahead of the first request."""
+    made = note_calls(monkeypatch, FacetCounts, "every")
+    source = random.Random(1)
+    kept.put(*(drawn(source, number) for number in range(10)))
+    kept.engine.warm_filters(kept.generation.id)
+    answers: set[FilteredFacets] = {kept.engine.facets("c") for _ in range(3)}
+    assert len(answers) == 1
+    kept.engine.overview("c")
+    kept.check_counts("labels", False)
+    assert len(made) == 1
+    kept.delete("i3")
+    assert kept.engine.facets("c").count == 9
+    assert len(made) == 2
+
+
+def test_examples_of_a_collection_beside_one_with_texts(engine: SearchEngine, kept: Kept) -> None:
+    other = Kept(engine, name="d")
+    for number in range(4):
+        kept.put(Record(id=f"a{number}", image="x", split="val"))
+        other.put(Record(id=f"b{number}", image="x", split="val", texts=("A dog.",) if number > 2 else ()))
+    assert {one.id for one in engine.overview("c").examples} == {"a0", "a1", "a2", "a3"}
+    assert [(one.id, one.text) for one in engine.overview("d").examples] == [("b3", "A dog.")]

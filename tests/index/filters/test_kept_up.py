@@ -4,11 +4,10 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import select
 
 from index.catalogue import Reading
 from index.catalogue.collections import TARGETS, Target, require_collection
@@ -17,7 +16,7 @@ from index.engine import SearchEngine
 from index.errors import FilterError
 from index.filters.column_cache import CacheKey, CollectionState
 from index.filters.columns import Column, Columns
-from index.filters.grammar import Equals, FieldKind, Filter, parse_filter
+from index.filters.grammar import Equals, Filter, parse_filter
 from index.filters.passing import FieldColumns
 from index.vectors.cache import IncrementalCache
 from index.vectors.protocol import Keys
@@ -25,7 +24,7 @@ from index.writes.deletion import delete_images
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
 from tests.index.filters.test_passing import passes
-from tests.index.homes import open_home
+from tests.index.meanwhile import note_calls, plans_of, statements
 from tests.index.samples import begin_generation
 from training.common.manifest import MetadataValue, Record
 
@@ -90,11 +89,11 @@ class Collection:
             rows = session.execute(query).all()
         return [key for key, name in rows if passes(self.records[name], filter)]
 
-
-@pytest.fixture
-def collection(engine: SearchEngine) -> Collection:
-    """One whose filters are left to the database."""
-    return Collection(engine)
+    def check(self, filter: Filter, target: Target = "images") -> int:
+        """Make sure that the right ones pass; return how many do."""
+        keys = self.get(filter, target).tolist()
+        assert keys == self.expected(filter, target)
+        return len(keys)
 
 
 @pytest.fixture
@@ -148,6 +147,15 @@ def drawn(random: random.Random, number: int) -> Record:
     )
 
 
+def change_some(collection: Collection, source: random.Random, among: int) -> None:
+    """Write or remove up to three images."""
+    numbers = source.sample(range(among), source.randrange(1, 4))
+    if source.random() < 0.3:
+        collection.delete(*(f"i{number}" for number in numbers))
+    else:
+        collection.put(*(drawn(source, number) for number in numbers))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sparse", [64, 0], ids=["in a mask", "by search"])
 def test_it_keeps_up_with_writes_and_removals(
@@ -160,17 +168,10 @@ def test_it_keeps_up_with_writes_and_removals(
     sizes = set()
     for _ in range(90):
         for _ in range(source.randrange(1, 4)):
-            numbers = source.sample(range(16), source.randrange(1, 4))
-            if source.random() < 0.3:
-                either.delete(*(f"i{number}" for number in numbers))
-            else:
-                either.put(*(drawn(source, number) for number in numbers))
+            change_some(either, source, 16)
         # Some are asked for after every round, some after several.
         for filter in source.sample(filters, 3):
-            for target in TARGETS:
-                keys = either.get(filter, target)
-                assert keys.tolist() == either.expected(filter, target)
-                sizes.add(len(keys))
+            sizes |= {either.check(filter, target) for target in TARGETS}
     assert {0, 1, 2, 3, 4, 5} <= sizes
 
 
@@ -199,10 +200,10 @@ def test_where_much_was_written_all_is_read_anew(
     in_memory.get(condition)
     for count, read in ((3, 1), (4, 2)):
         in_memory.put(*(drawn(source, number) for number in range(count)))
-        assert in_memory.get(condition).tolist() == in_memory.expected(condition)
+        in_memory.check(condition)
         assert read_anew.count("number age") == read
     in_memory.delete("i0", "i1", "i2", "i3")
-    assert in_memory.get(condition).tolist() == in_memory.expected(condition)
+    in_memory.check(condition)
     assert read_anew.count("number age") == 3
 
 
@@ -218,7 +219,7 @@ def test_values_of_a_field_that_does_not_fit_keep_up_as_well(
     twice = parse_filter({"and": [{"field": "id", "gte": "i2"}, {"not": {"field": "id", "eq": "i3"}}]})
     for step in range(20):
         for filter in (among, others, twice):
-            assert in_memory.get(filter, target).tolist() == in_memory.expected(filter, target)
+            in_memory.check(filter, target)
         in_memory.put(drawn(source, source.randrange(20)), drawn(source, 20 + step))
         in_memory.delete(f"i{source.randrange(40)}")
     ids = [name for name in read_anew if name.startswith("text id")]
@@ -238,28 +239,20 @@ def test_an_older_state_is_read_anew(either: Collection) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_what_was_written_is_found_without_a_look_at_the_rest(tmp_path: Path, target: Target) -> None:
+def test_what_was_written_is_found_without_a_look_at_the_rest(sqlite: SearchEngine, target: Target) -> None:
     """The plan of SQLite names an index for every table, and none of those of values."""
-    engine = open_home(tmp_path / "home")
-    collection = Collection(engine, 10_000_000)
+    collection = Collection(sqlite, 10_000_000)
     source = random.Random(2)
     collection.put(*(drawn(source, number) for number in range(20)))
     filters = [parse_filter(value) for value in FILTERS]
     for filter in filters:
         collection.get(filter, target)
     collection.put(drawn(source, 5))
-    statements: list[tuple[str, tuple[object, ...]]] = []
     sequence = collection.sequence()
-    with collection.reading() as reading:
-        connection = reading.session.connection()
-        event.listen(connection, "before_cursor_execute", lambda *a: statements.append((a[2], a[3])))
+    with collection.reading() as reading, statements(reading.session.connection()) as sent:
         for filter in filters:
             collection.memory.passing(CollectionState(reading, collection.id, sequence), filter, target)
-        plans = [
-            " ".join(row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values))
-            for sql, values in list(statements)
-        ]
-    engine.close()
+        plans = [" ".join(steps) for steps in plans_of(reading.session, sent)]
     assert len(plans) > 10
     for plan in plans:
         assert "SCAN" not in plan
@@ -286,33 +279,20 @@ def test_fields_in_memory_keep_up_with_writes_and_removals(
     in_memory: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each field is read whole once, though filters come that were never asked before."""
-    whole: list[str] = []
-    read = Columns.column
-
-    def noted(self: Columns, field: str, kind: FieldKind, *bounds: Any) -> Column:
-        if self.since is None:
-            whole.append(field)
-        return read(self, field, kind, *bounds)
-
-    monkeypatch.setattr(Columns, "column", noted)
+    read = note_calls(
+        monkeypatch, Columns, "column", lambda columns, field, *_: field if columns.since is None else None
+    )
     source = random.Random(3)
     in_memory.put(*(drawn(source, number) for number in range(40)))
     sizes = set()
     for step in range(60):
-        numbers = source.sample(range(50), source.randrange(1, 4))
-        if source.random() < 0.3:
-            in_memory.delete(*(f"i{number}" for number in numbers))
-        else:
-            in_memory.put(*(drawn(source, number) for number in numbers))
+        change_some(in_memory, source, 50)
         filters = [parse_filter(value) for value in source.sample([*FILTERS[:4], DATED], 2)]
         filters.append(parse_filter({"field": "age", "gte": 20 + step / 4, "lt": 40 + step / 4}))
         for filter in filters:
-            for target in TARGETS:
-                keys = in_memory.get(filter, target)
-                assert keys.tolist() == in_memory.expected(filter, target)
-                sizes.add(len(keys))
+            sizes |= {in_memory.check(filter, target) for target in TARGETS}
     assert len(sizes) > 20
-    assert sorted(whole) == ["age", "labels", "taken", "view"]
+    assert sorted(field for field in read if field) == ["age", "labels", "taken", "view"]
 
 
 @pytest.mark.parametrize("sparse", [64, 0])
@@ -333,10 +313,10 @@ def test_fields_that_do_not_fit_are_read_in_part(
         )
     )
     for filter in (few, texts):
-        assert collection.get(filter).tolist() == collection.expected(filter)
+        collection.check(filter)
     collection.put(*(drawn(source, number) for number in range(8, 20)))
     for filter in (few, many, texts):
-        assert collection.get(filter).tolist() == collection.expected(filter)
+        collection.check(filter)
 
 
 def test_threads_look_once_whether_a_field_fits(
@@ -345,15 +325,12 @@ def test_threads_look_once_whether_a_field_fits(
     collection = Collection(engine, 32 * 10)
     source = random.Random(6)
     collection.put(*(drawn(source, number) for number in range(40)))
-    looks: list[str] = []
-    read = Columns.column
 
-    def slow(columns: Columns, field: str, *rest: Any) -> Column:
-        looks.append(field)
+    def slow(_: Columns, field: str, *__: object) -> str:
         time.sleep(0.1)
-        return read(columns, field, *rest)
+        return field
 
-    monkeypatch.setattr(Columns, "column", slow)
+    looks = note_calls(monkeypatch, Columns, "column", slow)
     sequence = collection.sequence()
 
     def ask(_: int) -> Column | None:

@@ -1,7 +1,6 @@
 """Filters over columns against the same filters evaluated one image at a time in Python."""
 
 import math
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from index.catalogue import Catalogue
 from index.catalogue.tables import ImageRow
 from index.engine import SearchEngine
 from index.errors import FilterError
@@ -37,7 +35,7 @@ from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
 from tests.index.samples import begin_generation
 from training.clinical.findings import STATES, State
-from training.common.manifest import Record
+from training.common.manifest import MetadataValue, Record
 
 TEXTS = ["", "PA", "AP", "pa", "Ärzte", "A", "Z", "ſ", "😀", "￿", "日本", "a'b", 'a"b', "%", "1", "true"]
 NUMBERS = [-1, 0, 1, 2, 40, 40.5, 1e300, -0.0, 0.1, 2**53, 2**53 + 1]
@@ -176,11 +174,6 @@ def _number(value: Any) -> Any:
     return value if isinstance(value, str) else float(value)
 
 
-@pytest.fixture
-def catalogue(engine: SearchEngine) -> Iterator[Catalogue]:
-    yield engine.home.catalogue
-
-
 @pytest.mark.parametrize("in_memory", [False, True], ids=["nothing in memory", "in memory"])
 def test_columns_and_python_agree(engine: SearchEngine, *, in_memory: bool) -> None:
     memory = FieldColumns(1_000_000)
@@ -225,22 +218,15 @@ def test_columns_and_python_agree(engine: SearchEngine, *, in_memory: bool) -> N
     assert min(seen.values()) > 50, seen
 
 
-def test_filters_stay_in_their_collection(engine: SearchEngine) -> None:
-    same = [Record(id="a", image="a.png", split="train", metadata={"view": "PA"})]
-    first, second = _put(engine, "first", same), _put(engine, "second", same)
+def test_filters_and_fields_are_those_of_their_collection(engine: SearchEngine) -> None:
+    metadata: tuple[MetadataValue, ...] = ("PA", "PA", (1, True))
+    records = [Record(id="a", image="a.png", split="train", metadata={"view": view}) for view in metadata]
+    first, second, third = (_put(engine, f"c{place}", [record]) for place, record in enumerate(records))
     with engine.home.catalogue.read() as session:
         condition = parse_filter({"not": {"field": "view", "eq": "AP"}})
-        assert len(passing_keys(session, first, condition)) == 1
-        assert len(passing_keys(session, second, condition)) == 1
-
-
-def test_fields_are_those_of_the_collection(engine: SearchEngine) -> None:
-    first = _put(engine, "first", [Record(id="a", image="a.png", split="train", metadata={"view": "PA"})])
-    second = _put(engine, "second", [Record(id="a", image="a", split="val", metadata={"view": (1, True)})])
-    with engine.home.catalogue.read() as session:
-        assert known_fields(session, first)["view"] == {"text"}
-        assert known_fields(session, second)["view"] == {"number", "boolean"}
-        assert known_fields(session, first)["labels"] == {"text"}
+        assert [len(passing_keys(session, key, condition)) for key in (first, second)] == [1, 1]
+        assert known_fields(session, first)["view"] == known_fields(session, first)["labels"] == {"text"}
+        assert known_fields(session, third)["view"] == {"number", "boolean"}
 
 
 def _put(engine: SearchEngine, collection: str, records: list[Record]) -> int:

@@ -1,6 +1,6 @@
-"""The background of scores: what is unusual of a query's."""
+"""The background of scores: what is unusual of a query's, and which words a collection has."""
 
-import threading
+from threading import Event
 
 import numpy as np
 import pytest
@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from index.catalogue.collections import Generation
 from index.engine import SearchEngine
-from index.scoring import Background, KeptBackground, draw, measure_background
+from index.scoring import Background, KeptBackground, Vocabulary, draw, measure_background
 from index.vectors.protocol import Keys, Vectors
 from index.vectors.view import CosineView
+from tests.index.meanwhile import beside
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from tests.index.vectors.reference import ReferenceView
 
@@ -167,14 +168,49 @@ def test_threads_that_come_together_measure_once(engine: SearchEngine) -> None:
     view = _view(unit_vectors(60, DIM))
     found: list[Background | None] = []
 
-    def ask() -> None:
+    def ask(_: Event) -> None:
         with engine.home.catalogue.reading() as reading:
             found.append(backgrounds.of(reading, generation, view))
 
-    threads = [threading.Thread(target=ask) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    with beside(*[ask] * 6):
+        pass
     assert len(found) == 6
     assert all(background is found[0] for background in found)
+
+
+REPORTS = [
+    [f"A {size} effusion on the {side} of a man.", f"The heart of a man is {state}."]
+    for size in ("large", "small")
+    for side in ("left", "right")
+    for state in ("enlarged", "normal", "of normal size")
+]
+CHINESE = [["左侧少量胸腔积液"], ["心脏增大"], ["双肺清晰"], ["右侧大量气胸"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("large effusion", True),
+        ("The enlarged HEART of a man", True),
+        ("a photograph of a dog", False),
+        ("dog", False),
+        ("the man of the match", False),
+        ("\N{DOG FACE}", False),
+        ("big right effusion", False),
+    ],
+)
+def test_a_text_is_known_by_its_words_and_rare_words_count_more(text: str, expected: bool) -> None:
+    assert Vocabulary.of(REPORTS).knows(text) is expected
+
+
+def test_words_are_unknown_only_beyond_what_own_texts_have() -> None:
+    """Every second own text has a word of its own, so that a query may have one."""
+    texts = [[f"a heart of size{number}" if number % 2 else "a heart of normal size"] for number in range(40)]
+    vocabulary = Vocabulary.of(texts)
+    assert vocabulary.knows("a heart of marble") is True
+    assert vocabulary.knows("marble") is False
+
+
+@pytest.mark.parametrize("texts", [CHINESE, [["words"], ["none", "alike"]], [[], []], []])
+def test_texts_without_words_in_common_say_nothing(texts: list[list[str]]) -> None:
+    assert Vocabulary.of(texts).knows("a dog") is True

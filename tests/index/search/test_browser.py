@@ -21,6 +21,7 @@ from tests.index.samples import begin_generation, put_vectors, unit_vectors
 from training.common.manifest import Record
 
 COUNT = 40
+pytestmark = pytest.mark.usefixtures("generation")
 
 
 @pytest.fixture
@@ -49,28 +50,22 @@ def listed(engine: SearchEngine, between: Callable[[], None] = lambda: None, **v
     return hits
 
 
-@pytest.mark.usefixtures("generation")
-def test_without_anything_all_come_as_they_were_added(engine: SearchEngine) -> None:
-    hits = listed(engine)
-    assert [hit.id for hit in hits] == [record.id for record in added()]
+@pytest.mark.parametrize("passing", [None, PA])
+def test_all_or_what_passes_comes_as_it_was_added(engine: SearchEngine, passing: object) -> None:
+    chosen = None if passing is None else parse_filter(passing)
+    expected = [record for record in added() if passing is None or record.metadata["view"] == "PA"]
+    hits = listed(engine, filter=chosen)
+    assert [hit.id for hit in hits] == [record.id for record in expected]
     assert all(math.isnan(hit.score) and math.isnan(hit.cosine) for hit in hits)
     assert {(hit.found_by, hit.others, hit.matched) for hit in hits} == {((), None, None)}
-    page = engine.browse("c", SearchRequest(k=3))
-    assert (page.count, page.exact, page.z_scores, page.confident) == (COUNT, True, None, None)
-
-
-@pytest.mark.usefixtures("generation")
-def test_a_filter_alone_lists_what_passes(engine: SearchEngine) -> None:
-    expected = [record for record in added() if record.metadata["view"] == "PA"]
-    assert [hit.id for hit in listed(engine, filter=parse_filter(PA))] == [record.id for record in expected]
-    assert engine.browse("c", SearchRequest(filter=parse_filter(PA))).count == len(expected)
+    page = engine.browse("c", SearchRequest(k=3, filter=chosen))
+    assert (page.count, page.exact, page.z_scores, page.confident) == (len(expected), True, None, None)
     texts = [(record.id, place) for record in expected for place in range(len(record.texts))]
-    assert [name_of(hit) for hit in listed(engine, filter=parse_filter(PA), target="texts")] == texts
+    assert [name_of(hit) for hit in listed(engine, filter=chosen, target="texts")] == texts
     nothing = engine.browse("c", SearchRequest(filter=parse_filter({"field": "age", "lt": 0})))
     assert (nothing.hits, nothing.count, nothing.next_cursor) == ((), 0, None)
 
 
-@pytest.mark.usefixtures("generation")
 def test_words_alone_list_their_matches_by_rank(engine: SearchEngine) -> None:
     words = "effusion opacity"
     having = {
@@ -93,7 +88,6 @@ def test_words_alone_list_their_matches_by_rank(engine: SearchEngine) -> None:
     assert all({*hit.image.text.text.split()} & {*words.split()} for hit in texts if hit.image.text)
 
 
-@pytest.mark.usefixtures("generation")
 def test_a_list_by_words_is_sorted_as_its_images_were_added(engine: SearchEngine) -> None:
     ranked = {hit.id for hit in listed(engine, words="effusion")}
     hits = listed(engine, words="effusion", sort="added", k=3)
@@ -106,7 +100,6 @@ def test_a_list_by_words_is_sorted_as_its_images_were_added(engine: SearchEngine
         engine.search(engine.active("c"), unit_vectors(1, DIM)[0], SearchRequest(sort="added"))
 
 
-@pytest.mark.usefixtures("generation")
 def test_values_of_what_words_list_are_counted(engine: SearchEngine) -> None:
     for passing in (None, parse_filter(PA)):
         request = SearchRequest(words="effusion opacity", filter=passing)
@@ -125,7 +118,6 @@ def report_of(name: str) -> str | None:
     return next(record.report for record in added() if record.id == name)
 
 
-@pytest.mark.usefixtures("generation")
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("field", ["group", "view", "labels", "age"])
 def test_groups_have_one_hit_each_and_count_the_rest(
@@ -188,16 +180,6 @@ def test_no_hit_comes_twice_and_none_is_passed_over_while_others_write(
         assert {*stayed} <= {*shown}
 
 
-@pytest.mark.usefixtures("generation")
-def test_a_page_behind_a_removed_image_goes_on_where_it_was(engine: SearchEngine) -> None:
-    first = engine.browse("c", SearchRequest(k=5))
-    with engine.home.catalogue.write() as session:
-        delete_images(session, "c", [first.hits[-1].id, added()[5].id])
-    second = engine.browse("c", SearchRequest(k=5, cursor=first.next_cursor))
-    assert [hit.id for hit in second.hits] == [record.id for record in added()[6:11]]
-
-
-@pytest.mark.usefixtures("generation")
 def test_cursors_are_of_one_list_and_outlive_another_generation(engine: SearchEngine) -> None:
     requests = [
         SearchRequest(k=2, **values)
@@ -224,7 +206,6 @@ def test_cursors_are_of_one_list_and_outlive_another_generation(engine: SearchEn
     assert [hit.id for hit in page.hits] == [record.id for record in added()[2:4]]
 
 
-@pytest.mark.usefixtures("generation")
 def test_what_cannot_be_listed_is_refused(engine: SearchEngine) -> None:
     with pytest.raises(UnknownCollectionError):
         engine.browse("d", SearchRequest())
@@ -237,7 +218,6 @@ def test_what_cannot_be_listed_is_refused(engine: SearchEngine) -> None:
         engine.browse("c", SearchRequest(filter=parse_filter({"field": "sex", "eq": "F"})))
 
 
-@pytest.mark.usefixtures("generation")
 def test_lists_by_words_end_where_cursors_do(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("index.engine.MAX_RANKED", 9)
     hits = listed(engine, words="effusion opacity clear", k=4)

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from index.search import grouping as groups
 from index.search.grouping import GroupColumn, GroupColumns, Groups
 from index.search.request import SearchRequest
 from tests.index.filters.test_kept_up import Collection, drawn
-from tests.index.homes import open_home
 from tests.index.meanwhile import note_calls, plans_of, statements
 from tests.index.orders import group_of
 from training.common.manifest import Record
@@ -160,16 +158,14 @@ def test_a_later_column_serves_who_began_before_and_is_not_lost(
     assert column is newest is written.column("group")
 
 
-def test_the_images_of_a_group_are_looked_up_by_an_index(tmp_path: Path) -> None:
-    engine = open_home(tmp_path / "home")
-    written = Written(engine)
+def test_the_images_of_a_group_are_looked_up_by_an_index(sqlite: SearchEngine) -> None:
+    written = Written(sqlite)
     written.put(*(mixed(random.Random(4), number) for number in range(16)))
     plans: list[str] = []
     for field in ("group", "view", "age", "split"):
-        with engine.home.catalogue.read() as session, statements(session.connection()) as sent:
+        with sqlite.home.catalogue.read() as session, statements(session.connection()) as sent:
             request = SearchRequest(exclude_groups_of=("i1", "i2"), exclude_groups_by=field)
             assert len(groups.keys_left_out(session, written.id, request))
             plans += [step for steps in plans_of(session, sent) for step in steps]
-    engine.close()
     assert len(plans) > 12
     assert not [plan for plan in plans if "SCAN" in plan or plan.endswith("(collection_id=?)")]

@@ -282,7 +282,7 @@ def without_its_end(missing: int) -> str:
 
 
 def with_number(number: float) -> Vectors:
-    forged = QUERY.copy()
+    forged: Vectors = QUERY.copy()
     forged[2] = number
     return forged
 

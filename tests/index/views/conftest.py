@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from index.engine import SearchEngine
 from index.views.manager import Views
 from tests.index.homes import open_home
-from tests.index.samples import begin_generation, make_records, put_vectors
+from tests.index.samples import CpuAsGpu, begin_generation, make_records, put_vectors
 from tests.index.views.held import COUNT, DIM, vectors
 
 
@@ -26,13 +27,18 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def home(filled: Path, tmp_path: Path) -> Iterator[SearchEngine]:
     """An engine with a collection, on a home folder that a test may change."""
-    engine = open_home(Path(shutil.copytree(filled, tmp_path / "home")))
-    yield engine
-    engine.close()
+    with closing(open_home(Path(shutil.copytree(filled, tmp_path / "home")))) as engine:
+        yield engine
 
 
 @pytest.fixture
 def views(tmp_path: Path) -> Iterator[Views]:
-    opened = Views(tmp_path / "views")
-    yield opened
-    opened.close()
+    with closing(Views(tmp_path / "views")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def gpu_views(tmp_path: Path) -> Iterator[Views]:
+    """Views that may use a GPU."""
+    with closing(Views(tmp_path / "views", CpuAsGpu())) as opened:
+        yield opened

@@ -1,7 +1,6 @@
 """Queries like those that a view is asked for, taken from the catalogue."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,18 +12,10 @@ from index.vectors.protocol import Vectors, encode_vectors
 from index.vectors.view import CosineView
 from index.views.manager import stored_queries
 from index.writes.vectors import add_missing_vectors, texts_without_vectors
-from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 
 COUNT, DIM = 200, 16
 IMAGES, TEXTS = unit_vectors(COUNT, DIM), unit_vectors(4 * COUNT, DIM, seed=1)
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[SearchEngine]:
-    opened = open_home(tmp_path)
-    yield opened
-    opened.close()
 
 
 def _filled(engine: SearchEngine) -> Generation:

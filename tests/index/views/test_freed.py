@@ -4,22 +4,22 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
 
-from index.catalogue.collections import TARGETS, Generation
+from index.catalogue.collections import TARGETS
 from index.engine import SearchEngine
 from index.filters.facets import Overview
 from index.filters.grammar import parse_filter
 from index.generations.activation import activate
 from index.generations.reindex import generation_for, reindex
-from index.ingest import ingest_manifest
 from index.scoring import Background
 from index.search.request import SearchRequest
 from index.vectors.view import CosineView
 from tests.index.homes import open_home, remove_collection
-from tests.index.samples import make_manifest, make_records, unit_vectors
+from tests.index.meanwhile import statements
+from tests.index.samples import ingest, make_manifest, make_records, unit_vectors
 from training.models.encoder import Encoder
 
 DIM = 12
@@ -32,7 +32,7 @@ def service(tmp_path: Path, encoder: Encoder) -> Iterator[SearchEngine]:
     with writer(tmp_path) as engine:
         manifest = make_manifest(tmp_path / "data", make_records(30))
         for name in ("kept", "removed"):
-            ingest_manifest(engine, name, encoder, manifest, show_progress=False)
+            ingest(engine, encoder, manifest, name)
     with writer(tmp_path) as engine:
         yield engine
 
@@ -45,22 +45,13 @@ def writer(folder: Path) -> Iterator[SearchEngine]:
     engine.close()
 
 
-@contextmanager
-def vectors_read() -> Iterator[list[str]]:
+def vectors_read(sent: list[tuple[str, Any]]) -> list[str]:
     """The statements that read vectors, except those written after a place."""
-    statements: list[str] = []
-
-    def note(
-        _connection: object, _cursor: object, statement: str, values: tuple[int, ...], *_: object
-    ) -> None:
-        if "embeddings.vector" in statement and not ("sequence > ?" in statement and values[1] > 0):
-            statements.append(statement)
-
-    event.listen(Engine, "before_cursor_execute", note)
-    try:
-        yield statements
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
+    return [
+        statement
+        for statement, values in sent
+        if "embeddings.vector" in statement and not ("sequence > ?" in statement and values[1] > 0)
+    ]
 
 
 def search_all(engine: SearchEngine, collection: str, generation: int) -> None:
@@ -74,12 +65,12 @@ def search_all(engine: SearchEngine, collection: str, generation: int) -> None:
 
 def test_first_searches_of_what_is_warm_read_no_vectors(service: SearchEngine) -> None:
     number = service.active("kept").generation
-    with vectors_read() as read:
+    with statements() as sent:
         service.warm(number)
-        assert read
-        read.clear()
+        assert vectors_read(sent)
+        sent.clear()
         search_all(service, "kept", number)
-        assert read == []
+    assert vectors_read(sent) == []
 
 
 def test_what_is_warm_before_it_is_active_stays_warm(
@@ -92,16 +83,12 @@ def test_what_is_warm_before_it_is_active_stays_warm(
         before = service.active("kept").generation
         service.warm(before)
         service.warm(later.id)
-        with vectors_read() as read:
+        with statements() as sent:
             search_all(service, "kept", before)
-            make_active(engine, later)
+            with engine.home.catalogue.write() as session:
+                activate(session, later, texts=True)
             search_all(service, "kept", later.id)
-            assert read == []
-
-
-def make_active(engine: SearchEngine, generation: Generation) -> None:
-    with engine.home.catalogue.write() as session:
-        activate(session, generation, texts=True)
+    assert vectors_read(sent) == []
 
 
 def held() -> list[int]:
@@ -133,6 +120,6 @@ def test_nothing_is_held_of_a_removed_collection(
     else:
         remove_collection(service, "removed")
     assert held() == before
-    with vectors_read() as read:
+    with statements() as sent:
         search_all(service, "kept", service.active("kept").generation)
-        assert read == []
+    assert vectors_read(sent) == []

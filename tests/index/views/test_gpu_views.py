@@ -1,7 +1,6 @@
 """Views of a collection on a GPU, whose index is computed by the CPU here."""
 
 import logging
-import threading
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,10 @@ from index.engine import SearchEngine
 from index.search.request import BatchEntry, SearchRequest
 from index.search.results import SearchPage
 from index.vectors.gpu import GpuScan
-from index.vectors.protocol import Vectors
 from index.vectors.view import CosineView
 from index.views.manager import Views
 from tests.index.homes import open_home
+from tests.index.meanwhile import hold_up, note_calls
 from tests.index.samples import CpuAsGpu, begin_generation, make_records, put_vectors, unit_vectors
 from tests.index.views.held import (
     COUNT,
@@ -70,14 +69,12 @@ def test_an_engine_scans_on_the_gpu_that_is_asked_for_also_after_a_restart(tmp_p
         restarted.close()
 
 
-def test_a_saved_snapshot_needs_no_copy_on_the_gpu(home: SearchEngine, tmp_path: Path) -> None:
+def test_a_saved_snapshot_needs_no_copy_on_the_gpu(home: SearchEngine, gpu_views: Views) -> None:
     home.set_view("c", "gpu")
-    views = Views(tmp_path / "views", CpuAsGpu())
     generation, sequence = active(home)
     with home.home.catalogue.read() as session:
-        views.save(session, generation, sequence)
-    assert current(home, views).name == "exact"
-    views.close()
+        gpu_views.save(session, generation, sequence)
+    assert current(home, gpu_views).name == "exact"
 
 
 def test_what_a_view_has_on_the_gpu_does_not_count_against_it(home: SearchEngine, tmp_path: Path) -> None:
@@ -100,14 +97,9 @@ def test_what_a_view_has_on_the_gpu_does_not_count_against_it(home: SearchEngine
 
 
 def test_a_gpu_that_fails_rests_before_it_is_tried_again(
-    home: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    home: SearchEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gpu_views: Views
 ) -> None:
-    views, uploads = Views(tmp_path / "views", CpuAsGpu()), list[CosineView]()
-    upload = CosineView.upload
-
-    def counted(self: CosineView, gpu: GpuScan) -> bool:
-        uploads.append(self)
-        return upload(self, gpu)
+    uploads = note_calls(monkeypatch, CosineView, "upload")
 
     def failing(*_: object) -> None:
         raise RuntimeError("lost")
@@ -115,18 +107,17 @@ def test_a_gpu_that_fails_rests_before_it_is_tried_again(
     def again(rests: float) -> CosineView:
         monkeypatch.setattr("index.views.manager._RESTS", rests)
         home.set_view("c", "gpu")
-        return current(home, views)
+        return current(home, gpu_views)
 
-    monkeypatch.setattr(CosineView, "upload", counted)
     home.set_view("c", "gpu")
     with monkeypatch.context() as broken, caplog.at_level(logging.ERROR):
         broken.setattr(GpuScan, "add", failing)
-        view = current(home, views)
+        view = current(home, gpu_views)
         wait(lambda: "was not built" in caplog.text)
-        wait(lambda: not is_building(views))
-    assert (again(600).name, len(uploads), is_building(views)) == ("exact", 1, False)
+        wait(lambda: not is_building(gpu_views))
+    assert (again(600).name, len(uploads), is_building(gpu_views)) == ("exact", 1, False)
     again(0)
-    wait(lambda: view.name == "gpu" and not is_building(views))
+    wait(lambda: view.name == "gpu" and not is_building(gpu_views))
     with monkeypatch.context() as broken:
         assert view._gpu is not None
         broken.setattr(view._gpu._held[0], "search", failing)
@@ -134,52 +125,40 @@ def test_a_gpu_that_fails_rests_before_it_is_tried_again(
         found = view.search(query, 10)
     assert found.keys.tolist() == reference_of(view).search(query, 10).keys.tolist()
     assert view.name == "exact"
-    assert (again(600).name, len(uploads), is_building(views)) == ("exact", 2, False)
+    assert (again(600).name, len(uploads), is_building(gpu_views)) == ("exact", 2, False)
     again(0)
     wait(lambda: view.name == "gpu")
-    views.close()
 
 
 def test_a_view_that_leaves_the_gpu_by_choice_may_come_back_at_once(
-    home: SearchEngine, tmp_path: Path
+    home: SearchEngine, gpu_views: Views
 ) -> None:
     home.set_view("c", "gpu")
-    views = Views(tmp_path / "views", CpuAsGpu())
-    view = current(home, views)
-    wait(lambda: view.name == "gpu" and not is_building(views))
+    view = current(home, gpu_views)
+    wait(lambda: view.name == "gpu" and not is_building(gpu_views))
     home.set_view("c", "exact")
-    assert current(home, views).name == "exact"
-    assert choose(home, views, "gpu") is view
-    assert choose(home, views, "ivf") is view
-    assert choose(home, views, "gpu") is view
+    assert current(home, gpu_views).name == "exact"
+    assert choose(home, gpu_views, "gpu") is view
+    assert choose(home, gpu_views, "ivf") is view
+    assert choose(home, gpu_views, "gpu") is view
     home.set_view("c", None)
-    current(home, views)
+    current(home, gpu_views)
     assert (view.name, view.device_bytes) == ("exact", 0)
-    views.close()
 
 
 def test_a_choice_made_during_an_upload_is_followed_once_that_has_ended(
-    home: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: SearchEngine, monkeypatch: pytest.MonkeyPatch, gpu_views: Views
 ) -> None:
-    add, begun, go_on = GpuScan.add, threading.Event(), threading.Event()
-
-    def slow(self: GpuScan, vectors: Vectors) -> None:
-        begun.set()
-        assert go_on.wait(SECONDS)
-        add(self, vectors)
-
-    monkeypatch.setattr(GpuScan, "add", slow)
+    begun, go_on = hold_up(monkeypatch, GpuScan, "add")
     home.set_view("c", "gpu")
-    views = Views(tmp_path / "views", CpuAsGpu())
-    view = current(home, views)
+    view = current(home, gpu_views)
     assert begun.wait(SECONDS)
     home.set_view("c", "exact")
-    current(home, views)
+    current(home, gpu_views)
     go_on.set()
-    wait(lambda: not is_building(views))
+    wait(lambda: not is_building(gpu_views))
     assert view.name == "gpu"
-    assert (current(home, views).name, view.device_bytes) == ("exact", 0)
-    views.close()
+    assert (current(home, gpu_views).name, view.device_bytes) == ("exact", 0)
 
 
 def test_a_process_beside_the_one_that_has_the_gpu_builds_no_codes(

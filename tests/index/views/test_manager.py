@@ -1,13 +1,11 @@
-"""Views follow the choice of an operator; codes are built in the background while answers are exact."""
+"""Views follow size, memory and an operator; codes are built in the background while answers are exact."""
 
 import logging
 import os
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +14,12 @@ from index.catalogue.collections import find_active
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, UnknownCollectionError, ViewError
 from index.vectors.ann import IvfPq
-from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName
+from index.vectors.protocol import VIEW_NAMES, ViewName
 from index.vectors.view import CosineView
 from index.views import snapshots
-from index.views.manager import ViewEntry, Views
+from index.views.manager import ViewEntry, Views, choose_view
 from index.writes.deletion import delete_images
-from tests.index.homes import open_home
+from tests.index.meanwhile import hold_up, note_calls
 from tests.index.samples import begin_generation, make_records, put_vectors, snapshot_of, unit_vectors
 from tests.index.views.held import (
     COUNT,
@@ -156,15 +154,14 @@ def test_codes_learn_new_rows_or_are_built_anew_in_the_background(
 def test_searches_after_a_write_go_on_while_the_snapshot_of_a_build_is_written(
     home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    synced, begun, go_on = snapshots._synced, threading.Event(), threading.Event()
+    begun, go_on = threading.Event(), threading.Event()
 
-    def slow(path: Path) -> object:
+    def wait_in_a_build(_: Path) -> None:
         if threading.current_thread().name.startswith("codes"):
             begun.set()
             assert go_on.wait(SECONDS)
-        return synced(path)
 
-    monkeypatch.setattr(snapshots, "_synced", slow)
+    note_calls(monkeypatch, snapshots, "_synced", wait_in_a_build)
     home.set_view("c", "ivf")
     current(home, views)
     assert begun.wait(SECONDS)
@@ -187,17 +184,11 @@ def test_searches_after_a_write_go_on_while_the_snapshot_of_a_build_is_written(
 def test_closing_waits_for_a_build_that_has_begun(
     home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build, begun = CosineView.build, threading.Event()
-
-    def slow(self: CosineView, name: ViewName, spill: Path, asked: Vectors) -> bool:
-        begun.set()
-        time.sleep(0.5)
-        return build(self, name, spill, asked)
-
-    monkeypatch.setattr(CosineView, "build", slow)
+    begun, go_on = hold_up(monkeypatch, CosineView, "build")
     home.set_view("c", "ivf")
     view = current(home, views)
     assert begun.wait(SECONDS)
+    threading.Timer(0.5, go_on.set).start()
     views.close()
     assert view.name == "ivf"
 
@@ -215,17 +206,15 @@ def test_what_is_explained_is_what_is_searched(home: SearchEngine) -> None:
     assert sizes["mapped"] < sizes["ivf"] - COUNT * DIM
 
 
-def test_vectors_without_a_sign_are_scanned_whatever_was_chosen(tmp_path: Path) -> None:
-    engine = open_home(tmp_path / "home")
-    put_vectors(engine, begin_generation(engine, "c", DIM, unsigned=True), make_records(50), vectors()[:50])
+def test_vectors_without_a_sign_are_scanned_whatever_was_chosen(sqlite: SearchEngine) -> None:
+    put_vectors(sqlite, begin_generation(sqlite, "c", DIM, unsigned=True), make_records(50), vectors()[:50])
     for chosen in ("ivf", "gpu"):
-        engine.set_view("c", chosen)
-        choices = engine.explain_views("c")
+        sqlite.set_view("c", chosen)
+        choices = sqlite.explain_views("c")
         assert [choice.name for choice in choices if choice.chosen] == ["exact"]
         assert {choice.reason for choice in choices} == {
             "blades and vectors without a sign are always scanned by the CPU"
         }
-    engine.close()
 
 
 def test_vectors_stay_in_the_snapshot_through_restarts_writes_and_damage(
@@ -355,17 +344,9 @@ def test_a_build_that_outlives_its_view_writes_no_snapshot(
     home: SearchEngine, views: Views, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The view that took its place holds more, and the sequence number is of that one."""
-    begun, go_on = threading.Event(), threading.Event()
-    build = CosineView.build
-
-    def slow(self: CosineView, name: ViewName = "ivf", *arguments: Any) -> bool:
-        begun.set()
-        assert go_on.wait(60)
-        return build(self, name, *arguments)
-
     home.set_view("c", "ivf")
     with monkeypatch.context() as slowed:
-        slowed.setattr(CosineView, "build", slow)
+        begun, go_on = hold_up(slowed, CosineView, "build")
         old = current(home, views)
         assert begun.wait(60)
         old._inconsistent = True
@@ -380,3 +361,61 @@ def test_a_build_that_outlives_its_view_writes_no_snapshot(
     views.close()
     with closing(Views(views._folder)) as later:
         assert current(home, later).keys().tolist() == keys
+
+
+NONE = "FAISS finds no GPU"
+TB, GB = 1 << 40, 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("count", "memory", "gpu", "wanted", "chosen"),
+    [
+        (1000, TB, None, None, "exact"),
+        (1_000_000, TB, None, None, "ivf"),
+        (1_000_000, GB, None, None, "mapped"),
+        # The view would fit, and leave nothing.
+        (1_000_000, 1_200_000_000, None, None, "mapped"),
+        (1000, 0, None, None, "exact"),
+        (1_000_000, 0, None, "exact", "exact"),
+        (1_000_000, TB, None, "mapped", "mapped"),
+        (1000, TB, None, "ivf", "ivf"),
+        (1_000_000, TB, None, "exact", "exact"),
+        # A GPU that is there is used without asking.
+        (1_000_000, TB, TB, None, "gpu"),
+        # A scan by the CPU is quick enough.
+        (1000, TB, TB, None, "exact"),
+        # The CPU ranks hits by vectors that it has in memory.
+        (1_000_000, GB, TB, None, "mapped"),
+        (1_000_000, TB, TB, "ivf", "ivf"),
+    ],
+)
+def test_size_memory_and_wish_choose_the_view(
+    count: int, memory: int, gpu: int | None, wanted: ViewName | None, chosen: str
+) -> None:
+    choices = choose_view(count, 512, memory, wanted, *(() if gpu is None else (gpu,)))
+    assert [choice.name for choice in choices if choice.chosen] == [chosen]
+    assert all(choice.reason for choice in choices)
+
+
+@pytest.mark.parametrize(
+    ("count", "memory", "gpu", "chosen", "reason"),
+    [
+        (1_000_000, TB, TB, "gpu", "chosen for this collection; takes 0.95 GiB"),
+        (1000, TB, TB, "gpu", "chosen for this collection"),
+        (1_000_000, TB, 3_446_494_551, "gpu", "chosen for this collection"),
+        # The vectors would fit, but not twice.
+        (1_000_000, TB, 3_446_494_548, "ivf", "2.41 GiB while rows are added, of which 3.21 GiB"),
+        (1_000_000, TB, 0, "ivf", "of which 0.00 GiB are free"),
+        (1_000_000, TB, NONE, "ivf", NONE),
+        (1_000_000, GB, NONE, "mapped", NONE),
+        (1000, TB, NONE, "exact", NONE),
+    ],
+)
+def test_a_gpu_that_cannot_be_used_is_explained_and_size_and_memory_choose(
+    count: int, memory: int, gpu: int | str, chosen: str, reason: str
+) -> None:
+    choices = choose_view(count, 512, memory, "gpu", gpu)
+    assert [choice.name for choice in choices if choice.chosen] == [chosen]
+    reasons = {choice.name: choice.reason for choice in choices}
+    assert reason in reasons["gpu"]
+    assert all(reasons.values())

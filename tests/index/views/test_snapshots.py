@@ -5,22 +5,24 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from index.catalogue.collections import Generation, find_active
+from index.catalogue.collections import Generation
 from index.engine import SearchEngine
 from index.search.request import SearchRequest
-from index.vectors.protocol import Keys, Vectors
+from index.vectors.protocol import Vectors
 from index.vectors.view import CosineView, new_view
 from index.views import snapshots
 from index.views.manager import Views
 from index.views.snapshots import read_snapshot, stored_snapshot, write_snapshot
 from tests.index.homes import open_home
+from tests.index.meanwhile import note_calls
 from tests.index.samples import begin_generation, make_records, put_vectors, snapshot_of, unit_vectors
+from tests.index.views.held import active, current
 
 DIM = 8
 MANY = 400
@@ -157,13 +159,10 @@ def test_an_empty_manifest_is_told_of_in_one_line(tmp_path: Path, caplog: pytest
     ]
 
 
-@pytest.mark.parametrize(
-    "other",
-    [snapshot_of("g2", "digest", DIM), snapshot_of("generation", "d2", DIM), snapshot_of("g", "d", 9)],
-)
-def test_a_snapshot_of_something_else_is_not_used(tmp_path: Path, other: Generation) -> None:
+def test_a_snapshot_of_something_else_is_not_used(tmp_path: Path) -> None:
     write_snapshot(tmp_path, _view(), OF, 7)
-    assert read_snapshot(tmp_path, other) is None
+    for other in (("g2", "digest", DIM), ("generation", "d2", DIM), ("generation", "digest", 9)):
+        assert read_snapshot(tmp_path, snapshot_of(*other)) is None
 
 
 def _fill(engine: SearchEngine, count: int = 60) -> Generation:
@@ -196,14 +195,7 @@ def test_a_start_reads_the_snapshot_and_catches_up(
     generation = _fill(engine, 30)
     engine.save_snapshot("c")
     put_vectors(engine, generation, make_records(40)[25:], unit_vectors(15, DIM, seed=8))
-    added: list[int] = []
-    add = CosineView.add
-
-    def counted(self: CosineView, keys: Keys, vectors: Vectors) -> None:
-        added.append(len(keys))
-        add(self, keys, vectors)
-
-    monkeypatch.setattr(CosineView, "add", counted)
+    added = note_calls(monkeypatch, CosineView, "add", lambda _, keys, __: len(keys))
     again = open_home(tmp_path / "home", engine.home.catalogue.url)
     found = _found(again)
     again.close()
@@ -270,20 +262,15 @@ def test_what_killed_writers_left_is_removed_after_a_day(tmp_path: Path) -> None
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[SearchEngine]:
-    engine = open_home(tmp_path / "home")
-    put_vectors(engine, begin_generation(engine, "c", DIM), make_records(MANY), unit_vectors(MANY, DIM))
-    engine.save_snapshot("c")
-    yield engine
-    engine.close()
+def home(sqlite: SearchEngine) -> SearchEngine:
+    _fill(sqlite, MANY)
+    sqlite.save_snapshot("c")
+    return sqlite
 
 
 def _put(engine: SearchEngine, first: int, stop: int) -> Vectors:
     vectors = unit_vectors(stop - first, DIM, seed=first)
-    with engine.home.catalogue.read() as session:
-        found = find_active(session, "c")
-    assert found is not None
-    put_vectors(engine, found[0], make_records(stop)[first:], vectors)
+    put_vectors(engine, active(engine)[0], make_records(stop)[first:], vectors)
     return vectors
 
 
@@ -340,19 +327,13 @@ def test_a_start_that_reads_much_from_the_catalogue_writes_the_snapshot(
     home: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("index.views.manager._WORTH_A_SNAPSHOT", 10)
-    with home.home.catalogue.read() as session:
-        found = find_active(session, "c")
-    assert found is not None
-    generation, sequence = found
+    generation, sequence = active(home)
     folder = tmp_path / "home" / "snapshots" / generation.uid
     of = snapshot_of(generation.uid, generation.digest, DIM)
     for stop, expected in ((MANY + 10, sequence), (MANY + 100, sequence + 2)):
         _put(home, MANY, stop)
         views = Views(tmp_path / "home" / "snapshots")
-        with home.home.catalogue.reading() as reading:
-            active = find_active(reading.session, "c")
-            assert active is not None
-            assert len(views.current(reading, *active)[1]) == stop
+        assert len(current(home, views)) == stop
         views.close()
         stored = stored_snapshot(folder, of)
         assert stored is not None
@@ -369,14 +350,7 @@ def test_vectors_that_stay_in_their_file_are_not_read_at_a_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_snapshot(tmp_path, _mapped(tmp_path), OF, 7)
-    hashed: list[str] = []
-    sha256 = snapshots._sha256
-
-    def recorded(path: Path) -> str:
-        hashed.append(path.suffix)
-        return sha256(path)
-
-    monkeypatch.setattr(snapshots, "_sha256", recorded)
+    hashed = note_calls(monkeypatch, snapshots, "_sha256", lambda path: path.suffix)
     assert read_snapshot(tmp_path, OF, mapped=True) is not None
     assert hashed == [".keys"]
     # In memory they are read in any case.

@@ -1,7 +1,8 @@
-"""API keys: made once, checked by their digest, two at a time, and gone when they are revoked or expired."""
+"""API keys: made once, checked by their digest, gone when revoked or expired; and a home's own secrets."""
 
 import hashlib
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -9,9 +10,10 @@ from threading import Barrier
 import pytest
 from sqlalchemy import text, update
 
-from index.catalogue import Catalogue, open_catalogue
+from index.audit.chain import KEY_FILE, home_key
+from index.catalogue import Catalogue
 from index.catalogue.tables import ApiKeyRow
-from index.errors import KeyNameError, UnknownKeyError
+from index.errors import HomeError, KeyNameError, UnknownKeyError
 from index.keys.api_keys import (
     Grants,
     NewKey,
@@ -26,18 +28,9 @@ from index.keys.api_keys import (
     split_key,
     written_grants,
 )
+from index.keys.home_secret import FILE, patient_key
 
 READER: Grants = {"scenes": frozenset({"reader"})}
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def catalogue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalogue]:
-    url = f"sqlite:///{tmp_path / 'catalogue.sqlite3'}"
-    if request.param == "postgresql":
-        url = request.getfixturevalue("postgresql_url")
-    opened = open_catalogue(url)
-    yield opened
-    opened.close()
 
 
 def _create(catalogue: Catalogue, name: str, days: int | None = 90) -> NewKey:
@@ -181,3 +174,26 @@ def test_grants_are_read_as_they_are_written() -> None:
 def test_other_grants_are_refused(wrong: object) -> None:
     with pytest.raises(ValueError, match=r"role"):
         parse_grants(wrong)
+
+
+SECRETS = [
+    (home_key, KEY_FILE, "audit.key, is damaged: .* other hashes"),
+    (patient_key, FILE, "patients.key, is damaged: .* other pseudonyms"),
+]
+
+
+@pytest.mark.parametrize(("draw", "name", "lost"), SECRETS)
+def test_all_who_draw_at_once_get_the_same_and_a_damaged_one_is_not_replaced(
+    tmp_path: Path, draw: Callable[[Path], bytes], name: str, lost: str
+) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        keys = set(pool.map(draw, [tmp_path] * 16))
+    assert len(keys) == 1
+    assert len(keys.pop()) == 32
+    assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    for damaged in ("abc", "ab"):
+        (tmp_path / name).write_text(damaged)
+        with pytest.raises(HomeError, match=lost):
+            draw(tmp_path)
+        assert (tmp_path / name).read_text() == damaged
