@@ -221,10 +221,6 @@ def test_a_catalogue_that_is_not_empty_is_left_alone(in_sqlite: SearchEngine, tm
     assert rows(in_sqlite) == before
 
 
-def _cut_off(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
-
-
 def _cut_between_files(path: Path) -> None:
     with tarfile.open(path) as tar:
         last = tar.getmembers()[-1]
@@ -244,10 +240,6 @@ def _change(member: str) -> Callable[[Path], None]:
     return change
 
 
-def _no_backup(path: Path) -> None:
-    path.write_bytes(b"hello" * 1000)
-
-
 def _outside(path: Path) -> None:
     other = path.with_name("outside")
     other.write_text("x")
@@ -258,18 +250,18 @@ def _outside(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_cut_off, "is no whole backup"),
+        (lambda path: os.truncate(path, path.stat().st_size // 2), "is no whole backup"),
         (_cut_between_files, "was cut off"),
         (_change("images/"), "has other bytes"),
         (_change("catalogue"), "has other bytes"),
         (_change("bundles/"), "has other bytes"),
-        (_no_backup, "is no whole backup"),
+        (lambda path: path.write_bytes(b"hello" * 1000), "is no whole backup"),
         (_outside, "which no backup of recoquest does"),
     ],
 )
 def test_a_damaged_backup_is_refused_and_nothing_of_it_can_be_searched(
     in_sqlite: SearchEngine,
-    damage: Callable[[Path], None],
+    damage: Callable[[Path], object],
     message: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

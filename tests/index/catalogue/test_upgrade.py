@@ -1,17 +1,25 @@
-"""A catalogue of the oldest schema with data in it is brought up to date on both databases."""
+"""A catalogue of the oldest schema is brought up to date; words and findings follow the rules of today."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
-from sqlalchemy import MetaData, insert, select
+from sqlalchemy import MetaData, delete, insert, select, update
+from sqlalchemy.orm import Session
 
 from index.backup import restore_backup, write_backup
+from index.catalogue import Catalogue, Patience, open_catalogue
+from index.catalogue.collections import next_sequence
+from index.catalogue.full_text import IndexedWords, add_words, matching, remove_words
 from index.catalogue.jobs import add_job, claim_job, end_job, get_job
+from index.catalogue.migrations import derived
 from index.catalogue.schema import RULES, DerivedRow
-from index.catalogue.tables import GenerationRow, Table
+from index.catalogue.tables import FindingRow, GenerationRow, ImageRow, Table
 from index.engine import SearchEngine
 from index.feedback import (
     FeedbackCounts,
@@ -21,10 +29,19 @@ from index.feedback import (
     record_judgement,
 )
 from index.generations.reindex import generation_for
+from tests.index.catalogue.old_catalogue import (
+    COUNT,
+    image_row,
+    make_old,
+    vocabulary,
+    wanted_vocabulary,
+)
 from tests.index.catalogue.revisions import oldest_schema
 from tests.index.comparing import answers, rows
 from tests.index.homes import open_home
-from tests.index.samples import ingest
+from tests.index.killing import kill_after
+from tests.index.meanwhile import note_calls
+from tests.index.samples import ingest, make_manifest, make_records
 from training.common.manifest import Manifest
 from training.models.encoder import Encoder
 
@@ -137,3 +154,248 @@ def _judge_and_give_a_job(engine: SearchEngine) -> None:
         assert counts == FeedbackCounts(relevant=1, not_relevant=0, queries=1, latest=counts.latest)
         done = get_job(session, job.id)
         assert (done.state, done.attempts, done.result) == ("done", 1, {"n": 1})
+
+
+_STATED = {0: "absent", 1: "uncertain", 2: "present"}
+_OPEN_AND_TELL = """
+import sys
+from pathlib import Path
+
+from index.catalogue import open_catalogue
+from index.catalogue.migrations import derived
+
+
+def tell(seconds):
+    print("batch", flush=True)
+    sys.stdin.readline()
+
+
+derived.sleep = tell
+open_catalogue(Path(sys.argv[1]).read_text())
+"""
+
+
+@pytest.fixture
+def old(catalogue_url: str, tmp_path: Path) -> str:
+    (tmp_path / "home").mkdir()
+    make_old(catalogue_url)
+    return catalogue_url
+
+
+@pytest.fixture
+def outdated(old: str) -> Iterator[Catalogue]:
+    """The same, opened once, whose rows are said to follow other rules."""
+    with closing(open_catalogue(old)) as catalogue:
+        _have_other_rules(catalogue)
+        yield catalogue
+
+
+def _state(session: Session) -> tuple[str, int | None]:
+    rules, reached = session.execute(select(DerivedRow.rules, DerivedRow.reached)).one()
+    return rules, reached
+
+
+def _findings(session: Session, *images: int) -> list[tuple[int, int, str, str]]:
+    query = select(FindingRow.image_id, FindingRow.position, FindingRow.finding, FindingRow.state)
+    chosen = query.where(FindingRow.image_id.in_(images)) if images else query
+    found = session.execute(chosen.order_by(FindingRow.image_id, FindingRow.start))
+    return [(image, position, finding, state) for image, position, finding, state in found]
+
+
+def _check_all(catalogue: Catalogue, count: int = COUNT) -> None:
+    """Make sure that every row is as the rules of today have it."""
+    with catalogue.read() as session:
+        assert _findings(session) == [
+            (key, -1, "pleural effusion", _STATED[key % 3]) for key in range(1, count + 1)
+        ]
+        for collection in (1, 2):
+            keys = [key for key in range(1, count + 1) if 1 + key % 2 == collection]
+            for word in ("effusion", "右肺", "schwelle", "aufnahme"):
+                assert matching(session, collection, word, 9999).tolist() == keys, word
+            assert matching(session, collection, "oldword", 9999).tolist() == []
+        assert vocabulary(session) == wanted_vocabulary(session)
+        assert vocabulary(session)[1, "lungenaufnahme"] == count // 2
+        assert _state(session) == (str(RULES), None)
+
+
+def _have_other_rules(catalogue: Catalogue, version: str = "0", **other: Any) -> None:
+    with catalogue.write() as session:
+        session.execute(update(DerivedRow).values(rules="other", version=version, **other))
+
+
+def test_a_catalogue_of_other_rules_has_the_right_rows_once(
+    old: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(open_catalogue(old)) as catalogue:
+        _check_all(catalogue)
+        assert f"Words and findings of 200 of {COUNT} images" in caplog.messages[-1]
+        with catalogue.write() as session:
+            session.execute(delete(FindingRow).where(FindingRow.image_id == 7))
+    # Rows that follow the rules are left alone.
+    caplog.clear()
+    with closing(open_catalogue(old)) as catalogue, catalogue.read() as session:
+        assert _findings(session, 6, 7, 8) == [
+            (6, -1, "pleural effusion", "absent"),
+            (8, -1, "pleural effusion", "present"),
+        ]
+    assert caplog.messages == []
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_followed_up(outdated: Catalogue, old: str, tmp_path: Path) -> None:
+    (tmp_path / "url").write_text(
+        old if old.startswith("sqlite") else outdated._engine.url.render_as_string(hide_password=False)
+    )
+    kill_after(2, _OPEN_AND_TELL, tmp_path / "url")
+    with outdated.write() as session:
+        rules, reached = _state(session)
+        assert rules == str(RULES)
+        assert reached in (400, 600)
+        # Rows that were made are not made once more, unlike those that were not.
+        session.execute(delete(FindingRow).where(FindingRow.image_id.in_([1, 640])))
+    open_catalogue(old).close()
+    with outdated.write() as session:
+        assert _findings(session, 1, 640) == [(640, -1, "pleural effusion", "uncertain")]
+        restored = {**_finding(1), "state": "uncertain", "image_finding": "pleural effusion: uncertain"}
+        session.execute(insert(FindingRow), restored)
+    _check_all(outdated)
+
+
+def _finding(key: int) -> dict[str, Any]:
+    return {
+        "image_id": key,
+        "position": -1,
+        "start": 9,
+        "finding": "pleural effusion",
+        "stop": 25,
+        "collection_id": 1 + key % 2,
+    }
+
+
+def test_two_that_start_together_make_each_row_once(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = note_calls(monkeypatch, derived, "_replace_findings", lambda _, keys: keys)
+    barrier = Barrier(2)
+
+    def start() -> Catalogue:
+        barrier.wait(30)
+        return open_catalogue(old)
+
+    with ThreadPoolExecutor(2) as pool:
+        catalogues = [one.result() for one in [pool.submit(start) for _ in range(2)]]
+    assert sorted(key for keys in made for key in keys) == list(range(1, COUNT + 1))
+    _check_all(catalogues[0])
+    for catalogue in catalogues:
+        catalogue.close()
+
+
+def _during(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> list[float]:
+    """Do something in the first pause between two batches; return the pauses."""
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 1:
+            act()
+
+    monkeypatch.setattr(derived, "sleep", pause)
+    return pauses
+
+
+def test_rows_are_searched_by_meanwhile_and_who_writes_is_counted_once(
+    outdated: Catalogue, old: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = COUNT + 1
+
+    def write() -> None:
+        with outdated.write() as session:
+            assert _state(session)[1] == 200
+            # Searches go on by rows of both rules.
+            assert len(matching(session, 1, "effusion", 9999)) == COUNT // 2
+            assert len(_findings(session)) == COUNT
+            for collection in (1, 2):
+                next_sequence(session, collection)
+            # Images before and behind the last that was reached.
+            for keys in ([10, 12], [610, 612]):
+                _change(session, keys[:1], "Wirbelaufnahme")
+                remove_words(session, keys[1:])
+                session.execute(delete(ImageRow).where(ImageRow.id.in_(keys[1:])))
+            added = image_row(new, collection_id=1, report="Schulteraufnahme", labels=[], details={})
+            session.execute(insert(ImageRow), added)
+            add_words(session, 1, {new: IndexedWords.of([], "Schulteraufnahme")})
+
+    pauses = _during(monkeypatch, write)
+    open_catalogue(old).close()
+    assert len(pauses) == 3
+    with outdated.read() as session:
+        assert vocabulary(session) == wanted_vocabulary(session)
+        assert vocabulary(session)[1, "schulteraufnahme"] == 1
+        assert vocabulary(session)[1, "wirbelaufnahme"] == 2
+        assert matching(session, 1, "schulter", 9).tolist() == [new]
+        assert _findings(session, 10, 12, 610, 612, new) == []
+    with outdated.write() as session:
+        remove_words(session, [10, 610, new])
+        assert {(1, "schulteraufnahme"), (1, "wirbelaufnahme")}.isdisjoint(vocabulary(session))
+
+
+def _change(session: Session, keys: Sequence[int], report: str) -> None:
+    session.execute(update(ImageRow).where(ImageRow.id.in_(keys)).values(report=report))
+    session.execute(delete(FindingRow).where(FindingRow.image_id.in_(keys)))
+    remove_words(session, keys)
+    add_words(session, 1, {key: IndexedWords.of(["Schwelle"], report) for key in keys})
+
+
+def test_two_versions_do_not_undo_each_other_for_ever(
+    outdated: Catalogue, old: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pauses = _during(monkeypatch, lambda: _have_other_rules(outdated, "0.0.1", reached=200))
+    open_catalogue(old).close()
+    assert len(pauses) == 1
+    assert "use one version" in caplog.messages[-1]
+    with outdated.read() as session:
+        assert _state(session) == ("other", 200)
+    open_catalogue(old).close()
+    _check_all(outdated)
+
+
+def test_rows_of_a_newer_version_are_left_alone(
+    outdated: Catalogue, old: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    _have_other_rules(outdated, "999.1")
+    open_catalogue(old).close()
+    assert "follow the rules of recoquest 999.1" in caplog.messages[-1]
+    with outdated.read() as session:
+        assert _state(session) == ("other", None)
+
+
+def test_who_cannot_write_reads_the_rows_of_older_rules(
+    outdated: Catalogue, old: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with outdated.write() as session:
+        session.execute(update(DerivedRow).values(version="0"))
+        # SQLite has one writer, PostgreSQL locks the row.
+        waiting = open_catalogue(old, Patience(lock_s=0.1))
+    assert "follow older rules until a later start. Another process" in caplog.messages[-1]
+    with waiting.read() as session:
+        assert len(_findings(session)) == COUNT
+        assert _state(session) == ("other", None)
+    waiting.close()
+
+
+def test_an_older_backup_comes_back_with_rows_of_today(
+    catalogue_url: str, encoder: Encoder, tmp_path: Path
+) -> None:
+    manifest = make_manifest(tmp_path / "data", make_records(3))
+    engine = open_home(tmp_path / "home", catalogue_url)
+    ingest(engine, encoder, manifest)
+    with engine.home.catalogue.write() as session:
+        session.execute(update(ImageRow).values(report="No effusion."))
+    _have_other_rules(engine.home.catalogue)
+    write_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
+    engine.close()
+    again = open_home(tmp_path / "again")
+    restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
+    with again.home.catalogue.read() as session:
+        found = [(finding, state) for _, _, finding, state in _findings(session)]
+        assert found == [("pleural effusion", "absent")] * 3
+        assert _state(session) == (str(RULES), None)
+    again.close()

@@ -44,6 +44,13 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def bound(indexed: SearchEngine, home: Path) -> SearchEngine:
+    """A home with images that has its identity."""
+    bind(indexed, home)
+    return indexed
+
+
+@pytest.fixture
 def other(tmp_path: Path) -> Iterator[tuple[SearchEngine, Path]]:
     """Another home, with nothing in it."""
     engine = open_home(tmp_path / "other")
@@ -65,12 +72,11 @@ def test_a_new_home_gets_an_identity_once(engine: SearchEngine, home: Path, cata
 
 @pytest.mark.parametrize("lost", ["file", "row"])
 def test_a_process_that_was_killed_between_the_two_is_made_up_for(
-    indexed: SearchEngine, home: Path, catalogue_url: str, lost: str
+    bound: SearchEngine, home: Path, catalogue_url: str, lost: str
 ) -> None:
-    bind(indexed, home)
-    uid = noted(indexed)
+    uid = noted(bound)
     if lost == "row":
-        with indexed.home.catalogue.write() as session:
+        with bound.home.catalogue.write() as session:
             session.execute(delete(HomeRow))
     else:
         (home / FILE).unlink()
@@ -93,17 +99,14 @@ def test_images_of_another_catalogue_are_not_taken_by_an_empty_one(
 
 
 def test_a_catalogue_is_not_used_with_a_home_that_is_empty(
-    indexed: SearchEngine, home: Path, other: tuple[SearchEngine, Path]
+    bound: SearchEngine, home: Path, other: tuple[SearchEngine, Path]
 ) -> None:
-    bind(indexed, home)
-    uid = noted(indexed)
+    uid = noted(bound)
     shutil.rmtree(home / "images")
     (home / FILE).unlink()
-    is_refused(
-        indexed, home, rf"has images, and no file of them is in .*home: .* write {uid} into .*identity"
-    )
+    is_refused(bound, home, rf"has images, and no file of them is in .*home: .* write {uid} into .*identity")
     (home / FILE).write_text(f"{uid}\n")
-    bind(indexed, home)
+    bind(bound, home)
 
 
 def test_a_home_of_another_catalogue_is_refused(
@@ -127,19 +130,18 @@ def test_an_old_home_gets_one_where_catalogue_and_folder_agree_also_if_all_image
 
 @pytest.mark.parametrize("what", ["moved", "replaced"])
 def test_writes_are_refused_once_the_home_is_elsewhere(
-    indexed: SearchEngine, home: Path, other: tuple[SearchEngine, Path], what: str
+    bound: SearchEngine, home: Path, other: tuple[SearchEngine, Path], what: str
 ) -> None:
-    bind(indexed, home)
     bind(*other)
     away = home.with_name("away")
     home.rename(away)
     if what == "replaced":
         shutil.copytree(other[1], home)
     with pytest.raises(HomeError, match="was moved or replaced while this process runs"):
-        remove_images(indexed.home, "c", ["image-003"])
+        remove_images(bound.home, "c", ["image-003"])
     shutil.rmtree(home, ignore_errors=True)
     away.rename(home)
-    assert remove_images(indexed.home, "c", ["image-003"]) == ["image-003"]
+    assert remove_images(bound.home, "c", ["image-003"]) == ["image-003"]
 
 
 def test_writes_are_refused_once_the_file_of_the_catalogue_is_another(
@@ -169,21 +171,19 @@ def test_a_folder_that_is_mounted_anew_is_still_the_one_of_a_server(postgresql_u
 
 
 def test_a_backup_brings_no_identity_along(
-    indexed: SearchEngine, home: Path, other: tuple[SearchEngine, Path], tmp_path: Path
+    bound: SearchEngine, other: tuple[SearchEngine, Path], tmp_path: Path
 ) -> None:
-    bind(indexed, home)
-    write_backup(indexed.home, tmp_path / "backup.tar", show_progress=False)
+    write_backup(bound.home, tmp_path / "backup.tar", show_progress=False)
     engine, folder = other
     restore_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
     bind(engine, folder)
-    assert noted(engine) == written(folder) != noted(indexed)
+    assert noted(engine) == written(folder) != noted(bound)
 
 
 def test_a_catalogue_that_was_lost_is_restored_into_its_home(
-    indexed: SearchEngine, home: Path, tmp_path: Path
+    bound: SearchEngine, home: Path, tmp_path: Path
 ) -> None:
-    bind(indexed, home)
-    write_backup(indexed.home, tmp_path / "backup.tar", show_progress=False)
+    write_backup(bound.home, tmp_path / "backup.tar", show_progress=False)
     late = open_home(home, f"sqlite:///{tmp_path / 'late.db'}")
     restore_backup(late.home, tmp_path / "backup.tar", show_progress=False)
     bind(late, home)

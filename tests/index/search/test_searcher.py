@@ -41,6 +41,7 @@ def check_others(filled: Filled, kind: str, request: SearchRequest, hits: Sequen
 
 @pytest.mark.parametrize("kind", ["signed", "unsigned", pytest.param("blades", marks=pytest.mark.slow)])
 def test_every_combination_equals_the_reference_on_one_page_and_over_all(filled: Filled, kind: str) -> None:
+    records = {record.id: record for record in filled.records}
     for values in combinations():
         request = SearchRequest(k=PAGE, **values)
         expected = reference(filled, kind, request)
@@ -48,6 +49,9 @@ def test_every_combination_equals_the_reference_on_one_page_and_over_all(filled:
         assert [name_of(hit) for hit in whole.hits] == [item.name for item, _ in expected], values
         np.testing.assert_allclose([hit.score for hit in whole.hits], [s for _, s in expected], atol=2e-6)
         assert (whole.next_cursor, whole.exact) == (None, True)
+        for hit in whole.hits:
+            assert (hit.image.texts, hit.image.group) == (records[hit.id].texts, records[hit.id].group)
+            assert hit.image.text is None or hit.image.text.text == hit.image.texts[hit.image.text.position]
         if request.group_by is not None:
             check_others(filled, kind, request, whole.hits)
         paged = all_pages(lambda request: filled.search(kind, request), request)
@@ -108,20 +112,6 @@ def test_groups_are_of_any_field_and_count_the_others(filled: Filled, field: str
             assert [name_of(hit) for hit in hits] == [item.name for item, _ in expected]
             check_others(filled, "signed", request, hits)
     assert filled.search("signed", SearchRequest(k=1)).hits[0].others is None
-
-
-def test_texts_are_found_from_an_image_with_what_they_belong_to(filled: Filled) -> None:
-    active = filled.engine.active("signed")
-    page = filled.engine.search(
-        active, filled.engine.vector_of(active, "image-005"), SearchRequest(k=200, target="texts")
-    )
-    records = {record.id: record for record in filled.records}
-    assert len(page.hits) == sum(len(record.texts) for record in filled.records)
-    for hit in page.hits:
-        assert hit.image.text is not None
-        assert records[hit.id].texts[hit.image.text.position] == hit.image.text.text
-        assert hit.image.texts == records[hit.id].texts
-        assert hit.image.group == records[hit.id].group
 
 
 def test_hits_tell_their_lists_and_keep_their_cosine(filled: Filled) -> None:

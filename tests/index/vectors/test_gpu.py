@@ -18,10 +18,9 @@ import torch
 from index.vectors import gpu as module
 from index.vectors.gpu import Gpu, GpuScan
 from index.vectors.protocol import After, Vectors
-from index.vectors.view import CosineView
 from tests.index.meanwhile import note_calls
 from tests.index.samples import CpuAsGpu, unit_vectors
-from tests.index.vectors.coding import stored_as
+from tests.index.vectors.coding import Both, same, stored_as
 from tests.needed import needed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -87,47 +86,36 @@ def _close(count: int, seed: int) -> Vectors:
     return stored_as((made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32))
 
 
-def _views(vectors: Vectors, gpu: Gpu | None = None) -> tuple[CosineView, CosineView]:
-    """A view on the GPU, and one that the CPU scans: other tests compare that one with a reference."""
-    view, reference = CosineView(DIM), CosineView(DIM)
-    for one in (view, reference):
-        one.add(np.arange(len(vectors)), vectors)
-    assert view.upload(GpuScan(DIM, gpu or CpuAsGpu()))
-    assert view.name == "gpu"
-    return view, reference
+def _on_gpu(vectors: Vectors, gpu: Gpu | None = None) -> Both:
+    both = Both(DIM)
+    both.append(vectors)
+    assert both.view.upload(GpuScan(DIM, gpu or CpuAsGpu()))
+    assert both.view.name == "gpu"
+    return both
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_searches_are_exact_with_near_ties_filters_pages_and_removed_rows(seed: int) -> None:
-    view, reference = _views(_close(COUNT, seed))
-    random = np.random.default_rng(seed)
-    for one in (view, reference):
-        one.remove(np.arange(0, 900, 3))
-        one.add(np.arange(COUNT, COUNT + 50), _close(50, seed))
+    both, random = _on_gpu(_close(COUNT, seed)), np.random.default_rng(seed)
+    both.remove(np.arange(0, 900, 3))
+    both.append(_close(50, seed))
     queries = unit_vectors(12, DIM, seed + 100)
     queries[:6] = _close(6, seed)
     for share in (None, 0.5, 0.1, 0.01, 0.001):
         chosen = None if share is None else np.sort(random.choice(COUNT, int(share * COUNT), replace=False))
         for k in (1, 10, 300):
-            expected = [reference.search(query, k, allowed=chosen) for query in queries]
-            for found in (
-                [view.search(query, k, allowed=chosen) for query in queries],
-                view.search_many(queries, k, allowed=chosen),
-            ):
-                for hit, other in zip(found, expected, strict=True):
-                    assert hit.keys.tolist() == other.keys.tolist()
-                    np.testing.assert_array_equal(hit.scores, other.scores)
-            first = expected[0]
+            found = [both.check(query, k, allowed=chosen) for query in queries]
+            for one, other in zip(both.view.search_many(queries, k, allowed=chosen), found, strict=True):
+                same(one, other)
+            first = found[0]
             if len(first.keys) == k:
                 after = After(float(first.scores[-1]), int(first.keys[-1]), k)
-                following = view.search(queries[0], k, allowed=chosen, after=after)
-                behind = reference.search(queries[0], k, allowed=chosen, after=after)
-                assert following.keys.tolist() == behind.keys.tolist()
-    assert view.name == "gpu"
+                both.check(queries[0], k, allowed=chosen, after=after)
+    assert both.view.name == "gpu"
 
 
 def test_batches_and_filters_are_searched_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    view, _ = _views(stored_as(unit_vectors(COUNT, DIM)))
+    view = _on_gpu(unit_vectors(COUNT, DIM)).view
     assert view._gpu is not None
     # Queries and neighbors of each search on the GPU.
     asked = note_calls(monkeypatch, view._gpu._held[0], "search", lambda asked, count: (len(asked), count))
@@ -147,7 +135,7 @@ def test_batches_and_filters_are_searched_on_the_gpu(monkeypatch: pytest.MonkeyP
 
 def test_one_thread_at_a_time_uses_the_resources_of_faiss() -> None:
     gpu = CpuAsGpu()
-    views = [_views(stored_as(unit_vectors(COUNT, DIM, seed)), gpu)[0] for seed in range(2)]
+    views = [_on_gpu(unit_vectors(COUNT, DIM, seed), gpu).view for seed in range(2)]
     queries = unit_vectors(16, DIM, 5)
     begin = threading.Barrier(8)
 
@@ -168,15 +156,15 @@ def test_one_thread_at_a_time_uses_the_resources_of_faiss() -> None:
 def test_a_gpu_without_memory_leaves_its_searches_to_the_cpu(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    view, reference = _views(stored_as(unit_vectors(COUNT, DIM)))
+    both = _on_gpu(unit_vectors(COUNT, DIM))
+    view = both.view
     assert view._gpu is not None
 
     def full(*_: object) -> None:
         raise RuntimeError("Error in allocMemory: StandardGpuResources: alloc fail")
 
     monkeypatch.setattr(view._gpu._held[0], "search", full)
-    query = unit_vectors(1, DIM, 1)[0]
-    assert view.search(query, 10).keys.tolist() == reference.search(query, 10).keys.tolist()
+    both.check(unit_vectors(1, DIM, 1)[0], 10)
     assert view.name == "exact"
     assert "alloc fail" in caplog.text
 

@@ -1,6 +1,7 @@
 """Indexed files lose position, names and comments, and are known again when they come again."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def counts(report: IngestReport) -> tuple[int, int, int, int]:
     return report.added, report.updated, report.unchanged, report.embedded
 
 
-def test_stored_files_show_the_same_and_say_nothing(
+def test_stored_files_show_the_same_say_nothing_and_are_known_again(
     engine: SearchEngine, encoder: Encoder, photographs: Manifest
 ) -> None:
     assert counts(ingest(engine, encoder, photographs)) == (len(FILES), 0, 0, len(FILES))
@@ -41,24 +42,26 @@ def test_stored_files_show_the_same_and_say_nothing(
         assert stored.name == engine.image("c", record.id).sha256
         source = photographs.image_path(record)
         assert decode_image(stored).tobytes() == decode_image(source).tobytes()
+    # Also one that the disk has lost.
+    stored = engine.image_path("c", "jpeg")
+    content = stored.read_bytes()
+    stored.unlink()
     assert counts(ingest(engine, encoder, photographs)) == (0, 0, len(FILES), 0)
+    assert stored.read_bytes() == content
+    # Another picture is another one, although its metadata is the same.
+    record = next(record for record in photographs.records if record.id == "jpeg")
+    photographs.image_path(record).write_bytes(jpeg(progressive=True, mode="L"))
+    assert counts(ingest(engine, encoder, photographs)) == (0, 1, len(FILES) - 1, 1)
 
 
-def test_a_setting_keeps_files_as_they_are(
-    engine: SearchEngine, encoder: Encoder, photographs: Manifest
-) -> None:
-    ingest(engine, encoder, photographs, keep_metadata=True)
-    for record in photographs.records:
-        assert engine.image_path("c", record.id).read_bytes() == photographs.image_path(record).read_bytes()
-    assert counts(ingest(engine, encoder, photographs, keep_metadata=True)) == (0, 0, len(FILES), 0)
-
-
-def test_files_that_were_stored_whole_lose_it_without_being_embedded_again(
+def test_a_setting_keeps_files_whole_which_lose_it_later_without_being_embedded_again(
     engine: SearchEngine, encoder: Encoder, photographs: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when a home of an older version is indexed again, and back again."""
     assert any(record.texts for record in photographs.records)
-    ingest(engine, encoder, photographs, keep_metadata=True)
+    kept = partial(ingest, engine, encoder, photographs, keep_metadata=True)
+    assert counts(kept()) == (len(FILES), 0, 0, len(FILES))
+    assert counts(kept()) == (0, 0, len(FILES), 0)
     # Neither images nor texts go through the encoder again.
     monkeypatch.delattr(Encoder, "embed_texts")
     vectors = {record.id: engine.image("c", record.id) for record in photographs.records}
@@ -69,7 +72,7 @@ def test_files_that_were_stored_whole_lose_it_without_being_embedded_again(
         record.id: engine.image("c", record.id).texts for record in photographs.records
     }
     assert counts(ingest(engine, encoder, photographs)) == (0, 0, len(FILES), 0)
-    assert counts(ingest(engine, encoder, photographs, keep_metadata=True)) == (0, len(FILES), 0, 0)
+    assert counts(kept()) == (0, len(FILES), 0, 0)
     for record in photographs.records:
         assert engine.image_path("c", record.id).read_bytes() == photographs.image_path(record).read_bytes()
 
@@ -86,26 +89,6 @@ def test_another_bundle_takes_over_files_that_were_stored_whole(
     assert all(SECRET not in path.read_bytes() for path in engine.home.store.originals())
     assert len(list(engine.home.store.originals())) == len(FILES)
     assert counts(ingest(engine, other_encoder, photographs)) == (0, 0, len(FILES), 0)
-
-
-def test_a_file_that_the_disk_lost_comes_back_without_its_metadata(
-    engine: SearchEngine, encoder: Encoder, photographs: Manifest
-) -> None:
-    ingest(engine, encoder, photographs)
-    stored = engine.image_path("c", "jpeg")
-    content = stored.read_bytes()
-    stored.unlink()
-    assert counts(ingest(engine, encoder, photographs)) == (0, 0, len(FILES), 0)
-    assert stored.read_bytes() == content
-
-
-def test_another_picture_is_embedded_although_its_metadata_is_the_same(
-    engine: SearchEngine, encoder: Encoder, photographs: Manifest
-) -> None:
-    ingest(engine, encoder, photographs)
-    record = next(record for record in photographs.records if record.id == "jpeg")
-    photographs.image_path(record).write_bytes(jpeg(progressive=True, mode="L"))
-    assert counts(ingest(engine, encoder, photographs)) == (0, 1, len(FILES) - 1, 1)
 
 
 def test_a_file_that_cannot_be_followed_is_left_out_with_a_reason(
