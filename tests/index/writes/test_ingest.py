@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine, event, func, select
 
-from index.catalogue.tables import AttributeRow, EmbeddingRow, GenerationRow, ImageRow, Table, TextRow
+from index.catalogue.tables import (
+    AttributeRow,
+    EmbeddingRow,
+    GenerationRow,
+    ImageRow,
+    OrphanRow,
+    Table,
+    TextRow,
+)
 from index.engine import SearchEngine
 from index.errors import FilterError, GenerationError, NoActiveGenerationError
 from index.filters.grammar import parse_filter
@@ -302,10 +310,15 @@ ingest_manifest(open_home(home), "c", encoder, read_manifest(data), batch_size=4
 
 
 def _dump(engine: SearchEngine) -> dict[str, list[tuple[str, ...]]]:
-    """Everything in the catalogue, apart from what is drawn at random and the times of a generation."""
+    """Everything in the catalogue, apart from what is drawn at random and the times of a generation.
+
+    Notes of files stay for as long as a killed process might still be writing these.
+    """
     found = {}
     with engine.home.catalogue.read() as session:
         for table in Table.metadata.sorted_tables:
+            if table.name == OrphanRow.__tablename__:
+                continue
             drawn = {"uid", "collection_id", "created", "activated"} | (
                 {"id"} if table.name == "collections" else set()
             )
