@@ -18,9 +18,8 @@ from index.catalogue.tables import ModelRow
 from index.engine import SearchEngine
 from index.generations.activation import activate
 from index.ingest import IngestReport, ingest_manifest
-from index.vectors.protocol import encode_vectors
 from index.vectors.gpu import Gpu
-from index.vectors.protocol import Vectors
+from index.vectors.protocol import Vectors, encode_vectors
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.intake import record_digest
 from index.writes.vectors import ImageEncoder

@@ -27,7 +27,7 @@ from index.files.bundles import changing_models, note_unused
 from index.generations.activation import activate, generation_of
 from index.generations.models import register_model
 from index.generations.reindex import generation_for, reindex
-from index.vectors.codec import encode_vectors
+from index.vectors.protocol import encode_vectors
 from index.writes.deletion import collect_garbage
 from index.writes.images import ImageWrite, PictureWrite
 from index.writes.intake import record_digest

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from index.vectors.ann import IvfPq
-from index.vectors.protocol import unit
-from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName, best_first, cosines
+from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName, best_first, cosines, unit
 from index.vectors.view import CosineView
 from tests.index.meanwhile import beside, note_calls
 from tests.index.samples import unit_vectors

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.vectors.protocol import unit
-from index.vectors.protocol import Vectors, ViewName
+from index.vectors.protocol import Vectors, ViewName, unit
 from index.vectors.view import CosineView
 from tests.benchmarks.search.made_vectors import make_clusters, make_vectors
 from tests.index.samples import unit_vectors

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.vectors import store
-from index.vectors.codec import encode_vectors, rounded_vectors, unit
-from index.vectors.protocol import Vectors
+from index.vectors.protocol import Vectors, encode_vectors, rounded_vectors, unit
 from index.vectors.store import SharedStore, VectorStore, memory_of
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors

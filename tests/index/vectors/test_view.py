@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.vectors.ann import IvfPq
-from index.vectors.protocol import unit
-from index.vectors.protocol import After, Keys, Vectors, ViewName
+from index.vectors.protocol import After, Keys, Vectors, ViewName, unit
 from index.vectors.store import VectorStore
 from index.vectors.view import CosineView
 from tests.index.meanwhile import at_first, beside, note_calls

@@ -15,8 +15,7 @@ from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError, UnknownCollectionError, ViewError
 from index.search.request import SearchRequest
 from index.vectors.ann import IvfPq
-from index.vectors.codec import encode_vectors
-from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName
+from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName, encode_vectors
 from index.vectors.view import CosineView
 from index.views import snapshots
 from index.views.manager import ViewEntry, Views, choose_view, stored_queries
