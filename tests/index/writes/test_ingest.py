@@ -356,7 +356,7 @@ def test_killed_and_repeated_is_as_never_killed(
     ]
     assert pages[0] == pages[1]
     files = [
-        sorted(path.relative_to(home) for path in home.rglob("images/**/*") if path.is_file())
+        sorted(path.relative_to(home) for path in home.rglob("images/originals/**/*") if path.is_file())
         for home in (tmp_path / "clean", tmp_path / "killed")
     ]
     assert [path for path in files[1] if path.suffix != ".part"] == files[0]
