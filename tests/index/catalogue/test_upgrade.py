@@ -28,6 +28,7 @@ from index.feedback import (
     judgements,
     record_judgement,
 )
+from index.files.orphans import mark_orphans
 from index.generations.reindex import generation_for
 from tests.index.catalogue.old_catalogue import (
     COUNT,
@@ -84,6 +85,8 @@ def before(
     for name in ("c", "d"):
         ingest(engine, encoder, manifest, name)
     generation_for(engine.home, "d", other_encoder)
+    with engine.home.catalogue.write() as session:
+        mark_orphans(session, ["f" * 64])
     yield engine
     engine.close()
 
@@ -126,7 +129,7 @@ def test_an_installation_of_the_oldest_schema_keeps_all_and_does_what_is_new(
         assert session.execute(select(DerivedRow.rules)).scalar_one() == str(RULES)
     content = _of_oldest_schema(oldest, _all_rows(before))
     filled = {name for name, found in content.items() if found}
-    assert filled >= {"attributes", "embeddings", "fields", "findings", "images", "texts", "text_embeddings"}
+    assert filled >= {"attributes", "embeddings", "fields", "findings", "images", "loose_files", "texts"}
     assert _of_oldest_schema(oldest, _all_rows(engine)) == content
     for name in ("c", "d"):
         assert answers(engine, name, encoder) == answers(before, name, encoder)
