@@ -182,6 +182,8 @@ def matrix(on_either: Indexed, oidc: OidcProvider) -> Iterator[Matrix]:
             for path, methods in application.openapi()["paths"].items()
             for method, described in methods.items()
         ]
+        unknown = {one.name for one in operations} - OPERATIONS.keys()
+        assert not unknown, f"add {sorted(unknown)} to OPERATIONS, each with the role that it needs"
         yield Matrix(client, on_either, operations)
 
 
