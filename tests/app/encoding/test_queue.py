@@ -366,6 +366,9 @@ def test_the_oldest_text_takes_with_it_those_of_about_its_length() -> None:
     # Fewer than a batch holds keep their order.
     jobs = put_jobs(line, *(Job("text", "x" * length, 60.0) for length in (9, 1, 5)))
     assert line.take(3) == jobs
+    # The latest do not overtake: a batch chooses from twice as many as it holds.
+    put_jobs(line, *(Job("text", "x" * length, 60.0) for length in (5, 90, 91, 92, 5)))
+    assert [len(str(text)) for text in take(line, 2)] == [5, 90]
 
 
 def test_no_text_waits_longer_than_those_before_it_take_passes() -> None:
