@@ -268,7 +268,7 @@ async def _run(
 
 
 async def _until_useful(services: Services) -> None:
-    """Have a process that starts beside others wait until it is ready: these answer meanwhile."""
+    """Wait until this process is ready, if another one answers until then."""
     end = time.monotonic() + _JOIN_S
     while not services.sharing.leads() and time.monotonic() < end:
         results = (await services.readiness.report()).values()

@@ -277,7 +277,7 @@ class Admission:
     A request takes a place when its head has come, leaves it while its body is waited for, and takes one
     again when it has come whole: a caller that is slow to send keeps nobody out. It gives the place back when
     its answer begins. A body counts against the budget as it arrives. Checks of health are never refused.
-    What every address takes beside its own methods is answered by `Methods`.
+    `Methods` answers HEAD and OPTIONS, and reads ranges.
     """
 
     def __init__(self, app: ASGIApp, stages: Stages) -> None:

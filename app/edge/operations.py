@@ -1,4 +1,4 @@
-"""Operations: what a route declares beside its role, and its address, methods and ETags as callers see them.
+"""What a route declares in addition to its role, and its address, methods and ETags as callers see them.
 
 A proxy may serve the service below a path, and remove that path.
 """

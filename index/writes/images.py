@@ -289,7 +289,7 @@ def _put_attributes(
 def _put_embeddings(
     session: Session, generation: Generation, sequence: int, writes: Mapping[int, ImageWrite]
 ) -> None:
-    """Write the vectors of pictures, in place of those that they have, and those that texts lack."""
+    """Replace the vectors of pictures, and add those that texts lack."""
     rows: dict[int, dict[str, Any]] = {}
     texts: dict[int, Mapping[str, bytes]] = {}
     for key, write in writes.items():

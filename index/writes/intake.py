@@ -84,7 +84,7 @@ class KnownImage:
 
 @dataclass(slots=True)
 class Prepared:
-    """A record and the file of its image, beside what the catalogue has of them.
+    """A record and the file of its image, compared with what the catalogue has of them.
 
     Attributes:
         content: Bytes of the file as it is stored; they may be dropped.
