@@ -164,6 +164,12 @@ class VectorStore:
         self.index, self.held = index, held
         use_huge_pages(held)
 
+    def move_to(self, path: Path, count: int) -> None:
+        """Replace the first `count` rows by the same rows in a file; keep those after them."""
+        later = self.take(np.arange(count, len(self)))
+        self.read(path)
+        self.append(later)
+
     def _scan(self, query: Vectors, count: int, passing: FilterMask, start: int, stop: int) -> Found:
         """Return the `count` best of the rows that pass from `start`, a multiple of 8, to `stop`."""
         library: Any = faiss
@@ -406,12 +412,6 @@ class SharedStore(VectorStore):
             self._file.rows[len(self) : count] = vectors
             self._show(self._file, count)
 
-    def move_to(self, path: Path, count: int) -> None:
-        """Replace the first `count` rows by the same rows in a file; keep those after them."""
-        later = self.take(np.arange(count, len(self)))
-        self.read(path)
-        self.append(later)
-
     def read(self, path: Path) -> None:
         """Take the rows of a file in place of those here; see `VectorStore`."""
         with path.open("rb") as file:
@@ -538,12 +538,6 @@ class MappedStore(VectorStore):
                 return self._take(part, rows, out)
             out[here] = self._take(part, rows[here])
         return out
-
-    def move_to(self, path: Path, count: int) -> None:
-        """Replace the first `count` rows by the same rows in a file; keep those after them."""
-        later = self.take(np.arange(count, len(self)))
-        self.read(path)
-        self.append(later)
 
     def read(self, path: Path) -> None:
         """Take the rows of a file in place of those here; see `VectorStore`."""
