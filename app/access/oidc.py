@@ -10,15 +10,15 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from http import HTTPStatus
-from http.client import HTTPException, HTTPResponse
+from ssl import create_default_context
 from typing import Any, Final
 from urllib.parse import quote_plus, urlencode
-from urllib.request import HTTPErrorProcessor, Request, build_opener
 
+import httpx2
 import structlog
 from joserfc import jws, jwt
 from joserfc.errors import ExpiredTokenError, JoseError
@@ -43,13 +43,16 @@ _MIN_RSA_BITS: Final = 2048
 _MAX_BYTES: Final = 1 << 20
 _MAX_KEYS: Final = 100
 _TIMEOUT_S: Final = 5.0
+# Limit for a complete answer.
+_ANSWER_S: Final = 10.0
+_HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "recoquest"}
 # Keys that the provider has withdrawn are known for as long as this.
 _MAX_AGE_S: Final = 300.0
 # A token names any key it likes: for a new one the provider is asked this often at most.
 _PAUSE_S: Final = 30.0
 
 SigningKey = RSAKey | ECKey | OKPKey
-Fetch = Callable[[str], Any]
+Fetch = Callable[[str], Awaitable[Any]]
 # What a provider tells of itself (OpenID Connect Discovery 1.0).
 Discovery = Mapping[str, Any]
 
@@ -144,14 +147,14 @@ class Provider:
                 return
             self._tried_at = now
             try:
-                self._discovery, self._keys = await asyncio.to_thread(self._read_documents)
+                self._discovery, self._keys = await self._read_documents()
             except ProviderError as error:
                 _log.warning("the identity provider cannot be used", reason=str(error))
             else:
                 self._fetched_at = now
 
-    def _read_documents(self) -> tuple[Discovery, list[SigningKey]]:
-        discovery = self._fetch(self.issuer.rstrip("/") + _DISCOVERY)
+    async def _read_documents(self) -> tuple[Discovery, list[SigningKey]]:
+        discovery = await self._fetch(self.issuer.rstrip("/") + _DISCOVERY)
         if not isinstance(discovery, dict) or discovery.get("issuer") != self.issuer:
             raise ProviderError(
                 f"The provider's own name is not {self.issuer!r}: mend RECOQUEST_OIDC_ISSUER."
@@ -159,7 +162,7 @@ class Provider:
         address = _address(discovery, "jwks_uri")
         if address is None:
             raise ProviderError("The provider names no address of its keys that begins with https.")
-        documents = self._fetch(address)
+        documents = await self._fetch(address)
         entries = documents.get("keys") if isinstance(documents, dict) else None
         if not isinstance(entries, list):
             raise ProviderError("The provider's keys are no JSON Web Key Set.")
@@ -187,56 +190,46 @@ def _signing_key(entry: Any) -> SigningKey | None:
 _UNUSED: Final = frozenset({"x5c", "x5t", "x5t#S256", "x5u"})
 
 
-class _AnyStatus(HTTPErrorProcessor):
-    """Passes every answer on; a redirection is not followed: it may lead to an address that is not safe."""
-
-    def http_response(self, request: Request, response: HTTPResponse) -> HTTPResponse:  # noqa: ARG002
-        """Return the answer as it is."""
-        return response
-
-    https_response = http_response
-
-
-def fetch_json(url: str) -> Any:
+async def fetch_json(url: str) -> Any:
     """Read a JSON document."""
-    status, document = ask(url)
+    status, document = await ask(url)
     if status >= HTTPStatus.MULTIPLE_CHOICES:
         raise ProviderError(f"{url} answers with status {status}.")
     return document
 
 
-def ask(url: str, form: Mapping[str, str] | None = None, **headers: str) -> tuple[int, Any]:
+async def ask(
+    url: str, form: Mapping[str, str] | None = None, auth: httpx2.Auth | None = None
+) -> tuple[int, Any]:
     """Send a request, a form if there is one; return the status and the JSON document of its answer.
 
-    The document is of limited size and read within a limited time. It is None where an answer that tells of
-    no success has none.
+    A redirection is not followed: it may lead to an address that is not safe. The document is of limited size
+    and read within a limited time. It is None where an answer that tells of no success has none.
 
     Raises:
         ProviderError: Nobody answers, or a success without such a document.
     """
-    sent = {"Accept": "application/json", "User-Agent": "recoquest", **headers}
-    request = Request(url, None if form is None else urlencode(form).encode("ascii"), sent)
-    status = 0
+    method, content = "GET" if form is None else "POST", bytearray()
     try:
-        with build_opener(_AnyStatus).open(request, timeout=_TIMEOUT_S) as answer:
-            status = answer.status
-            return status, json.loads(_read_limited(answer))
-    except (OSError, HTTPException) as error:
-        raise ProviderError(f"{url} cannot be reached: {getattr(error, 'reason', error)}.") from error
+        async with (
+            asyncio.timeout(_ANSWER_S),
+            httpx2.AsyncClient(
+                timeout=_TIMEOUT_S, verify=create_default_context(), headers=_HEADERS
+            ) as client,
+            client.stream(method, url, data=form, auth=auth) as answer,
+        ):
+            async for part in answer.aiter_raw():
+                content += part
+                if len(content) > _MAX_BYTES:
+                    raise ProviderError(f"{url} answers with over {_MAX_BYTES:,} bytes.")
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        raise ProviderError(f"{url} cannot be reached: {error or type(error).__name__}.") from error
+    try:
+        return answer.status_code, json.loads(content)
     except (ValueError, RecursionError) as error:
-        if status >= HTTPStatus.MULTIPLE_CHOICES:
-            return status, None
+        if answer.status_code >= HTTPStatus.MULTIPLE_CHOICES:
+            return answer.status_code, None
         raise ProviderError(f"{url} has no JSON document.") from error
-
-
-def _read_limited(answer: HTTPResponse) -> bytes:
-    """Read an answer whole; the limit of the connection holds for each part of it only."""
-    until, content = time.monotonic() + _TIMEOUT_S, b""
-    while part := answer.read1(1 << 16):
-        content += part
-        if len(content) > _MAX_BYTES or time.monotonic() > until:
-            raise ValueError("The answer is too long, or takes too long.")
-    return content
 
 
 _LEEWAY_S: Final = 60
@@ -356,8 +349,6 @@ _OWN_PATH: Final = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%-]+)*/?")
 # Groups are a scope of their own at some providers, and part of the profile at others.
 _SCOPES: Final = ("openid", "profile", "email", "groups")
 _SCOPES_OF_ALL: Final = ("openid", "profile")
-# Requests to the provider at a time; each takes a thread.
-_AT_A_TIME: Final = 4
 _ERROR: Final = re.compile(r"[a-z_]{1,64}")
 # Errors of a provider that pass.
 TEMPORARY: Final = frozenset({"server_error", "temporarily_unavailable"})
@@ -438,7 +429,6 @@ class CodeFlow:
         self._provider = provider
         self._client_id = client_id
         self._settings = settings
-        self._slots = asyncio.Semaphore(_AT_A_TIME)
 
     def redirect_uri(self, request: HTTPConnection) -> str:
         """Return the address that the provider sends browsers back to."""
@@ -484,8 +474,7 @@ class CodeFlow:
             "redirect_uri": redirect_uri,
             "code_verifier": attempt.verifier,
         }
-        async with self._slots:
-            token = await asyncio.to_thread(self._ask_for_token, discovery, form)
+        token = await self._ask_for_token(discovery, form)
         return await verify_token(token, self._provider, self._settings, self._client_id, attempt.nonce)
 
     async def sign_out_url(self) -> str | None:
@@ -497,8 +486,8 @@ class CodeFlow:
             return None
         return None if page is None else _with_query(page, {"client_id": self._client_id})
 
-    def _ask_for_token(self, discovery: Discovery, form: dict[str, str]) -> str:
-        url, headers = _address(discovery, "token_endpoint"), {}
+    async def _ask_for_token(self, discovery: Discovery, form: dict[str, str]) -> str:
+        url, auth = _address(discovery, "token_endpoint"), None
         if url is None:
             raise ProviderError(f"{self.issuer} has no address that gives tokens.")
         if self._settings.oidc_client_secret is not None:
@@ -507,11 +496,10 @@ class CodeFlow:
             ways = _texts(discovery, "token_endpoint_auth_methods_supported")
             if not ways or "client_secret_basic" in ways:
                 # RFC 6749, section 2.3.1: both parts are encoded as in a form.
-                pair = f"{quote_plus(self._client_id)}:{quote_plus(secret)}"
-                headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"
+                auth = httpx2.BasicAuth(quote_plus(self._client_id), quote_plus(secret))
             else:
                 form["client_secret"] = secret
-        status, answer = ask(url, form, **headers)
+        status, answer = await ask(url, form, auth)
         told = answer if isinstance(answer, dict) else {}
         if status >= HTTPStatus.MULTIPLE_CHOICES:
             reason = error_name(told.get("error"))

@@ -112,7 +112,7 @@ def sync(
     settings = radiology_settings(home=home, device=device, pacs_url=url, pacs_user=user)
     from app.decoding.films import film_reader
     from app.engine import open_engine
-    from app.radiology.archive import Access, Archive, ArchiveError, Hours, Pace
+    from app.radiology.archive import Archive, ArchiveError, Hours, Pace
     from app.radiology.listing import Selection
     from app.radiology.reports import ReportIntake
     from app.radiology.sync import Sync
@@ -135,7 +135,7 @@ def sync(
         raise typer.BadParameter(f"{error}.", param_hint="--hours") from None
     if settings.pacs_url is None:
         raise typer.BadParameter("give the archive's address, or set RECOQUEST_PACS_URL.", param_hint="--url")
-    archive = Archive(settings.pacs_url, Access.of(settings), pace)
+    archive = Archive(settings.pacs_url, settings, pace)
     forms = note_forms(settings) if note else []
     if note and not studies:
         raise typer.BadParameter("give --study, too: notes are of single studies.", param_hint="--note")

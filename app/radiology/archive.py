@@ -6,12 +6,11 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from http import HTTPStatus
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from pathlib import Path
 from ssl import SSLError, create_default_context
 from threading import Lock
 from typing import Any, Final, Literal, TypeVar
@@ -238,49 +237,28 @@ class ArchiveError(RecoquestError):
         super().__init__(message)
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Credentials for an archive, and certificates that it is trusted by.
+def client_options(url: str, settings: Settings) -> dict[str, Any]:
+    """Return the arguments of an HTTP client of an archive that follows nothing and keeps nothing.
 
-    Attributes:
-        user: Name of the user; None: none.
-        token: Bearer token instead of both; None: none.
-        ca: File with the certificates that sign those of the archive; None: those of the system.
+    It has the credentials of the settings: a bearer token, or else user and password.
+
+    Raises:
+        OSError: The file with the certificates cannot be used.
     """
-
-    user: str | None = None
-    password: str = field(default="", repr=False)
-    token: str | None = field(default=None, repr=False)
-    ca: Path | None = None
-
-    @classmethod
-    def of(cls, settings: Settings) -> "Access":
-        """Return the credentials of the settings."""
-        password, token = settings.pacs_password, settings.pacs_token
-        return cls(
-            settings.pacs_user,
-            "" if password is None else password.get_secret_value(),
-            None if token is None else token.get_secret_value(),
-            settings.pacs_ca,
-        )
-
-    def options(self, url: str) -> dict[str, Any]:
-        """Return the arguments of an HTTP client of an archive that follows nothing and keeps nothing.
-
-        Raises:
-            OSError: The file with the certificates cannot be used.
-        """
-        auth = None if self.user is None else httpx2.BasicAuth(self.user, self.password)
-        is_tls = not url.lower().startswith("http:")
-        return {
-            "auth": auth if self.token is None else None,
-            "headers": {} if self.token is None else {"Authorization": f"Bearer {self.token}".encode()},
-            # Reading the certificates of the system, or those of SSL_CERT_FILE, takes time.
-            "verify": create_default_context(cafile=self.ca) if is_tls or self.ca is not None else False,
-            "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=())),
-            # Neither .netrc nor a proxy of the environment gets to know of patients.
-            "trust_env": False,
-        }
+    user, password, token = settings.pacs_user, settings.pacs_password, settings.pacs_token
+    auth = None
+    if user is not None and token is None:
+        auth = httpx2.BasicAuth(user, "" if password is None else password.get_secret_value())
+    is_tls, ca = not url.lower().startswith("http:"), settings.pacs_ca
+    return {
+        "auth": auth,
+        "headers": {} if token is None else {"Authorization": f"Bearer {token.get_secret_value()}".encode()},
+        # Reading the certificates of the system, or those of SSL_CERT_FILE, takes time.
+        "verify": create_default_context(cafile=ca) if is_tls or ca is not None else False,
+        "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=())),
+        # Neither .netrc nor a proxy of the environment gets to know of patients.
+        "trust_env": False,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +278,7 @@ class Archive:
     """An archive; threads may share it. Where it may not be asked now, any request raises OutsideHoursError.
 
     Args:
+        settings: Have the credentials; None: none are sent.
         pauses: Seconds before each repetition of a request that failed.
 
     Raises:
@@ -309,7 +288,7 @@ class Archive:
     def __init__(
         self,
         url: str,
-        access: Access | None = None,
+        settings: Settings | None = None,
         pace: Pace | None = None,
         *,
         pauses: Sequence[float] = _PAUSES,
@@ -318,7 +297,7 @@ class Archive:
             self.url = checked_archive_url(url)
         except ValueError as error:
             raise ArchiveError(f"This is no archive: {error}.") from None
-        self._access = access or Access()
+        self._settings = settings or Settings.model_construct()
         self._pace = pace or Pace()
         self._pauses = pauses
 
@@ -390,7 +369,7 @@ class Archive:
     @cached_property
     def _client(self) -> httpx2.Client:
         return httpx2.Client(
-            timeout=httpx2.Timeout(_READ_S, connect=_CONNECT_S), **self._access.options(self.url)
+            timeout=httpx2.Timeout(_READ_S, connect=_CONNECT_S), **client_options(self.url, self._settings)
         )
 
 

@@ -21,7 +21,7 @@ from app.audit.requests import Noted, note
 from app.edge.operations import operation, service_url
 from app.edge.problems import Kind, RequestError
 from app.permissions import GuardedRoute, InjectedPrincipal, may
-from app.radiology.archive import Access
+from app.radiology.archive import client_options
 from app.services import InjectedServices
 from app.settings import Settings, SettingsError
 
@@ -88,20 +88,19 @@ _POLICY: Final = {"Content-Security-Policy": "default-src 'none'; sandbox"}
 
 
 class ArchivePath(NamedTuple):
-    """A path below the root of DICOMweb.
+    """What a path below the root of DICOMweb reads.
 
     Attributes:
         uid: The UID that is lowest in it: of an instance, a series or a study; None: it has none.
         is_query: Whether it lists what there is.
     """
 
-    path: str
     uid: str | None
     is_query: bool
 
 
 def parse_path(path: str) -> ArchivePath | None:
-    """Return a path that only reads; None: it is none. Percent-encodings are decoded already."""
+    """Read a path that only reads; None: it is none. Percent-encodings are decoded already."""
     if len(path) > _MAX_LENGTH:
         return None
     query = _QUERY.fullmatch(path)
@@ -111,7 +110,7 @@ def parse_path(path: str) -> ArchivePath | None:
     uids = [uid for name, uid in found.groupdict().items() if uid is not None and name != "frames"]
     if any(len(uid) > _MAX_UID_LENGTH for uid in uids):
         return None
-    return ArchivePath(path, uids[-1] if uids else None, query is not None)
+    return ArchivePath(uids[-1] if uids else None, query is not None)
 
 
 async def rewritten(pieces: AsyncIterator[bytes], root: str) -> AsyncIterator[bytes]:
@@ -139,15 +138,16 @@ class ArchiveReader:
 
     def __init__(self, settings: Settings) -> None:
         assert settings.pacs_url is not None
-        self._root = settings.pacs_url
-        self._access = Access.of(settings)
+        self._root, self._settings = settings.pacs_url, settings
         self._open = 0
 
     @cached_property
     def _client(self) -> httpx2.AsyncClient:
         timeout = httpx2.Timeout(_READ_S, connect=_CONNECT_S)
         limits = httpx2.Limits(max_connections=_CONCURRENT)
-        client = httpx2.AsyncClient(timeout=timeout, limits=limits, **self._access.options(self._root))
+        client = httpx2.AsyncClient(
+            timeout=timeout, limits=limits, **client_options(self._root, self._settings)
+        )
         client.headers.update({"User-Agent": "recoquest", "Accept-Encoding": "identity"})
         del client.headers["Connection"]
         return client
@@ -267,7 +267,7 @@ async def read_archive(
             query={"dicomweb": _attributes(query)} if wanted.is_query and query else None,
         ),
     )
-    answer = await reader.get(wanted.path, query, ",".join(request.headers.getlist("accept")))
+    answer = await reader.get(path, query, ",".join(request.headers.getlist("accept")))
     return _PassedOn(reader, answer, f"{service_url(request, services.settings)}{PREFIX}/")
 
 

@@ -58,13 +58,8 @@ class Selection:
     @property
     def digest(self) -> str:
         """Names the filters of images, dates apart."""
-        # Films that were left out when whole values were compared are looked at once more.
-        return _digest([self.former_digest, "by words"]) if self.looks_inside else self.former_digest
-
-    @property
-    def former_digest(self) -> str:
-        """Names the same filters in studies that were last seen when whole values were compared."""
-        return _digest([sorted(self.modalities), sorted(self.body_parts), sorted(self.views)])
+        filters = _digest([sorted(self.modalities), sorted(self.body_parts), sorted(self.views)])
+        return _digest([filters, "by words"]) if self.looks_inside else filters
 
     @property
     def dated_digest(self) -> str:

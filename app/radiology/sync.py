@@ -323,8 +323,7 @@ class Sync:
         if selection.is_dated:
             days = {self._hash("day", day) for day in selection.days(date.today())}
             missing = {name: row for name, row in missing.items() if row.day in days}
-        filters = (selection.digest, selection.former_digest)
-        missing = {name: row for name, row in missing.items() if row.selection in filters}
+        missing = {name: row for name, row in missing.items() if row.selection == selection.digest}
         if not missing:
             return
         if lists_none and len(missing) >= _MANY:

@@ -21,7 +21,7 @@ from app.idempotency import IdempotentRoute, attempt_of, idempotency_key
 from app.images.renditions import make
 from app.metadata_values import text_of, whole_number_of
 from app.permissions import InjectedPrincipal, may
-from app.radiology.archive import Access, Archive, ArchiveError, items, store_instances, text
+from app.radiology.archive import Archive, ArchiveError, items, store_instances, text
 from app.radiology.archive_proxy import LATE, NOT_FOUND, UNAVAILABLE
 from app.radiology.capture import CAPTURE_MODALITY, LARGE, SMALL, make_capture
 from app.radiology.result_objects import (
@@ -249,7 +249,7 @@ async def _write_objects(
     settings = services.settings
     assert settings.pacs_url is not None
     # A person waits for the answer: what fails is told, and not tried again.
-    archive = Archive(settings.pacs_url, Access.of(settings), pauses=())
+    archive = Archive(settings.pacs_url, settings, pauses=())
     try:
         made = await services.threads.archive(_make_objects, archive, cases, forms, pictures)
     except ArchiveError as error:

@@ -30,7 +30,7 @@ class Site:
         self.asked: list[str] = []
         self.down = False
 
-    def __call__(self, url: str) -> Any:
+    async def __call__(self, url: str) -> Any:
         self.asked.append(url)
         if self.down:
             raise ProviderError("It is down.")
@@ -194,7 +194,7 @@ def _answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
 def test_a_document_is_read_whole() -> None:
     wanted = {"keys": ["x" * 100_000]}
     with _answering(200, json.dumps(wanted).encode()) as url:
-        assert fetch_json(url) == wanted
+        assert asyncio.run(fetch_json(url)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -208,9 +208,9 @@ def test_a_document_is_read_whole() -> None:
 )
 def test_another_answer_is_an_error_in_a_sentence(status: int, body: bytes, headers: dict[str, str]) -> None:
     with _answering(status, body, **headers) as url, pytest.raises(ProviderError, match=url):
-        fetch_json(url)
+        asyncio.run(fetch_json(url))
 
 
 def test_nobody_at_the_address_is_an_error_in_a_sentence() -> None:
     with pytest.raises(ProviderError, match="cannot be reached"):
-        fetch_json("http://127.0.0.1:1/")
+        asyncio.run(fetch_json("http://127.0.0.1:1/"))

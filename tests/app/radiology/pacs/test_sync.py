@@ -189,22 +189,6 @@ def test_a_filter_is_passed_by_a_value_that_has_all_its_words(
     assert {number for number, metadata in films.items() if selection.takes(metadata)} == taken
 
 
-def test_films_that_were_left_out_by_whole_values_come_and_deleted_ones_go(
-    films: Home, orthanc: OrthancServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    orthanc.store([make_film(1, view="AP"), make_film(2, view="AP SUPINE"), make_film(3, view="AP")])
-    selection = Selection(views=("AP",))
-    with monkeypatch.context() as before:
-        before.setattr(Selection, "digest", Selection.former_digest)
-        before.setattr(Selection, "takes", lambda _, metadata: metadata.get("view") == "AP")
-        report = films.sync(Archive(orthanc.dicom_web), selection).run()
-        assert (report.taken, report.left_out) == (2, 1)
-    orthanc.delete(uid("study", 3))
-    report = films.sync(Archive(orthanc.dicom_web), selection).run()
-    assert (report.taken, report.up_to_date, report.removed) == (1, 1, 1)
-    assert films.ids() == sops(1, 2)
-
-
 @pytest.mark.slow
 def test_nothing_is_missing_where_the_archive_cuts_its_answers(
     films: Home, orthanc_programs: OrthancPrograms

@@ -87,7 +87,7 @@ def test_places_are_filled_and_encoded_behind_the_prefix_of_a_proxy() -> None:
     ],
 )
 def test_queries_and_retrievals(path: str, uid: str | None, is_query: bool) -> None:
-    assert parse_path(path) == ArchivePath(path, uid, is_query=is_query)
+    assert parse_path(path) == ArchivePath(uid, is_query=is_query)
 
 
 @pytest.mark.parametrize(

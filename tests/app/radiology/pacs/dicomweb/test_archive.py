@@ -10,7 +10,8 @@ from ssl import PROTOCOL_TLS_SERVER, SSLContext
 
 import pytest
 
-from app.radiology.archive import Access, Archive, ArchiveError
+from app.radiology.archive import Archive, ArchiveError
+from app.settings import Settings
 from tests.app.radiology.pacs.small_archive import SmallArchive, multipart, serve
 from tests.dicom_films import encoded, make_film, uid
 
@@ -19,8 +20,8 @@ DICOM = {"Content-Type": "application/dicom"}
 PATH = f"studies/{FILM.StudyInstanceUID}/series/{FILM.SeriesInstanceUID}/instances/{FILM.SOPInstanceUID}"
 
 
-def _archive(url: str, access: Access | None = None) -> Archive:
-    return Archive(url, access, pauses=(0.0, 0.0, 0.0))
+def _archive(url: str, settings: Settings | None = None) -> Archive:
+    return Archive(url, settings, pauses=(0.0, 0.0, 0.0))
 
 
 def _file_of(archive: SmallArchive, most: int = 1 << 20) -> bytes | None:
@@ -95,19 +96,22 @@ def test_an_archive_that_is_not_there_is_named_without_its_films() -> None:
 
 
 @pytest.mark.parametrize(
-    ("access", "sent"),
+    ("settings", "sent"),
     [
-        (Access("reader", "pass:wörd"), "Basic " + base64.b64encode("reader:pass:wörd".encode()).decode()),
-        (Access(token="secret"), "Bearer secret"),
+        (
+            {"pacs_user": "reader", "pacs_password": "pass:wörd"},
+            "Basic " + base64.b64encode("reader:pass:wörd".encode()).decode(),
+        ),
+        ({"pacs_token": "secret"}, "Bearer secret"),
     ],
 )
-def test_credentials_are_sent_and_never_shown(access: Access, sent: str) -> None:
-    archive = SmallArchive([FILM])
+def test_credentials_are_sent_and_never_shown(settings: dict[str, str], sent: str) -> None:
+    archive, given = SmallArchive([FILM]), Settings.model_validate(settings)
     with serve(archive):
-        _archive(archive.url, access).get_json("studies")
+        _archive(archive.url, given).get_json("studies")
     assert archive.requests[0][1]["authorization"] == sent
-    assert "pass" not in repr(access)
-    assert "secret" not in repr(access)
+    assert "pass" not in repr(given)
+    assert "secret" not in repr(given)
 
 
 @pytest.mark.parametrize(
@@ -142,5 +146,5 @@ def test_an_archive_with_a_certificate_of_ones_own_needs_its_authority(tmp_path:
     with serve(archive, wrap):
         with pytest.raises(ArchiveError, match="RECOQUEST_PACS_CA"):
             _archive(archive.url).get_json("studies")
-        found = _archive(archive.url, Access(ca=certificate)).get_json("studies").value
+        found = _archive(archive.url, Settings(pacs_ca=certificate)).get_json("studies").value
         assert len(found) == 1
