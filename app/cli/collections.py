@@ -313,7 +313,7 @@ def erase(
             study=study,
             operation="erase",
         )
-    erased, jobs = found.erased, found.jobs
+    erased = found.erased
     of_people = patient is not None or study is not None
     if of_people and not found.ids and not erased.reports:
         raise NoErasureError(f"{collection} has no image and no report of this patient or study.")
@@ -332,16 +332,16 @@ def erase(
         typer.echo(f"Reports that waited for them: {erased.reports:,}, erased.")
     if erased.judgements:
         typer.echo(f"Judgements for queries that named them: {erased.judgements:,}, erased.")
-    if jobs.jobs:
-        typer.echo(f"Removed from job {', '.join(map(str, jobs.jobs))}.")
+    if found.jobs:
+        typer.echo(f"Removed from job {', '.join(map(str, found.jobs))}.")
     for digest in erased.shared:
         typer.echo(f"The file {digest} stays: another image is the same file.")
-    for path in jobs.left:
+    for path in found.left:
         typer.echo(f"{path} still names one of them and cannot be rewritten: remove it.")
     for path in found.unfinished:
         typer.echo(f"{path} is unfinished and may hold one of them: run this again later, or remove it.")
-    if jobs.retrainings:
-        numbers = ", ".join(map(str, jobs.retrainings))
+    if found.retrainings:
+        numbers = ", ".join(map(str, found.retrainings))
         typer.echo(f"Models that may have learned from them: those of job {numbers}.")
     for backup in erased.backups:
         place = backup.path if backup.is_there else f"{backup.path} (not there any more)"

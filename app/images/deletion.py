@@ -158,41 +158,30 @@ def refusal(what: str, error: RecoquestError) -> Refusal:
 
 
 @dataclass(slots=True)
-class ErasedJobs:
-    """Jobs and files that named an image.
-
-    Attributes:
-        jobs: Numbers of the jobs whose row or folder was changed.
-        retrainings: Numbers of the retrainings of the collection: their models have learned from its images.
-        left: Files that name an image and cannot be rewritten.
-    """
-
-    jobs: list[int] = field(default_factory=list)
-    retrainings: list[int] = field(default_factory=list)
-    left: list[Path] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
 class Erasure:
     """Result of an erasure.
 
     Attributes:
         erased: Images that were erased now, and backups that hold them.
-        jobs: Jobs that named them, and files of jobs that still do.
-        log_is_empty: Whether nothing of them is left in the database's log; it is until its readers end.
         ids: Ids of the images that were erased, now or in part before.
         unknown: Ids that neither the collection nor the audit trail knows.
         later: Ids that images had got since they had one of those that were asked for.
         unfinished: Unfinished files that may hold them: being written, or left by killed backups.
+        log_is_empty: Whether nothing of them is left in the database's log; it is until its readers end.
+        jobs: Numbers of the jobs that named them, whose row or folder was changed.
+        retrainings: Numbers of the retrainings of the collection: their models have learned from its images.
+        left: Files of jobs that name one of them and cannot be rewritten.
     """
 
     erased: Erased
-    jobs: ErasedJobs
-    log_is_empty: bool
     ids: tuple[str, ...]
     unknown: tuple[str, ...]
     later: tuple[str, ...]
     unfinished: tuple[Path, ...]
+    log_is_empty: bool = False
+    jobs: list[int] = field(default_factory=list)
+    retrainings: list[int] = field(default_factory=list)
+    left: list[Path] = field(default_factory=list)
 
 
 def erase(
@@ -282,24 +271,22 @@ def erase(
         remove_stale(unfinished(settings.home), UNTOUCHED_SECONDS)
         with home.catalogue.read() as session:
             left = (*unfinished(settings.home), *unfinished_backups(session))
-        jobs = ErasedJobs()
-        for one in (*unfinished_before, pending):
-            _erase_from_jobs(settings, home, one, jobs)
-        # Last: what was deleted lies in free pages until the database is rewritten.
-        log_is_empty = home.catalogue.compact()
-        for one in (pending, *unfinished_before):
-            one.end()
         known = {*erased.images, *begun, *traced}
-        return Erasure(
+        erasure = Erasure(
             erased,
-            jobs,
-            log_is_empty,
             ids=tuple(dict.fromkeys((*erased.images, *(name for name in ids if name in begun)))),
             unknown=tuple(name for name in dict.fromkeys(asked) if name not in known),
             later=tuple(later),
             # No encoder holds an image.
             unfinished=tuple(path for path in left if not path.is_relative_to(home.bundles_folder)),
         )
+        for one in (*unfinished_before, pending):
+            _erase_from_jobs(settings, home, one, erasure)
+        # Last: what was deleted lies in free pages until the database is rewritten.
+        erasure.log_is_empty = home.catalogue.compact()
+        for one in (pending, *unfinished_before):
+            one.end()
+        return erasure
 
 
 def _there(session: Session, collection: str, ids: Sequence[str]) -> set[str]:
@@ -323,7 +310,7 @@ def _refuse_running(session: Session, collection: str) -> None:
             )
 
 
-def _erase_from_jobs(settings: Settings, home: Home, pending: PendingErasure, erased: ErasedJobs) -> None:
+def _erase_from_jobs(settings: Settings, home: Home, pending: PendingErasure, erased: Erasure) -> None:
     """Remove ids and digests of images from the results and folders of all jobs of a collection.
 
     Of a JSON document the values that name one go, with the object that they describe; of a file of lines the

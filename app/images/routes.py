@@ -484,9 +484,9 @@ async def erase_images(
         shared_files=list(found.erased.shared),
         reports=found.erased.reports,
         judgements=found.erased.judgements,
-        jobs=found.jobs.jobs,
-        retrainings=found.jobs.retrainings,
-        left_files=[str(path) for path in (*found.jobs.left, *found.unfinished)],
+        jobs=found.jobs,
+        retrainings=found.retrainings,
+        left_files=[str(path) for path in (*found.left, *found.unfinished)],
         backups=[
             HoldingBackup.model_validate(backup, from_attributes=True) for backup in found.erased.backups
         ],
@@ -495,13 +495,12 @@ async def erase_images(
 
 
 def _note(request: Request, written: WrittenImages) -> None:
-    taken, counts, active = [], Counter[str](), written.active
-    for image in written.images:
-        counts[image.status] += 1
-        if image.status != "refused":
-            taken.append(image.id)
-    noted = Noted(objects=taken, model=active.digest, generation=active.generation, details={**counts})
-    note(request, noted)
+    active, counts = written.active, Counter[str](image.status for image in written.images)
+    taken = [image.id for image in written.images if image.status != "refused"]
+    note(
+        request,
+        Noted(objects=taken, model=active.digest, generation=active.generation, details={**counts}),
+    )
 
 
 def _answer(response: Response, written: WrittenImages) -> WriteAnswer:

@@ -81,7 +81,7 @@ def test_jobs_that_took_a_study_over_forget_which(marked: Indexed) -> None:
             folder.mkdir(parents=True)
             (folder / "environment.json").write_text(json.dumps({"arguments": row.arguments, "kind": "a"}))
     erased = erase_now(marked)
-    assert len(erased.jobs.jobs) == 2
+    assert len(erased.jobs) == 2
     for state in ("done", "failed"):
         assert holding(marked.settings.home, studies[state].encode()) == []
     # The UID of a job which is still to begin is its work.
