@@ -381,36 +381,29 @@ def is_own_path(text: str) -> bool:
     return text.startswith("/") and len(text) <= _MAX_PATH_LENGTH and _OWN_PATH.fullmatch(text) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class SignInAttempts:
-    """Begins sign-ins, and finds out which one an answer belongs to."""
+def begin_attempt(signer: SessionSigner, return_to: str) -> SignInAttempt:
+    """Return a new sign-in that leads back to a path of this service."""
+    if not is_own_path(return_to):
+        raise ValueError(f"{return_to!r} is no path of this service.")
+    state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+    return SignInAttempt(state, nonce, verifier, return_to, int(signer.clock()) + LIFETIME_S)
 
-    signer: SessionSigner
-    clock: Callable[[], float] = time.time
 
-    def begin(self, return_to: str) -> SignInAttempt:
-        """Return a new sign-in that leads back to a path of this service."""
-        if not is_own_path(return_to):
-            raise ValueError(f"{return_to!r} is no path of this service.")
-        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
-        return SignInAttempt(state, nonce, verifier, return_to, int(self.clock()) + LIFETIME_S)
+def keep_attempt(
+    request: HTTPConnection, response: Response, signer: SessionSigner, attempt: SignInAttempt | None
+) -> None:
+    """Let the browser keep a sign-in instead of an earlier one; None: none, so that no answer counts twice."""
+    sealed = "" if attempt is None else signer.seal_content(_PURPOSE, _ATTEMPT, attempt)
+    # The answer comes from the provider's site: a cookie with Strict would not come along.
+    set_cookie(request, response, COOKIE, sealed, 0 if attempt is None else LIFETIME_S, "lax")
 
-    def give_cookie(self, request: HTTPConnection, response: Response, attempt: SignInAttempt) -> None:
-        """Let the browser keep a sign-in; one that it has begun before is forgotten."""
-        sealed = self.signer.seal_content(_PURPOSE, _ATTEMPT, attempt)
-        # The answer comes from the provider's site: a cookie with Strict would not come along.
-        set_cookie(request, response, COOKIE, sealed, LIFETIME_S, "lax")
 
-    def take_cookie(self, request: HTTPConnection, response: Response) -> None:
-        """Let the browser forget its sign-in, so that no answer is taken twice."""
-        set_cookie(request, response, COOKIE, "", 0, "lax")
-
-    def find(self, request: HTTPConnection, state: str) -> SignInAttempt | None:
-        """Return the sign-in of a browser; None where none was begun with this state, or it has ended."""
-        attempt = self.signer.open_content(_PURPOSE, _ATTEMPT, request.cookies.get(COOKIE, ""))
-        if attempt is None or not hmac.compare_digest(attempt.state.encode(), state.encode()):
-            return None
-        return attempt if self.clock() < attempt.expires else None
+def find_attempt(request: HTTPConnection, signer: SessionSigner, state: str) -> SignInAttempt | None:
+    """Return the sign-in of a browser; None where none was begun with this state, or it has ended."""
+    attempt = signer.open_content(_PURPOSE, _ATTEMPT, request.cookies.get(COOKIE, ""))
+    if attempt is None or not hmac.compare_digest(attempt.state.encode(), state.encode()):
+        return None
+    return attempt if signer.clock() < attempt.expires else None
 
 
 class CodeRefusedError(Exception):

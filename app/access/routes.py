@@ -20,8 +20,10 @@ from app.access.oidc import (
     CodeRefusedError,
     ProviderError,
     SignInAttempt,
-    SignInAttempts,
+    begin_attempt,
     error_name,
+    find_attempt,
+    keep_attempt,
 )
 from app.access.sessions import COOKIE, Session, set_cookie
 from app.audit.requests import Noted, note
@@ -148,10 +150,9 @@ async def begin_sign_in(
     sign-in fails, the address has a fragment `#sign-in=` with the reason.
     """
     authenticator, flow = _flow_of(services)
-    attempts = SignInAttempts(authenticator.signer)
     return_to = return_to or f"{root_of(request.scope)}/"
     try:
-        attempt = attempts.begin(return_to)
+        attempt = begin_attempt(authenticator.signer, return_to)
     except ValueError as error:
         raise RequestError(INVALID, "return_to must be a path of this service, such as /operate.") from error
     try:
@@ -160,7 +161,7 @@ async def begin_sign_in(
         _log.warning("nobody can sign in at the identity provider", reason=str(error))
         return _back(return_to, "unavailable")
     response = _redirect(address)
-    attempts.give_cookie(request, response, attempt)
+    keep_attempt(request, response, authenticator.signer, attempt)
     return response
 
 
@@ -179,8 +180,7 @@ async def finish_sign_in(
     The provider gives tokens for `code`, or says what was wrong; `iss` names it (RFC 9207).
     """
     authenticator, flow = _flow_of(services)
-    attempts = SignInAttempts(authenticator.signer)
-    attempt = attempts.find(request, state)
+    attempt = find_attempt(request, authenticator.signer, state)
     if attempt is None:
         # The cookie stays: somebody else's answer must not end a sign-in that goes on.
         return _failed(request, f"{root_of(request.scope)}/", "ended")
@@ -194,7 +194,7 @@ async def finish_sign_in(
         response = _failed(request, attempt.return_to, "refused" if error == "access_denied" else reason)
     else:
         response = await _begin_session(request, authenticator, flow, attempt, code)
-    attempts.take_cookie(request, response)
+    keep_attempt(request, response, authenticator.signer, None)
     return response
 
 

@@ -89,7 +89,7 @@ class SessionSigner:
 
     def __init__(self, secret: bytes, clock: Callable[[], float] = time.time) -> None:
         self._secret = secret
-        self._clock = clock
+        self.clock = clock
 
     @classmethod
     def of(cls, home: Path) -> "SessionSigner":
@@ -109,7 +109,7 @@ class SessionSigner:
 
         `key_digest` is the digest of its key; None for a token.
         """
-        now = int(self._clock())
+        now = int(self.clock())
         return Session(
             "token" if key_digest is None else "key",
             principal.id,
@@ -143,7 +143,7 @@ class SessionSigner:
     def open(self, sealed: str) -> Session | None:
         """Return the session of a cookie; None where it has ended or is none of this service."""
         session = self.open_content("session", _SESSION, sealed)
-        return session if session is not None and self._clock() < session.expires else None
+        return session if session is not None and self.clock() < session.expires else None
 
     def seal_link(self, maker: Session, address: str) -> str:
         """Return the parameter `link` for an address of `linked_address`; it ends with the session."""
@@ -158,7 +158,7 @@ class SessionSigner:
         maker = self.open_content(f"link\n{address}", _SESSION, sealed)
         if maker is None:
             raise wrong_link()
-        if self._clock() >= maker.expires:
+        if self.clock() >= maker.expires:
             raise ended_link()
         return maker
 

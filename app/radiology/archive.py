@@ -519,7 +519,5 @@ def store_instances(archive: Archive, study: str, files: Mapping[str, bytes]) ->
 def _words(reason: int | None) -> str:
     if reason is None:
         return "it gives no reason"
-    for mask, code, words in _REASONS:
-        if reason & mask == code:
-            return words
-    return f"its reason is {reason:04X}"
+    found = (words for mask, code, words in _REASONS if reason & mask == code)
+    return next(found, f"its reason is {reason:04X}")

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from functools import cached_property
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import parse_qsl
 
 import httpx2
@@ -87,20 +87,12 @@ _CALLER_RATE: Final = 32 * 1024
 _POLICY: Final = {"Content-Security-Policy": "default-src 'none'; sandbox"}
 
 
-class ArchivePath(NamedTuple):
-    """What a path below the root of DICOMweb reads.
+def parse_path(path: str) -> tuple[str | None, bool] | None:
+    """Return the lowest UID in a path below the root of DICOMweb, and whether the path lists what there is.
 
-    Attributes:
-        uid: The UID that is lowest in it: of an instance, a series or a study; None: it has none.
-        is_query: Whether it lists what there is.
+    The UID is of an instance, a series or a study; None where there is none. None instead of both: it is no
+    path that only reads. Percent-encodings are decoded already.
     """
-
-    uid: str | None
-    is_query: bool
-
-
-def parse_path(path: str) -> ArchivePath | None:
-    """Read a path that only reads; None: it is none. Percent-encodings are decoded already."""
     if len(path) > _MAX_LENGTH:
         return None
     query = _QUERY.fullmatch(path)
@@ -110,7 +102,7 @@ def parse_path(path: str) -> ArchivePath | None:
     uids = [uid for name, uid in found.groupdict().items() if uid is not None and name != "frames"]
     if any(len(uid) > _MAX_UID_LENGTH for uid in uids):
         return None
-    return ArchivePath(uids[-1] if uids else None, query is not None)
+    return uids[-1] if uids else None, query is not None
 
 
 async def rewritten(pieces: AsyncIterator[bytes], root: str) -> AsyncIterator[bytes]:
@@ -258,13 +250,14 @@ async def read_archive(
         raise RequestError(
             NOT_FOUND, "This is no address of DICOMweb that reads studies, series or instances."
         )
+    uid, is_query = wanted
     query = request.scope["query_string"].decode("latin-1")
     note(
         request,
         Noted(
-            action="browse" if wanted.is_query else "view",
-            objects=[] if wanted.uid is None else [wanted.uid],
-            query={"dicomweb": _attributes(query)} if wanted.is_query and query else None,
+            action="browse" if is_query else "view",
+            objects=[] if uid is None else [uid],
+            query={"dicomweb": _attributes(query)} if is_query and query else None,
         ),
     )
     answer = await reader.get(path, query, ",".join(request.headers.getlist("accept")))

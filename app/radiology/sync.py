@@ -20,7 +20,7 @@ from app.radiology.listing import (
     list_instances,
 )
 from app.radiology.reports import ReportIntake, Taken
-from app.radiology.sync_report import QuarantinedFilm, QuarantineList, SyncReport
+from app.radiology.sync_report import QuarantineList, SyncReport
 from index.catalogue.collections import require_collection
 from index.catalogue.studies import (
     Followed,
@@ -470,7 +470,7 @@ class Sync:
         if self.quarantined is not None:
             # First, as an instance whose outcome is noted is not fetched again.
             self.quarantined.append(
-                QuarantinedFilm(item.study.uid, wanted.series, wanted.sop, fetched.reason)
+                (item.study.uid, wanted.series, wanted.sop, fetched.reason)
                 for item in batch
                 for wanted in item.wanted
                 if (fetched := item.instances.get(wanted.sop)) and fetched.outcome == "quarantined"
@@ -527,31 +527,33 @@ class Sync:
 
         Their outcomes are noted at the end: where this is stopped, the next pass fetches them again.
         """
-        found = [(item, sop, ready.report) for item in batch for sop, ready in item.instances.items()]
-        sent = [(item, sop, report) for item, sop, report in found if report is not None]
+        sent = [
+            (item, self._hash("sop", sop), ready.report)
+            for item in batch
+            for sop, ready in item.instances.items()
+            if ready.report is not None
+        ]
         taken = self.reports.take([report for _, _, report in sent]) if sent else Taken()
-        for place, (item, sop, report) in enumerate(sent):
-            name, before = self._hash("sop", sop), item.reports.get(self._hash("sop", sop))
-            digest = None if place in taken.differing else report.digest
+        for place, (item, name, report) in enumerate(sent):
+            digest, before = report.digest, item.reports.get(name)
+            if place in taken.differing:
+                # Its patient is another one.
+                digest = ""
             if before is not None and before != digest:
                 # The object was sent again with another content.
                 self.reports.remove([before])
-            bare = "A structured report no part of which describes the image."
-            remark = bare if place in taken.without_text else ""
-            self._note_report(item, name, digest, report.mismatch if digest is None else remark)
+            with self._catalogue.write() as session:
+                self._note(
+                    session, item, {} if digest else {name: "refused"}, {name: digest} if digest else {}
+                )
+            if digest:
+                bare = "A structured report no part of which describes the image."
+                self._report.count("taken", bare if place in taken.without_text else "")
+                self._report.reports += 1
+            else:
+                self._report.count("refused", f"A structured report: {report.mismatch}.")
         with_films = [item for item in batch if any(ready.films for ready in item.instances.values())]
         self.reports.take_again(dict.fromkeys(item.study.uid for item in with_films))
-
-    def _note_report(self, piece: Piece, name: str, digest: str | None, remark: str) -> None:
-        """Note a report, by the hash of its UID; without a digest, its patient is another one."""
-        with self._catalogue.write() as session:
-            refused: dict[str, Outcome] = {name: "refused"} if digest is None else {}
-            self._note(session, piece, refused, {} if digest is None else {name: digest})
-        if digest is None:
-            self._report.count("refused", f"A structured report: {remark}.")
-        else:
-            self._report.count("taken", remark)
-            self._report.reports += 1
 
     def _note(
         self, session: Session, piece: Piece, outcomes: Mapping[str, Outcome], reports: Mapping[str, str]

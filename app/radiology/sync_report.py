@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
 
 from index.catalogue.studies import Outcome
 from training.common.errors import DataError
@@ -71,14 +71,8 @@ class SyncReport:
 
     def line(self, collection: str) -> str:
         """Return the result in one line."""
-        parts = (
-            (self.taken, "taken"),
-            (self.up_to_date, "up to date"),
-            (self.refused, "refused"),
-            (self.left_out, "left out"),
-            (self.quarantined, "quarantined"),
-        )
-        counted = " + ".join(f"{count:,} {name}" for count, name in parts)
+        names = ("taken", "up to date", "refused", "left out", "quarantined")
+        counted = " + ".join(f"{getattr(self, name.replace(' ', '_')):,} {name}" for name in names)
         removed = f" Removed: {self.removed:,}." if self.removed else ""
         of_reports = f" Reports: {self.reports:,} taken, {self.reports_removed:,} removed."
         reports = of_reports if self.reports or self.reports_removed else ""
@@ -89,15 +83,6 @@ class SyncReport:
     def sentences(self) -> list[str]:
         """Return the doubts, and the commonest reasons why instances were not taken, with their numbers."""
         return self.doubts + [f"{count:,} {reason}." for reason, count in self.reasons.most_common(_SHOWN)]
-
-
-class QuarantinedFilm(NamedTuple):
-    """An instance that may show a name."""
-
-    study: str
-    series: str
-    sop: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +96,8 @@ class QuarantineList:
     path: Path
     file: BinaryIO
 
-    def append(self, films: Iterable[QuarantinedFilm]) -> None:
-        """Write films to the disk, with the time in UTC."""
+    def append(self, films: Iterable[tuple[str, str, str, str]]) -> None:
+        """Write films that may show a name to the disk: study, series, SOP, reason; with the time in UTC."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         lines = _lines((now, *film) for film in films)
         if not lines:

@@ -10,7 +10,6 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
-from app.images import uploads
 from tests.app.conftest import Indexed, serve
 from tests.app.images.test_writes import IMAGES, picture, problem, put
 
@@ -52,13 +51,6 @@ def test_every_answer_has_the_etag_that_the_next_change_names(local: TestClient)
     files = [("image", ("a.png", picture(3), "image/png")), ("image", ("b.png", b"none", "image/png"))]
     several = local.post(IMAGES, files=files, data={"records": '[{"id": "one"}, {"id": "two"}]'})
     assert [image["etag"] for image in several.json()["results"]] == [etag_now(local, "one"), None]
-
-
-def test_a_copy_that_is_current_is_not_sent_again(local: TestClient) -> None:
-    etag = etag_now(local, "image-2")
-    for given, status in ((etag, 304), (f"W/{etag}", 304), ("*", 304), ('"other"', 200)):
-        answer = local.get(f"{IMAGES}/image-2", headers={"If-None-Match": given})
-        assert (answer.status_code, answer.headers["ETag"]) == (status, etag)
 
 
 def test_a_change_of_another_state_is_refused_and_nothing_is_written(local: TestClient) -> None:
@@ -105,16 +97,6 @@ def test_a_condition_comes_after_the_form_of_a_request_and_before_its_work(local
         local.delete(f"{IMAGES}/nobody", headers=stale),
     ):
         problem(answer, 404, "unknown-image")
-
-
-def test_a_refused_change_embeds_nothing(local: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def embed(*_: Any) -> None:
-        raise AssertionError("embedded")
-
-    monkeypatch.setattr(uploads, "_embed_texts", embed)
-    changes = {"texts": ["a text that nobody has embedded"]}
-    answer = local.patch(f"{IMAGES}/image-9", json=changes, headers={"If-Match": '"stale"'})
-    refused(answer, etag_now(local, "image-9"))
 
 
 @pytest.mark.parametrize("value", ["abc", '"a" "b"', "", '*, "a"', '"a', ", ".join(['"a"'] * 101)])

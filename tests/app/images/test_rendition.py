@@ -20,7 +20,7 @@ from app.edge.admission import Budget
 from app.settings import Settings
 from index.files.renditions import Rendition
 from tests.app.conftest import Indexed, serve
-from tests.app.images.test_writes import IMAGES, picture, problem, put, replace_when_looked_up
+from tests.app.images.test_writes import IMAGES, problem, put
 from tests.index.pictures import smooth_picture
 from tests.training.imaging.metadata_files import exif
 from training.imaging.images import decode_image
@@ -318,14 +318,3 @@ def test_pictures_that_callers_do_not_take_keep_others_waiting(client: TestClien
     problem(get(client, "film.png"), 429, "too-many-requests")
     pictures.free(size)
     assert get(client, "film.png").status_code == 200
-
-
-def test_an_image_that_is_replaced_meanwhile_comes_with_its_own_etag(
-    own: Indexed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new = picture(77)
-    with serve(own) as client:
-        replace_when_looked_up(client, new, monkeypatch)
-        answer = get(client, "image-5")
-        assert answer.headers["etag"] == get(client, "image-5").headers["etag"]
-        assert np.array_equal(pixels(answer.content), pixels(new))

@@ -6,17 +6,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.access import ADMIN_KEY, AS_ADMIN
-from tests.app.conftest import COLLECTION, LOCAL, Indexed, serve
+from tests.app.conftest import LOCAL, Indexed, serve
 from tests.app.images.test_writes import IMAGES, problem
-
-CHANGES: list[tuple[str, str]] = [
-    ("POST", "/v1/collections"),
-    ("DELETE", f"/v1/collections/{COLLECTION}"),
-    ("POST", IMAGES),
-    ("PUT", f"{IMAGES}/image-1"),
-    ("PATCH", f"{IMAGES}/image-1"),
-    ("DELETE", f"{IMAGES}/image-1"),
-]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +19,6 @@ def running(on_either: Indexed) -> Iterator[TestClient]:
         yield client
 
 
-@pytest.mark.parametrize(("method", "path"), CHANGES)
 @pytest.mark.parametrize(
     ("client", "host", "headers"),
     [
@@ -42,15 +32,10 @@ def running(on_either: Indexed) -> Iterator[TestClient]:
     ],
 )
 def test_no_address_gives_a_right(
-    running: TestClient,
-    method: str,
-    path: str,
-    client: tuple[str, int],
-    host: str,
-    headers: dict[str, str],
+    running: TestClient, client: tuple[str, int], host: str, headers: dict[str, str]
 ) -> None:
     caller = TestClient(running.app, f"http://{host}", client=client)
-    answer = caller.request(method, path, json={}, headers=headers)
+    answer = caller.delete(f"{IMAGES}/image-1", headers=headers)
     assert "Bearer" in problem(answer, 401, "authentication-needed")["detail"]
     assert answer.headers["WWW-Authenticate"] == "Bearer"
 

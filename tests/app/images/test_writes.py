@@ -299,19 +299,21 @@ def test_no_collection_is_begun_without_a_name_and_a_model(
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "status"),
     [
-        {"texts": ["x" * 10_001]},
-        {"texts": ["a dog", "a\0b"]},
-        {"texts": ["a dog"], "group": "g" * 5_000},
-        {"texts": ["a dog"], "metadata": {"a": {"b": 1}}},
+        ({"texts": ["x" * 10_001]}, 422),
+        ({"texts": ["a dog", "a\0b"]}, 422),
+        ({"texts": ["a dog"], "group": "g" * 5_000}, 422),
+        ({"texts": ["a dog"], "metadata": {"a": {"b": 1}}}, 422),
+        ({"texts": ["a text that nobody has embedded"]}, 412),
     ],
 )
 def test_a_change_that_is_refused_is_not_embedded_before(
-    local: TestClient, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+    local: TestClient, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], status: int
 ) -> None:
     async def never(*_: object) -> None:
         raise AssertionError
 
     monkeypatch.setattr(EncodingQueue, "encode_text", never)
-    assert local.patch(f"{IMAGES}/image-1", json=changes).status_code == 422
+    answer = local.patch(f"{IMAGES}/image-1", json=changes, headers={"If-Match": '"stale"'})
+    assert answer.status_code == status

@@ -14,14 +14,14 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from app.access.oidc import CodeFlow, Provider, SignInAttempts
+from app.access.oidc import CodeFlow, Provider, begin_attempt
 from app.access.sessions import SessionSigner
 from app.settings import Settings
 
 CLIENT = "page & more"
 SECRET = "hidden: 100 %"
 KEY = RSAKey.generate_key(2048, {"kid": "first"})
-ATTEMPT = SignInAttempts(SessionSigner(b"s" * 32)).begin("/operate")
+ATTEMPT = begin_attempt(SessionSigner(b"s" * 32), "/operate")
 
 
 @dataclass

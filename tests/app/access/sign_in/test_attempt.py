@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.access.oidc import COOKIE, LIFETIME_S, SignInAttempts, is_own_path
+from app.access.oidc import COOKIE, LIFETIME_S, begin_attempt, find_attempt, is_own_path, keep_attempt
 from app.access.sessions import SessionSigner
 from app.edge.principal import Principal
 
@@ -32,7 +32,7 @@ def test_paths_of_this_service_are_taken(path: str) -> None:
 def test_other_addresses_are_refused(path: str) -> None:
     assert not is_own_path(path)
     with pytest.raises(ValueError, match="no path"):
-        SignInAttempts(SIGNER).begin(path)
+        begin_attempt(SIGNER, path)
 
 
 @given(st.text(st.sampled_from("/\\.:@ae%?#\t\n\x00") | st.characters(), max_size=12).map("/".__add__))
@@ -60,9 +60,9 @@ def _request(cookie: str | None) -> Request:
     return Request(scope)
 
 
-def _sealed(attempts: SignInAttempts, state_of: str = "/operate") -> tuple[str, str]:
-    attempt, response = attempts.begin(state_of), Response()
-    attempts.give_cookie(_request(None), response, attempt)
+def _sealed(signer: SessionSigner = SIGNER, return_to: str = "/operate") -> tuple[str, str]:
+    attempt, response = begin_attempt(signer, return_to), Response()
+    keep_attempt(_request(None), response, signer, attempt)
     first, *parts = response.headers["set-cookie"].split("; ")
     assert {"HttpOnly", "SameSite=lax", "Secure", "Path=/", f"Max-Age={LIFETIME_S}"} == set(parts)
     return first.removeprefix(f"{COOKIE}="), attempt.state
@@ -70,49 +70,47 @@ def _sealed(attempts: SignInAttempts, state_of: str = "/operate") -> tuple[str, 
 
 def test_an_answer_is_taken_from_the_browser_that_began_with_its_state_until_it_ends() -> None:
     now = [1_000_000.0]
-    attempts = SignInAttempts(SIGNER, lambda: now[0])
-    sealed, state = _sealed(attempts)
-    found = attempts.find(_request(sealed), state)
+    signer = SessionSigner(b"s" * 32, lambda: now[0])
+    sealed, state = _sealed(signer)
+    found = find_attempt(_request(sealed), signer, state)
     assert found is not None
     assert (found.state, found.return_to) == (state, "/operate")
     # Another browser, another sign-in of the same browser, and none at all.
-    other_sealed, other_state = _sealed(attempts)
-    assert attempts.find(_request(None), state) is None
-    assert attempts.find(_request(other_sealed), state) is None
-    assert attempts.find(_request(sealed), other_state) is None
-    assert attempts.find(_request(sealed), "") is None
-    assert attempts.find(_request(sealed), "é") is None
+    other_sealed, other_state = _sealed(signer)
+    assert find_attempt(_request(None), signer, state) is None
+    assert find_attempt(_request(other_sealed), signer, state) is None
+    assert find_attempt(_request(sealed), signer, other_state) is None
+    assert find_attempt(_request(sealed), signer, "") is None
+    assert find_attempt(_request(sealed), signer, "é") is None
     now[0] += LIFETIME_S - 1
-    assert attempts.find(_request(sealed), state) == found
+    assert find_attempt(_request(sealed), signer, state) == found
     now[0] += 1
-    assert attempts.find(_request(sealed), state) is None
+    assert find_attempt(_request(sealed), signer, state) is None
 
 
 @given(st.data())
 def test_a_changed_cookie_is_no_sign_in(data: st.DataObject) -> None:
-    attempts = SignInAttempts(SIGNER)
-    sealed, state = _sealed(attempts)
+    sealed, state = _sealed()
     # The last character of unpadded base64 may have bits that say nothing.
     place = data.draw(st.integers(0, len(sealed) - 2))
     # Cookies differ from run to run, and hypothesis must be able to draw the same again.
     others = [one for one in "Az09-_." if one != sealed[place]]
     character = others[data.draw(st.integers(0, 5))]
     changed = sealed[:place] + character + sealed[place + 1 :]
-    assert attempts.find(_request(changed), state) is None
+    assert find_attempt(_request(changed), SIGNER, state) is None
 
 
 def test_a_session_is_no_sign_in_and_the_other_way_round() -> None:
-    attempts = SignInAttempts(SIGNER)
     person = Principal("token", "https://id#somebody", "Ada", {})
     session = SIGNER.seal(SIGNER.begin(person, None))
-    sealed, state = _sealed(attempts)
+    sealed, state = _sealed()
     assert SIGNER.open(sealed) is None
-    assert attempts.find(_request(session), state) is None
-    assert SignInAttempts(SessionSigner(b"t" * 32)).find(_request(sealed), state) is None
+    assert find_attempt(_request(session), SIGNER, state) is None
+    assert find_attempt(_request(sealed), SessionSigner(b"t" * 32), state) is None
 
 
 def test_sign_ins_share_no_secret() -> None:
-    one, other = (SignInAttempts(SIGNER).begin("/") for _ in range(2))
+    one, other = (begin_attempt(SIGNER, "/") for _ in range(2))
     drawn = [one.state, one.nonce, one.verifier, other.state, other.nonce, other.verifier]
     assert len(set(drawn)) == len(drawn)
     # RFC 7636, section 4.1.

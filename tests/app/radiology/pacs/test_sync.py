@@ -11,7 +11,7 @@ import pytest
 from app.radiology import sync as running
 from app.radiology.archive import Archive, ArchiveError
 from app.radiology.listing import Selection
-from app.radiology.sync_report import COLUMNS, QuarantinedFilm, quarantine_list
+from app.radiology.sync_report import COLUMNS, quarantine_list
 from index.errors import CatalogueError
 from tests.app.radiology.pacs.conftest import Home, sops
 from tests.app.radiology.pacs.small_archive import SmallArchive, archive_of, serve
@@ -203,7 +203,7 @@ def test_nothing_is_missing_where_the_archive_cuts_its_answers(
 
 
 HEADER = "time,study,series,sop,reason\n"
-FILM = QuarantinedFilm("1.2", "1.2.3", "1.2.3.4", "modality OT, SC, DOC")
+FILM = ("1.2", "1.2.3", "1.2.3.4", "modality OT, SC, DOC")
 
 
 def _lines(path: Path) -> list[dict[str, str]]:

@@ -102,7 +102,7 @@ def test_an_archive_that_is_not_there_is_named_without_its_films() -> None:
             {"pacs_user": "reader", "pacs_password": "pass:wörd"},
             "Basic " + base64.b64encode("reader:pass:wörd".encode()).decode(),
         ),
-        ({"pacs_token": "secret"}, "Bearer secret"),
+        ({"pacs_token": "t0ken"}, "Bearer t0ken"),
     ],
 )
 def test_credentials_are_sent_and_never_shown(settings: dict[str, str], sent: str) -> None:
@@ -110,8 +110,7 @@ def test_credentials_are_sent_and_never_shown(settings: dict[str, str], sent: st
     with serve(archive):
         _archive(archive.url, given).get_json("studies")
     assert archive.requests[0][1]["authorization"] == sent
-    assert "pass" not in repr(given)
-    assert "secret" not in repr(given)
+    assert not {word for word in ("wörd", "t0ken") if word in repr(given)}
 
 
 @pytest.mark.parametrize(
