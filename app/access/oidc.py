@@ -392,7 +392,7 @@ def begin_attempt(signer: SessionSigner, return_to: str) -> SignInAttempt:
 def keep_attempt(
     request: HTTPConnection, response: Response, signer: SessionSigner, attempt: SignInAttempt | None
 ) -> None:
-    """Let the browser keep a sign-in instead of an earlier one; None: none, so that no answer counts twice."""
+    """Let the browser keep this sign-in alone; None: no sign-in, so that no answer is taken twice."""
     sealed = "" if attempt is None else signer.seal_content(_PURPOSE, _ATTEMPT, attempt)
     # The answer comes from the provider's site: a cookie with Strict would not come along.
     set_cookie(request, response, COOKIE, sealed, 0 if attempt is None else LIFETIME_S, "lax")

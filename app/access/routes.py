@@ -159,7 +159,7 @@ async def begin_sign_in(
         address = await flow.authorization_url(attempt, flow.redirect_uri(request))
     except ProviderError as error:
         _log.warning("nobody can sign in at the identity provider", reason=str(error))
-        return _back(return_to, "unavailable")
+        return _redirect(f"{return_to}#sign-in=unavailable")
     response = _redirect(address)
     keep_attempt(request, response, authenticator.signer, attempt)
     return response
@@ -240,10 +240,6 @@ def _flow_of(services: Services) -> tuple[Authenticator, CodeFlow]:
 
 def _failed(request: Request, return_to: str, reason: Reason) -> RedirectResponse:
     note(request, Noted(outcome="failure", details={"reason": reason}))
-    return _back(return_to, reason)
-
-
-def _back(return_to: str, reason: Reason) -> RedirectResponse:
     return _redirect(f"{return_to}#sign-in={reason}")
 
 

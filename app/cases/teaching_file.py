@@ -134,10 +134,13 @@ def _table(cases: Sequence[_Case]) -> bytes:
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     patients: dict[str, int] = {}
-    first = _first_days(cases)
-    for number, case in enumerate(cases, 1):
+    examined = [(text_of(case.image.metadata, PATIENT), day_of(case.image.metadata)) for case in cases]
+    first: dict[str, date] = {}
+    for patient, day in examined:
+        if patient is not None and day is not None:
+            first[patient] = min(day, first.get(patient, day))
+    for number, (case, (patient, day)) in enumerate(zip(cases, examined, strict=True), 1):
         known = case.image.metadata
-        patient, day = text_of(known, PATIENT), day_of(known)
         days = "" if patient is None or day is None else str((day - first[patient]).days)
         cells = [
             "" if patient is None else str(patients.setdefault(patient, len(patients) + 1)),
@@ -154,15 +157,6 @@ def _table(cases: Sequence[_Case]) -> bytes:
         ]
         writer.writerow([number, _file(number), *map(_plain, cells)])
     return text.getvalue().encode("utf-8-sig")
-
-
-def _first_days(cases: Sequence[_Case]) -> dict[str, date]:
-    first: dict[str, date] = {}
-    for case in cases:
-        patient, day = text_of(case.image.metadata, PATIENT), day_of(case.image.metadata)
-        if patient is not None and day is not None:
-            first[patient] = min(day, first.get(patient, day))
-    return first
 
 
 def _code(metadata: Mapping[str, MetadataValue], name: str) -> str:

@@ -416,7 +416,9 @@ def _erase_from_folder(
             if path.suffix == ".json":
                 changed |= _rewrite_document(path, names)
             elif path.suffix in _LINES:
-                changed |= _rewrite_lines(path, pattern)
+                with path.open("rb") as read, atomic_file(path) as written:
+                    written.writelines(line for line in read if not pattern.search(line))
+                changed = True
             if _names_one(path, pattern):
                 left.append(path)
     return changed
@@ -450,10 +452,4 @@ def _rewrite_document(path: Path, names: frozenset[str]) -> bool:
         return False
     with atomic_file(path) as file:
         file.write(json.dumps(None if cleaned is _GONE else cleaned, ensure_ascii=False).encode() + b"\n")
-    return True
-
-
-def _rewrite_lines(path: Path, pattern: re.Pattern[bytes]) -> bool:
-    with path.open("rb") as read, atomic_file(path) as written:
-        written.writelines(line for line in read if not pattern.search(line))
     return True

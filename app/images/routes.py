@@ -62,7 +62,6 @@ from index.catalogue.images import StoredImage
 from index.engine import SearchEngine
 from index.errors import StoreError, UnknownImageError
 from index.files.renditions import LARGEST_SIDES, THUMBNAIL_MEDIA_TYPE
-from index.home import Home
 from index.writes.live import Condition, remove_image
 from training.common.errors import RecoquestError
 from training.imaging.images import PIXELS_VERSION
@@ -515,14 +514,20 @@ def _current(
     engine: SearchEngine, collection: str, image_id: str, variant: _Variant, if_none_match: str | None
 ) -> Response:
     """Answer with the file of an image as one look at the catalogue finds it."""
-    lost = ""
+    store, lost = engine.home.store, ""
     while True:
         image = engine.image(collection, image_id)
         etag = f'"{image.sha256}"' if variant == "content" else f'"{image.sha256}-{variant}-{PIXELS_VERSION}"'
         if _matches(if_none_match, etag):
             return _not_modified(etag)
+        headers = {"ETag": etag, "Cache-Control": _CACHE_CONTROL, "Content-Security-Policy": _NO_SCRIPTS}
         try:
-            return _file(engine.home, image, variant, etag)
+            if variant == "thumbnail":
+                path, media_type = store.thumbnail(image.sha256), THUMBNAIL_MEDIA_TYPE
+            else:
+                path, media_type = store.path(image.sha256), image.media_type
+                headers["Content-Disposition"] = _disposition(image)
+            return FileResponse(path, media_type=media_type, headers=headers, stat_result=path.stat())
         except (StoreError, FileNotFoundError):
             # The image may have been replaced or removed since.
             if image.sha256 == lost:
@@ -542,16 +547,6 @@ def _not_modified(etag: str) -> Response:
     return Response(
         status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": etag, "Cache-Control": _CACHE_CONTROL}
     )
-
-
-def _file(home: Home, image: StoredImage, variant: _Variant, etag: str) -> FileResponse:
-    headers = {"ETag": etag, "Cache-Control": _CACHE_CONTROL, "Content-Security-Policy": _NO_SCRIPTS}
-    if variant == "thumbnail":
-        path, media_type = home.store.thumbnail(image.sha256), THUMBNAIL_MEDIA_TYPE
-    else:
-        path, media_type = home.store.path(image.sha256), image.media_type
-        headers["Content-Disposition"] = _disposition(image)
-    return FileResponse(path, media_type=media_type, headers=headers, stat_result=path.stat())
 
 
 def _disposition(image: StoredImage) -> str:

@@ -27,65 +27,29 @@ from tests.oidc import AUDIENCE, OidcProvider
 
 # Open, and about the caller itself: a credential that does not hold is told.
 OWN: Final = {"begin_session", "get_session", "end_session"}
+_ROLES: Final[dict[Role, str]] = {
+    "reader": """
+        search_images search_batch create_embeddings find_similar_studies find_studies_like_image
+        find_similar_anywhere find_like_image_anywhere count_images list_images count_values
+        count_facets get_image get_thumbnail get_rendition get_content link_image get_levels
+        map_similarity get_collection list_collections list_generations list_models get_model
+        list_case_lists get_case_list export_case_list list_aliases
+    """,
+    "judge": "judge_hit put_case_list delete_case_list save_case_image remove_case_image write_results",
+    "curator": """
+        count_judgements upload_images store_instances_of_studies store_instances_of_study index_study
+        put_image update_image delete_image delete_matching_images
+    """,
+    "admin": """
+        erase_images create_collection delete_collection rename_collection put_alias delete_alias
+        activate_generation roll_back_collection register_model create_job list_jobs get_job cancel_job
+        stream_job_events
+    """,
+    "auditor": "list_audit",
+}
 # Role of each operation; None: open to everybody.
 OPERATIONS: Final[dict[str, Role | None]] = {
-    "search_images": "reader",
-    "search_batch": "reader",
-    "create_embeddings": "reader",
-    "find_similar_studies": "reader",
-    "find_studies_like_image": "reader",
-    "find_similar_anywhere": "reader",
-    "find_like_image_anywhere": "reader",
-    "count_images": "reader",
-    "list_images": "reader",
-    "count_values": "reader",
-    "count_facets": "reader",
-    "get_image": "reader",
-    "get_thumbnail": "reader",
-    "get_rendition": "reader",
-    "get_content": "reader",
-    "link_image": "reader",
-    "get_levels": "reader",
-    "map_similarity": "reader",
-    "get_collection": "reader",
-    "list_collections": "reader",
-    "list_generations": "reader",
-    "list_models": "reader",
-    "get_model": "reader",
-    "judge_hit": "judge",
-    "list_case_lists": "reader",
-    "get_case_list": "reader",
-    "export_case_list": "reader",
-    "put_case_list": "judge",
-    "delete_case_list": "judge",
-    "save_case_image": "judge",
-    "remove_case_image": "judge",
-    "write_results": "judge",
-    "count_judgements": "curator",
-    "upload_images": "curator",
-    "store_instances_of_studies": "curator",
-    "store_instances_of_study": "curator",
-    "index_study": "curator",
-    "put_image": "curator",
-    "update_image": "curator",
-    "delete_image": "curator",
-    "delete_matching_images": "curator",
-    "erase_images": "admin",
-    "list_audit": "auditor",
-    "create_collection": "admin",
-    "delete_collection": "admin",
-    "rename_collection": "admin",
-    "list_aliases": "reader",
-    "put_alias": "admin",
-    "delete_alias": "admin",
-    "activate_generation": "admin",
-    "roll_back_collection": "admin",
-    "register_model": "admin",
-    "create_job": "admin",
-    "list_jobs": "admin",
-    "get_job": "admin",
-    "cancel_job": "admin",
-    "stream_job_events": "admin",
+    **{name: role for role, names in _ROLES.items() for name in names.split()},
     **dict.fromkeys((*OWN, "get_liveness", "get_readiness", "get_metrics")),
 }
 # Outside of collections; all others of a role are about the collection of their path.
