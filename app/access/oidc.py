@@ -210,12 +210,12 @@ async def ask(
         ProviderError: Nobody answers, or a success without such a document.
     """
     method, content = "GET" if form is None else "POST", bytearray()
+    # Reading the certificates of the system takes time.
+    tls = await asyncio.to_thread(create_default_context)
     try:
         async with (
             asyncio.timeout(_ANSWER_S),
-            httpx2.AsyncClient(
-                timeout=_TIMEOUT_S, verify=create_default_context(), headers=_HEADERS
-            ) as client,
+            httpx2.AsyncClient(timeout=_TIMEOUT_S, verify=tls, headers=_HEADERS) as client,
             client.stream(method, url, data=form, auth=auth) as answer,
         ):
             async for part in answer.aiter_raw():
@@ -223,7 +223,7 @@ async def ask(
                 if len(content) > _MAX_BYTES:
                     raise ProviderError(f"{url} answers with over {_MAX_BYTES:,} bytes.")
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        raise ProviderError(f"{url} cannot be reached: {error or type(error).__name__}.") from error
+        raise ProviderError(f"{url} cannot be reached: {str(error) or type(error).__name__}.") from error
     try:
         return answer.status_code, json.loads(content)
     except (ValueError, RecursionError) as error:

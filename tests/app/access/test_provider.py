@@ -2,16 +2,16 @@
 
 import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from app.access.oidc import Provider, ProviderError, UnknownSigningKeyError, fetch_json
+from tests.answering import answering
 from tests.app.access.test_key_guesses import Clock
 
 Documents = dict[str, Any]
@@ -174,7 +174,7 @@ def test_the_address_of_the_keys_may_have_a_query() -> None:
 
 @contextmanager
 def _answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
+    class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)
             for name, value in headers.items():
@@ -182,13 +182,8 @@ def _answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Leave the tests' output alone."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    with answering(Answer) as server:
         yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
 
 
 def test_a_document_is_read_whole() -> None:

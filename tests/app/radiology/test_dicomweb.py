@@ -3,11 +3,10 @@
 import base64
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
 import httpx
@@ -16,11 +15,11 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from app.application import create_app
-from app.radiology import archive_proxy as archive
-from app.radiology import archive_proxy as dicomweb
+from app.radiology import archive_proxy
 from app.settings import Settings, SettingsError
 from index.audit.listing import Selection, audit_event, read_events
 from tests.access import ADMIN_KEY, AS_ADMIN
+from tests.answering import answering
 from tests.app.audit.written import written_events
 from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.radiology.conftest import with_key
@@ -187,9 +186,6 @@ class _Other(BaseHTTPRequestHandler):
         answers: dict[str, Callable[[], None]] = self.server.answers  # type: ignore[attr-defined]
         answers[self.path.split("?")[0]](self)  # type: ignore[call-arg]
 
-    def log_message(self, format: str, *args: object) -> None:
-        del format, args
-
     def answer(self, status: int, content: bytes = b"", length: int | None = None, **headers: str) -> None:
         self.send_response(status)
         for name, value in headers.items():
@@ -203,15 +199,11 @@ class _Other(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def other() -> Iterator[Any]:
-    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Other)
-    server.asked, server.answers = [], {}
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    server.url = f"http://127.0.0.1:{server.server_address[1]}/root"
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with answering(_Other) as running:
+        server: Any = running
+        server.asked, server.answers = [], {}
+        server.url = f"http://127.0.0.1:{server.server_port}/root"
+        yield server
 
 
 def test_nothing_of_the_caller_but_its_accept_reaches_the_archive(indexed: Indexed, other: Any) -> None:
@@ -273,7 +265,7 @@ def test_an_archive_that_is_gone_or_slow_is_told(
         answer = client.get("/dicomweb/studies", headers=AS_ADMIN)
         problem(answer, 502, "archive-unavailable")
         assert "127.0.0.1" not in answer.text
-    monkeypatch.setattr(archive, "_READ_S", 0.2)
+    monkeypatch.setattr(archive_proxy, "_READ_S", 0.2)
     other.answers["/root/studies"] = lambda _: time.sleep(1)
     with serving(indexed, other.url) as client:
         problem(client.get("/dicomweb/studies", headers=AS_ADMIN), 504, "archive-timeout")
@@ -311,9 +303,9 @@ def test_callers_who_take_nothing_keep_no_place(indexed: Indexed, other: Any) ->
 def test_callers_who_read_slowly_lose_their_places(
     indexed: Indexed, other: Any, monkeypatch: pytest.MonkeyPatch, reads: int
 ) -> None:
-    monkeypatch.setattr(archive, "_CONCURRENT", 2)
-    monkeypatch.setattr(dicomweb, "_CALLER_S", 0.5)
-    monkeypatch.setattr(dicomweb, "_CALLER_RATE", 100_000_000)
+    monkeypatch.setattr(archive_proxy, "_CONCURRENT", 2)
+    monkeypatch.setattr(archive_proxy, "_CALLER_S", 0.5)
+    monkeypatch.setattr(archive_proxy, "_CALLER_RATE", 100_000_000)
     other.answers["/root/studies/1.2"] = lambda handler: handler.answer(
         200, b"x" * 50_000_000, Content_Type="application/octet-stream"
     )
@@ -337,7 +329,7 @@ def test_callers_who_read_slowly_lose_their_places(
                 with suppress(ConnectionError):
                     caller.recv(reads)
             time.sleep(0.05)
-        monkeypatch.setattr(dicomweb, "_CALLER_S", 60.0)
+        monkeypatch.setattr(archive_proxy, "_CALLER_S", 60.0)
         whole = httpx.get(f"{address}/dicomweb/studies/1.2", headers=AS_ADMIN)
         assert len(whole.content) == 50_000_000
 
@@ -345,7 +337,7 @@ def test_callers_who_read_slowly_lose_their_places(
 def test_so_many_answers_at_a_time_and_no_more(
     indexed: Indexed, other: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "_CONCURRENT", 0)
+    monkeypatch.setattr(archive_proxy, "_CONCURRENT", 0)
     with serving(indexed, other.url) as client:
         answer = client.get("/dicomweb/studies", headers=AS_ADMIN)
     problem(answer, 503, "archive-busy")

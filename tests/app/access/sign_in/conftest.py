@@ -1,12 +1,10 @@
 """A provider over HTTP whose answers a test chooses."""
 
 import json
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -17,6 +15,7 @@ from joserfc.jwk import RSAKey
 from app.access.oidc import CodeFlow, Provider, begin_attempt
 from app.access.sessions import SessionSigner
 from app.settings import Settings
+from tests.answering import answering
 
 CLIENT = "page & more"
 SECRET = "hidden: 100 %"
@@ -55,9 +54,11 @@ class Site:
         self.answer = json.dumps({"id_token": token, "token_type": "Bearer"}).encode()
 
 
-@contextmanager
-def _serving(site: Site) -> Iterator[None]:
-    class Handler(BaseHTTPRequestHandler):
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+
+    class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             keys = {"keys": [KEY.as_dict(private=False)]}
             self._send(200, json.dumps(site.discovery if "well-known" in self.path else keys).encode())
@@ -74,11 +75,7 @@ def _serving(site: Site) -> Iterator[None]:
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Leave the tests' output alone."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    with answering(Answers) as server:
         site.address = f"http://127.0.0.1:{server.server_port}"
         site.discovery = {
             "issuer": site.address,
@@ -87,12 +84,4 @@ def _serving(site: Site) -> Iterator[None]:
             "token_endpoint": f"{site.address}/token",
             "end_session_endpoint": f"{site.address}/out",
         }
-        yield
-        server.shutdown()
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    site = Site()
-    with _serving(site):
         yield site

@@ -51,20 +51,19 @@ def _events(service: TestClient) -> list[dict[str, Any]]:
 
 def test_each_failure_is_an_event_with_its_reason_and_the_address(service: TestClient, site: Site) -> None:
     assert service.get(CALLBACK, params={"state": "another", "code": "x"}).status_code == 303
-    begun = _begin(service)
-    service.get(CALLBACK, params={"state": begun["state"], "error": "access_denied"})
-    begun = _begin(service)
-    service.get(CALLBACK, params={"state": begun["state"], "code": "x", "iss": "https://elsewhere"})
-    begun = _begin(service)
-    site.status, site.answer = 400, b'{"error": "invalid_grant"}'
-    service.get(CALLBACK, params={"state": begun["state"], "code": "x"})
-    begun = _begin(service)
-    site.status = 200
-    site.give(nonce="another")
-    service.get(CALLBACK, params={"state": begun["state"], "code": "x"})
-    begun = _begin(service)
-    site.status = 500
-    service.get(CALLBACK, params={"state": begun["state"], "code": "x"})
+    invalid: list[tuple[int, dict[str, str]]] = [
+        (200, {"error": "access_denied"}),
+        (200, {"code": "x", "iss": "https://elsewhere"}),
+        (400, {"code": "x"}),
+        (200, {"code": "x"}),
+        (500, {"code": "x"}),
+    ]
+    for site.status, answer in invalid:
+        begun = _begin(service)
+        site.give(nonce="another")
+        if site.status == 400:
+            site.answer = b'{"error": "invalid_grant"}'
+        service.get(CALLBACK, params={"state": begun["state"], **answer})
     events = _events(service)
     assert [event["details"]["reason"] for event in events] == [
         "ended", "refused", "unfit", "unfit", "unfit", "unavailable",

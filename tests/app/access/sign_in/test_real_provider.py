@@ -27,7 +27,6 @@ HERE = f"/v1/collections/{COLLECTION}"
 FROM_ELSEWHERE = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
 _FORM = re.compile(r'<form[^>]*action="([^"]+)"')
 _PROMPT = re.compile(r'name="prompt" value="(\w+)"')
-_CANCEL = re.compile(r'href="([^"]+/abort)"')
 
 
 @dataclass(frozen=True)
@@ -52,20 +51,6 @@ class Person:
             assert prompt is not None
             form = {"prompt": prompt[1], "login": login, "password": "any"}
             answer = self.elsewhere.post(urljoin(str(answer.url), unescape(action[1])), data=form)
-        raise AssertionError(f"No way back from {answer.url}")
-
-    def cancel(self) -> str:
-        """Begin, cancel at the provider, and give the address that it sends the browser back to."""
-        answer = self._go(self.begin("/"))
-        answer = self._go(urljoin(str(answer.url), answer.headers["location"]))
-        link = _CANCEL.search(answer.text)
-        assert link is not None
-        answer = self._go(urljoin(str(answer.url), unescape(link[1])))
-        for _ in range(3):
-            location = urljoin(str(answer.url), answer.headers["location"])
-            if location.startswith(SERVICE):
-                return location
-            answer = self._go(location)
         raise AssertionError(f"No way back from {answer.url}")
 
     def begin(self, return_to: str) -> str:
@@ -174,12 +159,6 @@ def test_a_code_is_not_taken_twice(person: Person, application: Any) -> None:
     assert COOKIE not in thief.cookies
 
 
-def test_a_cancelled_sign_in_is_said(person: Person) -> None:
-    assert person.come_back(person.cancel()) == "/#sign-in=refused"
-    assert ATTEMPT_COOKIE not in person.browser.cookies
-    assert person.browser.get("/v1/session").json()["kind"] == "anonymous"
-
-
 def test_a_person_without_a_group_that_has_roles_signs_in_and_may_nothing(person: Person) -> None:
     assert person.come_back(person.walk("strangers", "/")) == "/"
     state = person.browser.get("/v1/session").json()
@@ -208,6 +187,7 @@ def test_what_the_provider_says_instead_is_a_reason(
     address = httpx2.URL(SERVICE + CALLBACK, params={**query, "state": begun["state"][0]})
     assert person.come_back(str(address)) == f"/operate#sign-in={reason}"
     assert ATTEMPT_COOKIE not in person.browser.cookies
+    assert person.browser.get("/v1/session").json()["kind"] == "anonymous"
     # Without the state of this browser, not even that is believed.
     person.begin("/operate")
     assert person.come_back(str(address)) == "/#sign-in=ended"

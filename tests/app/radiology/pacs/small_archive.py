@@ -1,7 +1,6 @@
 """A small DICOMweb server whose limits and faults tests choose; a real Orthanc has few of them."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydicom import Dataset
 
 from app.radiology.archive import Archive, Pace
+from tests.answering import answering
 from tests.dicom_films import encoded
 
 BOUNDARY = "-=parts=-"
@@ -138,7 +138,7 @@ def archive_of(archive: SmallArchive, pace: Pace | None = None) -> Archive:
 def serve(archive: SmallArchive, wrap: Callable[[ThreadingHTTPServer], None] | None = None) -> Iterator[None]:
     """Run the server on loopback until the block ends; `wrap` may put TLS around it."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self._send(archive.answer(self.path, {k.lower(): v for k, v in self.headers.items()}))
 
@@ -156,20 +156,6 @@ def serve(archive: SmallArchive, wrap: Callable[[ThreadingHTTPServer], None] | N
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Print nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    scheme = "http"
-    if wrap is not None:
-        wrap(server)
-        scheme = "https"
-    archive.url = f"{scheme}://127.0.0.1:{server.server_address[1]}/dicom-web"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with answering(Answers, wrap) as server:
+        archive.url = f"http{'' if wrap is None else 's'}://127.0.0.1:{server.server_port}/dicom-web"
         yield
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -9,7 +9,7 @@ from pydicom.sequence import Sequence
 
 from app.radiology.archive import Archive, ArchiveError
 from app.radiology.listing import Selection
-from app.radiology.sync import Sync
+from app.radiology.reports import ReportIntake, Taken
 from index.catalogue.collections import require_collection
 from index.catalogue.images import require_image
 from index.reports import count_waiting
@@ -122,12 +122,15 @@ def test_a_report_that_is_sent_again_is_read_again(films: Home, orthanc: Orthanc
 def test_what_stops_before_a_report_is_noted_takes_it_again(
     films: Home, orthanc: OrthancServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(*_: object) -> None:
+    take = ReportIntake.take
+
+    def stop(intake: ReportIntake, reports: Any) -> Taken:
+        take(intake, reports)
         raise ArchiveError("The archive is gone.")
 
     orthanc.store([make_film(1), make_report(1, make_film(1), "Small left effusion.")])
     with monkeypatch.context() as patch:
-        patch.setattr(Sync, "_note_report", stop)
+        patch.setattr(ReportIntake, "take", stop)
         with pytest.raises(ArchiveError):
             films.sync(Archive(orthanc.dicom_web)).run()
     again = films.sync(Archive(orthanc.dicom_web)).run()
