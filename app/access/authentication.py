@@ -110,7 +110,17 @@ class BruteForceLimiter:
     def _follow(self) -> None:
         """Count the wrong keys that any process has written down since."""
         for *names, sent, at in self._events.take():
-            self._remember(self._known(names, at), sent, at)
+            for name, guesser in self._known(names, at).items():
+                if sent not in guesser.keys:
+                    if len(guesser.keys) >= _MAX_REMEMBERED:
+                        guesser.keys.clear()
+                    guesser.keys.add(sent)
+                    guesser.wrong += 1
+                    guesser.last = at
+                self._guessers[name] = guesser
+                self._guessers.move_to_end(name)
+            while len(self._guessers) > _MAX_ADDRESSES:
+                self._guessers.popitem(last=False)
 
     def _known(self, names: Sequence[int], now: float) -> dict[int, _Guesser]:
         guessers = {}
@@ -122,19 +132,6 @@ class BruteForceLimiter:
                 known = _Guesser(_FREE_OF_MANY if place else _FREE)
             guessers[name] = known
         return guessers
-
-    def _remember(self, guessers: dict[int, _Guesser], sent: int, now: float) -> None:
-        for name, guesser in guessers.items():
-            if sent not in guesser.keys:
-                if len(guesser.keys) >= _MAX_REMEMBERED:
-                    guesser.keys.clear()
-                guesser.keys.add(sent)
-                guesser.wrong += 1
-                guesser.last = now
-            self._guessers[name] = guesser
-            self._guessers.move_to_end(name)
-        while len(self._guessers) > _MAX_ADDRESSES:
-            self._guessers.popitem(last=False)
 
     def _refused(self, reason: Refusal, client: str, now: float) -> None:
         """Count a key, and log all since the last line with their senders, at most once in a few seconds."""

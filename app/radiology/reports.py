@@ -283,9 +283,6 @@ class _Sender(asyncio.StreamReader):
         self.heard = asyncio.get_running_loop().time()
         super().feed_data(data)
 
-    def is_silent(self, now: float) -> bool:
-        return not self.is_answered and (not self.in_message or now - self.heard >= _STALLED_S)
-
 
 class FrameError(Exception):
     """Bytes that are no frame of MLLP, or one beyond the limits; the connection ends."""
@@ -363,7 +360,7 @@ class Listener:
         silent = [
             (sender.has_sent, sender.heard, task)
             for task, sender in self._open.items()
-            if sender.is_silent(now)
+            if not sender.is_answered and (not sender.in_message or now - sender.heard >= _STALLED_S)
         ]
         if not silent:
             return False

@@ -1,6 +1,5 @@
 """The audit trail has sign-ins at a provider that failed, with their reason and address."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -22,10 +21,6 @@ CALLBACK = "/v1/session/callback"
 @pytest.fixture
 def service(own: Indexed, site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     monkeypatch.setattr(requests, "_REFUSALS_SECONDS", 0.0)
-    yield from _running(own, site)
-
-
-def _running(own: Indexed, site: Site) -> Iterator[TestClient]:
     changed = {
         "open_reading": False,
         "oidc_issuer": site.address,
@@ -100,14 +95,3 @@ def test_a_session_that_is_too_large_names_the_person(own: Indexed, site: Site) 
         assert answer.headers["location"] == "/#sign-in=too-many-roles"
         (event,) = _events(service)
     assert (event["outcome"], event["actor"]["name"]) == ("failure", "Ada")
-
-
-@pytest.mark.slow
-def test_failures_of_one_address_are_counted_once_a_second(own: Indexed, site: Site) -> None:
-    for service in _running(own, site):
-        for _ in range(4):
-            service.get(CALLBACK, params={"state": "another", "code": "x"})
-        time.sleep(1.1)
-        service.get(CALLBACK, params={"state": "another", "code": "x"})
-        first, second = _events(service)
-    assert (first["details"]["unrecorded_before"], second["details"]["unrecorded_before"]) == (0, 3)
