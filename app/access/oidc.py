@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from http import HTTPStatus
 from ssl import create_default_context
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote_plus, urlencode
 
-import httpx2
 import structlog
 from joserfc import jws, jwt
 from joserfc.errors import ExpiredTokenError, JoseError
@@ -34,6 +33,9 @@ from app.edge.principal import Principal, Role
 from app.edge.problems import Kind, RequestError
 from app.settings import Settings, is_safe_url
 from index.errors import shortened
+
+if TYPE_CHECKING:
+    from httpx2 import AsyncClient
 
 # Signatures by private keys only: with a shared secret, whoever checks a token could make one.
 ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA")
@@ -190,6 +192,13 @@ def _signing_key(entry: Any) -> SigningKey | None:
 _UNUSED: Final = frozenset({"x5c", "x5t", "x5t#S256", "x5u"})
 
 
+def _open_client() -> "AsyncClient":
+    """Return a client; its import, and reading the certificates of the system, take time."""
+    from httpx2 import AsyncClient
+
+    return AsyncClient(timeout=_TIMEOUT_S, verify=create_default_context(), headers=_HEADERS)
+
+
 async def fetch_json(url: str) -> Any:
     """Read a JSON document."""
     status, document = await ask(url)
@@ -199,7 +208,7 @@ async def fetch_json(url: str) -> Any:
 
 
 async def ask(
-    url: str, form: Mapping[str, str] | None = None, auth: httpx2.Auth | None = None
+    url: str, form: Mapping[str, str] | None = None, auth: tuple[str, str] | None = None
 ) -> tuple[int, Any]:
     """Send a request, a form if there is one; return the status and the JSON document of its answer.
 
@@ -210,19 +219,20 @@ async def ask(
         ProviderError: Nobody answers, or a success without such a document.
     """
     method, content = "GET" if form is None else "POST", bytearray()
-    # Reading the certificates of the system takes time.
-    tls = await asyncio.to_thread(create_default_context)
+    opened = await asyncio.to_thread(_open_client)
+    from httpx2 import HTTPError, InvalidURL
+
     try:
         async with (
             asyncio.timeout(_ANSWER_S),
-            httpx2.AsyncClient(timeout=_TIMEOUT_S, verify=tls, headers=_HEADERS) as client,
+            opened as client,
             client.stream(method, url, data=form, auth=auth) as answer,
         ):
             async for part in answer.aiter_raw():
                 content += part
                 if len(content) > _MAX_BYTES:
                     raise ProviderError(f"{url} answers with over {_MAX_BYTES:,} bytes.")
-    except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+    except (HTTPError, InvalidURL, OSError) as error:
         raise ProviderError(f"{url} cannot be reached: {str(error) or type(error).__name__}.") from error
     try:
         return answer.status_code, json.loads(content)
@@ -489,7 +499,7 @@ class CodeFlow:
             ways = _texts(discovery, "token_endpoint_auth_methods_supported")
             if not ways or "client_secret_basic" in ways:
                 # RFC 6749, section 2.3.1: both parts are encoded as in a form.
-                auth = httpx2.BasicAuth(quote_plus(self._client_id), quote_plus(secret))
+                auth = quote_plus(self._client_id), quote_plus(secret)
             else:
                 form["client_secret"] = secret
         status, answer = await ask(url, form, auth)
