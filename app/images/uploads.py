@@ -27,7 +27,7 @@ from index.search.results import ActiveGeneration
 from index.vectors.protocol import encode_vectors
 from index.writes.images import Outcome, PictureWrite
 from index.writes.intake import KnownImage, Prepared, compare
-from index.writes.live import UNCONDITIONAL, Condition, Upload, change_image, known_now, put_images
+from index.writes.live import UNCONDITIONAL, Condition, change_image, known_now, put_images
 from training.common.errors import ImageError
 from training.common.manifest import Record
 from training.common.record import LineError, parse_line
@@ -217,29 +217,26 @@ async def write_sent(
     known = await _known(services, active, ids, condition)
     looked = await _each(services, [_look_at(services, known, loaded, image) for image in images])
     ready: list[Prepared] = []
-    texts: list[str] = []
     for item in looked:
         if isinstance(item, Exception):
             if not refuse:
                 raise item
         elif not item.is_same:
             ready.append(item)
-            texts += item.record.texts
+    texts = [text for item in ready for text in item.record.texts]
     vectors, cut = await _embed_texts(services, loaded, texts)
-    uploads: dict[str, Upload] = {}
-    for item in ready:
-        uploads[item.record.id] = Upload(item.write(vectors), item.content, condition)
+    writes = {item.record.id: item.write(vectors) for item in ready}
     outcomes: dict[str, Outcome] = {}
-    if uploads:
+    if writes:
         outcomes = await services.threads.write(
-            put_images, services.engine.home, active, list(uploads.values())
+            put_images, services.engine.home, active, list(writes.values()), condition=condition
         )
     written = []
     for image, item in zip(images, looked, strict=True):
         if isinstance(item, Exception):
             written.append(Written(id=image.id, status="refused", problem=_refusal(item)))
         elif image.id in outcomes:
-            write = uploads[image.id].write
+            write = writes[image.id]
             written.append(_written(image.id, outcomes[image.id], write.revision, write.record.texts, cut))
         else:
             written.append(_written(image.id, "unchanged", known[image.id].revision))

@@ -39,7 +39,7 @@ from index.errors import StaleWriteError
 from index.files.stale import remove_stale
 from index.writes.images import Outcome as WriteOutcome
 from index.writes.intake import Prepared, compare, embed_pictures, prefetch
-from index.writes.live import Upload, known_now, put_images, remove_images
+from index.writes.live import known_now, put_images, remove_images
 from training.clinical.pseudonyms import keyed_hash
 from training.clinical.reports.structured import SOP_CLASSES, parse_structured
 from training.clinical.reports.study_report import NoReportError, ReportError, StudyReport, deidentified
@@ -519,8 +519,7 @@ class Sync:
             raise StaleWriteError("The collection is searched with another model by now: try again.")
         films = {item.record.id: item for one in instances for item in one.films}
         embed_pictures(model.embedder, films.values())
-        uploads = [Upload(item.write({}), item.content) for item in films.values()]
-        put_images(self._engine.home, model.active, uploads, also)
+        put_images(self._engine.home, model.active, [item.write({}) for item in films.values()], also)
 
     def _take_reports(self, batch: Sequence[Piece]) -> None:
         """Bring structured reports, and those of earlier passes, to the images of their studies.

@@ -72,6 +72,7 @@ class ImageWrite:
             encoder.
         replaces: Digest of the image's present file if another one with the same picture, `sha256`, takes
             its place.
+        content: Bytes of the new file as it is stored, where the write stores it as well.
         findings: Findings of the texts and the report.
         words: Words of the texts and the report.
     """
@@ -82,6 +83,7 @@ class ImageWrite:
     sha256: str | None = None
     text_vectors: Mapping[str, bytes] = field(default_factory=dict)
     replaces: str | None = None
+    content: bytes = field(default=b"", repr=False)
     findings: Findings = field(init=False, repr=False)
     words: IndexedWords = field(init=False, repr=False)
 

@@ -118,7 +118,8 @@ class Prepared:
 
     def write(self, texts: Mapping[str, bytes]) -> ImageWrite:
         """Return what is written with the vectors of its texts, and others."""
-        return ImageWrite(self.record, self.record_digest, self.picture, self.sha256, texts, self.replaces)
+        digests = self.record_digest, self.picture, self.sha256
+        return ImageWrite(self.record, *digests, texts, self.replaces, self.content)
 
 
 def embed_pictures(embedder: Embedder, items: Iterable[Prepared]) -> int:

@@ -85,15 +85,6 @@ class Changed(NamedTuple):
     revision: str
 
 
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """An image to be written, the bytes of its file as they are stored, and the condition of the write."""
-
-    write: ImageWrite
-    content: bytes
-    condition: Condition = UNCONDITIONAL
-
-
 def known_now(home: Home, active: ActiveGeneration, ids: Collection[str]) -> dict[str, KnownImage]:
     """Return what the catalogue has of images, by id, in a generation.
 
@@ -111,10 +102,12 @@ def known_now(home: Home, active: ActiveGeneration, ids: Collection[str]) -> dic
 def put_images(
     home: Home,
     active: ActiveGeneration,
-    uploads: Sequence[Upload],
+    writes: Sequence[ImageWrite],
     also: Callable[[Session, Mapping[str, Outcome]], None] | None = None,
+    *,
+    condition: Condition = UNCONDITIONAL,
 ) -> dict[str, Outcome]:
-    """Put images into a collection in one transaction, replacing those of the same id.
+    """Put images with their files into a collection in one transaction, replacing those of the same id.
 
     Returns:
         Outcome of each image, by id.
@@ -122,20 +115,16 @@ def put_images(
     Raises:
         StaleWriteError: The collection is searched in another generation by now, or an image was changed
             meanwhile; nothing is written, and the same can be done again.
-        ConditionError: The condition of an upload does not hold; nothing is written.
+        ConditionError: The condition does not hold of an image; nothing is written.
         UnknownCollectionError: The collection is gone.
         DiskFullError: The disk has no space left; nothing is written.
         StoreError: The disk does not take a file; nothing is written.
     """
     begun = []
     files: dict[str, bytes] = {}
-    writes: list[ImageWrite] = []
-    ids: list[str] = []
-    for upload in uploads:
-        writes.append(upload.write)
-        ids.append(upload.write.record.id)
-        if upload.write.new_file is not None:
-            files[upload.write.new_file] = upload.content
+    for write in writes:
+        if write.new_file is not None:
+            files[write.new_file] = write.content
     try:
         if files:
             # Noted before they are there: a crash leaves no unknown file.
@@ -144,13 +133,10 @@ def put_images(
         home.store.put_all(files.values())
         with home.catalogue.write() as session:
             generation = _locked(session, active)
-            stored = images_named(session, generation.collection_id, ids)
-            former: set[str] = set()
-            for upload in uploads:
-                row = stored.get(upload.write.record.id)
-                upload.condition.check(upload.write.record.id, None if row is None else row.revision)
-                if row is not None:
-                    former.add(row.sha256)
+            stored = images_named(session, generation.collection_id, [write.record.id for write in writes])
+            for write in writes:
+                row = stored.get(write.record.id)
+                condition.check(write.record.id, None if row is None else row.revision)
             outcomes = write_images(session, generation, writes, stored)
             keep_files(session, home.store, files, files.__getitem__, begun)
             if also is not None:
@@ -158,8 +144,8 @@ def put_images(
     except BaseException:
         remove_unused_files(home, files, begun)
         raise
-    if files and (unused := former - files.keys()):
-        remove_unused_files(home, unused)
+    if files:
+        remove_unused_files(home, {row.sha256 for row in stored.values()} - files.keys())
     return outcomes
 
 

@@ -22,7 +22,7 @@ from index.errors import StaleWriteError
 from index.vectors.protocol import Vectors, decode_vectors, encode_vectors
 from index.writes.images import ImageWrite, PictureWrite
 from index.writes.intake import record_digest
-from index.writes.live import Upload, put_images
+from index.writes.live import put_images
 from training.common.manifest import Record
 from training.models.encoder import Encoder
 
@@ -109,7 +109,7 @@ class _Running:
             worker.join(120)
 
 
-def make_upload(name: str, encoder: Encoder) -> Upload:
+def make_upload(name: str, encoder: Encoder) -> ImageWrite:
     """An image of noise with its vector."""
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
     pixels = np.random.default_rng(seed).integers(0, 256, (40, 48, 3), dtype=np.uint8)
@@ -119,7 +119,7 @@ def make_upload(name: str, encoder: Encoder) -> Upload:
     digest = hashlib.sha256(content.getvalue()).hexdigest()
     record = Record(id=name, image="", split="train")
     picture = PictureWrite(digest, "image/png", 48, 40, vector)
-    return Upload(ImageWrite(record, record_digest(record), picture), content.getvalue())
+    return ImageWrite(record, record_digest(record), picture, content=content.getvalue())
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from index.home import Home
 from index.vectors.protocol import Vectors, decode_vectors, encode_vectors
 from index.writes.images import ImageWrite, PictureWrite
 from index.writes.intake import record_digest
-from index.writes.live import Upload
 from training.common.manifest import Record
 
 DIM: Final = 16
@@ -84,14 +83,14 @@ def made_text(draw: random.Random) -> str:
     return " ".join(draw.sample(WORDS, 2))
 
 
-def made_upload(record: Record, picture: str) -> Upload:
+def made_upload(record: Record, picture: str) -> ImageWrite:
     """Make the upload of an image with a picture of this name."""
     content = picture.encode()
     found = PictureWrite(hashlib.sha256(content).hexdigest(), "image/png", 8, 8, stored_vector(picture))
     texts = {text: stored_vector(text) for text in record.texts}
-    return Upload(ImageWrite(record, record_digest(record), found, found.sha256, texts), content)
+    return ImageWrite(record, record_digest(record), found, found.sha256, texts, content=content)
 
 
-def without_picture(upload: Upload) -> Upload:
+def without_picture(upload: ImageWrite) -> ImageWrite:
     """Make the upload of an image whose file and vector are there."""
-    return Upload(replace(upload.write, picture=None), upload.content)
+    return replace(upload, picture=None)

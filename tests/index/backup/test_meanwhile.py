@@ -31,7 +31,7 @@ from index.vectors.protocol import encode_vectors
 from index.writes.deletion import collect_garbage
 from index.writes.images import ImageWrite, PictureWrite
 from index.writes.intake import record_digest
-from index.writes.live import Upload, put_images
+from index.writes.live import put_images
 from tests.index.backup.dropping import drop
 from tests.index.comparing import answers
 from tests.index.homes import open_home
@@ -170,12 +170,11 @@ def _picture(number: int, name: str) -> bytes:
     return content.getvalue()
 
 
-def _upload(number: int, name: str, vector: bytes) -> Upload:
+def _upload(number: int, name: str, vector: bytes) -> ImageWrite:
     content, text = _picture(number, name), f"number {number}"
     record = Record(id=name, image=f"{name}.png", split="train", texts=(text,), metadata={"number": number})
     picture = PictureWrite(hashlib.sha256(content).hexdigest(), "image/png", 4, 1, vector)
-    write = ImageWrite(record, record_digest(record), picture, text_vectors={text: vector})
-    return Upload(write, content)
+    return ImageWrite(record, record_digest(record), picture, text_vectors={text: vector}, content=content)
 
 
 def _write(home: Path, url: str, acknowledged: "Synchronized[int]", stop: Event) -> None:

@@ -119,7 +119,7 @@ def test_a_file_that_others_remove_meanwhile_is_known_while_somebody_may_write_i
     engine = begin_world(tmp_path / "home", "c")
     active, store = engine.active("c"), engine.home.store
     ours = made_upload(made_record("ours", 1), "the same")
-    digest = str(ours.write.sha256)
+    digest = str(ours.sha256)
     with engine.home.catalogue.write() as session:
         begun = begin_put(session, [digest])
     # Between any two steps of the write, somebody else uses the file and takes it away.
