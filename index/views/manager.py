@@ -213,6 +213,8 @@ def _removed_since(generation: Generation, sequence: int, target: Target) -> Sel
 class ViewEntry:
     """A view that holds all embeddings of its generation up to `sequence`, and perhaps later ones.
 
+    Its snapshot is in `folder`.
+
     No embedding in it has a higher sequence number than `newest`. `choose_again` tells whether the view must
     be chosen again after the current build, and `on_gpu` whether the vectors were brought to a GPU. `failed`
     has the time of the last failed build of each view. Of several processes, `taken` is the manifest of the
@@ -222,6 +224,7 @@ class ViewEntry:
 
     collection_id: int
     target: Target
+    folder: Path
     lock: threading.Lock = field(default_factory=threading.Lock)
     background: KeptBackground = field(default_factory=KeptBackground)
     view: VectorView | None = None
@@ -283,9 +286,9 @@ class Views:
 
         A full disk is only logged.
         """
-        if self._snapshot_suffices(session, generation, sequence):
-            return
         held = self.entry(generation, "images")
+        if self._snapshot_suffices(session, generation, sequence, held.folder):
+            return
         with held.lock:
             view = self._catch_up(session, generation, held, sequence, build=False)
             if isinstance(view, CosineView):
@@ -297,7 +300,7 @@ class Views:
                 # Snapshots hold nothing of what lies on a GPU.
                 elif wanted != "gpu" and (view.name != wanted or view.has_pending):
                     asked = stored_queries(session, generation, "images")
-                    _update_or_rebuild(view, wanted, self._place(generation, "images"), asked)
+                    _update_or_rebuild(view, wanted, held.folder, asked)
             self._write(generation, view, held, held.sequence)
 
     def share(self, session: Session, generation: Generation, target: Target = "images") -> None:
@@ -312,8 +315,7 @@ class Views:
         if self._leads() and not held.led:
             # What its predecessor may have left undone.
             held.led = held.choose_again = True
-        folder = self._place(generation, target)
-        stored = stored_snapshot(folder, generation)
+        stored = stored_snapshot(held.folder, generation)
         if stored is not None and stored != held.taken:
             self._take(session, generation, held, stored)
         elif (
@@ -323,19 +325,20 @@ class Views:
             and time.monotonic() >= held.write_at
         ):
             held.write_at = time.monotonic() + _RESTS
-            with ExitStack() as locked:
-                locked.enter_context(held.lock)
-                if held.view is view:
-                    self._write(generation, view, held, held.sequence, on_copied=locked.close)
+            self._write_beside(generation, view, held)
 
     def explain(self, session: Session, generation: Generation) -> list[Choice]:
         """Return what views the images of a generation could have, and why one was chosen."""
-        stored = stored_snapshot(self._place(generation, "images"), generation)
-        return self._explain(session, generation, count_embeddings(session, generation), stored)
+        stored = stored_snapshot(self.entry(generation, "images").folder, generation)
+        count, memory = count_embeddings(session, generation), free_memory()
+        # Another process may hold the vectors, and compares the memory that is free beside them.
+        if stored is None or stored.view != "mapped":
+            memory += 2 * count * generation.dim
+        return _weigh(session, generation, count, memory, self._gpu, 2 * count * generation.dim)
 
     def stored_operating_point(self, generation: Generation) -> OperatingPoint | None:
         """Return the operating point in the snapshot of a generation's images; None where it has no codes."""
-        return stored_operating_point(self._place(generation, "images"))
+        return stored_operating_point(self.entry(generation, "images").folder, generation)
 
     def retire(self, collection_id: int, active: int) -> None:
         """Free a collection's other views that nobody has used for a while.
@@ -362,10 +365,11 @@ class Views:
         """Return the operating point of each view that has codes, by generation and target."""
         with self._lock:
             views = {place: held.view for place, held in self._held.items()}
-        points = {
-            place: view.operating_point for place, view in views.items() if isinstance(view, CosineView)
-        }
-        return {place: point for place, point in points.items() if point is not None}
+        points: dict[tuple[int, Target], OperatingPoint] = {}
+        for place, view in views.items():
+            if isinstance(view, CosineView) and (point := view.operating_point) is not None:
+                points[place] = point
+        return points
 
     def entry(self, generation: Generation, target: Target) -> ViewEntry:
         """Return what holds the view of a generation; see `current`."""
@@ -373,29 +377,24 @@ class Views:
             place = (generation.id, target)
             held = self._held.get(place)
             if held is None:
-                held = self._held[place] = ViewEntry(generation.collection_id, target)
+                folder = generation.uid if target == "images" else f"{generation.uid}-{target}"
+                held = ViewEntry(generation.collection_id, target, self._folder / folder)
+                self._held[place] = held
         held.used = time.monotonic()
         return held
 
-    def _explain(
-        self, session: Session, generation: Generation, count: int, stored: Manifest | None
-    ) -> list[Choice]:
-        memory = free_memory()
-        # Another process may hold the vectors, and compares the memory that is free beside them.
-        if stored is None or stored.view != "mapped":
-            memory += 2 * count * generation.dim
-        return _weigh(session, generation, count, memory, self._gpu, 2 * count * generation.dim)
-
-    def _snapshot_suffices(self, session: Session, generation: Generation, sequence: int) -> bool:
+    def _snapshot_suffices(
+        self, session: Session, generation: Generation, sequence: int, folder: Path
+    ) -> bool:
         """Tell whether the snapshot of a generation has nearly all of its images, and the right view."""
-        stored = stored_snapshot(self._place(generation, "images"), generation)
+        stored = stored_snapshot(folder, generation)
         if stored is None or not sequence_of(session, generation)[1] <= stored.sequence <= sequence:
             return False
         count = count_embeddings(session, generation)
         if count_since(session, generation, stored.sequence, "images") > _LACKING * count:
             return False
         # Snapshots hold nothing of what lies on a GPU.
-        return _chosen(self._explain(session, generation, count, stored)) in (stored.view, "gpu")
+        return _chosen(self.explain(session, generation)) in (stored.view, "gpu")
 
     def _catch_up(
         self, session: Session, generation: Generation, held: ViewEntry, sequence: int, *, build: bool = True
@@ -452,7 +451,7 @@ class Views:
                 self._gpu.check()
                 held.on_gpu = view.upload(GpuScan(view.dim, self._gpu))
             elif wanted != "gpu":
-                renewed = _update_or_rebuild(view, wanted, self._place(generation, held.target), asked)
+                renewed = _update_or_rebuild(view, wanted, held.folder, asked)
         except Exception:  # noqa: BLE001 - nobody else would see it, and searches go on
             held.failed[wanted] = time.monotonic()
             _log.exception(
@@ -464,17 +463,21 @@ class Views:
         finally:
             held.building = False
         if renewed:
-            with ExitStack() as locked:
-                locked.enter_context(held.lock)
-                # A replaced view is not written: the sequence number is of its successor.
-                if held.view is view:
-                    # A search after a write catches up while the vectors are copied.
-                    self._write(generation, view, held, held.sequence, on_copied=locked.close)
+            self._write_beside(generation, view, held)
+
+    def _write_beside(self, generation: Generation, view: CosineView, held: ViewEntry) -> None:
+        """Write the snapshot of a view that is searched meanwhile."""
+        with ExitStack() as locked:
+            locked.enter_context(held.lock)
+            # A replaced view is not written: the sequence number is of its successor.
+            if held.view is view:
+                # A search after a write catches up while the vectors are copied.
+                self._write(generation, view, held, held.sequence, on_copied=locked.close)
 
     def _load(self, session: Session, generation: Generation, sequence: int, entry: ViewEntry) -> VectorView:
         """Return a view of what a session sees, which is the state of a sequence number."""
         target, entry.taken = entry.target, None
-        folder, count = self._place(generation, target), count_embeddings(session, generation, target)
+        folder, count = entry.folder, count_embeddings(session, generation, target)
         mapped = _chosen(_weigh(session, generation, count, free_memory(), self._gpu)) == "mapped"
         stored = stored_snapshot(folder, generation) if self._shared else None
         found = read_snapshot(folder, generation, mapped=mapped, shared=self._shared)
@@ -505,9 +508,7 @@ class Views:
     def _take(self, session: Session, generation: Generation, held: ViewEntry, stored: Manifest) -> None:
         """Search by a snapshot from now on, unless it does not fit what is there."""
         held.taken, target = stored, held.target
-        found = read_snapshot(
-            self._place(generation, target), generation, mapped=stored.view == "mapped", shared=True
-        )
+        found = read_snapshot(held.folder, generation, mapped=stored.view == "mapped", shared=True)
         if found is None:
             return
         view, reached = found
@@ -532,15 +533,11 @@ class Views:
         on_copied: Callable[[], None] | None = None,
     ) -> None:
         try:
-            place = self._place(generation, held.target)
-            held.taken = write_snapshot(place, view, generation, sequence, on_copied) or held.taken
+            held.taken = write_snapshot(held.folder, view, generation, sequence, on_copied) or held.taken
         except (OSError, RuntimeError, ViewError, MovedError) as error:
             _log.warning("the snapshot of generation %d was not written: %s", generation.id, error)
         except Exception:  # noqa: BLE001 - in the background nobody else would see it
             _log.exception("the snapshot of generation %d was not written", generation.id)
-
-    def _place(self, generation: Generation, target: Target) -> Path:
-        return self._folder / (generation.uid if target == "images" else f"{generation.uid}-{target}")
 
 
 def _update_or_rebuild(view: CosineView, wanted: ViewName, spill: Path, asked: Vectors) -> bool:

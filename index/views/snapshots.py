@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -80,13 +80,16 @@ def write_snapshot(
     remove_stale(path for path in folder.iterdir() if path.name not in {_MANIFEST, *old})
     try:
         files = {part: _synced(path) for part, path in view.write(folder, stem, on_copied).items()}
+        kind: ViewName = "exact" if "codes" not in files else "ivf"
+        if kind == "ivf" and isinstance(view, CosineView) and view.mapped:
+            kind = "mapped"
         manifest = Manifest(
             format=_FORMAT,
             generation=of.uid,
             digest=of.digest,
             dim=of.dim,
             sequence=sequence,
-            view=_kind(view, files),
+            view=kind,
             files=files,
         )
         sync(folder)
@@ -117,8 +120,7 @@ def read_snapshot(
         None when there is none, or when it is damaged or of something else; the log says which.
     """
     try:
-        manifest = _read_manifest(folder)
-        _check_identity(manifest, of)
+        manifest = _read_manifest(folder, of)
         spill = folder if mapped else None
         view = new_view(of.dim, of.blades, unsigned=of.unsigned, spill=spill, shared=shared)
         unread = {"rows"} if isinstance(view, CosineView) and view.mapped else set()
@@ -136,12 +138,11 @@ def read_snapshot(
     return view, manifest.sequence
 
 
-def stored_operating_point(folder: Path) -> OperatingPoint | None:
+def stored_operating_point(folder: Path, of: Generation) -> OperatingPoint | None:
     """Return the operating point of the codes in a snapshot; None where it has none."""
     try:
-        manifest = _read_manifest(folder)
-        return read_point(folder / manifest.files["point"].name)
-    except (ValueError, OSError, KeyError):
+        return read_point(folder / _read_manifest(folder, of).files["point"].name)
+    except (_UnusableError, ValueError, OSError, KeyError):
         return None
 
 
@@ -153,22 +154,18 @@ def remove_snapshot(folder: Path) -> None:
 def stored_snapshot(folder: Path, of: Generation) -> Manifest | None:
     """Return what the snapshot there has; None if it cannot be used."""
     try:
-        manifest = _read_manifest(folder)
-        _check_identity(manifest, of)
+        return _read_manifest(folder, of)
     except (ValidationError, _UnusableError, OSError):
         return None
-    return manifest
 
 
-def _read_manifest(folder: Path) -> Manifest:
-    return Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
-
-
-def _check_identity(manifest: Manifest, of: Generation) -> None:
+def _read_manifest(folder: Path, of: Generation) -> Manifest:
+    manifest = Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
     if manifest.format != _FORMAT:
         raise _UnusableError(f"it has format {manifest.format}, not {_FORMAT}")
     if (manifest.generation, manifest.digest, manifest.dim) != (of.uid, of.digest, of.dim):
         raise _UnusableError("it is of another generation or bundle")
+    return manifest
 
 
 def _checked(folder: Path, file: _File, unread: bool) -> Path:
@@ -180,12 +177,6 @@ def _checked(folder: Path, file: _File, unread: bool) -> Path:
         if (unread and unchanged) or _sha256(path) == file.sha256:
             return path
     raise _UnusableError(f"{file.name} is damaged or has been exchanged")
-
-
-def _kind(view: VectorView, files: Collection[str]) -> ViewName:
-    if "codes" not in files:
-        return "exact"
-    return "mapped" if isinstance(view, CosineView) and view.mapped else "ivf"
 
 
 def _stored_names(folder: Path) -> set[str]:

@@ -289,12 +289,12 @@ def test_every_collection_frees_its_views_but_looks_for_them_once_a_second(
     monkeypatch.setattr("index.views.manager._IDLE_SECONDS", -1.0)
     views = Views(tmp_path)
     for collection in (1, 2):
-        views._held[collection, "images"] = ViewEntry(collection, "images")
+        views._held[collection, "images"] = ViewEntry(collection, "images", Path())
     active = 9
     views.retire(1, active)
     views.retire(2, active)
     assert not views._held
-    views._held[3, "images"] = ViewEntry(1, "images")
+    views._held[3, "images"] = ViewEntry(1, "images", Path())
     views.retire(1, active)
     assert views._held
     views.close()
