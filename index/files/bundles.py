@@ -130,12 +130,6 @@ def _copy(source: Path, target: Path) -> None:
             copied.mkdir()
         else:
             shutil.copyfile(path, copied)
-    for path in (*target.rglob("*"), target):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 @contextmanager

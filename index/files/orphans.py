@@ -29,21 +29,17 @@ _LONGEST_PUT_NS: Final = 3600 * 10**9
 _NOTE: Final = text("INSERT INTO loose_files (sha256, begun) VALUES (:sha256, :begun) ON CONFLICT DO NOTHING")
 
 
-def mark_orphans(session: Session, digests: Collection[str]) -> None:
-    """Note files that no image may be using once the transaction has ended."""
-    _note(session, digests, 0)
+def mark_orphans(session: Session, digests: Collection[str], begun: int = 0) -> None:
+    """Note files that no image may be using once the transaction has ended; `begun` is that of a put."""
+    if digests:
+        session.execute(_NOTE, [{"sha256": digest, "begun": begun} for digest in sorted(digests)])
 
 
 def begin_put(session: Session, digests: Collection[str]) -> int:
     """Note files before they are written; return what `keep_files` or `collect_orphans` ends the note by."""
     begun = time_ns()
-    _note(session, digests, begun)
+    mark_orphans(session, digests, begun)
     return begun
-
-
-def _note(session: Session, digests: Collection[str], begun: int) -> None:
-    if digests:
-        session.execute(_NOTE, [{"sha256": digest, "begun": begun} for digest in sorted(digests)])
 
 
 def keep_files(
