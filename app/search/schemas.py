@@ -276,7 +276,7 @@ def listed_from(
 
 def _shown(image: FoundImage, images: str, parts: Sequence[HitPart], details: HitDetails) -> _Shown:
     path = f"{images}/{quote(image.id, safe='')}"
-    shown = HitParts()
+    shown: _Shown = {"links": {"image": path, "thumbnail": f"{path}/thumbnail"}}
     report, vector = details
     if "texts" in parts:
         shown["texts"] = list(image.texts)
@@ -293,7 +293,7 @@ def _shown(image: FoundImage, images: str, parts: Sequence[HitPart], details: Hi
         shown["findings"] = stated_from(image.findings)
     if "vector" in parts:
         shown["vector"] = None if vector is None else vector.tolist()
-    return {**shown, "links": {"image": path, "thumbnail": f"{path}/thumbnail"}}
+    return shown
 
 
 MAX_LIMIT = 1000
