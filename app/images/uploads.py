@@ -25,7 +25,7 @@ from index.catalogue.connections import is_disk_full
 from index.errors import DiskFullError, StaleWriteError, shortened
 from index.search.results import ActiveGeneration
 from index.vectors.protocol import encode_vectors
-from index.writes.images import Outcome, PictureWrite
+from index.writes.images import ImageWrite, Outcome, PictureWrite
 from index.writes.intake import KnownImage, Prepared, compare
 from index.writes.live import UNCONDITIONAL, Condition, change_image, known_now, put_images
 from training.common.errors import ImageError
@@ -217,15 +217,18 @@ async def write_sent(
     known = await _known(services, active, ids, condition)
     looked = await _each(services, [_look_at(services, known, loaded, image) for image in images])
     ready: list[Prepared] = []
+    texts: list[str] = []
     for item in looked:
         if isinstance(item, Exception):
             if not refuse:
                 raise item
         elif not item.is_same:
             ready.append(item)
-    texts = [text for item in ready for text in item.record.texts]
+            texts += item.record.texts
     vectors, cut = await _embed_texts(services, loaded, texts)
-    writes = {item.record.id: item.write(vectors) for item in ready}
+    writes: dict[str, ImageWrite] = {}
+    for item in ready:
+        writes[item.record.id] = item.write(vectors)
     outcomes: dict[str, Outcome] = {}
     if writes:
         outcomes = await services.threads.write(

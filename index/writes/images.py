@@ -115,7 +115,8 @@ def write_images(
 ) -> dict[str, Outcome]:
     """Put images into a collection, replacing those of the same id, and their embeddings into a generation.
 
-    `stored` is what `images_named` finds of them, where the caller has looked under the collection's lock.
+    `stored` is what `images_named` finds of them, where the caller has looked under the collection's lock and
+    found that the generation is active.
 
     Returns:
         What became of each image, by id.
@@ -127,9 +128,9 @@ def write_images(
     """
     collection_id = generation.collection_id
     sequence = next_sequence(session, collection_id)
-    # Under the lock that this has taken: a swap, or a drop, comes before all of it or after it.
-    refuse_retired(session, generation)
     if stored is None:
+        # Under the lock that this has taken: a swap, or a drop, comes before all of it or after it.
+        refuse_retired(session, generation)
         stored = images_named(session, collection_id, [write.record.id for write in writes])
     outcomes: dict[str, Outcome] = {}
     new: list[ImageWrite] = []
@@ -154,7 +155,14 @@ def write_images(
             changed[row.id] = write
     if changed:
         _update_images(session, generation, sequence, changed, stored)
-    put = _insert_images(session, collection_id, sequence, new) | changed if new else changed
+    put = changed
+    if new:
+        rows = []
+        for write in new:
+            own = {"collection_id": collection_id, "external_id": write.record.id}
+            rows.append(own | _image_values(write, sequence))
+        adding = insert(ImageRow).returning(ImageRow.id, sort_by_parameter_order=True)
+        put = dict(zip(session.execute(adding, rows).scalars(), new, strict=True)) | changed
     if put:
         _put_texts(session, collection_id, sequence, put, changed)
         findings: dict[int, Findings] = {}
@@ -213,17 +221,6 @@ def _forget_pictures(session: Session, generation: Generation, ids: Sequence[int
     session.execute(delete(EmbeddingRow).where(others))
     # Relevance judgements of an image are judgements of its former picture.
     session.execute(delete(FeedbackRow).where(FeedbackRow.image_id.in_(ids)))
-
-
-def _insert_images(
-    session: Session, collection_id: int, sequence: int, writes: Sequence[ImageWrite]
-) -> dict[int, ImageWrite]:
-    rows = []
-    for write in writes:
-        own = {"collection_id": collection_id, "external_id": write.record.id}
-        rows.append(own | _image_values(write, sequence))
-    statement = insert(ImageRow).returning(ImageRow.id, sort_by_parameter_order=True)
-    return dict(zip(session.execute(statement, rows).scalars(), writes, strict=True))
 
 
 def _image_values(write: ImageWrite, sequence: int) -> dict[str, Any]:

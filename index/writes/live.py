@@ -122,7 +122,10 @@ def put_images(
     """
     begun = []
     files: dict[str, bytes] = {}
+    ids: list[str] = []
+    former: set[str] = set()
     for write in writes:
+        ids.append(write.record.id)
         if write.new_file is not None:
             files[write.new_file] = write.content
     try:
@@ -133,10 +136,12 @@ def put_images(
         home.store.put_all(files.values())
         with home.catalogue.write() as session:
             generation = _locked(session, active)
-            stored = images_named(session, generation.collection_id, [write.record.id for write in writes])
-            for write in writes:
-                row = stored.get(write.record.id)
-                condition.check(write.record.id, None if row is None else row.revision)
+            stored = images_named(session, generation.collection_id, ids)
+            for image_id in ids:
+                row = stored.get(image_id)
+                condition.check(image_id, None if row is None else row.revision)
+                if row is not None:
+                    former.add(row.sha256)
             outcomes = write_images(session, generation, writes, stored)
             keep_files(session, home.store, files, files.__getitem__, begun)
             if also is not None:
@@ -145,7 +150,7 @@ def put_images(
         remove_unused_files(home, files, begun)
         raise
     if files:
-        remove_unused_files(home, {row.sha256 for row in stored.values()} - files.keys())
+        remove_unused_files(home, former - files.keys())
     return outcomes
 
 
