@@ -136,8 +136,10 @@ class GuardedRoute(APIRoute):
     @property
     def permission(self) -> Permission | None:
         """The permission among the route's dependencies."""
-        calls = (dependency.call for dependency in self.dependant.dependencies)
-        return next((call for call in calls if isinstance(call, Permission)), None)
+        for dependency in self.dependant.dependencies:
+            if isinstance(dependency.call, Permission):
+                return dependency.call
+        return None
 
     def get_route_handler(self) -> Handler:
         """The handler, after the check."""

@@ -21,9 +21,14 @@ def preferred(accept: str, offered: Sequence[str]) -> str | None:
         offered: Media types without parameters; of those that a caller likes alike the first is chosen.
     """
     ranges = dict(_parsed(part) for part in (accept.strip() or "*/*").split(",")[:_MOST_RANGES])
-    qualities = {media_type: _quality(ranges, media_type) for media_type in offered}
-    best = max(qualities.values(), default=0.0)
-    return next((name for name, quality in qualities.items() if quality == best), None) if best else None
+    best, chosen = 0.0, None
+    for media_type in offered:
+        # The most specific range that covers it counts.
+        covering = (media_type, f"{media_type.partition('/')[0]}/*", "*/*")
+        quality = next((ranges[one] for one in covering if one in ranges), 0.0)
+        if quality > best:
+            best, chosen = quality, media_type
+    return chosen
 
 
 def _parsed(part: str) -> tuple[str, float]:
@@ -36,14 +41,6 @@ def _parsed(part: str) -> tuple[str, float]:
             quality = float(value) if _QUALITY.fullmatch(value) else 0.0
             break
     return media_range.lower(), quality
-
-
-def _quality(ranges: dict[str, float], media_type: str) -> float:
-    """Return the quality of the most specific range that covers a media type."""
-    for media_range in (media_type, f"{media_type.partition('/')[0]}/*", "*/*"):
-        if media_range in ranges:
-            return ranges[media_range]
-    return 0.0
 
 
 _TAG: Final = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')

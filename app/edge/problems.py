@@ -1,8 +1,7 @@
 """Errors as RFC 9457 problem documents: their kinds, which error is of which kind, and errors of fields."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, get_args
 
@@ -401,8 +400,6 @@ def _name(location: Sequence[str | int]) -> str:
 _MAX_DETAIL_LENGTH: Final = 4_000
 MEDIA_TYPE = "application/problem+json"
 
-_Answer = Callable[[Request, Exception], Awaitable[JSONResponse]]
-
 _log = structlog.stdlib.get_logger(__name__)
 
 
@@ -490,18 +487,22 @@ def problem_responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
 
 def install_problems(app: FastAPI) -> None:
     """Let every error of the application become a problem document."""
-    app.add_exception_handler(RecoquestError, partial(_answer_and_let_go, answer_recoquest_error))
-    app.add_exception_handler(RequestValidationError, partial(_answer_and_let_go, answer_validation_error))
-    app.add_exception_handler(HTTPException, partial(_answer_and_let_go, answer_http_exception))
+    for kind in (RecoquestError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, _answer_and_let_go)
 
 
-async def _answer_and_let_go(answer: _Answer, request: Request, error: Exception) -> JSONResponse:
-    response = await answer(request, error)
+async def _answer_and_let_go(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, RequestValidationError):
+        response = _answer_validation_error(request, error)
+    elif isinstance(error, HTTPException):
+        response = _answer_http_exception(request, error)
+    else:
+        response = answer_recoquest_error(request, error)
     let_go(error)
     return response
 
 
-async def answer_recoquest_error(request: Request, error: Exception) -> JSONResponse:
+def answer_recoquest_error(request: Request, error: Exception) -> JSONResponse:
     """Look the error's type up in the table."""
     if isinstance(error, RequestError):
         return problem_response(error.kind, str(error), scope=request.scope, errors=error.errors)
@@ -518,9 +519,8 @@ async def answer_recoquest_error(request: Request, error: Exception) -> JSONResp
     return problem_response(kind, str(error), scope=request.scope, errors=errors, headers=headers)
 
 
-async def answer_validation_error(request: Request, error: Exception) -> JSONResponse:
+def _answer_validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
     """Name the wrong fields."""
-    assert isinstance(error, RequestValidationError)
     content_type = request.headers.get("content-type", "")
     if isinstance(error.body, bytes) and "json" not in content_type:
         return problem_response(UNSUPPORTED, "Send the body as application/json.", scope=request.scope)
@@ -530,9 +530,8 @@ async def answer_validation_error(request: Request, error: Exception) -> JSONRes
     return problem_response(INVALID, detail, scope=request.scope, errors=errors)
 
 
-async def answer_http_exception(request: Request, error: Exception) -> JSONResponse:
+def _answer_http_exception(request: Request, error: HTTPException) -> JSONResponse:
     """Errors of the framework: no such path, wrong method, unreadable body."""
-    assert isinstance(error, HTTPException)
     status = HTTPStatus(error.status_code)
     slug = status.phrase.lower().replace(" ", "-")
     kind = FRAMEWORK_KINDS.get(status, Kind(slug, status.phrase, status))

@@ -271,7 +271,7 @@ async def search_batch(
         if isinstance(one, Found):
             results.append(BatchResult.model_construct(page=one.answer(share, prefix), problem=None))
             continue
-        answer = await answer_recoquest_error(request, one)
+        answer = answer_recoquest_error(request, one)
         problem = Problem.model_validate_json(bytes(answer.body))
         results.append(BatchResult.model_construct(page=None, problem=problem))
     took = TookMs(encode=encode, search=search, total=milliseconds_since_arrival(request.scope))

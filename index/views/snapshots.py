@@ -6,7 +6,6 @@ The catalogue stays the truth: a snapshot that is missing, damaged or of another
 import hashlib
 import json
 import logging
-import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -79,7 +78,13 @@ def write_snapshot(
     old = _stored_names(folder)
     remove_stale(path for path in folder.iterdir() if path.name not in {_MANIFEST, *old})
     try:
-        files = {part: _synced(path) for part, path in view.write(folder, stem, on_copied).items()}
+        files: dict[str, _File] = {}
+        for part, path in view.write(folder, stem, on_copied).items():
+            sync(path)
+            status, digest = path.stat(), _sha256(path)
+            files[part] = _File(
+                name=path.name, sha256=digest, size=status.st_size, modified_ns=status.st_mtime_ns
+            )
         kind: ViewName = "exact" if "codes" not in files else "ivf"
         if kind == "ivf" and isinstance(view, CosineView) and view.mapped:
             kind = "mapped"
@@ -186,13 +191,6 @@ def _stored_names(folder: Path) -> set[str]:
         return {Path(file["name"]).name for file in held["files"].values()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return set()
-
-
-def _synced(path: Path) -> _File:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        status = os.fstat(file.fileno())
-    return _File(name=path.name, sha256=_sha256(path), size=status.st_size, modified_ns=status.st_mtime_ns)
 
 
 def _sha256(path: Path) -> str:
