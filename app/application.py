@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
 from importlib.metadata import version
+from operator import attrgetter
 from typing import Any, Final
 
 import structlog
@@ -50,7 +51,7 @@ from app.refresh import follow, publish_figures, refresh_views
 from app.search import routes as search
 from app.services import Services
 from app.settings import Settings
-from index.audit.dead_letters import DeadLetters, dead_letters_of
+from index.audit.dead_letters import dead_letters_of, keep_dead_letter
 from index.generations.names import CollectionNames
 from index.home import Home
 from index.writes.deletion import collect_garbage
@@ -128,7 +129,7 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=lambda route: route.name,
+        generate_unique_id_function=attrgetter("name"),
         lifespan=partial(
             _run,
             settings=settings,
@@ -284,7 +285,7 @@ def _open_recorder(settings: Settings, home: Home, metrics: Metrics) -> Recorder
         open_trail(settings, home.catalogue),
         metrics.audited.inc,
         metrics.audit_failures.inc,
-        DeadLetters(dead_letters_of(settings.home), metrics.audit_letters.inc),
+        partial(keep_dead_letter, dead_letters_of(settings.home), metrics.audit_letters.inc),
     )
     metrics.audit_waiting.set_function(recorder.__len__)
     return recorder

@@ -12,7 +12,6 @@ from typing import Final
 import structlog
 
 from index.audit.chain import Trail
-from index.audit.dead_letters import DeadLetters
 from index.audit.event import Event, in_parts
 from index.errors import CatalogueBusyError, DiskFullError
 from training.common.errors import RecoquestError
@@ -44,8 +43,8 @@ class Recorder:
     """Writes the events of this process by one thread, in the order in which they come.
 
     A batch that could not be written is tried again; `failed` is told of each time. An event that is never
-    written while others are goes to the `dead_letters`. A request waits at most `patience_s` seconds for a
-    place in the queue, or for its event to be written.
+    written while others are is given to `dead_letter`, which keeps it and returns one that tells of it. A
+    request waits at most `patience_s` seconds for a place in the queue, or for its event to be written.
     """
 
     def __init__(
@@ -53,13 +52,13 @@ class Recorder:
         trail: Trail,
         written: Callable[[int], None],
         failed: Callable[[], None],
-        dead_letters: DeadLetters,
+        dead_letter: Callable[[Trail, Event, Exception], Event],
         patience_s: float = 10.0,
     ) -> None:
         self._trail = trail
         self._count_written = written
         self._count_failed = failed
-        self._dead_letters = dead_letters
+        self._dead_letter = dead_letter
         self._patience_s = patience_s
         self._changed = threading.Condition()
         self._events: deque[Event] = deque()
@@ -158,7 +157,7 @@ class Recorder:
                 return False
             else:
                 try:
-                    letter = self._dead_letters.keep(self._trail, event, error)
+                    letter = self._dead_letter(self._trail, event, error)
                 except OSError as failure:
                     if tell:
                         name = type(failure).__name__

@@ -3,10 +3,10 @@
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from index.audit.chain import Trail
 from index.audit.event import Actor, Event
@@ -28,51 +28,43 @@ def count_dead_letters(home: Path) -> int:
         return 0
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetters:
-    """A file of events, one a line as JSON, with ids and queries as the trail would have them.
+def keep_dead_letter(
+    path: Path, count: Callable[[], None], trail: Trail, event: Event, error: Exception
+) -> Event:
+    """Write an event to the end of a file that its owner alone can read, as JSON and a line.
 
-    Attributes:
-        path: The file, readable by its owner alone.
-        count: Told of each event.
+    Ids and queries are as the trail would have them, and what is no JSON is in words.
+
+    Args:
+        path: File of dead letters; the event is on the disk when this returns.
+        count: Told of the event.
+        trail: Trail that does not take it.
+        event: The event.
+        error: Why it is not taken.
+
+    Returns:
+        The event that tells of it, with the SHA-256 of its line.
     """
-
-    path: Path
-    count: Callable[[], None]
-
-    def keep(self, trail: Trail, event: Event, error: Exception) -> Event:
-        """Write an event to the disk; return the event that tells of it, with the SHA-256 of its line."""
-        # The words of an error may quote ids.
-        cause = error.__cause__ or getattr(error, "orig", None) or error
-        letter = {
-            "error": type(error).__name__,
-            "cause": type(cause).__name__,
-            "event": _record(trail, event),
-        }
-        line = json.dumps(letter, sort_keys=True).encode()
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(line + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.count()
-        return Event(
-            action="audit",
-            actor=Actor("service"),
-            outcome="failure",
-            details={"operation": "dead letter", "sha256": sha256(line).hexdigest()},
-        )
-
-
-def _record(trail: Trail, event: Event) -> dict[str, Any]:
-    """Return the event as the trail would have it, with the words for what is no JSON."""
     query = {str(part): [*map(str, texts)] for part, texts in (event.query or {}).items()}
-    plain = replace(
-        event, objects=[*map(str, event.objects)], query=query or None, details=_plain(event.details)
+    details = json.loads(json.dumps(event.details, default=repr, skipkeys=True))
+    plain = replace(event, objects=[*map(str, event.objects)], query=query or None, details=details)
+    # The words of an error may quote ids.
+    cause = error.__cause__ or getattr(error, "orig", None) or error
+    letter = {
+        "error": type(error).__name__,
+        "cause": type(cause).__name__,
+        "event": plain.record(trail.key, trail.queries),
+    }
+    line = json.dumps(letter, sort_keys=True).encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(line + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    count()
+    return Event(
+        action="audit",
+        actor=Actor("service"),
+        outcome="failure",
+        details={"operation": "dead letter", "sha256": sha256(line).hexdigest()},
     )
-    return plain.record(trail.key, trail.queries)
-
-
-def _plain(value: Any) -> Any:
-    found: Any = json.loads(json.dumps(value, default=repr, skipkeys=True))
-    return found

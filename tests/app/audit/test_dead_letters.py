@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from app.audit.recorder import Recorder
 from app.health.doctor import examine_home
 from app.settings import Settings
 from index.audit.chain import Trail
-from index.audit.dead_letters import DeadLetters, count_dead_letters, dead_letters_of
+from index.audit.dead_letters import count_dead_letters, dead_letters_of, keep_dead_letter
 from index.audit.event import Actor, Event
 from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
@@ -44,7 +45,7 @@ def test_an_event_that_is_never_taken_is_kept_and_the_others_are_written(
     catalogue: Catalogue, tmp_path: Path
 ) -> None:
     written, letters = list[int](), list[int]()
-    dead = DeadLetters(dead_letters_of(tmp_path), lambda: letters.append(1))
+    dead = partial(keep_dead_letter, dead_letters_of(tmp_path), lambda: letters.append(1))
     trail = Trail(catalogue, KEY)
     recorder = Recorder(trail, written.append, lambda: None, dead, 60)
     # No JSON has such a value.
@@ -80,7 +81,8 @@ def test_a_letter_that_cannot_be_kept_is_told_of_once_and_kept_later(
         if len(failed) == 8:
             path.rmdir()
 
-    recorder = Recorder(Trail(catalogue, KEY), lambda _: None, fail, DeadLetters(path, lambda: None), 60)
+    dead = partial(keep_dead_letter, path, lambda: None)
+    recorder = Recorder(Trail(catalogue, KEY), lambda _: None, fail, dead, 60)
     with capture_logs() as lines:
         asyncio.run(_record(recorder, [_event(0, score=object()), _event(1)]))
         recorder.close()
@@ -97,7 +99,7 @@ def test_events_that_the_database_refuses_are_kept_too(catalogue: Catalogue, tmp
             "CREATE TRIGGER refused BEFORE INSERT ON audit_events WHEN NEW.event LIKE '%\"n\":1%' "
             "BEGIN SELECT RAISE(ABORT, 'no'); END"
         )
-    dead = DeadLetters(dead_letters_of(tmp_path), lambda: None)
+    dead = partial(keep_dead_letter, dead_letters_of(tmp_path), lambda: None)
     recorder = Recorder(Trail(catalogue, KEY), lambda _: None, lambda: None, dead, 60)
     asyncio.run(_record(recorder, [_event(number) for number in range(3)]))
     recorder.close()

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +17,7 @@ from app.audit.recorder import AuditUnavailableError, Recorder
 from app.audit.trail import open_trail
 from app.edge.operations import operation_of
 from index.audit.chain import Trail
-from index.audit.dead_letters import DeadLetters
+from index.audit.dead_letters import keep_dead_letter
 from index.audit.event import Actor, Event
 from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
@@ -229,8 +230,8 @@ def _recorder(trail: Trail, counts: list[int]) -> Recorder:
     return Recorder(trail, counts.append, lambda: counts.append(-1), _letters(counts), patience_s=0.3)
 
 
-def _letters(counts: list[int]) -> DeadLetters:
-    return DeadLetters(Path("no folder/letters"), lambda: counts.append(-2))
+def _letters(counts: list[int]) -> Callable[[Trail, Event, Exception], Event]:
+    return partial(keep_dead_letter, Path("no folder/letters"), lambda: counts.append(-2))
 
 
 @pytest.mark.anyio
