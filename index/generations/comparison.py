@@ -5,12 +5,11 @@ Nothing is embedded for it: the vectors are those that will be searched.
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import select, update
+from sqlalchemy import Row, select, update
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation, now
@@ -29,6 +28,8 @@ from training.evaluation.retrieval import (
 from training.evaluation.similarity import Vectors, as_blades, similarity
 
 HeldOut = Literal["test", "val", "sample"]
+# Key, id, split, group and labels.
+_Image = Row[int, str, str, str | None, list[str]]
 _DEPTH: Final = 10
 _RECALLS: Final = (1, 5, 10)
 _QUERY_IMAGES: Final = 1000
@@ -80,24 +81,6 @@ class Comparison(_Figures):
     image_to_image: ImageToImage | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Image:
-    key: int
-    id: str
-    split: str
-    group: str | None
-    labels: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """Images that are searched; the first `queries` of them are held out."""
-
-    held_out: HeldOut
-    images: list[_Image]
-    queries: int
-
-
 def compare(home: Home, active: Generation, new: Generation) -> Comparison | None:
     """Measure a generation against the active one, and keep the result with it.
 
@@ -108,27 +91,27 @@ def compare(home: Home, active: Generation, new: Generation) -> Comparison | Non
         None when there are fewer than two images that both have vectors of.
     """
     with home.catalogue.read() as session:
-        chosen = _choose(session, active, new)
-        if len(chosen.images) < 2:
+        held_out, images, queries = _choose(session, active, new)
+        if len(images) < 2:
             return None
-        keys = [image.key for image in chosen.images]
+        keys = [image.key for image in images]
         vectors = [
             _stored(session, generation, EmbeddingRow, EmbeddingRow.image_id, keys)
             for generation in (active, new)
         ]
-        texts = _texts(session, (active, new), [image.key for image in chosen.images[: chosen.queries]])
+        texts = _texts(session, (active, new), keys[:queries])
         text_vectors = [
             _stored(session, generation, TextEmbeddingRow, TextEmbeddingRow.text_id, list(texts))
             for generation in (active, new)
         ]
-        relevant = _relevant(session, texts, chosen.images)
+        relevant = _relevant(session, texts, images)
     result = Comparison(
         against=active.id,
         measured=now(),
-        held_out=chosen.held_out,
-        candidates=len(chosen.images),
+        held_out=held_out,
+        candidates=len(images),
         text_to_image=_by_text(text_vectors, vectors, relevant) if texts else None,
-        image_to_image=_by_image(chosen, vectors),
+        image_to_image=_by_image(images, queries, vectors),
     )
     with home.catalogue.write() as session:
         session.execute(
@@ -139,17 +122,24 @@ def compare(home: Home, active: Generation, new: Generation) -> Comparison | Non
     return result
 
 
-def _choose(session: Session, active: Generation, new: Generation) -> _Chosen:
+def _choose(session: Session, active: Generation, new: Generation) -> tuple[HeldOut, list[_Image], int]:
+    """Return where queries are from, the images that are searched, and how many of the first are queries."""
     both = [
         select(EmbeddingRow.image_id).where(EmbeddingRow.generation_id == generation.id)
         for generation in (active, new)
     ]
     query = (
-        select(ImageRow.id, ImageRow.external_id, ImageRow.split, ImageRow.group_name, ImageRow.labels)
+        select(
+            ImageRow.id.label("key"),
+            ImageRow.external_id,
+            ImageRow.split,
+            ImageRow.group_name,
+            ImageRow.labels,
+        )
         .where(ImageRow.collection_id == new.collection_id, *(ImageRow.id.in_(each) for each in both))
         .order_by(ImageRow.id)
     )
-    images = [_Image(*row[:4], tuple(row[4])) for row in session.execute(query)]
+    images = list(session.execute(query))
     draw = random.Random(_SEED)
     held_out: HeldOut = "sample"
     queries = images
@@ -161,7 +151,7 @@ def _choose(session: Session, active: Generation, new: Generation) -> _Chosen:
     keys = {image.key for image in queries}
     others = [image for image in images if image.key not in keys]
     searched = queries + draw.sample(others, min(len(others), _CANDIDATES - len(queries)))
-    return _Chosen(held_out, searched, len(queries))
+    return held_out, searched, len(queries)
 
 
 def _stored(session: Session, generation: Generation, table: Any, key: Any, keys: Sequence[int]) -> Vectors:
@@ -206,16 +196,16 @@ def _by_text(
     )
 
 
-def _by_image(chosen: _Chosen, vectors: Sequence[Vectors]) -> ImageToImage:
-    rows = range(chosen.queries)
+def _by_image(images: Sequence[_Image], count: int, vectors: Sequence[Vectors]) -> ImageToImage:
+    rows = range(count)
     firsts = [_first(candidates[rows], candidates, own=rows) for candidates in vectors]
     shared = 100 * overlap(firsts[1], firsts[0])
-    labelled = [row for row, image in enumerate(chosen.images) if image.labels]
-    queries = [row for row in rows if chosen.images[row].labels]
-    figures = [_precision(chosen.images, candidates, queries, labelled) for candidates in vectors]
+    labelled = [row for row, image in enumerate(images) if image.labels]
+    queries = [row for row in rows if images[row].labels]
+    figures = [_precision(images, candidates, queries, labelled) for candidates in vectors]
     active, new = (None if figure is None else figure[0] for figure in figures)
-    count = 0 if figures[0] is None else figures[0][1]
-    return ImageToImage(queries=len(rows), overlap=shared, labelled=count, active=active, new=new)
+    measured = 0 if figures[0] is None else figures[0][1]
+    return ImageToImage(queries=count, overlap=shared, labelled=measured, active=active, new=new)
 
 
 def _precision(
@@ -236,8 +226,8 @@ def _labelled(images: Sequence[_Image], vectors: Vectors, rows: Sequence[int]) -
     return LabelledVectors(
         vectors=vectors[list(rows)],
         labels=[images[row].labels for row in rows],
-        ids=[images[row].id for row in rows],
-        groups=[images[row].group for row in rows],
+        ids=[images[row].external_id for row in rows],
+        groups=[images[row].group_name for row in rows],
     )
 
 

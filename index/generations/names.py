@@ -63,7 +63,8 @@ class CollectionNames:
 
 
 def _by_alias(session: Session, _: None) -> Mapping[str, str]:
-    return {alias.name: alias.collection for alias in list_aliases(session)}
+    query = select(AliasRow.name, CollectionRow.name)
+    return dict(session.execute(query.join(CollectionRow, CollectionRow.id == AliasRow.collection_id)).all())
 
 
 def list_aliases(session: Session) -> list[Alias]:
