@@ -39,7 +39,7 @@ from index.files.home_identity import bind_identity
 from index.generations.names import list_aliases
 from index.home import Home
 from index.keys.api_keys import EVERY_COLLECTION
-from index.writes.vectors import count_missing_images
+from index.writes.vectors import count_lacking
 from training.common.atomic import atomic_file
 from training.common.errors import RecoquestError
 from training.common.memory import free_memory
@@ -305,7 +305,7 @@ def _collection(engine: SearchEngine, name: str) -> Finding:
         if active is None:
             return Finding(subject, "doubtful", "cannot be searched yet: run `recoquest index` for it again.")
         generation, _ = active
-        missing = count_missing_images(session, generation)
+        missing = count_lacking(session, generation)
     count = engine.collection(name).count
     if missing:
         found = f"{missing:,} of {count:,} images have no vector: run `recoquest reindex` for it again."

@@ -32,7 +32,7 @@ from index.errors import (
 from index.files.bundles import changing_models, note_unused
 from index.home import Home
 from index.writes.deletion import collect_garbage
-from index.writes.vectors import count_missing_images, count_texts_without_vectors, images_without_vectors
+from index.writes.vectors import count_lacking, images_without_vectors
 from training.common.errors import RecoquestError
 
 _NAMED_MISSING: Final = 3
@@ -85,9 +85,9 @@ def require_complete(session: Session, generation: Generation, *, texts: bool) -
     Raises:
         IncompleteGenerationError: The generation lacks vectors.
     """
-    if images := count_missing_images(session, generation):
+    if images := count_lacking(session, generation):
         raise IncompleteGenerationError(_lacks_images(session, generation, images))
-    if texts and (lacking := count_texts_without_vectors(session, generation)):
+    if texts and (lacking := count_lacking(session, generation, "texts")):
         raise IncompleteGenerationError(
             f"Generation {generation.id} by {generation.model!r} lacks {lacking:,} texts of "
             f"{generation.collection!r}. {_catch_up(generation)}"
@@ -101,9 +101,9 @@ def require_nearly_complete(session: Session, generation: Generation, *, texts: 
         IncompleteGenerationError: The generation lacks more images, or texts if `texts`.
     """
     few = min(_MAX_MISSING, count_images(session, generation.collection_id) // 2)
-    lacking = count_missing_images(session, generation)
+    lacking = count_lacking(session, generation)
     if texts:
-        lacking = max(lacking, count_texts_without_vectors(session, generation) // _TEXTS_AN_IMAGE)
+        lacking = max(lacking, count_lacking(session, generation, "texts") // _TEXTS_AN_IMAGE)
     if lacking > few:
         require_complete(session, generation, texts=texts)
 
@@ -186,8 +186,7 @@ def drop_old_generations(home: Home, collection: str, keep: int) -> list[int]:
     One that was searched a minute ago stays until the next time, and one that a person has ever activated
     until it is named; see `old_by_hand`.
     """
-    with home.catalogue.read() as session:
-        old = _old(session, require_collection(session, collection).id, keep)
+    old = _old(home, collection, keep)
     for generation in old:
         _drop(home, generation)
     return [generation.id for generation in old]
@@ -195,9 +194,7 @@ def drop_old_generations(home: Home, collection: str, keep: int) -> list[int]:
 
 def old_by_hand(home: Home, collection: str, keep: int) -> list[int]:
     """Return the numbers of old generations that stay only because a person has activated them."""
-    with home.catalogue.read() as session:
-        old = _old(session, require_collection(session, collection).id, keep, by_hand=True)
-    return [generation.id for generation in old]
+    return [generation.id for generation in _old(home, collection, keep, by_hand=True)]
 
 
 def try_drop_old_generations(home: Home, collection: str, keep: int) -> list[int]:
@@ -226,24 +223,23 @@ def drop_generation(home: Home, collection: str, number: int) -> None:
     _drop(home, generation)
 
 
-def _old(session: Session, collection_id: int, keep: int, *, by_hand: bool = False) -> list[Generation]:
-    query = (
-        select(GenerationRow.id, GenerationRow.state, GenerationRow.activated, GenerationRow.by_hand)
-        .where(GenerationRow.collection_id == collection_id, GenerationRow.activated.is_not(None))
-        .order_by(GenerationRow.activated.desc(), GenerationRow.id.desc())
-    )
+def _old(home: Home, collection: str, keep: int, *, by_hand: bool = False) -> list[Generation]:
     since = (datetime.now(UTC) - timedelta(seconds=_IN_USE_SECONDS)).isoformat(timespec="microseconds")
+    columns = select(GenerationRow.id, GenerationRow.state, GenerationRow.activated, GenerationRow.by_hand)
+    latest = columns.order_by(GenerationRow.activated.desc(), GenerationRow.id.desc())
     old: list[Generation] = []
     before, at, retired_at = 0, "", ""
-    for row in session.execute(query).all():
-        # A generation was retired when the next one became active.
-        if row.activated != at:
-            at, retired_at = row.activated, at or row.activated
-        if row.state == "active":
-            continue
-        before += 1
-        if before > keep and row.state == "retired" and row.by_hand == by_hand and retired_at < since:
-            old.append(get_generation(session, row.id)[0])
+    with home.catalogue.read() as session:
+        ours = GenerationRow.collection_id == require_collection(session, collection).id
+        for row in session.execute(latest.where(ours, GenerationRow.activated.is_not(None))).all():
+            # A generation was retired when the next one became active.
+            if row.activated != at:
+                at, retired_at = row.activated, at or row.activated
+            if row.state == "active":
+                continue
+            before += 1
+            if before > keep and row.state == "retired" and row.by_hand == by_hand and retired_at < since:
+                old.append(get_generation(session, row.id)[0])
     return old
 
 

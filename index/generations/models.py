@@ -21,7 +21,7 @@ from index.files.bundles import installed_bundle, register_bundle
 from index.generations.activation import activate
 from index.generations.comparison import Comparison
 from index.home import Home
-from index.writes.vectors import count_missing_images
+from index.writes.vectors import count_lacking
 from training.common.errors import BundleError
 from training.models.bundle import BundleInfo, read_bundle
 
@@ -133,7 +133,7 @@ def describe_generation(session: Session, number: int) -> GenerationInfo:
         digest=generation.digest,
         images=count_embeddings(session, generation),
         texts=count_embeddings(session, generation, "texts"),
-        missing=count_missing_images(session, generation),
+        missing=count_lacking(session, generation),
         created=row.created,
         activated=row.activated,
         comparison=comparison,

@@ -1,7 +1,7 @@
 """Embed a collection with another bundle in a new generation, and switch searches over to it."""
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import numpy as np
@@ -28,7 +28,7 @@ from index.writes.vectors import (
     ImageEncoder,
     MissingImage,
     add_missing_images,
-    count_missing_images,
+    count_lacking,
     embed_missing_texts,
     images_without_vectors,
     still_missing,
@@ -152,7 +152,7 @@ def _embed_missing(
                 # Images with an unreadable file may have been removed or replaced since.
                 there = still_missing(session, generation, list(broken)) if broken else set()
                 broken = {image: reason for image, reason in broken.items() if image in there}
-                missing = count_missing_images(session, generation) - len(broken)
+                missing = count_lacking(session, generation) - len(broken)
                 total = count_images(session, generation.collection_id)
             if missing <= 0:
                 break
@@ -162,7 +162,12 @@ def _embed_missing(
                     readable = {image: found for image, found in batch if isinstance(found, np.ndarray)}
                     broken |= {image: found for image, found in batch if isinstance(found, str)}
                     if readable:
-                        embedded += _write(engine.home, embedder, readable)
+                        vectors = embedder.images(list(readable.values()))
+                        with engine.home.catalogue.write() as session:
+                            sequence = next_sequence(session, generation.collection_id)
+                            get_generation(session, generation.id)
+                            added = add_missing_images(session, generation, sequence, list(readable), vectors)
+                        embedded += added
                     bar.advance(len(batch), f"{len(broken):,} unreadable" if broken else "")
     embed_missing_texts(engine.home, embedder, shown=show_progress)
     if broken:
@@ -181,14 +186,6 @@ def _missing(home: Home, generation: Generation, broken: Collection[MissingImage
             if row not in broken:
                 yield row
         after = rows[-1].key
-
-
-def _write(home: Home, embedder: Embedder, pixels: Mapping[MissingImage, Pixels]) -> int:
-    vectors, generation = embedder.images(list(pixels.values())), embedder.generation
-    with home.catalogue.write() as session:
-        sequence = next_sequence(session, generation.collection_id)
-        get_generation(session, generation.id)
-        return add_missing_images(session, generation, sequence, list(pixels), vectors)
 
 
 def _broken(generation: Generation, broken: dict[MissingImage, str]) -> str:

@@ -350,24 +350,24 @@ class Views:
             return
         self._looked[collection_id], idle = now, now - _IDLE_SECONDS
         with self._lock:
-            self._held = {
-                place: held
-                for place, held in self._held.items()
-                if held.collection_id != collection_id or place[0] == active or held.used >= idle
-            }
+            for place, held in list(self._held.items()):
+                if held.collection_id == collection_id and place[0] != active and held.used < idle:
+                    del self._held[place]
 
     def keep(self, generations: Collection[int]) -> None:
         """Free the views of all other generations."""
         with self._lock:
-            self._held = {place: held for place, held in self._held.items() if place[0] in generations}
+            for place in list(self._held):
+                if place[0] not in generations:
+                    del self._held[place]
 
     def operating_points(self) -> dict[tuple[int, Target], OperatingPoint]:
         """Return the operating point of each view that has codes, by generation and target."""
         with self._lock:
-            views = {place: held.view for place, held in self._held.items()}
+            entries = list(self._held.items())
         points: dict[tuple[int, Target], OperatingPoint] = {}
-        for place, view in views.items():
-            if isinstance(view, CosineView) and (point := view.operating_point) is not None:
+        for place, held in entries:
+            if isinstance(held.view, CosineView) and (point := held.view.operating_point) is not None:
                 points[place] = point
         return points
 

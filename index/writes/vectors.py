@@ -8,7 +8,7 @@ from PIL import Image
 from sqlalchemy import Row, Select, exists, func, insert, select
 from sqlalchemy.orm import Session
 
-from index.catalogue.collections import Generation, get_generation, next_sequence
+from index.catalogue.collections import Generation, Target, get_generation, next_sequence
 from index.catalogue.lookup import rows_among
 from index.catalogue.tables import EmbeddingRow, ImageRow, TextEmbeddingRow, TextRow
 from index.errors import GenerationError
@@ -38,9 +38,11 @@ def images_without_vectors(
     return list(map(MissingImage._make, session.execute(query)))
 
 
-def count_missing_images(session: Session, generation: Generation) -> int:
-    """Return how many images of the collection have no vector in a generation."""
-    return session.execute(_lacking_images(generation).with_only_columns(func.count())).scalar_one()
+def count_lacking(session: Session, generation: Generation, target: Target = "images") -> int:
+    """Return how many images, or texts, of the collection have no vector in a generation."""
+    lacking = _lacking_images(generation) if target == "images" else _lacking_texts(generation)
+    counted = lacking.with_only_columns(func.count(), maintain_column_froms=True)
+    return session.execute(counted).scalar_one()
 
 
 def still_missing(
@@ -84,14 +86,13 @@ def add_text_vectors(
     session: Session, generation: Generation, sequence: int, vectors: Mapping[int, Mapping[str, bytes]]
 ) -> None:
     """Give the texts of images, by the keys of these, the vectors that they lack in a generation."""
-    if not vectors:
-        return
-    rows = []
-    query = _lacking_texts(generation).where(TextRow.image_id.in_(list(vectors)))
-    for key, image, text in session.execute(query):
+    rows: list[dict[str, Any]] = []
+    for key, image, text in rows_among(session, _lacking_texts(generation), TextRow.image_id, vectors.keys()):
         if text in vectors[image]:
-            rows.append({"text_id": key, "vector": vectors[image][text]})
-    _insert(session, generation, sequence, rows)
+            row = {"generation_id": generation.id, "text_id": key, "sequence": sequence}
+            rows.append(row | {"vector": vectors[image][text]})
+    if rows:
+        session.execute(insert(TextEmbeddingRow), rows)
 
 
 def texts_without_vectors(
@@ -102,20 +103,6 @@ def texts_without_vectors(
     return session.execute(query).all()
 
 
-def count_texts_without_vectors(session: Session, generation: Generation) -> int:
-    """Return how many texts of a collection lack a vector in a generation."""
-    query = _lacking_texts(generation).with_only_columns(func.count(), maintain_column_froms=True)
-    return session.execute(query).scalar_one()
-
-
-def add_missing_vectors(
-    session: Session, generation: Generation, sequence: int, vectors: Mapping[int, bytes]
-) -> None:
-    """Give texts, by their keys, vectors in a generation; those that are gone or have one are passed over."""
-    lacking = session.execute(_lacking_texts(generation).where(TextRow.id.in_(list(vectors)))).scalars()
-    _insert(session, generation, sequence, [{"text_id": key, "vector": vectors[key]} for key in lacking])
-
-
 def _lacking_texts(generation: Generation) -> Select[int, int, str]:
     has = exists().where(
         TextEmbeddingRow.generation_id == generation.id, TextEmbeddingRow.text_id == TextRow.id
@@ -123,12 +110,6 @@ def _lacking_texts(generation: Generation) -> Select[int, int, str]:
     texts = select(TextRow.id.label("key"), TextRow.image_id.label("image"), TextRow.text)
     images = texts.join(ImageRow, ImageRow.id == TextRow.image_id)
     return images.where(ImageRow.collection_id == generation.collection_id, ~has)
-
-
-def _insert(session: Session, generation: Generation, sequence: int, rows: list[dict[str, Any]]) -> None:
-    if rows:
-        shared = {"generation_id": generation.id, "sequence": sequence}
-        session.execute(insert(TextEmbeddingRow), [{**shared, **row} for row in rows])
 
 
 class ImageEncoder(TextEncoder, Protocol):
@@ -204,7 +185,7 @@ def embed_missing_texts(home: Home, embedder: Embedder, *, shown: bool) -> None:
         return
     generation, after = embedder.generation, 0
     with home.catalogue.read() as session:
-        lacking = count_texts_without_vectors(session, generation)
+        lacking = count_lacking(session, generation, "texts")
     if not lacking:
         return
     with progress_bar(f"Embedding texts of {generation.collection}", lacking, shown=shown) as bar:
@@ -217,7 +198,8 @@ def embed_missing_texts(home: Home, embedder: Embedder, *, shown: bool) -> None:
             with home.catalogue.write() as session:
                 sequence = next_sequence(session, generation.collection_id)
                 get_generation(session, generation.id)
-                vectors = {item.key: found[item.text] for item in texts}
-                add_missing_vectors(session, generation, sequence, vectors)
+                # Texts that are gone, or were changed meanwhile, are passed over.
+                vectors = {item.image: found for item in texts}
+                add_text_vectors(session, generation, sequence, vectors)
             bar.advance(len(texts))
             after = texts[-1].key

@@ -17,7 +17,7 @@ from index.engine import SearchEngine
 from index.generations.activation import generation_of
 from index.generations.reindex import generation_for
 from index.ingest import ingest_manifest
-from index.writes.vectors import count_missing_images
+from index.writes.vectors import count_lacking
 from tests.app.jobs.trainings import (
     OVERRIDES,
     give_long_training,
@@ -172,7 +172,7 @@ def test_an_embedding_whose_worker_is_killed_goes_on_with_the_next(
         worker.wait()
     wait_for_the_lock(_folder(jobs, number))
     with engine.home.catalogue.read() as session:
-        missing = count_missing_images(session, begun)
+        missing = count_lacking(session, begun)
     assert 0 < missing < IMAGES
     with jobs.worker():
         done = jobs.wait(number)

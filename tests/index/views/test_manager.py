@@ -20,7 +20,7 @@ from index.vectors.view import CosineView
 from index.views import snapshots
 from index.views.manager import ViewEntry, Views, choose_view, stored_queries
 from index.writes.deletion import delete_images
-from index.writes.vectors import add_missing_vectors, texts_without_vectors
+from index.writes.vectors import add_text_vectors, texts_without_vectors
 from tests.index.meanwhile import hold_up, note_calls
 from tests.index.samples import begin_generation, make_records, put_vectors, snapshot_of, unit_vectors
 from tests.index.views.held import (
@@ -163,7 +163,7 @@ def test_searches_after_a_write_go_on_while_the_snapshot_of_a_build_is_written(
             begun.set()
             assert go_on.wait(SECONDS)
 
-    note_calls(monkeypatch, snapshots, "_synced", wait_in_a_build)
+    note_calls(monkeypatch, snapshots, "_sha256", wait_in_a_build)
     home.set_view("c", "ivf")
     current(home, views)
     assert begun.wait(SECONDS)
@@ -436,8 +436,10 @@ def _filled(engine: SearchEngine) -> Generation:
 def _embed_texts(engine: SearchEngine, generation: Generation) -> Vectors:
     with engine.home.catalogue.write() as session:
         texts = texts_without_vectors(session, generation, after=0, limit=4 * FEW)
-        vectors = dict(zip([text.key for text in texts], encode_vectors(TEXTS), strict=False))
-        add_missing_vectors(session, generation, next_sequence(session, generation.collection_id), vectors)
+        vectors: dict[int, dict[str, bytes]] = {}
+        for text, vector in zip(texts, encode_vectors(TEXTS), strict=False):
+            vectors.setdefault(text.image, {})[text.text] = vector
+        add_text_vectors(session, generation, next_sequence(session, generation.collection_id), vectors)
     return TEXTS[: len(texts)]
 
 
