@@ -215,7 +215,9 @@ async def write_sent(
     # An id that is refused may be none that a database can look for.
     ids = [image.id for image in images if isinstance(image.record, Record)]
     known = await _known(services, active, ids, condition)
-    looked = await _each(services, [_look_at(services, known, loaded, image) for image in images])
+    # A batch of the encoder's at a time, so that one request cannot fill the queue.
+    places = asyncio.Semaphore(services.settings.encode_batch_size)
+    looked = await side_by_side([_look_at(services, known, loaded, image) for image in images], places)
     ready: list[Prepared] = []
     texts: list[str] = []
     for item in looked:
@@ -334,23 +336,8 @@ async def _embed_texts(
     if not different or "text" not in loaded.encoder.modalities:
         return {}, frozenset()
     encode = partial(loaded.queue.encode_text, priority=Priority.UPLOAD)
-    encoded = dict(zip(different, await _each(services, [encode(text) for text in different]), strict=True))
+    places = asyncio.Semaphore(services.settings.encode_batch_size)
+    vectors_of = await side_by_side([encode(text) for text in different], places)
+    encoded = dict(zip(different, vectors_of, strict=True))
     vectors = {text: encode_vectors(item.vector[None])[0] for text, item in encoded.items()}
     return vectors, frozenset(text for text, item in encoded.items() if item.truncation is not None)
-
-
-async def _each(services: Services, work: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
-    """Do all, a batch of the encoder's at a time, so that one request cannot fill the queue."""
-    if len(work) == 1:
-        return [await work[0]]
-    places = asyncio.Semaphore(services.settings.encode_batch_size)
-
-    async def one(part: Coroutine[Any, Any, Result]) -> Result:
-        try:
-            async with places:
-                return await part
-        finally:
-            # A coroutine cancelled before its turn was never awaited, and would warn.
-            part.close()
-
-    return await side_by_side(list(map(one, work)))

@@ -287,37 +287,34 @@ async def make_parts(
 
     Few are made at once, so that the encoder's queue has room for others; `places` are those of a batch.
     """
+    if places is None and len(sources) == 1:
+        return [await _make_part(services, active, sources[0])]
     places = places or asyncio.Semaphore(max(1, services.settings.encode_queue_size // 2))
-    if len(sources) == 1:
-        return [await _make_part(services, active, sources[0], places)]
-    return await side_by_side([_make_part(services, active, source, places) for source in sources])
+    return await side_by_side([_make_part(services, active, source) for source in sources], places)
 
 
-async def _make_part(
-    services: Services, active: ActiveGeneration, source: Source, places: asyncio.Semaphore
-) -> MadePart:
-    async with places:
-        if source.text is not None:
-            loaded = await services.encoders.of(active)
-            encoded = await loaded.queue.encode_text(source.text)
-            cut = encoded.truncation
-            told = None if cut is None else Truncation.of(source.field, cut)
-            return MadePart(Part(encoded.vector, "text", source.text), told, encoded.tokens)
-        if source.file is not None:
-            loaded = await services.encoders.of(active)
-            with file_named(source.file.name):
-                if source.box is not None:
-                    grid = await _embed_regions(services, loaded, source.file.content)
-                    return MadePart(region_part(grid, source.box, source.field))
-                config = loaded.encoder.image_config
-                decoded = await services.images.decode_query(source.file.content, config)
-            return MadePart(Part((await loaded.queue.encode_image(decoded.pixels)).vector, "image"))
-        if source.image_id is not None and source.box is not None:
-            _, grid = await stored_regions(services, active, source.image_id)
-            return MadePart(region_part(grid, source.box, source.field))
-        if source.image_id is None:
-            return MadePart(given_part(active, source))
-        return MadePart(await services.threads.read(stored_part, services.engine, active, source))
+async def _make_part(services: Services, active: ActiveGeneration, source: Source) -> MadePart:
+    if source.text is not None:
+        loaded = await services.encoders.of(active)
+        encoded = await loaded.queue.encode_text(source.text)
+        cut = encoded.truncation
+        told = None if cut is None else Truncation.of(source.field, cut)
+        return MadePart(Part(encoded.vector, "text", source.text), told, encoded.tokens)
+    if source.file is not None:
+        loaded = await services.encoders.of(active)
+        with file_named(source.file.name):
+            if source.box is not None:
+                grid = await _embed_regions(services, loaded, source.file.content)
+                return MadePart(region_part(grid, source.box, source.field))
+            config = loaded.encoder.image_config
+            decoded = await services.images.decode_query(source.file.content, config)
+        return MadePart(Part((await loaded.queue.encode_image(decoded.pixels)).vector, "image"))
+    if source.image_id is not None and source.box is not None:
+        _, grid = await stored_regions(services, active, source.image_id)
+        return MadePart(region_part(grid, source.box, source.field))
+    if source.image_id is None:
+        return MadePart(given_part(active, source))
+    return MadePart(await services.threads.read(stored_part, services.engine, active, source))
 
 
 @contextmanager
@@ -329,13 +326,26 @@ def file_named(name: str) -> Iterator[None]:
         raise type(error)(f"{name}: {error}" if name else str(error)) from error
 
 
-async def side_by_side(works: Sequence[Coroutine[Any, Any, _Result]]) -> list[_Result]:
-    """Await all works side by side; the first error ends the others."""
+async def side_by_side(
+    works: Sequence[Coroutine[Any, Any, _Result]], places: asyncio.Semaphore
+) -> list[_Result]:
+    """Await works side by side, as many at once as there are places; the first error ends the others."""
+
+    async def one(work: Coroutine[Any, Any, _Result]) -> _Result:
+        async with places:
+            return await work
+
     try:
+        if len(works) == 1:
+            return [await one(works[0])]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(work) for work in works]
+            tasks = [group.create_task(one(work)) for work in works]
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
+    finally:
+        for work in works:
+            # One that is cancelled before its turn was never awaited, and would warn.
+            work.close()
     return [task.result() for task in tasks]
 
 
@@ -452,7 +462,7 @@ async def make_batch(
                 return error
             raise
 
-    return await side_by_side([make(search) for search in searches])
+    return await side_by_side([make(search) for search in searches], asyncio.Semaphore(len(searches)))
 
 
 def find_batch(

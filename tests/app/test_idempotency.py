@@ -218,10 +218,10 @@ def test_an_upload_whose_caller_has_gone_is_answered_later(
     begun, go_on = threading.Event(), threading.Event()
     real = put_images
 
-    def slow(*args: Any) -> Any:
+    def slow(*args: Any, **named: Any) -> Any:
         begun.set()
         assert go_on.wait(20)
-        return real(*args)
+        return real(*args, **named)
 
     monkeypatch.setattr("app.images.uploads.put_images", slow)
     body = _form(b"b" * 20, {"id": "gone"}, picture(3))
