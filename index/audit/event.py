@@ -150,7 +150,7 @@ def in_parts(event: Event, ids: Iterable[str]) -> Iterator[Event]:
     names = tuple(islice(rest, MAX_OBJECTS))
     following = tuple(islice(rest, MAX_OBJECTS))
     if not following:
-        yield replace(event, objects=names)
+        yield event if ids is event.objects else replace(event, objects=names)
         return
     series, part = uuid4().hex, 0
     while names:
