@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
 from importlib.metadata import version
-from operator import attrgetter
 from typing import Any, Final
 
 import structlog
@@ -129,7 +128,7 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=attrgetter("name"),
+        generate_unique_id_function=lambda route: route.name,
         lifespan=partial(
             _run,
             settings=settings,
@@ -281,11 +280,12 @@ async def _until_useful(services: Services) -> None:
 def _open_recorder(settings: Settings, home: Home, metrics: Metrics) -> Recorder | None:
     if not settings.audit:
         return None
+    letters, count = dead_letters_of(settings.home), metrics.audit_letters.inc
     recorder = Recorder(
         open_trail(settings, home.catalogue),
         metrics.audited.inc,
         metrics.audit_failures.inc,
-        partial(keep_dead_letter, dead_letters_of(settings.home), metrics.audit_letters.inc),
+        lambda *refused: keep_dead_letter(letters, count, *refused),
     )
     metrics.audit_waiting.set_function(recorder.__len__)
     return recorder
