@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def stops_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that a test stops are not replaced: they stand for those that hang in another way."""
-    monkeypatch.setattr("training.common.stopped._LOOK_S", 3_600.0)
+    monkeypatch.setattr("training.common.workers._LOOK_S", 3_600.0)
 
 
 @pytest.fixture(scope="session", autouse=True)

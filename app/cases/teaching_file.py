@@ -32,7 +32,7 @@ from index.search.results import FoundImage
 from training.clinical.findings import STATES
 from training.common.errors import RecoquestError
 from training.common.manifest import MetadataValue
-from training.imaging.processes.errors import (
+from training.imaging.processes.pool import (
     DecodersBusyError,
     DecoderStartError,
     DecodingTimeoutError,

@@ -21,9 +21,15 @@ from training.common.host import decoding_threads
 from training.common.record import MetadataValue, Record
 from training.imaging.dicom.picture import open_dicom
 from training.imaging.images import ImageLimits
-from training.imaging.processes.errors import DecodingTimeoutError
-from training.imaging.processes.pool import DecodingPool, PoolLimits, Priority
-from training.imaging.processes.process import Answer, DecoderLimits, Task
+from training.imaging.processes.pool import (
+    Answer,
+    DecoderLimits,
+    DecodingPool,
+    DecodingTimeoutError,
+    PoolLimits,
+    Priority,
+    Task,
+)
 from training.importing.dicom.examination import MOST_FRAMES
 from training.importing.splits import draw_split
 

@@ -15,9 +15,16 @@ from index.files.renditions import STORED_LIMITS, Rendition
 from training.common.errors import ImageError
 from training.imaging.depth import Levels
 from training.imaging.images import check_signature
-from training.imaging.processes.errors import DecodingTimeoutError
-from training.imaging.processes.pool import DecodingObserver, DecodingPool, PoolLimits, Priority
-from training.imaging.processes.process import Answer, DecoderLimits, Task
+from training.imaging.processes.pool import (
+    Answer,
+    DecoderLimits,
+    DecodingObserver,
+    DecodingPool,
+    DecodingTimeoutError,
+    PoolLimits,
+    Priority,
+    Task,
+)
 from training.imaging.processes.worker import decode_task, decoded_of
 from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.images import Pixels, to_planes

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from index.files.renditions import Rendition, make_rendition, make_thumbnail, read_levels
-from training.imaging.processes.serving import DoTask, TaskAnswer, serve
-from training.imaging.processes.worker import decode
+from training.imaging.processes.worker import DoTask, TaskAnswer, decode, serve
 from training.imaging.window import Window
 
 # The service itself has priority: its threads need the processor briefly and at once.

@@ -35,7 +35,7 @@ from training.common.errors import (
     NoRegionsError,
     RecoquestError,
 )
-from training.imaging.processes.errors import (
+from training.imaging.processes.pool import (
     DecodersBusyError,
     DecodersClosedError,
     DecoderStartError,

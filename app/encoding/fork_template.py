@@ -5,21 +5,26 @@ The process that has started it sets how threads of the libraries wait, in the e
 
 import gc
 import os
+import pickle
 import signal
 import socket
 import sys
+from contextlib import suppress
 from importlib import import_module
-from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final
 
-from app.encoding.processes import WITH_TORCH, Load, Order
+from app.encoding.processes import MOST_BYTES, WITH_TORCH
 from app.encoding.threads import LocalEncoder, use_torch_threads, warm_up
-from training.common.errors import BundleError
 from training.common.host import end_with_parent
+from training.common.workers import BrokenMessageError, receive, send
+from training.models.inputs.images import Pixels
 from training.models.onnx.loading import load_query_encoder
 
 # Every encoder of transformers is made of it; it imports torch as well, and takes seconds.
 _ENCODERS_IMPORT: Final = "transformers.modeling_utils"
+# What a header surely holds.
+_MAX_REASON: Final = 4_000
 
 
 def main(parent: int, descriptor: int) -> None:
@@ -63,38 +68,33 @@ def _run_forked(orders: socket.socket, descriptor: int, server: int) -> None:
         end_with_parent(server)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         orders.close()
-        with Connection(descriptor) as connection:
+        with socket.socket(fileno=descriptor) as connection, suppress(BrokenMessageError, OSError):
             _serve(connection)
     finally:
         os._exit(0)
 
 
-def _serve(connection: Connection) -> None:
+def _serve(connection: socket.socket) -> None:
     """Load the bundle that comes first, then answer orders until the other side closes its end."""
+    load, _ = receive(connection, 0)
     try:
-        load: Load = connection.recv()
-    except (EOFError, OSError):
-        return
-    try:
-        encoder = _loaded(load)
+        encoder = _loaded(Path(load["bundle"]), load["threads"])
     except Exception as error:  # noqa: BLE001 - the service tells of it
-        connection.send(BundleError(str(error)))
+        send(connection, {"outcome": "refused", "reason": str(error)[:_MAX_REASON]})
         return
-    connection.send("ready")
+    send(connection, {"outcome": "ready"})
     threads = 1
     while True:
-        try:
-            order: Order = connection.recv()
-        except (EOFError, OSError):
-            return
-        if order.threads != threads and not encoder.fixed_threads:
-            use_torch_threads(order.threads)
-            threads = order.threads
-        connection.send(_answer(encoder, order))
+        order, content = receive(connection, MOST_BYTES)
+        if order["threads"] != threads and not encoder.fixed_threads:
+            threads = order["threads"]
+            use_torch_threads(threads)
+        answer = _answer(encoder, pickle.loads(content), order["regions"])
+        send(connection, {}, pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
 
 
-def _loaded(load: Load) -> LocalEncoder:
-    encoder = load_query_encoder(load.bundle, "cpu", threads=load.threads)
+def _loaded(bundle: Path, threads: int) -> LocalEncoder:
+    encoder = load_query_encoder(bundle, "cpu", threads=threads)
     if not encoder.fixed_threads:
         use_torch_threads(1)
     warm_up(encoder)
@@ -104,11 +104,11 @@ def _loaded(load: Load) -> LocalEncoder:
     return encoder
 
 
-def _answer(encoder: LocalEncoder, order: Order) -> Any:
+def _answer(encoder: LocalEncoder, batch: list[str] | Pixels, regions: bool) -> Any:
     try:
-        if isinstance(order.batch, list):
-            return encoder.embed_texts(order.batch)
-        return encoder.embed_regions(order.batch) if order.regions else encoder.embed_images(order.batch)
+        if isinstance(batch, list):
+            return encoder.embed_texts(batch)
+        return encoder.embed_regions(batch) if regions else encoder.embed_images(batch)
     except MemoryError as error:
         return MemoryError(str(error))
     except Exception as error:  # noqa: BLE001 - it belongs to the callers of this batch

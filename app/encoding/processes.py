@@ -8,20 +8,16 @@ more than a hundred megabytes that forked processes share; it comes with the fir
 """
 
 import os
-import select
-import signal
+import pickle
 import socket
 import subprocess
 import sys
 import threading
 import time
-import weakref
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -31,8 +27,17 @@ from numpy.typing import NDArray
 
 from app.encoding.queue import EncoderLostError
 from app.encoding.threads import ComputeThreads, LocalEncoder
-from training.common.errors import MissingModalityError
-from training.common.stopped import kill_stopped
+from training.common.errors import BundleError, MissingModalityError
+from training.common.workers import (
+    LossReason,
+    Worker,
+    WorkerLostError,
+    WorkerPool,
+    WorkerRefusedError,
+    WorkerStartError,
+    send,
+    socket_pair,
+)
 from training.models.bundle import read_bundle
 from training.models.embeddings import TextEmbeddings
 from training.models.inputs.images import ImageInput, Pixels
@@ -42,8 +47,13 @@ _START_S: Final = 120.0
 # Orders to the fork server.
 WITH_TORCH: Final = b"t"
 WITHOUT_TORCH: Final = b"o"
-_NO_PROCESS: Final = "No process of the encoder can be started."
+# The most that an answer holds; a process of ours is trusted.
+MOST_BYTES: Final = 1 << 40
 _ENDED: Final = "The encoder's process has ended."
+_LOST: Final[Mapping[LossReason, str]] = {
+    "closed": "The encoder is closed.",
+    "wall": "The encoder's process does not answer.",
+}
 
 ServedEncoder: TypeAlias = "LocalEncoder | EncoderProcesses"
 
@@ -68,24 +78,32 @@ class ForkServer:
         """Process id."""
         return None if self._process is None else self._process.pid
 
-    def fork(self, *, with_torch: bool) -> tuple[int, int, Connection]:
-        """Make a process that waits for a bundle: its id, its pidfd, and a socket to it.
+    def fork(self, load: Mapping[str, Any], *, with_torch: bool) -> Worker:
+        """Make a process, and have it load a bundle.
 
         Torch is imported before where it is needed and not there yet.
 
+        Args:
+            load: Its first message: the bundle's folder, and the threads of a pass by ONNX Runtime.
+            with_torch: Whether the encoder needs torch.
+
         Raises:
-            EncoderLostError: The system has no room for a process, or the server is closed.
+            WorkerStartError: The system has no room for a process, or the server is closed.
         """
         with self._guard:
             try:
-                return self._forked(with_torch)
+                worker, connection = self._forked(with_torch)
             except OSError:
                 self._end()
-            try:
-                self._start()
-                return self._forked(with_torch)
-            except (OSError, RuntimeError) as error:
-                raise EncoderLostError(_NO_PROCESS) from error
+                try:
+                    self._start()
+                    worker, connection = self._forked(with_torch)
+                except (OSError, RuntimeError) as error:
+                    raise WorkerStartError from error
+        # Its end is told to those that wait until it is ready.
+        with suppress(OSError):
+            send(connection, load)
+        return worker
 
     def kill(self) -> None:
         """Kill the server, and with it every process that it has forked; the next fork starts another."""
@@ -110,10 +128,10 @@ class ForkServer:
             opened.pop_all()
         self._orders = own
 
-    def _forked(self, with_torch: bool) -> tuple[int, int, Connection]:
+    def _forked(self, with_torch: bool) -> tuple[Worker, socket.socket]:
         if self._orders is None:
             raise OSError("no fork server runs")
-        own, theirs = Pipe()
+        own, theirs = socket_pair()
         with theirs, ExitStack() as opened:
             opened.callback(own.close)
             order = WITH_TORCH if with_torch else WITHOUT_TORCH
@@ -123,9 +141,9 @@ class ForkServer:
                 raise OSError("the fork server has ended")
             if not handles:
                 # The others that it has forked go on.
-                raise EncoderLostError(_NO_PROCESS)
+                raise WorkerStartError
             opened.pop_all()
-        return int(answer), handles[0], own
+        return Worker(int(answer), handles[0], own), own
 
     def _end(self) -> None:
         if self._orders is not None:
@@ -145,110 +163,6 @@ def _started(descriptor: int) -> "subprocess.Popen[bytes]":
         # Ctrl-C in a terminal is for the service.
         start_new_session=True,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Order to load a bundle, the first that a process gets.
-
-    Attributes:
-        threads: Threads of a pass by ONNX Runtime.
-        by_onnx: Whether the bundle has ONNX graphs; else its encoder needs torch.
-    """
-
-    bundle: Path
-    threads: int
-    by_onnx: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A batch for the process.
-
-    Attributes:
-        batch: Texts, or prepared images (B, 3, S, S).
-        threads: Threads of this pass by torch.
-        regions: Whether the regions of the images are embedded.
-    """
-
-    batch: list[str] | Pixels
-    threads: int
-    regions: bool = False
-
-
-class EncodingProcess:
-    """One process; a thread at a time may ask it."""
-
-    def __init__(self, server: ForkServer, load: Load) -> None:
-        """Start it; its bundle is loaded meanwhile.
-
-        Raises:
-            EncoderLostError: The system has no room for a process.
-        """
-        # A later process with the same id does not share the pidfd.
-        self.pid, self._handle, self._connection = server.fork(with_torch=not load.by_onnx)
-        # Closed no earlier: its number may be another's by the time that a thread kills the process.
-        weakref.finalize(self, os.close, self._handle)
-        self._is_ready = False
-        # The end of a process is told by `wait_until_ready`.
-        with suppress(OSError):
-            self._connection.send(load)
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether it can take an order."""
-        return not self._has_ended(0)
-
-    def wait_until_ready(self) -> None:
-        """Wait until it has made its first pass.
-
-        Raises:
-            BundleError: The bundle cannot be used.
-            EncoderLostError: The process has ended, or takes too long.
-        """
-        if self._is_ready:
-            return
-        answer = self._answer(time.monotonic() + _START_S)
-        if isinstance(answer, Exception):
-            raise answer
-        self._is_ready = True
-
-    def ask(self, order: Order, limit_s: float) -> TextEmbeddings | NDArray[np.float32] | Exception:
-        """Give an order, and return the vectors or the encoder's own error.
-
-        A process that raises, as by `wait_until_ready`, is to be ended.
-        """
-        self.wait_until_ready()
-        try:
-            self._connection.send(order)
-        except OSError as error:
-            raise EncoderLostError(_ENDED) from error
-        answer: TextEmbeddings | NDArray[np.float32] | Exception = self._answer(time.monotonic() + limit_s)
-        return answer
-
-    def kill(self) -> None:
-        """Kill it; whoever waits for its answer is told, and ends it."""
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-
-    def end(self) -> None:
-        """Kill it, wait for its end, and let go of it."""
-        self.kill()
-        self._has_ended(None)
-        self._connection.close()
-
-    def _has_ended(self, wait_ms: int | None) -> bool:
-        watched = select.poll()
-        watched.register(self._handle, select.POLLIN)
-        return bool(watched.poll(wait_ms))
-
-    def _answer(self, until: float) -> Any:
-        try:
-            if self._connection.poll(max(0.0, until - time.monotonic())):
-                return self._connection.recv()
-        except (OSError, EOFError) as error:
-            raise EncoderLostError(_ENDED) from error
-        raise EncoderLostError("The encoder's process does not answer.")
 
 
 class EncoderProcesses(ImageInput):
@@ -281,27 +195,24 @@ class EncoderProcesses(ImageInput):
         self.lanes = threads.lanes
         self._threads = threads
         self._server = server
-        self._start_with = Load(bundle, threads.side_by_side, by_onnx=graphs is not None)
-        self._replaced = replaced
+        load = {"bundle": str(bundle), "threads": threads.side_by_side}
         self._limit_s = limit_s
-        self._changed = threading.Condition()
-        self._closed = False
-        self._idle: deque[EncodingProcess] = deque()
-        self._all: set[EncodingProcess] = set()
-        self._watch_ended = kill_stopped(self._running)
+        self._replaced = replaced
+        self._workers = WorkerPool(
+            partial(server.fork, load, with_torch=graphs is None), self.lanes, self._replace, self._watched
+        )
         try:
-            for _ in range(self.lanes):
-                self._start()
-            for process in list(self._all):
-                process.wait_until_ready()
-        except BaseException:
+            self._workers.start_all()
+        except BaseException as error:
             self.close()
+            if isinstance(error, WorkerLostError):
+                raise _error_of(error) from error
             raise
 
     @property
     def pids(self) -> list[int]:
         """The processes by their number in the system."""
-        return [process.pid for process in self._all]
+        return [worker.pid for worker in self._workers.workers]
 
     def embed_images(self, images: Pixels) -> NDArray[np.float32]:
         """Vectors (B, D) of prepared images (B, 3, S, S).
@@ -331,74 +242,36 @@ class EncoderProcesses(ImageInput):
 
     def close(self) -> None:
         """Kill all processes; whoever waits for a vector is told."""
-        self._watch_ended.set()
-        with self._changed:
-            self._closed = True
-            idle, busy = set(self._idle), self._all - set(self._idle)
-            self._all.clear()
-            self._idle.clear()
-            self._changed.notify_all()
-        for process in busy:
-            process.kill()
-        for process in idle:
-            process.end()
+        self._workers.close()
 
-    def _running(self) -> dict[int, Callable[[], object]]:
-        with self._changed:
-            running: dict[int, Callable[[], object]] = {process.pid: process.kill for process in self._all}
+    def _watched(self) -> dict[int, Callable[[], object]]:
         # Without it no process can be replaced.
-        return running if self._server.pid is None else {**running, self._server.pid: self._server.kill}
+        return {} if self._server.pid is None else {self._server.pid: self._server.kill}
+
+    def _replace(self, reason: LossReason) -> None:
+        _log.error("an encoder's process is replaced", reason=reason)
+        self._replaced()
 
     def _ask(self, batch: list[str] | Pixels, *, regions: bool = False) -> Any:
-        process = self._take()
-        is_alone = len(self._idle) == len(self._all) - 1
-        threads = self._threads.alone if is_alone else self._threads.side_by_side
+        content = pickle.dumps(batch, pickle.HIGHEST_PROTOCOL)
         try:
-            answer = process.ask(Order(batch, threads, regions), self._limit_s)
-        except Exception as error:
-            self._replace(process, str(error))
-            raise
-        with self._changed:
-            # The one that was used last has the most in its caches.
-            self._idle.append(process)
-            self._changed.notify()
+            with self._workers.taken() as worker:
+                is_alone = self._workers.taken_count == 1
+                threads = self._threads.alone if is_alone else self._threads.side_by_side
+                until = time.monotonic() + self._limit_s
+                order = {"threads": threads, "regions": regions}
+                _, body = worker.ask(order, content, MOST_BYTES, until)
+        except WorkerLostError as error:
+            raise _error_of(error) from error
+        answer = pickle.loads(body)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    def _take(self) -> EncodingProcess:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._idle or len(self._all) < self.lanes)
-                if self._closed:
-                    raise EncoderLostError("The encoder is closed.")
-                process = self._idle.pop() if self._idle else None
-            if process is None:
-                self._start()
-            elif process.is_alive:
-                return process
-            else:
-                self._replace(process, "it has ended")
 
-    def _replace(self, process: EncodingProcess, reason: str) -> None:
-        process.end()
-        with self._changed:
-            self._all.discard(process)
-            if self._closed:
-                return
-        _log.error("an encoder's process is replaced", reason=reason)
-        self._replaced()
-        # Now, since a start takes seconds; where there is no room for it, when the next batch needs it.
-        with suppress(EncoderLostError):
-            self._start()
-
-    def _start(self) -> None:
-        process = EncodingProcess(self._server, self._start_with)
-        with self._changed:
-            if not self._closed and len(self._all) < self.lanes:
-                self._all.add(process)
-                # Behind those that are ready.
-                self._idle.appendleft(process)
-                self._changed.notify()
-                return
-        process.end()
+def _error_of(error: WorkerLostError) -> BundleError | EncoderLostError:
+    if isinstance(error, WorkerRefusedError):
+        return BundleError(error.why)
+    if isinstance(error, WorkerStartError):
+        return EncoderLostError("No process of the encoder can be started.")
+    return EncoderLostError(_LOST.get(error.reason, _ENDED))

@@ -46,7 +46,7 @@ from training.clinical.reports.study_report import NoReportError, ReportError, S
 from training.common.errors import ImageError, RecoquestError
 from training.common.progress import ProgressBar, progress_bar
 from training.imaging.images import decode_whole
-from training.imaging.processes.errors import DecodingError
+from training.imaging.processes.pool import DecodingError
 
 _THREADS: Final = 4
 _STUDIES_AT_ONCE: Final = 16

@@ -22,8 +22,8 @@ from training.common.errors import ImageError
 from training.common.manifest import Manifest
 from training.common.memory import fits_cache
 from training.common.progress import ProgressBar, progress_bar
+from training.common.workers import WorkerLostError
 from training.data.row_cache import PRIVATE_FILE, Entries, Entry, RowCache, SourceFile
-from training.imaging.processes.errors import DecoderLostError
 
 logger = logging.getLogger(__name__)
 
@@ -294,7 +294,7 @@ def _filled(
 def _may_pass(error: ImageError) -> bool:
     """Whether a file could not be read, or its decoder was lost, which need not lie in the file."""
     cause = error.__cause__
-    return isinstance(cause, DecoderLostError) or (isinstance(cause, OSError) and cause.errno is not None)
+    return isinstance(cause, WorkerLostError) or (isinstance(cause, OSError) and cause.errno is not None)
 
 
 def _note_use(folder: Path, data: Path) -> None:

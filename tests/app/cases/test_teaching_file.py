@@ -24,7 +24,7 @@ from index.catalogue.images import StoredImage
 from index.writes.live import remove_images
 from tests.app.conftest import COLLECTION, Indexed, serve
 from training.common.manifest import read_manifest, write_manifest
-from training.imaging.processes.errors import DecodersBusyError
+from training.imaging.processes.pool import DecodersBusyError
 
 HERE = f"/v1/collections/{COLLECTION}"
 EXPORT = f"{HERE}/cases/taught/export"

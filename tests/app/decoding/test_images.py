@@ -20,7 +20,7 @@ from tests.training.data.hostile import encoded
 from tests.training.imaging.processes.decoding import FILES, is_there, noise, small, wait_until
 from training.common.errors import ImageError, ImageTooLargeError
 from training.imaging.images import decode_image
-from training.imaging.processes.errors import DecodersBusyError, DecodingTimeoutError
+from training.imaging.processes.pool import DecodersBusyError, DecodingTimeoutError
 from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.images import to_pixels
 
@@ -182,7 +182,7 @@ _PARENT = """
 import time
 from app.decoding.images import WORKER
 from training.imaging.processes.pool import DecodingPool, PoolLimits
-from training.imaging.processes.process import DecoderLimits
+from training.imaging.processes.pool import DecoderLimits
 
 pool = DecodingPool(PoolLimits(WORKER, 2, 4, 60.0, DecoderLimits(1 << 29)))
 while len(pool.pids) < 2:

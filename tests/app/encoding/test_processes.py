@@ -7,21 +7,23 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from fastapi import FastAPI
 
 from app.encoding.pool import EncoderLoader
-from app.encoding.processes import EncoderProcesses, EncodingProcess, ForkServer, Load, Order
+from app.encoding.processes import EncoderProcesses, ForkServer
 from app.encoding.queue import EncoderLostError, EncodingQueue
 from app.encoding.threads import ComputeThreads
 from tests.app.conftest import COLLECTION, Indexed, make_bundle, serve
 from tests.training.imaging.processes.decoding import is_there, wait_until
 from training.common.errors import BundleError
+from training.common.workers import Message, Worker, WorkerRefusedError
 from training.models.bundle import WEIGHTS_FILE
 from training.models.encoder import Encoder, load_encoder
 from training.models.onnx.encoder import OnnxEncoder
@@ -227,12 +229,11 @@ def test_a_fork_server_that_was_killed_is_started_again(
 def test_a_damaged_bundle_or_one_that_is_gone_is_told(server: ForkServer, tmp_path: Path) -> None:
     made = make_bundle(tmp_path / "bundle", seed=0)
     # The process itself finds it out, by an error of the system.
-    process = EncodingProcess(server, Load(made.with_name("none"), 1, by_onnx=True))
-    try:
-        with pytest.raises(BundleError):
-            process.wait_until_ready()
-    finally:
-        process.end()
+    process = server.fork({"bundle": str(made.with_name("none")), "threads": 1}, with_torch=False)
+    with pytest.raises(WorkerRefusedError) as told:
+        process.wait_until_ready()
+    assert "none" in told.value.why
+    process.end()
     content = (made / WEIGHTS_FILE).read_bytes()
     (made / WEIGHTS_FILE).write_bytes(content[: len(content) // 2])
     with pytest.raises(BundleError):
@@ -314,15 +315,15 @@ def test_the_service_searches_by_processes_and_ends_them(make_indexed: Callable[
 def test_a_pass_of_torch_alone_takes_more_threads(
     server: ForkServer, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask, threads = EncodingProcess.ask, list[int]()
+    ask, threads = Worker.ask, list[int]()
 
-    def noted(self: EncodingProcess, order: Order, limit_s: float) -> object:
-        threads.append(order.threads)
+    def noted(self: Worker, header: Mapping[str, Any], *arguments: Any) -> Message:
+        threads.append(header["threads"])
         if len(threads) == 1:
             processes.embed_texts(["beside"])
-        return ask(self, order, limit_s)
+        return ask(self, header, *arguments)
 
-    monkeypatch.setattr(EncodingProcess, "ask", noted)
+    monkeypatch.setattr(Worker, "ask", noted)
     with closing(EncoderProcesses(server, bundle, ComputeThreads(2, 1, 3), PATIENCE)) as processes:
         processes.embed_texts(["alone"])
     assert threads == [3, 1]

@@ -23,8 +23,8 @@ from tests.app.conftest import Indexed, serve
 from tests.app.images.test_writes import IMAGES, problem, put
 from tests.index.pictures import smooth_picture
 from tests.training.imaging.metadata_files import exif
+from training.common.workers import LossReason
 from training.imaging.images import decode_image
-from training.imaging.processes.errors import LossReason
 from training.imaging.processes.pool import DecodeOutcome
 
 Pixels = NDArray[np.uint8]

@@ -26,10 +26,10 @@ from tests.training.imaging.processes.decoding import (
 )
 from training.common.errors import ImageError
 from training.common.manifest import Manifest, Record, Rejections
+from training.common.workers import WorkerLostError
 from training.data.image_source import CacheImages, Decoder, ImageSource, StreamedImages, open_images
 from training.evaluation.embedding import embed_manifest
 from training.imaging.images import DecodedImage, decode_image
-from training.imaging.processes.errors import DecoderLostError
 from training.imaging.processes.file_decoder import FileDecoder
 from training.models.config import ImagePreprocessingConfig
 from training.models.inputs.images import to_pixels
@@ -138,7 +138,7 @@ def test_a_film_whose_decoder_was_lost_is_tried_again_by_the_next_run(
 
     def lost(self: FileDecoder, source: bytes | Path, *arguments: Any, **named: Any) -> DecodedImage:
         if source == films.image_path(films.records[2]):
-            raise ImageError("its decoder broke down") from DecoderLostError("crash")
+            raise ImageError("its decoder broke down") from WorkerLostError("crash")
         return decode(self, source, *arguments, **named)
 
     with monkeypatch.context() as patched:

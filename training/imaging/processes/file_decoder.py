@@ -9,16 +9,20 @@ from typing import Final, Self
 
 from training.common.errors import ImageError
 from training.common.host import decoding_threads, processes_here
+from training.common.workers import WorkerLostError
 from training.imaging.dicom_signature import is_dicom
 from training.imaging.images import DecodedImage, ImageLimits, decode_whole, read_content
-from training.imaging.processes.errors import (
-    DecoderLostError,
+from training.imaging.processes.pool import (
+    Answer,
+    DecoderLimits,
     DecodersClosedError,
     DecoderStartError,
+    DecodingPool,
     DecodingTimeoutError,
+    PoolLimits,
+    Priority,
+    Task,
 )
-from training.imaging.processes.pool import DecodingPool, PoolLimits, Priority
-from training.imaging.processes.process import Answer, DecoderLimits, Task
 from training.imaging.processes.worker import decode_task, decoded_of
 from training.imaging.resizing import Square, to_square
 
@@ -108,7 +112,7 @@ class FileDecoder:
         try:
             return self._tried(task)
         except ImageError as error:
-            if not isinstance(error.__cause__, DecoderLostError) or error.__cause__.reason != "crash":
+            if not isinstance(error.__cause__, WorkerLostError) or error.__cause__.reason != "crash":
                 raise
         return self._tried(task)
 
@@ -118,7 +122,7 @@ class FileDecoder:
         except DecodingTimeoutError:
             minutes = _DEADLINE_S / 60
             late = f"Decoding the image takes over {minutes:.0f} minutes; save it anew."
-            raise ImageError(late) from DecoderLostError("wall")
+            raise ImageError(late) from WorkerLostError("wall")
         except DecoderStartError as error:
             raise DecoderStartError(
                 "No process that decodes images can be started: free memory, or allow more processes, "

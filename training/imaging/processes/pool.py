@@ -1,43 +1,108 @@
-"""A few processes that decode, each with a thread that feeds it, behind one bounded queue with priorities."""
+"""A few processes that decode within limits, behind one bounded queue with priorities."""
 
 import itertools
 import logging
+import os
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import partial
 from operator import attrgetter
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
-from training.common.errors import ImageError, ImageTooLargeError
-from training.common.stopped import kill_stopped
-from training.imaging.processes.errors import (
-    DecoderLostError,
-    DecodersBusyError,
-    DecodersClosedError,
-    DecoderStartError,
-    DecodingTimeoutError,
+from training.common.errors import ImageError, ImageTooLargeError, RecoquestError
+from training.common.workers import (
     LossReason,
-)
-from training.imaging.processes.process import (
-    Answer,
-    DecoderLimits,
-    DecodingProcess,
-    Outcome,
-    Task,
+    Worker,
+    WorkerLostError,
+    WorkerPool,
+    WorkerStartError,
+    socket_pair,
 )
 
+Outcome = Literal["done", "refused", "too-large", "memory"]
 DecodeOutcome = Literal[Outcome, LossReason]
 
+_OUTCOMES: Final = frozenset({"done", "refused", "too-large", "memory"})
+# One thread each, and no memory kept after an image.
+_ENVIRONMENT: Final = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+}
+# Settings may hold secrets, and a decoder of untrusted files needs none of them.
+_SECRETS: Final = "RECOQUEST_"
 _MAX_REASON: Final = 1_000
 _TOO_SLOW: Final = "The image could not be decoded in time; try again later."
 _NO_PROCESS: Final = "Images cannot be decoded now; try again in a moment."
 _CLOSED: Final = "Images are decoded no more: this process is shutting down; try again."
 
 _log = logging.getLogger(__name__)
+
+
+class DecodingError(RecoquestError):
+    """A task was not done by the processes of a pool."""
+
+
+class DecodersBusyError(DecodingError):
+    """More tasks wait than the queue holds."""
+
+
+class DecodingTimeoutError(DecodingError):
+    """The answer was not there by the deadline."""
+
+
+class DecodersClosedError(DecodingError):
+    """The pool is closed; it takes no more tasks."""
+
+
+class DecoderStartError(RecoquestError):
+    """No decoding process can be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderLimits:
+    """Bounds of one task in a decoding process.
+
+    Attributes:
+        memory_bytes: Address space beyond that of the idle process.
+        cpu_s: Seconds of CPU time.
+    """
+
+    memory_bytes: int
+    cpu_s: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One order to a process.
+
+    Attributes:
+        header: JSON values; `task` names it.
+        answer_bytes: The most that the answer's body may have.
+        content: The file that it is about.
+    """
+
+    header: dict[str, Any]
+    answer_bytes: int
+    content: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of a process, well-formed yet untrusted, and the seconds that it took."""
+
+    outcome: Outcome
+    header: dict[str, Any]
+    body: bytearray
+    seconds: float = 0.0
 
 
 class Priority(IntEnum):
@@ -104,15 +169,13 @@ class DecodingPool:
         self._changed = threading.Condition()
         self._closed = False
         self._busy = 0
-        # One for each thread, once it is started.
-        self._processes: list[DecodingProcess | None] = [None] * limits.processes
+        self._workers = WorkerPool(self._start, limits.processes, self._report_restart)
         self._threads = [
-            threading.Thread(target=self._serve, args=(slot,), name="decoding", daemon=True)
-            for slot in range(limits.processes)
+            threading.Thread(target=self._serve, name="decoding", daemon=True)
+            for _ in range(limits.processes)
         ]
         for thread in self._threads:
             thread.start()
-        self._watch_ended = kill_stopped(self._running)
 
     @property
     def waiting(self) -> int:
@@ -126,8 +189,8 @@ class DecodingPool:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that are there, by their number in the system."""
-        return [process.pid for process in self._processes if process is not None]
+        """The processes that are ready, by their number in the system."""
+        return [worker.pid for worker in self._workers.workers if worker.is_ready]
 
     @property
     def deadline_s(self) -> float:
@@ -168,19 +231,13 @@ class DecodingPool:
         with self._changed:
             self._closed = True
             jobs, self._jobs = self._jobs, []
-            for process in self._processes:
-                if process is not None:
-                    process.kill("closed")
             self._changed.notify_all()
-        self._watch_ended.set()
+        self._workers.close()
         for job in jobs:
             _fail(job, DecodersClosedError(_CLOSED))
         until = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
-
-    def _running(self) -> dict[int, Callable[[], object]]:
-        return {one.pid: partial(one.kill, "stopped") for one in self._processes if one is not None}
 
     def _drop_stale(self) -> None:
         now, kept = time.monotonic(), []
@@ -206,68 +263,82 @@ class DecodingPool:
                     return job
             return None
 
-    def _serve(self, slot: int) -> None:
-        """Feed a slot's process until the pool is closed; a process ends with the thread that starts it."""
-        try:
-            while not self._closed:
-                # Before there is a task for it: starting takes longer than decoding.
-                self._running_process(slot)
-                job = self._next()
-                if job is not None:
-                    self._work(job, slot)
-                # Free the image: the variable would keep it until the next job comes.
-                del job
-        finally:
-            if (process := self._processes[slot]) is not None:
-                process.kill("closed")
-                process.end()
-
-    def _running_process(self, slot: int) -> DecodingProcess | None:
-        """Return a slot's process, started if there is none; None if it cannot be."""
-        process = self._processes[slot]
-        if process is not None:
-            if process.alive:
-                return process
-            self._report_restart(process.end())
-        started = None
-        if not self._closed:
+    def _start(self) -> Worker:
+        """Start a process; it ends with the thread that does so, one that serves until the pool is closed."""
+        limits = self._limits.decoder
+        kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(_SECRETS)}
+        with ExitStack() as opened:
             try:
-                started = DecodingProcess(self._limits.worker, self._limits.decoder)
-            except DecoderStartError as error:
-                _log.error("decoding process does not start: %s", error)
-        with self._changed:
-            self._processes[slot] = started
-            if started is not None and self._closed:
-                started.kill("closed")
-        return started
+                own, theirs = socket_pair()
+                opened.callback(own.close)
+                numbers = (os.getpid(), theirs.fileno(), limits.memory_bytes, limits.cpu_s)
+                with theirs:
+                    process = subprocess.Popen(
+                        [sys.executable, "-P", "-m", self._limits.worker, *map(str, numbers)],
+                        pass_fds=(theirs.fileno(),),
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                        # Modules are found where this process finds them: the current folder may have others
+                        # of the same names.
+                        env={**kept, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)},
+                        # Ctrl-C in a terminal is for its owner.
+                        start_new_session=True,
+                    )
+                opened.callback(process.wait)
+                opened.callback(process.kill)
+                handle = os.pidfd_open(process.pid)
+            except OSError as error:
+                raise WorkerStartError from error
+            opened.pop_all()
+        return Worker(process.pid, handle, own, process.wait)
 
-    def _work(self, job: _Job, slot: int, *, again: bool = False) -> None:
+    def _serve(self) -> None:
+        while not self._closed:
+            job = None
+            try:
+                # Before there is a task for it: starting takes longer than decoding.
+                with self._workers.taken():
+                    job = self._next()
+            except WorkerLostError as lost:
+                if not self._closed:
+                    _log.error("decoding process does not start: %s", lost.__cause__ or lost)
+                    job = self._next()
+            if job is not None:
+                self._work(job)
+            # Free the image: the variable would keep it until the next job comes.
+            del job
+
+    def _work(self, job: _Job, *, again: bool = False) -> None:
         """Have a task done; the error, whatever it is, goes to its caller."""
-        # The idle process may have been killed.
-        process = self._running_process(slot)
-        if process is None:
-            if self._closed:
+        worker: Worker | None = None
+        try:
+            with self._workers.taken() as worker:
+                answer = self._answer(worker, job)
+        except WorkerLostError as lost:
+            if lost.reason == "stopped" and not again:
+                self._work(job, again=True)
+            elif worker is not None:
+                self._finish(job, lost.reason, _error_of(lost.reason, self._limits.decoder, lost))
+            elif self._closed:
                 self._finish(job, "closed", DecodersClosedError(_CLOSED))
             else:
                 self._finish(job, "crash", DecoderStartError(_NO_PROCESS))
-            return
-        try:
-            answer = process.ask(job.task, job.deadline)
-        except DecoderLostError as lost:
-            if lost.reason == "stopped" and not again:
-                self._work(job, slot, again=True)
-                return
-            self._finish(job, lost.reason, _error_of(lost.reason, self._limits.decoder, lost))
         except BaseException as error:  # noqa: BLE001 - else its caller would wait for ever
-            process.kill("crash")
-            process.end()
             self._finish(job, "crash", error)
         else:
-            if answer.outcome == "memory":
-                process.kill("memory")
-                process.end()
             result = answer if answer.outcome == "done" else _refusal(answer, self._limits.decoder)
             self._finish(job, answer.outcome, result)
+
+    def _answer(self, worker: Worker, job: _Job) -> Answer:
+        started = time.monotonic()
+        header, body = worker.ask(job.task.header, job.task.content, job.task.answer_bytes, job.deadline)
+        outcome = header.get("outcome")
+        if outcome not in _OUTCOMES:
+            raise WorkerLostError("crash")
+        if outcome == "memory":
+            worker.kill("memory")
+        return Answer(outcome, header, body, time.monotonic() - started)
 
     def _finish(self, job: _Job, outcome: DecodeOutcome, result: Answer | BaseException) -> None:
         with self._changed:
@@ -299,7 +370,7 @@ def _refusal(answer: Answer, limits: DecoderLimits) -> Exception:
     return ImageTooLargeError(reason) if answer.outcome == "too-large" else ImageError(reason)
 
 
-def _error_of(reason: LossReason, limits: DecoderLimits, lost: DecoderLostError | None = None) -> Exception:
+def _error_of(reason: LossReason, limits: DecoderLimits, lost: WorkerLostError | None = None) -> Exception:
     match reason:
         case "memory":
             megabytes = limits.memory_bytes / 1e6
@@ -318,5 +389,5 @@ def _error_of(reason: LossReason, limits: DecoderLimits, lost: DecoderLostError 
             error = DecodingTimeoutError(_TOO_SLOW)
         case "closed":
             error = DecodersClosedError(_CLOSED)
-    error.__cause__ = lost or DecoderLostError(reason)
+    error.__cause__ = lost or WorkerLostError(reason)
     return error

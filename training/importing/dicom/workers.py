@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from training.common.errors import DataError
 from training.common.host import end_with_parent
-from training.imaging.processes.serving import allow_cpu
+from training.imaging.processes.worker import allow_cpu
 from training.importing.dicom.examination import Examined, Rules, limit_memory
 from training.importing.dicom.places import Place
 

@@ -10,7 +10,7 @@ from training.common.errors import ImageError, ImageTooLargeError
 from training.imaging.images import decode_whole
 from training.imaging.processes import file_decoder
 from training.imaging.processes.file_decoder import FileDecoder
-from training.imaging.processes.process import DecoderLimits
+from training.imaging.processes.pool import DecoderLimits
 
 
 def frame() -> bytes:

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from tests.training.imaging.processes.decoding import MIB, WORKER
-from training.imaging.processes.errors import LossReason
-from training.imaging.processes.pool import DecodeOutcome, DecodingPool, PoolLimits
-from training.imaging.processes.process import DecoderLimits
+from training.common.workers import LossReason
+from training.imaging.processes.pool import DecodeOutcome, DecoderLimits, DecodingPool, PoolLimits
 
 
 class Told:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from training.imaging.processes.serving import TaskAnswer, serve
+from training.imaging.processes.worker import TaskAnswer, serve
 
 
 def _sleep(header: Mapping[str, Any], _: bytearray) -> TaskAnswer:

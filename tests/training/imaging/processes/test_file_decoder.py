@@ -29,15 +29,11 @@ from tests.training.imaging.processes.decoding import (
     wait_until,
 )
 from training.common.errors import ImageError, ImageTooLargeError
+from training.common.workers import WorkerLostError
 from training.imaging.images import DecodedImage, ImageLimits, decode_whole
 from training.imaging.processes import file_decoder
-from training.imaging.processes.errors import (
-    DecoderLostError,
-    DecodersClosedError,
-    DecoderStartError,
-)
 from training.imaging.processes.file_decoder import FileDecoder
-from training.imaging.processes.process import DecoderLimits
+from training.imaging.processes.pool import DecoderLimits, DecodersClosedError, DecoderStartError
 from training.imaging.resizing import Square, to_square
 
 # One film of each transfer syntax, signed ones and such with padding among them, and all forms of colour.
@@ -129,7 +125,7 @@ def test_a_file_whose_process_is_killed_twice_is_refused(decoder: FileDecoder) -
             kill_a_decoder_at_work(os.getpid())
         with pytest.raises(ImageError, match="its decoder broke down") as told:
             lost.result(PATIENCE)
-    assert isinstance(told.value.__cause__, DecoderLostError)
+    assert isinstance(told.value.__cause__, WorkerLostError)
     assert same(decoder.decode(content), decode_whole(content))
 
 

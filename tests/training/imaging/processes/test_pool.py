@@ -25,17 +25,19 @@ from tests.training.imaging.processes.decoding import (
     status,
     wait_until,
 )
-from training.common import stopped as stopped_processes
+from training.common import workers
 from training.common.errors import ImageError, ImageTooLargeError
 from training.imaging.images import ImageLimits
-from training.imaging.processes.errors import (
+from training.imaging.processes.pool import (
+    Answer,
     DecodersBusyError,
     DecodersClosedError,
     DecoderStartError,
+    DecodingPool,
     DecodingTimeoutError,
+    Priority,
+    Task,
 )
-from training.imaging.processes.pool import DecodingPool, Priority
-from training.imaging.processes.process import Answer, Task
 from training.imaging.resizing import Square
 
 SQUARE = Square(16, "crop")
@@ -165,7 +167,7 @@ def test_a_process_that_waits_for_a_disk_or_stops_for_a_moment_is_left_alone(
 ) -> None:
     pool = make_pool(worker=sleeping.__name__)
     pid = the_process(pool)
-    task = Task({"task": "sleep", "seconds": 4 * stopped_processes._LOOK_S}, 0)
+    task = Task({"task": "sleep", "seconds": 4 * workers._LOOK_S}, 0)
     waiting = pool.submit(task, Priority.SEARCH)
     wait_until(lambda: pool.busy == 1)
     os.kill(pid, signal.SIGSTOP)
