@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.encoding.processes import MOST_BYTES, WITH_TORCH
-from app.encoding.threads import LocalEncoder, use_torch_threads, warm_up
+from app.encoding.threads import Call, LocalEncoder, use_torch_threads, warm_up
 from training.common.host import end_with_parent
 from training.common.workers import BrokenMessageError, receive, send
-from training.models.inputs.images import Pixels
 from training.models.onnx.loading import load_query_encoder
 
 # Every encoder of transformers is made of it; it imports torch as well, and takes seconds.
@@ -89,7 +88,7 @@ def _serve(connection: socket.socket) -> None:
         if order["threads"] != threads and not encoder.fixed_threads:
             threads = order["threads"]
             use_torch_threads(threads)
-        answer = _answer(encoder, pickle.loads(content), order["regions"])
+        answer = _answer(encoder, order["call"], pickle.loads(content))
         send(connection, {}, pickle.dumps(answer, pickle.HIGHEST_PROTOCOL))
 
 
@@ -104,11 +103,9 @@ def _loaded(bundle: Path, threads: int) -> LocalEncoder:
     return encoder
 
 
-def _answer(encoder: LocalEncoder, batch: list[str] | Pixels, regions: bool) -> Any:
+def _answer(encoder: LocalEncoder, call: Call, batch: Any) -> Any:
     try:
-        if isinstance(batch, list):
-            return encoder.embed_texts(batch)
-        return encoder.embed_regions(batch) if regions else encoder.embed_images(batch)
+        return getattr(encoder, call)(batch)
     except MemoryError as error:
         return MemoryError(str(error))
     except Exception as error:  # noqa: BLE001 - it belongs to the callers of this batch

@@ -7,26 +7,21 @@ The fork server has imported what encoders need. The import of PyTorch takes sec
 more than a hundred megabytes that forked processes share; it comes with the first encoder that needs it.
 """
 
-import os
 import pickle
 import socket
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import numpy as np
 import structlog
-from numpy.typing import NDArray
 
 from app.encoding.queue import EncoderLostError
-from app.encoding.threads import ComputeThreads, LocalEncoder
+from app.encoding.threads import Call, ComputeThreads, IndirectEncoder, LocalEncoder
 from training.common.errors import BundleError, MissingModalityError
 from training.common.workers import (
     LossReason,
@@ -37,10 +32,10 @@ from training.common.workers import (
     WorkerStartError,
     send,
     socket_pair,
+    start_process,
 )
 from training.models.bundle import read_bundle
-from training.models.embeddings import TextEmbeddings
-from training.models.inputs.images import ImageInput, Pixels
+from training.models.inputs.images import ImageInput
 from training.models.onnx.files import FOLDER, read_graphs
 
 _START_S: Final = 120.0
@@ -67,16 +62,15 @@ class ForkServer:
         self._guard = threading.Lock()
         # The system kills a process when the thread that has started it ends: other threads come and go.
         self._starter = ThreadPoolExecutor(1, "fork-server")
-        self._process: subprocess.Popen[bytes] | None = None
-        self._orders: socket.socket | None = None
+        self._server: Worker | None = None
         # Tried again when a process is needed.
-        with suppress(OSError):
+        with suppress(WorkerStartError):
             self._start()
 
     @property
     def pid(self) -> int | None:
         """Process id."""
-        return None if self._process is None else self._process.pid
+        return None if self._server is None else self._server.pid
 
     def fork(self, load: Mapping[str, Any], *, with_torch: bool) -> Worker:
         """Make a process, and have it load a bundle.
@@ -92,24 +86,24 @@ class ForkServer:
         """
         with self._guard:
             try:
-                worker, connection = self._forked(with_torch)
+                worker = self._forked(with_torch)
             except OSError:
                 self._end()
                 try:
                     self._start()
-                    worker, connection = self._forked(with_torch)
+                    worker = self._forked(with_torch)
                 except (OSError, RuntimeError) as error:
                     raise WorkerStartError from error
         # Its end is told to those that wait until it is ready.
         with suppress(OSError):
-            send(connection, load)
+            send(worker.connection, load)
         return worker
 
     def kill(self) -> None:
         """Kill the server, and with it every process that it has forked; the next fork starts another."""
-        if (process := self._process) is not None:
+        if (server := self._server) is not None:
             # A thread that waits for its answer gets none, and lets go of the guard.
-            process.kill()
+            server.kill("stopped")
 
     def close(self) -> None:
         """End the server, and with it every process that it has forked; it starts no more."""
@@ -119,53 +113,35 @@ class ForkServer:
             self._end()
 
     def _start(self) -> None:
-        own, theirs = socket.socketpair()
-        own.settimeout(_START_S)
-        with theirs, ExitStack() as opened:
-            opened.callback(own.close)
-            # After the end it takes no more work: a RuntimeError.
-            self._process = self._starter.submit(_started, theirs.fileno()).result()
-            opened.pop_all()
-        self._orders = own
+        # After the end it takes no more work: a RuntimeError.
+        self._server = self._starter.submit(start_process, "app.encoding.fork_template").result()
+        self._server.connection.settimeout(_START_S)
 
-    def _forked(self, with_torch: bool) -> tuple[Worker, socket.socket]:
-        if self._orders is None:
+    def _forked(self, with_torch: bool) -> Worker:
+        if self._server is None:
             raise OSError("no fork server runs")
         own, theirs = socket_pair()
         with theirs, ExitStack() as opened:
             opened.callback(own.close)
             order = WITH_TORCH if with_torch else WITHOUT_TORCH
-            socket.send_fds(self._orders, [order], [theirs.fileno()])
-            answer, handles, _, _ = socket.recv_fds(self._orders, 32, 1)
+            socket.send_fds(self._server.connection, [order], [theirs.fileno()])
+            answer, handles, _, _ = socket.recv_fds(self._server.connection, 32, 1)
             if not answer:
                 raise OSError("the fork server has ended")
             if not handles:
                 # The others that it has forked go on.
                 raise WorkerStartError
             opened.pop_all()
-        return Worker(int(answer), handles[0], own), own
+        return Worker(int(answer), handles[0], own)
 
     def _end(self) -> None:
-        if self._orders is not None:
-            self._orders.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._orders = self._process = None
+        if self._server is not None:
+            self._server.kill("closed")
+            self._server.end()
+        self._server = None
 
 
-def _started(descriptor: int) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "app.encoding.fork_template", str(os.getpid()), str(descriptor)],
-        pass_fds=(descriptor,),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        # Ctrl-C in a terminal is for the service.
-        start_new_session=True,
-    )
-
-
-class EncoderProcesses(ImageInput):
+class EncoderProcesses(IndirectEncoder, ImageInput):
     """Processes with the encoder of a bundle on the CPU; threads may share it.
 
     A process that is lost, or killed because it is stopped or a pass takes too long, is replaced.
@@ -214,32 +190,6 @@ class EncoderProcesses(ImageInput):
         """The processes by their number in the system."""
         return [worker.pid for worker in self._workers.workers]
 
-    def embed_images(self, images: Pixels) -> NDArray[np.float32]:
-        """Vectors (B, D) of prepared images (B, 3, S, S).
-
-        Raises:
-            EncoderLostError: The process has ended, or the pass took too long.
-        """
-        vectors: NDArray[np.float32] = self._ask(images)
-        return vectors
-
-    def embed_regions(self, images: Pixels) -> NDArray[np.float32]:
-        """Embeddings (B, K, D) of the regions of prepared images; raises as `embed_images` does."""
-        regions: NDArray[np.float32] = self._ask(images, regions=True)
-        return regions
-
-    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
-        """Vectors (B, D) of texts, with how each was cut.
-
-        Raises:
-            MissingModalityError: The model was trained without texts.
-            EncoderLostError: The process has ended, or the pass took too long.
-        """
-        if "text" not in self.modalities:
-            raise MissingModalityError("text")
-        embeddings: TextEmbeddings = self._ask(list(texts))
-        return embeddings
-
     def close(self) -> None:
         """Kill all processes; whoever waits for a vector is told."""
         self._workers.close()
@@ -252,15 +202,18 @@ class EncoderProcesses(ImageInput):
         _log.error("an encoder's process is replaced", reason=reason)
         self._replaced()
 
-    def _ask(self, batch: list[str] | Pixels, *, regions: bool = False) -> Any:
+    def _run(self, call: Call, batch: Any) -> Any:
+        if call == "embed_texts" and "text" not in self.modalities:
+            raise MissingModalityError("text")
         content = pickle.dumps(batch, pickle.HIGHEST_PROTOCOL)
         try:
             with self._workers.taken() as worker:
                 is_alone = self._workers.taken_count == 1
-                threads = self._threads.alone if is_alone else self._threads.side_by_side
-                until = time.monotonic() + self._limit_s
-                order = {"threads": threads, "regions": regions}
-                _, body = worker.ask(order, content, MOST_BYTES, until)
+                order = {
+                    "call": call,
+                    "threads": self._threads.alone if is_alone else self._threads.side_by_side,
+                }
+                _, body = worker.ask(order, content, MOST_BYTES, time.monotonic() + self._limit_s)
         except WorkerLostError as error:
             raise _error_of(error) from error
         answer = pickle.loads(body)

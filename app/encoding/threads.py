@@ -3,11 +3,12 @@
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import structlog
@@ -39,6 +40,7 @@ _MOST_HANGING: Final = 2
 _RESTART_PAUSE_S: Final = 0.05
 
 LocalEncoder: TypeAlias = "Encoder | OnnxEncoder"
+Call = Literal["embed_images", "embed_regions", "embed_texts"]
 Result = TypeVar("Result")
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -94,7 +96,40 @@ def warm_up(encoder: LocalEncoder) -> None:
         encoder.embed_texts(["ready"])
 
 
-class ThreadedEncoder:
+class IndirectEncoder(ABC):
+    """An encoder whose passes run in another thread or process."""
+
+    @abstractmethod
+    def _run(self, call: Call, batch: Any) -> Any:
+        """Have a method of the encoder called there."""
+
+    def embed_images(self, images: Pixels) -> NDArray[np.float32]:
+        """Vectors (B, D) of prepared images (B, 3, S, S).
+
+        Raises:
+            EncodingTimeoutError: The pass took longer than its limit, in a thread.
+            EncodingFailedError: Its thread died.
+            EncoderLostError: Its process has ended, or the pass took too long there.
+        """
+        vectors: NDArray[np.float32] = self._run("embed_images", images)
+        return vectors
+
+    def embed_regions(self, images: Pixels) -> NDArray[np.float32]:
+        """Embeddings (B, K, D) of the regions of prepared images; raises as `embed_images` does."""
+        regions: NDArray[np.float32] = self._run("embed_regions", images)
+        return regions
+
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+        """Vectors (B, D) of texts, with how each was cut; raises as `embed_images` does.
+
+        Raises:
+            MissingModalityError: The model was trained without texts.
+        """
+        embeddings: TextEmbeddings = self._run("embed_texts", list(texts))
+        return embeddings
+
+
+class ThreadedEncoder(IndirectEncoder):
     """An encoder whose passes run in a thread of their own, which is replaced when one of them hangs.
 
     Args:
@@ -124,25 +159,8 @@ class ThreadedEncoder:
         """Have the thread call something that may take any time."""
         self._submitted(work).result()
 
-    def embed_images(self, images: Pixels) -> NDArray[np.float32]:
-        """Vectors (B, D) of prepared images (B, 3, S, S).
-
-        Raises:
-            EncodingTimeoutError: The pass took longer than its limit.
-            EncodingFailedError: Its thread died.
-        """
-        return self._run(partial(self._encoder.embed_images, images))
-
-    def embed_regions(self, images: Pixels) -> NDArray[np.float32]:
-        """Embeddings (B, K, D) of the regions of prepared images; raises as `embed_images` does."""
-        return self._run(partial(self._encoder.embed_regions, images))
-
-    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
-        """Vectors (B, D) of texts, with how each was cut; raises as `embed_images` does."""
-        return self._run(partial(self._encoder.embed_texts, texts))
-
-    def _run(self, one_pass: Callable[[], Result]) -> Result:
-        outcome = self._submitted(one_pass)
+    def _run(self, call: Call, batch: Any) -> Any:
+        outcome = self._submitted(partial(getattr(self._encoder, call), batch))
         try:
             return outcome.result(self._pass_limit_s)
         except Exception:

@@ -11,12 +11,14 @@ import select
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -146,24 +148,22 @@ class Worker:
         handle: Its pidfd, which a later process with the same number does not share.
         connection: Socket to it. Its first message has the outcome `ready`, or else a `reason`.
         status: Returns its exit code, once it has ended.
+
+    Attributes:
+        is_ready: Whether it is known to take tasks.
     """
 
     def __init__(
         self, pid: int, handle: int, connection: socket.socket, status: Callable[[], int] = lambda: 0
     ) -> None:
         self.pid = pid
+        self.connection = connection
+        self.is_ready = False
         self._handle = handle
         # Closed no earlier: its number may be another's by the time that a thread kills the process.
         weakref.finalize(self, os.close, handle).atexit = False
-        self._connection = connection
         self._status = status
         self._ended_for: LossReason | None = None
-        self._is_ready = False
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it is known to take tasks."""
-        return self._is_ready
 
     @property
     def is_alive(self) -> bool:
@@ -177,12 +177,12 @@ class Worker:
             WorkerLostError: It has ended, or takes too long.
             WorkerRefusedError: It cannot be used.
         """
-        if self._is_ready:
+        if self.is_ready:
             return
         header, _ = self._answer(0, time.monotonic() + _START_S)
         if header.get("outcome") != "ready":
             raise WorkerRefusedError(str(header.get("reason")))
-        self._is_ready = True
+        self.is_ready = True
 
     def ask(self, header: Mapping[str, Any], content: bytes, most: int, until: float) -> Message:
         """Give a task and wait for the answer, on the clock of `time.monotonic` up to `until`.
@@ -196,7 +196,7 @@ class Worker:
         Raises:
             WorkerLostError: The process ended before it answered, or was killed at the deadline.
         """
-        return self._answer(most, until, partial(send, self._connection, header, content))
+        return self._answer(most, until, partial(send, self.connection, header, content))
 
     def kill(self, reason: LossReason) -> None:
         """Kill it; a thread that waits for its answer gets the reason."""
@@ -210,16 +210,16 @@ class Worker:
         if not self._has_ended(_EXIT_S):
             self.kill("crash")
             self._has_ended(None)
-        self._connection.close()
+        self.connection.close()
         cause: LossReason = "cpu" if self._status() == -signal.SIGXCPU else "crash"
         self._ended_for = self._ended_for or cause
         return self._ended_for
 
     def _answer(self, most: int, until: float, give: Callable[[], None] = lambda: None) -> Message:
         try:
-            self._connection.settimeout(max(0.001, until - time.monotonic()))
+            self.connection.settimeout(max(0.001, until - time.monotonic()))
             give()
-            return receive(self._connection, most, until)
+            return receive(self.connection, most, until)
         except TimeoutError:
             self.kill("wall")
         except (OSError, BrokenMessageError):
@@ -231,6 +231,43 @@ class Worker:
         watched = select.poll()
         watched.register(self._handle, select.POLLIN)
         return bool(watched.poll(None if wait_s is None else wait_s * 1000))
+
+
+def start_process(
+    module: str, *arguments: int, environment: Mapping[str, str] = os.environ, stderr: int | None = None
+) -> Worker:
+    """Run a module in a process, which gets the number of this one, that of its socket, and the arguments.
+
+    It is to end with this one, by `end_with_parent`; the system then ends it with the thread that calls this.
+
+    Raises:
+        WorkerStartError: The system has no room for a process.
+    """
+    with ExitStack() as opened:
+        try:
+            own, theirs = socket_pair()
+            opened.callback(own.close)
+            numbers = (os.getpid(), theirs.fileno(), *arguments)
+            with theirs:
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", module, *map(str, numbers)],
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=stderr,
+                    # Modules are found where this process finds them: the current folder may have others of
+                    # the same names.
+                    env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+                    # Ctrl-C in a terminal is for its owner.
+                    start_new_session=True,
+                )
+            opened.callback(process.wait)
+            opened.callback(process.kill)
+            handle = os.pidfd_open(process.pid)
+        except OSError as error:
+            raise WorkerStartError from error
+        opened.pop_all()
+    return Worker(process.pid, handle, own, process.wait)
 
 
 class WorkerPool:
@@ -261,7 +298,6 @@ class WorkerPool:
         self._closed = False
         self._idle: deque[Worker] = deque()
         self._all: set[Worker] = set()
-        self._starting = 0
         self._watch_ended = threading.Event()
         threading.Thread(target=self._kill_stopped, name="stopped-processes", daemon=True).start()
 
@@ -278,7 +314,7 @@ class WorkerPool:
 
     def start_all(self) -> None:
         """Start all processes and wait until they are ready; raises as `taken` does."""
-        while self._reserve():
+        for _ in range(self._size):
             self._add()
         for worker in self.workers:
             worker.wait_until_ready()
@@ -325,12 +361,10 @@ class WorkerPool:
     def _take(self) -> Worker:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._idle or self._has_room())
+                self._changed.wait_for(lambda: self._closed or self._idle or len(self._all) < self._size)
                 if self._closed:
                     raise WorkerLostError("closed")
                 worker = self._idle.pop() if self._idle else None
-                if worker is None:
-                    self._starting += 1
             if worker is None:
                 self._add()
             elif worker.is_alive:
@@ -344,39 +378,24 @@ class WorkerPool:
             self._all.discard(worker)
             if self._closed:
                 return
+            # There is room for another, which a thread that waits for one may start.
+            self._changed.notify()
         self._replaced(reason)
         # Now, since a start may take seconds; where there is no room for it, when the next task needs it.
-        if self._reserve():
-            with suppress(WorkerStartError):
-                self._add()
-
-    def _has_room(self) -> bool:
-        return len(self._all) + self._starting < self._size
-
-    def _reserve(self) -> bool:
-        """Reserve the place of a process, for `_add`; False where there is none."""
-        with self._changed:
-            has_room = self._has_room() and not self._closed
-            self._starting += has_room
-            return has_room
+        with suppress(WorkerStartError):
+            self._add()
 
     def _add(self) -> None:
-        """Start a process in a place that was reserved."""
-        started: Worker | None = None
-        try:
-            started = self._start()
-        finally:
-            with self._changed:
-                self._starting -= 1
-                if started is not None and not self._closed:
-                    self._all.add(started)
-                    # Behind those that are ready.
-                    self._idle.appendleft(started)
-                    started = None
+        worker = self._start()
+        with self._changed:
+            if not self._closed and len(self._all) < self._size:
+                self._all.add(worker)
+                # Behind those that are ready.
+                self._idle.appendleft(worker)
                 self._changed.notify()
-        if started is not None:
-            started.kill("closed")
-            started.end()
+                return
+        worker.kill("closed")
+        worker.end()
 
     def _kill_stopped(self) -> None:
         suspects: set[int] = set()

@@ -4,11 +4,9 @@ import itertools
 import logging
 import os
 import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import Future
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import attrgetter
@@ -20,8 +18,7 @@ from training.common.workers import (
     Worker,
     WorkerLostError,
     WorkerPool,
-    WorkerStartError,
-    socket_pair,
+    start_process,
 )
 
 Outcome = Literal["done", "refused", "too-large", "memory"]
@@ -267,31 +264,13 @@ class DecodingPool:
         """Start a process; it ends with the thread that does so, one that serves until the pool is closed."""
         limits = self._limits.decoder
         kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(_SECRETS)}
-        with ExitStack() as opened:
-            try:
-                own, theirs = socket_pair()
-                opened.callback(own.close)
-                numbers = (os.getpid(), theirs.fileno(), limits.memory_bytes, limits.cpu_s)
-                with theirs:
-                    process = subprocess.Popen(
-                        [sys.executable, "-P", "-m", self._limits.worker, *map(str, numbers)],
-                        pass_fds=(theirs.fileno(),),
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.DEVNULL,
-                        stderr=subprocess.DEVNULL,
-                        # Modules are found where this process finds them: the current folder may have others
-                        # of the same names.
-                        env={**kept, **_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)},
-                        # Ctrl-C in a terminal is for its owner.
-                        start_new_session=True,
-                    )
-                opened.callback(process.wait)
-                opened.callback(process.kill)
-                handle = os.pidfd_open(process.pid)
-            except OSError as error:
-                raise WorkerStartError from error
-            opened.pop_all()
-        return Worker(process.pid, handle, own, process.wait)
+        return start_process(
+            self._limits.worker,
+            limits.memory_bytes,
+            limits.cpu_s,
+            environment={**kept, **_ENVIRONMENT},
+            stderr=subprocess.DEVNULL,
+        )
 
     def _serve(self) -> None:
         while not self._closed:
