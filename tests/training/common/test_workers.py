@@ -37,7 +37,7 @@ def test_a_message_that_comes_byte_by_byte_is_read(pair: Pair) -> None:
 
     sender = threading.Thread(target=trickle)
     sender.start()
-    assert receive(pair[1], 3) == ({"a": 1}, b"xyz")
+    assert receive(pair[1], 3) == ({"a": 1}, bytearray(b"xyz"))
     sender.join()
 
 
