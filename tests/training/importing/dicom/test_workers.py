@@ -1,8 +1,9 @@
 """Processes that examine files: what a decoder does to one of them costs that file alone."""
 
-import multiprocessing
 import os
+import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,34 @@ def _fail(place: Place, _: Rules) -> Examined:
     raise DataError(f"The films cannot be written: {place.number}.")
 
 
+def _children() -> list[str]:
+    """The processes that examine files for this one."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            stat = (folder / "stat").read_text().rpartition(")")[2].split()
+            command = (folder / "cmdline").read_bytes()
+            if int(stat[1]) == os.getpid() and b"importing.dicom.workers" in command:
+                found.append(folder.name)
+    return found
+
+
+def _stop_once(place: Place, rules: Rules) -> Examined:
+    if place.number == 2 and not (rules.folder / "stopped").exists():
+        (rules.folder / "stopped").touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return Examined(place.number)
+
+
+def test_a_stopped_process_costs_no_file(tmp_path: Path) -> None:
+    places = [Place(number, tmp_path) for number in range(1, 4)]
+    outcomes = examine_all(_stop_once, places, Rules(tmp_path, b""))
+    assert next(outcomes) == Examined(1)
+    assert _children()
+    assert list(outcomes) == [Examined(2), Examined(3)]
+    assert not _children()
+
+
 def test_files_that_end_their_process_are_named_and_all_others_examined(tmp_path: Path) -> None:
     places = [Place(number, tmp_path) for number in range(1, 4)]
     outcomes = list(examine_all(_fall, places, Rules(tmp_path, b"")))
@@ -72,10 +101,10 @@ def test_files_that_take_too_long_are_refused_and_all_others_examined(
     outcomes = list(examine_all(work, places, Rules(tmp_path, b""), cpu_s=cpu_s, wall_s=wall_s))
     assert [examined.number for examined in outcomes] == list(range(1, 9))
     assert [examined.refused for examined in outcomes] == ["", reason, *[""] * 6]
-    assert not multiprocessing.active_children()
+    assert not _children()
 
 
 def test_a_folder_that_cannot_be_written_ends_an_import(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be written: 1"):
         list(examine_all(_fail, [Place(1, tmp_path)], Rules(tmp_path, b"")))
-    assert not multiprocessing.active_children()
+    assert not _children()
