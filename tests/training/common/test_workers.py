@@ -1,13 +1,26 @@
-"""Messages of worker processes: whole in any pieces, bounded, and never waited for beyond a deadline."""
+"""Worker processes: their messages are bounded in size and time, and no thread waits for ever."""
 
+import os
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from training.common.workers import BrokenMessageError, receive, send
+from training.common.workers import (
+    BrokenMessageError,
+    LossReason,
+    Worker,
+    WorkerLostError,
+    WorkerPool,
+    WorkerStartError,
+    receive,
+    send,
+    socket_pair,
+)
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -75,3 +88,80 @@ def test_a_message_that_comes_byte_by_byte_is_given_up_at_the_deadline(pair: Pai
         receive(pair[1], 10_000, time.monotonic() + 0.3)
     ended.set()
     thread.join()
+
+
+# Answers the first task with the beginning of a message.
+_BEGINS = ("sh", "-c", r"head -c 1 > /dev/null; printf '\0\0\0\2' >&0; exec sleep 600")
+
+
+class Starts:
+    """Starts processes that are ready and never answer; `refuses` makes the system have no room."""
+
+    def __init__(self, *command: str) -> None:
+        self.command = command or ("sleep", "600")
+        self.refuses = False
+
+    def __call__(self) -> Worker:
+        if self.refuses:
+            raise WorkerStartError
+        own, theirs = socket_pair()
+        with theirs:
+            send(theirs, {"outcome": "ready"})
+            process = subprocess.Popen(self.command, stdin=theirs.fileno())
+        return Worker(process.pid, os.pidfd_open(process.pid), own, process.wait)
+
+
+def _take(pool: WorkerPool) -> LossReason | None:
+    try:
+        with pool.taken():
+            return None
+    except WorkerLostError as lost:
+        return lost.reason
+
+
+def test_a_thread_that_waits_is_told_when_no_other_process_starts() -> None:
+    start, replaced = Starts(), list[LossReason]()
+    pool = WorkerPool(start, 1, replaced.append)
+    with ThreadPoolExecutor(1) as thread:
+        with pytest.raises(ValueError, match="lost"), pool.taken() as worker:
+            waiting = thread.submit(_take, pool)
+            time.sleep(0.2)
+            start.refuses = True
+            worker.kill("memory")
+            raise ValueError("lost")
+        assert waiting.result(30.0) == "crash"
+    assert replaced == ["memory"]
+    start.refuses = False
+    assert _take(pool) is None
+    pool.close()
+    assert _take(pool) == "closed"
+
+
+def test_closing_tells_those_that_wait_and_ends_all_processes() -> None:
+    pool = WorkerPool(Starts(), 1, lambda _: None)
+
+    def ask() -> LossReason | None:
+        try:
+            with pool.taken() as worker:
+                worker.ask({}, b"", 0, time.monotonic() + 60.0)
+        except WorkerLostError as lost:
+            return lost.reason
+        return None
+
+    with ThreadPoolExecutor(3) as threads:
+        waiting = [threads.submit(ask) for _ in range(3)]
+        time.sleep(0.2)
+        [worker] = pool.workers
+        pool.close()
+        assert [future.result(30.0) for future in waiting] == ["closed"] * 3
+    assert not worker.is_alive
+    assert pool.workers == []
+
+
+def test_a_process_that_trickles_is_killed_at_the_deadline() -> None:
+    replaced = list[LossReason]()
+    pool = WorkerPool(Starts(*_BEGINS), 1, replaced.append)
+    with pytest.raises(WorkerLostError, match="wall"), pool.taken() as worker:
+        worker.ask({}, b"", 0, time.monotonic() + 1.0)
+    assert replaced == ["wall"]
+    pool.close()
