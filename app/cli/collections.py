@@ -4,12 +4,12 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
 from app.cli.errors import stoppable
-from app.cli.options import AsJson, Collection, Home, opened, parse_filter_option, print_table, shown_time
+from app.cli.options import FILTER_OPTION, AsJson, Collection, Home, opened, print_table, shown_time
 from index.errors import NoErasureError, UnknownImageError
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def register(
 
 def duplicates(
     collection: Annotated[str, typer.Argument(help="A collection; see `recoquest collections`.")],
-    json_wanted: Annotated[bool, typer.Option("--json", help="Print the groups as JSON.")] = False,
+    json_wanted: AsJson = False,
     out: Annotated[
         Path | None, typer.Option(help="Write the groups as JSON into this folder instead.")
     ] = None,
@@ -234,9 +234,7 @@ def duplicates(
 
 def delete(
     collection: Collection,
-    condition: Annotated[
-        str, typer.Option("--filter", help='JSON, such as \'{"field": "view", "eq": "PA"}\'.')
-    ],
+    condition: Annotated[dict[str, Any], FILTER_OPTION],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the images, and delete none.")] = False,
     expected: Annotated[
         int | None,
@@ -250,15 +248,14 @@ def delete(
     from index.catalogue import PAUSE_SECONDS
     from index.catalogue.lookup import parts
 
-    parsed = parse_filter_option(condition)
-    if not parsed:
+    if not condition:
         raise typer.BadParameter("an empty filter would delete every image.", param_hint="--filter")
     with opened(home=home) as installation:
         deletion = Deletion(
             installation.settings,
             installation.engine.home,
             collection,
-            parsed,
+            condition,
             command_actor(),
             operation="delete",
             expected=expected,

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 _MARKS: Final = {"ok": "ok", "doubtful": "??", "wrong": "!!"}
 
 
-def settings(
-    env_file: EnvFile = None,
-    as_json: AsJson = False,
-) -> None:
+def settings(env_file: EnvFile = None, as_json: AsJson = False) -> None:
     """Print every setting as it holds here, without passwords and keys."""
     from app.settings import PREFIX, as_text, load_settings
 
@@ -40,7 +37,7 @@ def doctor(
     home: Home = None,
     device: Device = None,
     env_file: EnvFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Look at settings, machine, disk, jobs, images and encoders; ends with 1 if anything is wrong."""
     from app.health.doctor import examine

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from index.catalogue.jobs import Job
 
 _LOOK_SECONDS = 0.5
-_STATES = "queued, running, done, failed or cancelled"
 
+State = Literal["queued", "running", "done", "failed", "cancelled"]
 Number = Annotated[int, typer.Argument(min=1, help="Number of the job.")]
 
 jobs = typer.Typer(
@@ -54,19 +54,16 @@ def start(
 
 @jobs.command("list")
 def list_all(
-    state: Annotated[str | None, typer.Option(help=f"Only those that are {_STATES}.")] = None,
+    state: Annotated[State | None, typer.Option(help="Only those in this state.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Most that are shown.")] = 50,
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
     """List the jobs, the latest first."""
-    from index.catalogue.jobs import JOB_STATES, list_jobs
+    from index.catalogue.jobs import list_jobs
 
-    wanted = next((known for known in JOB_STATES if known == state), None)
-    if state is not None and wanted is None:
-        raise typer.BadParameter(f"{state!r} is not {_STATES}.", param_hint="--state")
     with _opened(home) as (_, catalogue), catalogue.read() as session:
-        found = list_jobs(session, state=wanted, limit=limit)
+        found = list_jobs(session, state=state, limit=limit)
     if as_json:
         typer.echo(json.dumps([asdict(job) for job in found], indent=2))
         return

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -47,7 +47,9 @@ Track = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Bundle = Annotated[Path | None, typer.Option("--bundle", help="Folder of the trained encoder.")]
 Data = Annotated[Path, typer.Option("--data", help="Folder with manifest.jsonl.")]
-SplitName = Annotated[str | None, typer.Option("--split", help="train, val or test.")]
+SplitName = Annotated[
+    Literal["train", "val", "test"] | None, typer.Option("--split", help="Only its images.")
+]
 BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images a forward pass.")]
 MaxRejected = Annotated[
     float,
@@ -72,6 +74,21 @@ Strict = Annotated[
     bool,
     typer.Option("--strict", help="End with exit code 1 if something could not be used; the rest is taken."),
 ]
+
+
+def _parse_filter(condition: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(condition)
+    except (ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"this is not JSON: {error}.") from None
+    if not isinstance(parsed, dict):
+        raise typer.BadParameter("a filter is a JSON object.")
+    return parsed
+
+
+FILTER_OPTION = typer.Option(
+    "--filter", parser=_parse_filter, metavar="JSON", help='Such as \'{"field": "view", "eq": "PA"}\'.'
+)
 
 
 class LeftOutError(RecoquestError):
@@ -146,19 +163,13 @@ def query_device(settings: "Settings") -> str:
     return "cpu" if settings.device == "auto" else settings.device
 
 
-def read_split(data: Path, split: str | None, max_rejected: float) -> "Manifest":
+def read_split(data: Path, split: "Split | None", max_rejected: float) -> "Manifest":
     """Read a manifest, or one split of it, and say what had to be left out."""
     from training.common.manifest import read_manifest
 
     manifest = read_manifest(data, max_rejected=max_rejected)
     name_left_out(manifest.rejections)
-    known: tuple[Split, ...] = ("train", "val", "test")
-    if split is None:
-        return manifest
-    for name in known:
-        if name == split:
-            return manifest.split(name)
-    raise typer.BadParameter(f"{split!r} is not train, val or test.", param_hint="--split")
+    return manifest if split is None else manifest.split(split)
 
 
 def name_left_out(rejections: "Rejections") -> None:
@@ -183,17 +194,6 @@ def read_text(path: Path) -> str:
         raise DataError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}.") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.") from None
-
-
-def parse_filter_option(condition: str) -> dict[str, Any]:
-    """The JSON object of a `--filter`, or a usage error."""
-    try:
-        parsed = json.loads(condition)
-    except (ValueError, RecursionError) as error:
-        raise typer.BadParameter(f"this is not JSON: {error}.", param_hint="--filter") from None
-    if not isinstance(parsed, dict):
-        raise typer.BadParameter("a filter is a JSON object.", param_hint="--filter")
-    return parsed
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from app.cli.options import Device, Home, parse_filter_option
+from app.cli.options import FILTER_OPTION, Device, Home
 
 _GARBAGE_THRESHOLD: Final = 100_000
 _NUMPY: Final = b"\x93NUMPY"
@@ -99,9 +99,7 @@ def search(
         float | None, typer.Option(min=0, max=1, help="How much hits should differ.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-k", min=1, max=1000, help="How many hits.")] = 10,
-    condition: Annotated[
-        str | None, typer.Option("--filter", help='JSON, such as \'{"field": "view", "eq": "PA"}\'.')
-    ] = None,
+    condition: Annotated[dict[str, Any] | None, FILTER_OPTION] = None,
     cursor: Annotated[
         str | None, typer.Option(help="next_cursor of the page before; `true` prints that of the first.")
     ] = None,
@@ -142,7 +140,7 @@ def search(
         "min_score": min_score,
         "diversity": diversity,
         "limit": limit,
-        "filter": None if condition is None else parse_filter_option(condition),
+        "filter": condition,
     }
     if queries is not None:
         wanted = (given, map_of, images, boxes, like, like_texts, like_vectors)

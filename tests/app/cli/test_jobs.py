@@ -67,7 +67,7 @@ def test_watching_ends_with_the_job(work: Work) -> None:
         (("start", "train", "demo-scenes", "--data", "x", "--out", "y"), 2, "--out is what the worker sets"),
         (("start", "reindex", "c", "--home=elsewhere"), 2, "--home is what the worker sets"),
         (("start", "tidy", "more"), 2, "unexpected extra argument"),
-        (("list", "--state", "dancing"), 2, "'dancing' is not queued"),
+        (("list", "--state", "dancing"), 2, "'dancing' is not one of 'queued'"),
         (("show", 7), 1, "There is no job 7"),
         (("cancel", 7), 1, "There is no job 7"),
         (("promote", 7), 1, "There is no job 7"),
