@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing
-from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -129,15 +128,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
-        lifespan=partial(
-            _run,
-            settings=settings,
-            metrics=metrics,
-            guesses=guesses,
-            load=load,
-            give_up=give_up,
-            sharing=sharing,
-        ),
+        lifespan=lambda application: _run(application, settings, metrics, guesses, load, give_up, sharing),
     )
     application.root_path = settings.root_path
     application.stopping = asyncio.Event()
@@ -194,7 +185,6 @@ def _radiology(application: FastAPI, settings: Settings) -> Sequence[APIRouter]:
 @asynccontextmanager
 async def _run(
     application: RecoquestService,
-    *,
     settings: Settings,
     metrics: Metrics,
     guesses: BruteForceLimiter,

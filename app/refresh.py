@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import structlog
 
@@ -22,17 +22,24 @@ _COUNTS_SECONDS: Final = 30.0
 _PUBLISH_SECONDS: Final = 2.0
 
 _log = structlog.stdlib.get_logger(__name__)
-_Read = TypeVar("_Read")
+
+
+@contextmanager
+def _logged(tell: Callable[..., object], event: str, **about: object) -> Iterator[None]:
+    """Log that the block has failed; it is repeated, and the service works with what was there before."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other work goes on
+        tell(event, error=type(error).__name__, **about)
 
 
 async def follow(services: Services) -> None:
     """Keep the encoders loaded of active generations, and of those that any process is about to activate."""
     while True:
-        try:
+        # Readiness tells of a failure.
+        with _logged(_log.error, "active generations cannot be read"):
             followed = await services.threads.background(generations_to_load, services.engine)
             services.encoders.follow(followed)
-        except Exception as error:  # noqa: BLE001 - a failed look is repeated; readiness tells of it
-            _log.error("active generations cannot be read", error=type(error).__name__)
         await asyncio.sleep(services.settings.refresh_s)
 
 
@@ -41,33 +48,29 @@ async def refresh_views(services: Services) -> None:
 
     What other processes have removed is freed. The service is ready once every view has been tried.
     """
-    metrics, catalogue = services.metrics, services.engine.home.catalogue
+    metrics, engine, background = services.metrics, services.engine, services.threads.background
     count_at = 0.0
     while True:
-        try:
-            await services.threads.background(services.engine.forget_removed)
-            followed = await services.threads.background(generations_to_load, services.engine)
-        except Exception as error:  # noqa: BLE001 - a failed look is repeated; readiness tells of it
-            _log.error("generations to load ahead cannot be read", error=type(error).__name__)
-        else:
+        followed: list[ActiveGeneration] | None = None
+        with _logged(_log.error, "generations to load ahead cannot be read"):
+            await background(engine.forget_removed)
+            followed = await background(generations_to_load, engine)
+        if followed is not None:
             for active in followed:
-                await _warm(services, services.engine.warm, active.generation)
+                await _warm(services, engine.warm, active.generation)
             services.readiness.views_tried.set()
             for active in followed:
-                await _warm(services, services.engine.warm_filters, active.generation)
+                await _warm(services, engine.warm_filters, active.generation)
                 if services.sharing.leads():
                     await _measure(services, active)
-            await _export(services, "recalls", services.engine.measured_recalls, metrics.recalls_measured)
+            with _logged(_log.warning, "recalls cannot be read"):
+                metrics.recalls_measured(await background(engine.measured_recalls))
         if time.monotonic() >= count_at and services.sharing.leads():
-            await _export(
-                services, "verdicts", partial(verdicts_of_months, catalogue), metrics.verdicts_counted
-            )
-            await _export(
-                services,
-                "figures of the installation",
-                partial(read_installation, services.settings, catalogue),
-                metrics.installation_read,
-            )
+            with _logged(_log.warning, "verdicts cannot be read"):
+                metrics.verdicts_counted(await background(verdicts_of_months, engine.home.catalogue))
+            with _logged(_log.warning, "figures of the installation cannot be read"):
+                figures = await background(read_installation, services.settings, engine.home.catalogue)
+                metrics.installation_read(figures)
             count_at = time.monotonic() + _COUNTS_SECONDS
         await asyncio.sleep(services.settings.refresh_s)
 
@@ -75,41 +78,23 @@ async def refresh_views(services: Services) -> None:
 async def publish_figures(services: Services) -> None:
     """Keep what this process has counted where the other processes of the service read it."""
     while True:
-        try:
+        with _logged(_log.error, "the figures of a process are not shared"):
             services.metrics.publish()
-        except Exception as error:  # noqa: BLE001 - a failed write is repeated
-            _log.error("the figures of a process are not shared", error=type(error).__name__)
         await asyncio.sleep(_PUBLISH_SECONDS)
 
 
-async def _export(
-    services: Services, name: str, read: Callable[[], _Read], show: Callable[[_Read], None]
-) -> None:
-    try:
-        found = await services.threads.background(read)
-    except Exception as error:  # noqa: BLE001 - a failed look is repeated
-        _log.warning(f"{name} cannot be read", error=type(error).__name__)
-    else:
-        show(found)
-
-
 async def _measure(services: Services, active: ActiveGeneration) -> None:
-    """Measure which scores count in a collection that has grown."""
-    try:
-        loaded = await services.encoders.of(active)
-        measure = partial(services.engine.measure_confidence, active.generation, loaded.encoder, grown=True)
-        await services.threads.background(measure)
-    except Exception as error:  # noqa: BLE001 - searches go on with what was measured before
-        name = type(error).__name__
-        _log.warning("which scores count is not measured", generation=active.generation, error=name)
+    """Measure which scores count in a collection that has grown; searches go on with what was measured."""
+    with _logged(_log.warning, "which scores count is not measured", generation=active.generation):
+        encoder, measure = (await services.encoders.of(active)).encoder, services.engine.measure_confidence
+        await services.threads.background(measure, active.generation, encoder, grown=True)
 
 
 async def _warm(services: Services, load: Callable[[int], None], generation: int) -> None:
-    try:
+    # A search that needs it will tell what is wrong.
+    about = {"step": load.__name__, "generation": generation}
+    with _logged(_log.warning, "a collection cannot be loaded ahead", **about):
         await services.threads.background(load, generation)
-    except Exception as error:  # noqa: BLE001 - a search that needs it will tell what is wrong
-        name, kind = load.__name__, type(error).__name__
-        _log.warning("a collection cannot be loaded ahead", step=name, generation=generation, error=kind)
 
 
 def verdicts_of_months(

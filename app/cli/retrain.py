@@ -107,7 +107,7 @@ def _recipe(
             base = read_bundle(Path(begun.train.start_from or ""))
             asked = retraining.continued_recipe(base, recipe, overrides, begun.name)
             settled = retraining.settled_settings(base, recipe, overrides)
-            asked = retraining.fit_recipe(asked, read_manifest(data), settled).recipe
+            asked, _ = retraining.fit_recipe(asked, read_manifest(data), settled)
             if key := first_difference(asked, begun):
                 raise TrainingError(
                     f"The retraining in {out} was begun with another {key}: leave --recipe and --set out to "
@@ -129,16 +129,16 @@ def _recipe(
     try:
         manifest = read_manifest(data)
         settled = retraining.settled_settings(base, recipe, overrides)
-        fitted = retraining.fit_recipe(resolved, manifest, settled)
+        fitted, changes = retraining.fit_recipe(resolved, manifest, settled)
     except DataError:
         if exported:
             # The next try exports again, with judgements made meanwhile.
             shutil.rmtree(data)
         raise
-    for sentence in (retraining.describe_held_out(manifest), *fitted.changes):
+    for sentence in (retraining.describe_held_out(manifest), *changes):
         typer.echo(sentence)
-    retraining.write_kept(kept, dump_recipe(fitted.recipe))
-    return fitted.recipe
+    retraining.write_kept(kept, dump_recipe(fitted))
+    return fitted
 
 
 def _tell_export(collection: str, found: "ExportReport", *, learned: bool) -> None:

@@ -129,18 +129,13 @@ def _check_texts(base: BundleInfo, *, taken: bool) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class FittedRecipe:
-    """A recipe that fits a collection, and a sentence for each setting that was changed for it."""
-
-    recipe: Recipe
-    changes: tuple[str, ...]
-
-
-def fit_recipe(recipe: Recipe, manifest: Manifest, settled: frozenset[str] = frozenset()) -> FittedRecipe:
+def fit_recipe(
+    recipe: Recipe, manifest: Manifest, settled: frozenset[str] = frozenset()
+) -> tuple[Recipe, list[str]]:
     """Fit batches, length and the choice of the best epoch to the number of images that a collection has.
 
-    Settings named in `settled` stay, but a batch that cannot be filled becomes smaller all the same.
+    Settings named in `settled` stay, but a batch that cannot be filled becomes smaller all the same. Returns
+    the recipe, and a sentence for each setting that was changed.
 
     Raises:
         DataError: The collection has no pair to learn from.
@@ -167,7 +162,7 @@ def fit_recipe(recipe: Recipe, manifest: Manifest, settled: frozenset[str] = fro
     if "train.select_by" not in settled:
         train, change = _selecting(train, recipe, manifest)
         changes += change
-    return FittedRecipe(recipe.model_copy(update={"train": train, "schedule": schedule}), tuple(changes))
+    return recipe.model_copy(update={"train": train, "schedule": schedule}), changes
 
 
 def _pairs(recipe: Recipe, manifest: Manifest) -> int:

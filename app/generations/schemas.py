@@ -1,6 +1,7 @@
 """Schemas of generations, models and retrainings; `recoquest models --json` prints the same."""
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
@@ -133,16 +134,7 @@ class ModelSummary(Answer):
     @classmethod
     def of(cls, info: ModelInfo, *, loaded: bool) -> "ModelSummary":
         """Describe a model; `loaded` says whether this process answers queries with it."""
-        return cls(
-            name=info.name,
-            digest=info.digest,
-            dim=info.dim,
-            score_kind=cosine_kind(info),
-            metrics=dict(info.metrics),
-            created=info.created,
-            loaded=loaded,
-            collections=list(info.collections),
-        )
+        return cls.model_validate({**asdict(info), "score_kind": cosine_kind(info), "loaded": loaded})
 
 
 class Models(Answer):

@@ -112,11 +112,11 @@ def test_a_small_collection_has_smaller_batches(pairs: int, batch: int, tmp_path
     assert recipe.train.batch_size == 256
     records = [record(number, f"a dog {number}") for number in range(pairs)]
     others = [record("silent"), record("held-out", "a dog", split="test")]
-    fitted = fit_recipe(recipe, manifest_of(tmp_path, *records, *others))
-    assert fitted.recipe.train.batch_size == batch
-    assert any("too few pairs" in change for change in fitted.changes) == (batch < 256)
+    fitted, changes = fit_recipe(recipe, manifest_of(tmp_path, *records, *others))
+    assert fitted.train.batch_size == batch
+    assert any("too few pairs" in change for change in changes) == (batch < 256)
     kept = {"train": recipe.train, "schedule": recipe.schedule}
-    assert fitted.recipe.model_copy(update=kept) == recipe
+    assert fitted.model_copy(update=kept) == recipe
 
 
 def test_a_batch_is_filled_from_what_an_epoch_draws(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_batch_is_filled_from_what_an_epoch_draws(tmp_path: Path) -> None:
         ("reco-flickr-small", ["train.batch_size=64", "data.epoch_of=texts"], of_studies, 64),
         ("caption-lstm-mimic-cxr", ["data.text_unit=sentence", "train.batch_size=2"], single, 2),
     ):
-        assert fit_recipe(load_recipe(name, settings), manifest).recipe.train.batch_size == batch
+        assert fit_recipe(load_recipe(name, settings), manifest)[0].train.batch_size == batch
 
 
 def collection(folder: Path, train: int, val: int, *, labelled: int = 0, alike: bool = False) -> Manifest:
@@ -164,7 +164,7 @@ def test_a_small_collection_is_gone_through_more_often_and_warms_up_shortly(
 ) -> None:
     recipe = load_recipe("fine-tuning", ["train.batch_size=256"])
     assert (recipe.train.epochs, recipe.schedule.warmup_steps) == (5, 20)
-    fitted = fit_recipe(recipe, collection(tmp_path, train, val), frozenset(settled)).recipe
+    fitted = fit_recipe(recipe, collection(tmp_path, train, val), frozenset(settled))[0]
     assert (fitted.train.epochs, fitted.schedule.warmup_steps) == (epochs, warmup)
 
 
@@ -176,19 +176,19 @@ def test_few_images_for_validation_choose_by_a_figure_that_they_support(
     tmp_path: Path, described: int, labelled: int, chosen: str
 ) -> None:
     recipe, manifest = load_recipe("fine-tuning"), collection(tmp_path, 48, described, labelled=labelled)
-    fitted = fit_recipe(recipe, manifest)
-    assert fitted.recipe.train.select_by == chosen
-    assert any("chooses the epoch" in change for change in fitted.changes) == (chosen != "rsum")
-    assert fit_recipe(recipe, manifest, frozenset({"train.select_by"})).recipe.train.select_by == "rsum"
+    fitted, changes = fit_recipe(recipe, manifest)
+    assert fitted.train.select_by == chosen
+    assert any("chooses the epoch" in change for change in changes) == (chosen != "rsum")
+    assert fit_recipe(recipe, manifest, frozenset({"train.select_by"}))[0].train.select_by == "rsum"
 
 
 def test_a_loss_that_compares_nothing_chooses_no_epoch(tmp_path: Path) -> None:
     by_loss = load_recipe("fine-tuning", ["train.select_by=loss"])
     for described, chosen in ((1, "precision_at_10"), (2, "loss")):
         manifest = collection(tmp_path, 48, described, labelled=11)
-        assert fit_recipe(by_loss, manifest).recipe.train.select_by == chosen
+        assert fit_recipe(by_loss, manifest)[0].train.select_by == chosen
     same = collection(tmp_path, 48, 60, labelled=11, alike=True)
-    assert fit_recipe(load_recipe("fine-tuning"), same).recipe.train.select_by == "precision_at_10"
+    assert fit_recipe(load_recipe("fine-tuning"), same)[0].train.select_by == "precision_at_10"
 
 
 def test_overrides_and_the_length_of_a_retrained_model_s_recipe_are_settled(base: BundleInfo) -> None:
