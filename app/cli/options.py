@@ -91,10 +91,6 @@ FILTER_OPTION = typer.Option(
 )
 
 
-class LeftOutError(RecoquestError):
-    """A strict command is done and could not use everything."""
-
-
 @dataclass(frozen=True)
 class Installation:
     """What a command works on: its settings, and the search engine of their home folder."""
@@ -181,7 +177,7 @@ def name_left_out(rejections: "Rejections") -> None:
 def end_strictly(*tallies: "Rejections", strict: bool) -> None:
     """End a command that is done with an error, if it is strict and had to leave something out."""
     if strict and (count := sum(map(len, tallies))):
-        raise LeftOutError(
+        raise RecoquestError(
             f"{count:,} lines and images could not be used; the rest is taken. --strict makes this an error."
         )
 

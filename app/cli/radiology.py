@@ -49,10 +49,6 @@ pacs.callback()(lambda: None)
 viewer.callback()(lambda: None)
 
 
-class OpenListenerError(RecoquestError):
-    """A listener that other machines would reach."""
-
-
 @pacs.command()
 def sync(
     collection: Annotated[str, typer.Argument(help="Name of the collection; --bundle makes a new one.")],
@@ -374,7 +370,7 @@ def hl7(
 
         address, number = taken.getsockname()[:2]
         if not allow_network and not is_loopback(address):
-            raise OpenListenerError(
+            raise RecoquestError(
                 f"Everybody who reaches {address} could write reports: MLLP asks for no key. Listen on "
                 "127.0.0.1 behind a tunnel or an interface engine, or give --allow-network."
             )

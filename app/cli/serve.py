@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from app.settings import Settings
 
 
-class PortError(RecoquestError):
-    """An address that cannot be listened on."""
-
-
-class OpenNetworkError(RecoquestError):
-    """Open reading at an address that other machines reach."""
-
-
 def serve(
     host: Annotated[
         str | None, typer.Option(help="Address to listen on [RECOQUEST_HOST, 127.0.0.1].")
@@ -101,7 +93,7 @@ def refuse_open_network(taken: socket.socket, settings: "Settings") -> None:
 
     address = taken.getsockname()[0]
     if settings.open_reading and not settings.open_network and not is_loopback(address):
-        raise OpenNetworkError(
+        raise RecoquestError(
             f"With RECOQUEST_OPEN_READING, everybody who reaches {address} could see all images without a "
             "key: leave it out and give readers keys (`recoquest keys create`), or set "
             "RECOQUEST_OPEN_NETWORK=true."
@@ -133,7 +125,7 @@ def bind(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (socket.gaierror, UnicodeError):
-        raise PortError(f"{host!r} is not an address of this machine: give another --host.") from None
+        raise RecoquestError(f"{host!r} is not an address of this machine: give another --host.") from None
     taken = socket.socket(family, kind, protocol)
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -142,7 +134,7 @@ def bind(host: str, port: int) -> socket.socket:
         taken.listen()
     except OSError as error:
         taken.close()
-        raise PortError(
+        raise RecoquestError(
             f"Port {port} of {host} cannot be used ({error.strerror}): give another with --port."
         ) from None
     return taken

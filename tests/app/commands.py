@@ -6,6 +6,7 @@ from pathlib import Path
 from typer.testing import CliRunner, Result
 
 from app.cli.main import build
+from training.common.errors import RecoquestError
 
 
 def run_command(*words: object, home: Path | None = None, code: int = 0) -> Result:
@@ -16,6 +17,14 @@ def run_command(*words: object, home: Path | None = None, code: int = 0) -> Resu
         raise done.exception
     assert done.exit_code == code, done.output
     return done
+
+
+def outcome(*words: object) -> tuple[int, str]:
+    """The exit code of a command that may end with an error that a user can mend, and all that it says."""
+    done = CliRunner().invoke(build(), [str(word) for word in words])
+    assert done.exception is None or isinstance(done.exception, RecoquestError | SystemExit)
+    notes = getattr(done.exception, "__notes__", ())
+    return done.exit_code, "\n".join((f"{done.output}{done.exception or ''}", *notes))
 
 
 def said(done: Result) -> str:

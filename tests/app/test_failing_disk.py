@@ -12,7 +12,6 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import Connection, create_engine, select, text
 
-from app.cli.main import run
 from app.engine import open_engine
 from app.health.doctor import examine
 from app.settings import Settings
@@ -21,6 +20,7 @@ from index.catalogue.tables import ImageRow, OrphanRow, TextEmbeddingRow
 from index.errors import DiskFullError, StoreWriteError
 from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.images.test_writes import IMAGES, files_of, nearest, picture, post, problem, put
+from tests.e2e.work import run_here
 from tests.frozen import frozen_writer
 
 _STORE = "index.files.image_store.ImageStore"
@@ -157,11 +157,11 @@ def test_a_read_that_takes_too_long_is_cut_off_and_nothing_goes_on_in_the_server
         assert client.post(path, json=asked).status_code == 200
 
 
-def recoquest(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
-    monkeypatch.setattr("sys.argv", ["recoquest", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        run()
-    return ended.value.code
+def recoquest(home: Path, *words: str, code: int = 0) -> str:
+    """Run a command; return what it says on standard error."""
+    done = run_here([*words, "--home", str(home)])
+    assert done.returncode == code
+    return done.stderr
 
 
 def lose_the_catalogue(home: Path) -> None:
@@ -198,33 +198,31 @@ def test_a_home_that_is_moved_makes_a_service_unready_and_refuse_writes_until_it
 
 
 def test_images_whose_catalogue_is_lost_are_not_served_and_the_doctor_says_what_to_do(
-    own: Indexed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    own: Indexed, tmp_path: Path
 ) -> None:
     home, backup = own.settings.home, str(tmp_path / "backup.tar")
-    assert recoquest(monkeypatch, "backup", backup, "--home", str(home)) == 0
+    recoquest(home, "backup", backup)
     lose_the_catalogue(home)
-    capsys.readouterr()
-    assert recoquest(monkeypatch, "serve", "--home", str(home), "--port", "0") == 1
-    _, sentence = capsys.readouterr().err.strip().splitlines()
+    _, sentence = recoquest(home, "serve", "--port", "0", code=1).strip().splitlines()
     assert "is empty, and" in sentence
     assert "`recoquest restore`" in sentence
     wrong = [one for one in examine(Settings(home=home, device="cpu")) if one.state == "wrong"]
     assert [one.subject for one in wrong] == ["home and catalogue"]
     assert "has images of another one: bring that one back" in wrong[0].found
     # The way out that both name.
-    assert recoquest(monkeypatch, "restore", backup, "--home", str(home)) == 0
+    recoquest(home, "restore", backup)
     assert "wrong" not in {one.state for one in examine(Settings(home=home, device="cpu"))}
 
 
 def test_a_catalogue_whose_home_is_not_mounted_is_not_served(
-    own: Indexed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    own: Indexed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalogue = tmp_path / "catalogue.sqlite3"
     shutil.copy(own.settings.home / catalogue.name, catalogue)
     monkeypatch.setenv("RECOQUEST_DATABASE_URL", f"sqlite:///{catalogue}")
     for command in (["serve", "--port", "0"], ["collections"]):
-        assert recoquest(monkeypatch, *command, "--home", str(tmp_path / "unmounted")) == 1
-        assert "has images, and no file of them is in" in capsys.readouterr().err
+        said = recoquest(tmp_path / "unmounted", *command, code=1)
+        assert "has images, and no file of them is in" in said
     assert not list((tmp_path / "unmounted").iterdir())
 
 

@@ -18,7 +18,6 @@ from app.cli.main import build
 from app.settings import (
     ENV_FILE_VARIABLE,
     PREFIX,
-    SecretFileError,
     Settings,
     SettingsError,
     load_settings,
@@ -322,7 +321,7 @@ def test_a_secrets_file_that_holds_none_is_named(
     monkeypatch.setenv(f"RECOQUEST_{name}_FILE", str(tmp_path / "secret"))
     if content is not None:
         (tmp_path / "secret").write_bytes(content)
-    with pytest.raises(SecretFileError, match=rf"RECOQUEST_{name}_FILE names .*secret, {said}"):
+    with pytest.raises(SettingsError, match=rf"RECOQUEST_{name}_FILE names .*secret, {said}"):
         load_settings()
 
 
@@ -333,9 +332,9 @@ def test_a_secrets_file_that_is_none_is_named(tmp_path: Path, monkeypatch: pytes
     # It is judged as any other secret.
     short.write_text("short")
     for path, error, said in (
-        (tmp_path, SecretFileError, r"cannot be read: Is a directory\.$"),
-        (closed, SecretFileError, r"cannot be read: Permission denied\.$"),
-        ("/dev/zero", SecretFileError, r"/dev/zero, which has more than 65,536 bytes\.$"),
+        (tmp_path, SettingsError, r"cannot be read: Is a directory\.$"),
+        (closed, SettingsError, r"cannot be read: Permission denied\.$"),
+        ("/dev/zero", SettingsError, r"/dev/zero, which has more than 65,536 bytes\.$"),
         (short, SettingsError, r"RECOQUEST_ADMIN_KEY: .*16"),
     ):
         monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(path))
@@ -362,7 +361,7 @@ def test_a_secret_that_is_given_with_its_file_is_refused_wherever_both_are(
         else:
             lines.append(f"{name}={value}\n")
     env_file.write_text("".join(lines))
-    with pytest.raises(SecretFileError, match="Give RECOQUEST_ADMIN_KEY or RECOQUEST_ADMIN_KEY_FILE, not"):
+    with pytest.raises(SettingsError, match="Give RECOQUEST_ADMIN_KEY or RECOQUEST_ADMIN_KEY_FILE, not"):
         load_settings(env_file)
     # The environment's file wins over that of the settings file.
     monkeypatch.delenv("RECOQUEST_ADMIN_KEY", raising=False)

@@ -16,7 +16,8 @@ from torch.nn import functional
 from transformers import EfficientNetConfig, EfficientNetModel
 
 from app.cli import demo
-from app.cli.demo import DemoError, TowersError, efficientnet_weights, fetch_towers, prepare, stage
+from app.cli.demo import TowersError, efficientnet_weights, fetch_towers, prepare, stage
+from training.common.errors import RecoquestError
 
 
 class Work:
@@ -65,7 +66,7 @@ def test_two_demos_in_one_folder_are_refused(tmp_path: Path, monkeypatch: pytest
         prepare(tmp_path, 100)
 
     monkeypatch.setattr(demo, "stage", second_demo)
-    with pytest.raises(DemoError, match="Another demo is at work"):
+    with pytest.raises(RecoquestError, match="Another demo is at work"):
         prepare(tmp_path, 100)
 
 

@@ -1,16 +1,14 @@
 """`recoquest import`: what a new user sees, and how it ends."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from app.cli.main import build
-from app.cli.options import LeftOutError
+from tests.app.commands import outcome
 from tests.image_files import write_photo
 from tests.training.importing.trees import records_of
-from training.common.errors import DataError
 
 Command = Callable[..., tuple[int, str]]
 
@@ -23,13 +21,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
         path = tmp_path / "photos" / f"{number}.jpg"
         path.parent.mkdir(exist_ok=True)
         write_photo(path)
-
-    def run(*options: str) -> tuple[int, str]:
-        result = CliRunner().invoke(build(), ["import", "folder", "photos", *options])
-        assert result.exception is None or isinstance(result.exception, DataError | LeftOutError | SystemExit)
-        return result.exit_code, result.output + str(result.exception or "")
-
-    return run
+    return partial(outcome, "import", "folder", "photos")
 
 
 def test_a_folder_says_what_it_found_and_what_it_left_out(command: Command, tmp_path: Path) -> None:

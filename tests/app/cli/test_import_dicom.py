@@ -15,20 +15,18 @@ from typing import Any, Final
 import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
-from typer.testing import CliRunner
 
 from app.application import create_app
-from app.cli.main import build
 from app.engine import open_engine
 from app.settings import Settings
 from index.backup import write_backup
 from index.ingest import ingest_manifest
 from tests.access import AS_ADMIN, OPEN
+from tests.app.commands import outcome
 from tests.app.conftest import make_bundle
 from tests.dicom_films import MARKER, encoded, make_film, uid
 from tests.dicom_markers import MARKED, has_marker, jpeg_film, marked_film, places_of_marker
 from tests.e2e.work import COMMAND
-from training.common.errors import DataError
 from training.common.manifest import read_manifest
 from training.models.encoder import load_encoder
 
@@ -41,20 +39,13 @@ def test_markers_are_found_in_every_form(content: bytes) -> None:
     assert not has_marker(b"x" * 100)
 
 
-def _run(*arguments: object) -> tuple[int, str]:
-    result = CliRunner().invoke(build(), ["import", *map(str, arguments)])
-    assert result.exception is None or isinstance(result.exception, DataError | SystemExit)
-    notes = "\n".join(getattr(result.exception, "__notes__", ()))
-    return result.exit_code, f"{result.output}{result.stderr}{result.exception or ''}{notes}"
-
-
 def _import(base: Path, films: Iterable[bytes], *options: object) -> tuple[int, str]:
     """Import films from a folder whose name marks it into `out`, with a home beside it."""
     source = base / MARKER
     source.mkdir()
     for number, content in enumerate(films, 1):
         (source / str(number)).write_bytes(content)
-    return _run("dicom", source, base / "out", *options, "--home", base / "home")
+    return outcome("import", "dicom", source, base / "out", *options, "--home", base / "home")
 
 
 @dataclass
@@ -100,7 +91,7 @@ def searched(tmp_path: Path, json_log: io.StringIO) -> Iterator[tuple[Searched, 
     (source / "burned").write_bytes(encoded(marked_film(24, BurnedInAnnotation="YES")))
     (source / f"{MARKER}.txt").write_text(MARKER)
     home, out = base / "home", base / "films"
-    code, said = _run("dicom", str(source), str(out), "--home", str(home), "--max-rejected", "1")
+    code, said = outcome("import", "dicom", str(source), str(out), "--home", str(home), "--max-rejected", "1")
     assert code == 0, said
     assert "5 taken" in said
     settings = Settings(home=home, threads=1, device="cpu", **OPEN)
@@ -198,7 +189,14 @@ def test_another_import_of_the_home_gives_the_same_pseudonyms(tmp_path: Path) ->
     patients = []
     for name in ("one", "two"):
         (tmp_path / name).write_bytes(encoded(make_film(1)))
-        _run("dicom", str(tmp_path / name), str(tmp_path / f"out-{name}"), "--home", str(tmp_path / "home"))
+        outcome(
+            "import",
+            "dicom",
+            str(tmp_path / name),
+            str(tmp_path / f"out-{name}"),
+            "--home",
+            str(tmp_path / "home"),
+        )
         line = json.loads((tmp_path / f"out-{name}" / "manifest.jsonl").read_text())
         patients.append((line["metadata"]["patient"], line["metadata"]["date"]))
     assert patients[0] == patients[1]
@@ -211,19 +209,19 @@ def test_options_of_other_layouts_are_refused(tmp_path: Path) -> None:
         (("folder", tmp_path, "--modality", "CT"), "belong to `recoquest import dicom`"),
         (("dicom", tmp_path), "give a second folder"),
     ):
-        assert words in _run(*arguments)[1]
+        assert words in outcome("import", *arguments)[1]
 
 
 def test_the_quarantine_is_taken_after_a_look(tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(encoded(make_film(1, BurnedInAnnotation="YES")))
     arguments = ("dicom", str(tmp_path / "1"), str(tmp_path / "out"), "--home", str(tmp_path / "home"))
-    _, said = _run(*arguments)
+    _, said = outcome("import", *arguments)
     assert "quarantined: BurnedInAnnotation is YES: 1" in said
     table = tmp_path / "out" / "quarantine.csv"
     with table.open(newline="") as file:
         assert [row["sop"] for row in csv.DictReader(file)] == [uid("film", 1)]
     looked_at = table.rename(tmp_path / "looked-at.csv")
-    _, said = _run(*arguments, "--take-quarantined", str(looked_at))
+    _, said = outcome("import", *arguments, "--take-quarantined", str(looked_at))
     assert "1 taken" in said
 
 
@@ -264,7 +262,7 @@ def test_films_get_the_reports_of_a_folder(tmp_path: Path) -> None:
     (record,) = read_manifest(tmp_path / "out").records
     assert (record.report, record.texts) == ("IMPRESSION: Left effusion.", ("Left effusion.",))
     assert "1 text, for 1 of 1 image." in said
-    assert _run("folder", tmp_path / MARKER, tmp_path / "out", *reports)[0] != 0
+    assert outcome("import", "folder", tmp_path / MARKER, tmp_path / "out", *reports)[0] != 0
 
 
 def test_a_study_with_films_of_two_patients_is_named(tmp_path: Path) -> None:

@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from app.cli.main import build
+from tests.app.commands import outcome
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.e2e.work import Work
 from tests.index.samples import CpuAsGpu, make_manifest, make_records
 from tests.index.samples import make_bundle as make_named_bundle
-from training.common.errors import RecoquestError
 from training.common.manifest import Record, read_manifest, write_manifest
 
 Command = Callable[..., tuple[int, str]]
@@ -27,11 +25,8 @@ def index(own: Indexed) -> Command:
     """Runs `recoquest index` with options; gives the exit code, and all that is said."""
 
     def run(*options: str, collection: str = COLLECTION) -> tuple[int, str]:
-        fixed = ["--bundle", str(own.bundle), "--data", str(own.manifest.folder)]
-        home = ["--home", str(own.settings.home), "--device", "cpu"]
-        result = CliRunner().invoke(build(), ["index", collection, *fixed, *options, *home])
-        assert result.exception is None or isinstance(result.exception, RecoquestError | SystemExit)
-        return result.exit_code, result.output + str(result.exception or "")
+        fixed = ("--bundle", own.bundle, "--data", own.manifest.folder)
+        return outcome("index", collection, *fixed, *options, "--home", own.settings.home, "--device", "cpu")
 
     return run
 

@@ -65,6 +65,7 @@ def test_watching_ends_with_the_job(work: Work) -> None:
         (("start", "serve"), 2, "'serve' is not one of train"),
         (("start", "train", "demo-scenes"), 2, "Missing option '--data'"),
         (("start", "train", "demo-scenes", "--data", "x", "--out", "y"), 2, "--out is what the worker sets"),
+        (("start", "duplicates", "scenes", "--out", "x"), 2, "--out is what the worker sets"),
         (("start", "reindex", "c", "--home=elsewhere"), 2, "--home is what the worker sets"),
         (("start", "tidy", "more"), 2, "unexpected extra argument"),
         (("list", "--state", "dancing"), 2, "'dancing' is not one of 'queued'"),
@@ -78,14 +79,6 @@ def test_mistakes_are_told_and_no_job_is_made(
 ) -> None:
     assert words in work.run("jobs", *arguments, code=code).stderr
     assert json.loads(work.run("jobs", "list", "--json").stdout) == []
-
-
-def test_where_groups_of_duplicates_are_written_is_up_to_the_worker(work: Work) -> None:
-    assert work.run("jobs", "start", "duplicates", "scenes").stdout == "1\n"
-    assert (
-        "--out is what the worker sets"
-        in work.run("jobs", "start", "duplicates", "scenes", "--out", "x", code=2).stderr
-    )
 
 
 def test_help_of_a_job_is_that_of_its_command(work: Work) -> None:

@@ -10,12 +10,13 @@ import pytest
 from pydantic import SecretStr
 from typer.testing import Result
 
-from app.cli.serve import OpenNetworkError, PortError, bind, refuse_open_network, url_of
+from app.cli.serve import bind, refuse_open_network, url_of
 from app.settings import Settings
 from index.errors import KeyNameError
 from index.keys.api_keys import ROLES
 from tests.app.commands import run_command, said
 from tests.app.conftest import COLLECTION, Indexed
+from training.common.errors import RecoquestError
 
 
 def _keys(home: Path, *arguments: str, code: int = 0) -> Result:
@@ -91,7 +92,7 @@ def test_open_reading_stays_on_this_machine(address: str, refused: bool, setting
     with socket.socket() as taken:
         taken.bind((address, 0))
         if refused:
-            with pytest.raises(OpenNetworkError, match="RECOQUEST_OPEN_NETWORK"):
+            with pytest.raises(RecoquestError, match="RECOQUEST_OPEN_NETWORK"):
                 refuse_open_network(taken, Settings.model_validate(settings))
         else:
             refuse_open_network(taken, Settings.model_validate(settings))
@@ -112,13 +113,13 @@ def test_port_0_takes_a_free_one_and_every_address_is_shown_as_this_machine() ->
 def test_a_port_that_others_serve_or_are_to_serve_is_named(take: Callable[[], socket.socket]) -> None:
     with take() as other:
         port = other.getsockname()[1]
-        with pytest.raises(PortError, match=f"Port {port} of 127.0.0.1 .*--port"):
+        with pytest.raises(RecoquestError, match=f"Port {port} of 127.0.0.1 .*--port"):
             bind("127.0.0.1", port)
 
 
 @pytest.mark.parametrize("host", ["host.invalid", "x" * 70 + ".example"])
 def test_a_host_that_is_none_is_named(host: str) -> None:
-    with pytest.raises(PortError, match=rf"'{re.escape(host)}' is not an address"):
+    with pytest.raises(RecoquestError, match=rf"'{re.escape(host)}' is not an address"):
         bind(host, 0)
 
 

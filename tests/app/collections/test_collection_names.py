@@ -19,6 +19,7 @@ from index.generations import names
 from index.keys.api_keys import Role, find_key
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed, serve
+from tests.app.images.test_writes import problem
 from tests.index.killing import kill_after
 
 
@@ -55,10 +56,6 @@ def point(service: TestClient, alias: str, collection: str, **headers: str) -> R
 
 def key(home: Indexed, name: str, role: Role, *collections: str) -> str:
     return f"Bearer {home.key(role, *collections, name=name)}"
-
-
-def problem(answer: Response, status: int, slug: str) -> None:
-    assert (answer.status_code, answer.json()["type"]) == (status, f"urn:recoquest:{slug}"), answer.text
 
 
 def test_an_alias_answers_wherever_a_name_does(service: TestClient) -> None:

@@ -11,8 +11,9 @@ from app.engine import open_engine
 from app.health.doctor import examine_roles
 from app.health.doctor import renamed as renamed_names
 from index.keys.api_keys import Role
-from tests.app.collections.test_collection_names import ask, point, problem
+from tests.app.collections.test_collection_names import ask, point
 from tests.app.conftest import COLLECTION, Indexed, serve
+from tests.app.images.test_writes import problem
 
 
 def test_settings_that_name_a_renamed_collection_are_told_and_give_nothing(own: Indexed) -> None:

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from typer.testing import CliRunner
 
-from app.cli.main import build
 from app.engine import open_engine
 from index.audit.listing import Selection, all_events
 from index.catalogue.jobs import add_job, claim_job, end_job, list_jobs
@@ -38,18 +36,16 @@ def other(own: Indexed, engine: SearchEngine) -> int:
 
 def work(own: Indexed, job: dict[str, Any]) -> None:
     """Run the command of a job, as a worker does."""
-    environment = {"RECOQUEST_REFRESH_S": "0.01"}
-    command = [job["kind"], *job["arguments"], "--home", str(own.settings.home), "--device", "cpu"]
-    result = CliRunner().invoke(build(), command, env=environment)
-    assert result.exit_code == 0, result.output
+    own.run(job["kind"], *job["arguments"], "--device", "cpu")
     with own.write() as session:
         assert claim_job(session, job["id"], "w") is not None
         end_job(session, job["id"], "w", "done")
 
 
 def test_a_job_activates_what_is_far_from_complete_and_another_takes_it_back(
-    own: Indexed, service: TestClient, engine: SearchEngine, other: int
+    own: Indexed, service: TestClient, engine: SearchEngine, other: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("RECOQUEST_REFRESH_S", "0.01")
     first = engine.active(COLLECTION).generation
     activation = f"{HERE}/generations/{other}/activate"
     problem(service.post(activation), 409, "incomplete-generation")

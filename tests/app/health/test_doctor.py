@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete
 
-from app.cli.main import run
 from app.engine import open_engine
 from app.health.doctor import Finding, examine, examine_indexed, examine_versions, judge_postgresql
 from app.settings import Settings
 from index.catalogue.tables import EmbeddingRow
 from index.ingest import ingest_manifest
+from tests.app.commands import run_command
 from tests.app.conftest import COLLECTION, make_bundle, make_manifest
 from training.models.encoder import load_encoder
 
@@ -121,25 +121,19 @@ def test_images_without_vectors_are_counted(home: Path) -> None:
 
 
 def test_the_command_ends_with_one_where_something_is_wrong(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECOQUEST_PROT", "1")
     monkeypatch.setenv("RECOQUEST_QUEUE_URL", "redis://redis:6379/0")
-    monkeypatch.setattr("sys.argv", ["recoquest", "doctor", "--home", str(home)])
-    with pytest.raises(SystemExit) as ended:
-        run()
-    said = capsys.readouterr().out
     slip = (
         "?? settings: RECOQUEST_PROT (for RECOQUEST_PORT?), RECOQUEST_QUEUE_URL (of an older version): "
         "not a setting, and without effect: mend the name or remove it"
     )
-    assert (ended.value.code, slip in said) == (0, True)
+    assert slip in run_command("doctor", home=home).stdout
     _lose_an_image(home)
-    monkeypatch.setattr("sys.argv", ["recoquest", "doctor", "--home", str(home), "--json"])
-    with pytest.raises(SystemExit) as ended:
-        run()
-    found = {finding["subject"]: finding for finding in json.loads(capsys.readouterr().out)}
-    assert (ended.value.code, found["images"]["state"]) == (1, "wrong")
+    printed = run_command("doctor", "--json", home=home, code=1).stdout
+    found = {finding["subject"]: finding for finding in json.loads(printed)}
+    assert found["images"]["state"] == "wrong"
     assert "1 of 12 files are missing" in found["images"]["found"]
 
 
