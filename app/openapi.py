@@ -25,10 +25,7 @@ TAGS = [
     {"name": "images", "description": "What a hit points to."},
     {"name": "studies", "description": "Studies like another one, by the UIDs of DICOM."},
     {"name": "feedback", "description": "Relevance judgements of hits, for retraining."},
-    {
-        "name": "cases",
-        "description": "Images that people keep in lists, with notes; teaching files.",
-    },
+    {"name": "cases", "description": "Images that people keep in lists, with notes; teaching files."},
     {"name": "writes", "description": "Changes of images and of whole collections."},
     {"name": "collections", "description": "What can be searched."},
     {"name": "generations", "description": "Which embedding of a collection is searched."},

@@ -237,8 +237,7 @@ def delete(
     condition: Annotated[dict[str, Any], FILTER_OPTION],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the images, and delete none.")] = False,
     expected: Annotated[
-        int | None,
-        typer.Option("--expected-count", min=0, help="Delete only if there are as many images."),
+        int | None, typer.Option("--expected-count", min=0, help="Delete only if there are as many images.")
     ] = None,
     home: Home = None,
 ) -> None:

@@ -237,8 +237,7 @@ def reindex(
         str | None, typer.Option(help="Instead of a bundle: a registered model, by digest or name.")
     ] = None,
     generation: Annotated[
-        int | None,
-        typer.Option(help="Instead of a bundle: embed what this generation still lacks."),
+        int | None, typer.Option(help="Instead of a bundle: embed what this generation still lacks.")
     ] = None,
     activate: Annotated[
         bool, typer.Option("--activate/--no-activate", help="Search in it as soon as it is complete.")

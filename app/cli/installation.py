@@ -34,10 +34,7 @@ def settings(env_file: EnvFile = None, as_json: AsJson = False) -> None:
 
 
 def doctor(
-    home: Home = None,
-    device: Device = None,
-    env_file: EnvFile = None,
-    as_json: AsJson = False,
+    home: Home = None, device: Device = None, env_file: EnvFile = None, as_json: AsJson = False
 ) -> None:
     """Look at settings, machine, disk, jobs, images and encoders; ends with 1 if anything is wrong."""
     from app.health.doctor import examine
@@ -144,8 +141,7 @@ def backup(
 def restore(
     file: Annotated[Path, typer.Argument(help="A file that `recoquest backup` has written.")],
     without_keys: Annotated[
-        bool,
-        typer.Option("--without-keys", help="Go on where keys of the home that was backed up are lost."),
+        bool, typer.Option("--without-keys", help="Go on where keys of the home that was backed up are lost.")
     ] = False,
     home: Home = None,
 ) -> None:

@@ -155,10 +155,7 @@ def train(
 
 
 def classify(
-    recipe: Annotated[
-        str,
-        typer.Argument(help="Recipe, such as glue-bert-base::rte, or a YAML file."),
-    ],
+    recipe: Annotated[str, typer.Argument(help="Recipe, such as glue-bert-base::rte, or a YAML file.")],
     data: Annotated[
         Path, typer.Option(help="Folder with manifest.jsonl; of a GLUE task, with train.tsv; of VQA v2.")
     ],
@@ -406,10 +403,7 @@ def evaluate(
     _print_published(report, embedded, published or data.resolve().name)
     if ids is not None:
         marked = embed_manifest(
-            encoder,
-            manifest,
-            batch_size=batch_size,
-            marks=FixedShortcuts(ids, len(manifest.records)),
+            encoder, manifest, batch_size=batch_size, marks=FixedShortcuts(ids, len(manifest.records))
         )
         beside = measure(encoder, marked, label_template=template, factors=True)
         print_report(beside, title=f"{title}, with the shortcut {shortcut} in images and texts")

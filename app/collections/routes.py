@@ -37,9 +37,7 @@ from training.models.onnx.files import has_regions
 
 router = APIRouter(prefix="/v1", tags=["collections"], route_class=GuardedRoute)
 _PROBLEMS = problem_responses(
-    HTTPStatus.CONFLICT,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-    HTTPStatus.INSUFFICIENT_STORAGE,
+    HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.INSUFFICIENT_STORAGE
 )
 # Of all that changes images or collections.
 WRITE_PROBLEMS = _PROBLEMS | problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -49,11 +47,7 @@ _ALIAS_PROBLEMS = _PROBLEMS | problem_responses(HTTPStatus.PRECONDITION_FAILED)
 _ETAG = {"ETag": {"description": "Of the alias as it is now.", "schema": {"type": "string"}}}
 
 
-@router.get(
-    "/collections",
-    summary="All collections",
-    dependencies=[may("reader", somewhere=True)],
-)
+@router.get("/collections", summary="All collections", dependencies=[may("reader", somewhere=True)])
 async def list_collections(services: InjectedServices, principal: InjectedPrincipal) -> Collections:
     """Every collection that the caller may read, with its active generation and the fields to filter by."""
     found = await services.threads.read(services.engine.collections)
@@ -97,11 +91,7 @@ async def delete_collection(collection: str, services: InjectedServices) -> Remo
     return Removed(collection=collection)
 
 
-@router.get(
-    "/collections/{collection}",
-    summary="One collection",
-    dependencies=[may("reader")],
-)
+@router.get("/collections/{collection}", summary="One collection", dependencies=[may("reader")])
 @operation("browse")
 async def get_collection(collection: str, services: InjectedServices) -> CollectionOverview:
     """A collection with the values of its fields, and a few of its images to begin a search with."""
@@ -153,11 +143,7 @@ async def rename_collection(
     return RenamedCollection(**dict(collection_from(info)), settings=still)
 
 
-@router.get(
-    "/aliases",
-    summary="All aliases",
-    dependencies=[may("reader", somewhere=True)],
-)
+@router.get("/aliases", summary="All aliases", dependencies=[may("reader", somewhere=True)])
 async def list_aliases(services: InjectedServices, principal: InjectedPrincipal) -> Aliases:
     """Every alias of the collections that the caller may read."""
     found = await services.read(names.list_aliases)
@@ -205,10 +191,7 @@ async def put_alias(
 
 
 @router.delete(
-    "/aliases/{alias}",
-    summary="Remove an alias",
-    responses=_ALIAS_PROBLEMS,
-    dependencies=[may("admin")],
+    "/aliases/{alias}", summary="Remove an alias", responses=_ALIAS_PROBLEMS, dependencies=[may("admin")]
 )
 @operation("delete", work="change")
 async def delete_alias(

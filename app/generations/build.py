@@ -19,12 +19,7 @@ from index.catalogue.jobs import list_jobs
 from index.catalogue.tables import CollectionRow, GenerationRow, ModelRow
 from index.engine import SearchEngine
 from index.files.bundles import installed_bundle, registered_bundle
-from index.generations.activation import (
-    drop_generation,
-    generation_of,
-    old_by_hand,
-    try_drop_old_generations,
-)
+from index.generations.activation import drop_generation, generation_of, old_by_hand, try_drop_old_generations
 from index.generations.comparison import Comparison, compare
 from index.generations.reindex import generation_for, swap
 from index.generations.reindex import reindex as embed

@@ -59,12 +59,7 @@ async def create_job(
     return JobEntry.of(job)
 
 
-@router.get(
-    "",
-    summary="All jobs",
-    responses=_PROBLEMS,
-    dependencies=[may("admin")],
-)
+@router.get("", summary="All jobs", responses=_PROBLEMS, dependencies=[may("admin")])
 async def list_jobs(
     services: InjectedServices,
     state: Annotated[JobState | None, Query(description="Only those in this state.")] = None,

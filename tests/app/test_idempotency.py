@@ -277,9 +277,7 @@ def _expected(body: bytes, kind: bytes, boundary: bytes) -> str:
     return hashlib.sha256(b"".join(b"%d:%b" % (len(part), part) for part in parts)).hexdigest()
 
 
-@given(
-    st.lists(st.sampled_from([b"--x-y", b"--x-", b"x", b"-", b"a" * (WINDOW - 3), b"a" * 7]), max_size=9),
-)
+@given(st.lists(st.sampled_from([b"--x-y", b"--x-", b"x", b"-", b"a" * (WINDOW - 3), b"a" * 7]), max_size=9))
 def test_boundaries_are_left_out_wherever_they_stand(parts: list[bytes]) -> None:
     body = b"".join(parts)
     found = fingerprint(_request("multipart/form-data; boundary=--x-y"), body)

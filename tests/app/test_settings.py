@@ -15,14 +15,7 @@ from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
 from app.cli.main import build
-from app.settings import (
-    ENV_FILE_VARIABLE,
-    PREFIX,
-    Settings,
-    SettingsError,
-    load_settings,
-    unknown_variables,
-)
+from app.settings import ENV_FILE_VARIABLE, PREFIX, Settings, SettingsError, load_settings, unknown_variables
 from index.catalogue.database import Catalogue
 from tests.needed import needed_module
 

@@ -81,9 +81,7 @@ def test_several_processes_are_started_and_speak_once(tmp_path: Path) -> None:
     assert ended.stdout.count(f"{100 * found['metrics']['accuracy']:.2f}") == 1
 
 
-def test_a_run_stands_beside_the_figures_of_its_own_share(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_run_stands_beside_the_figures_of_its_own_share(capsys: pytest.CaptureFixture[str]) -> None:
     def printed(name: str) -> str:
         metrics = {"f1": 0.5, "accuracy": 0.25}
         console().print(_text_table(text_recipe(name), metrics))

@@ -19,11 +19,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told", "not_told"),
     [
-        (
-            ["No effusion[bold]. Possible mass."],
-            ["pleural effusion", "absent", "3 to 11", "uncertain"],
-            [],
-        ),
+        (["No effusion[bold]. Possible mass."], ["pleural effusion", "absent", "3 to 11", "uncertain"], []),
         (["Two dogs."], ["`recoquest findings` lists it"], []),
         (["Sin pneumothorax ni derrame."], ["neither English nor German"], []),
         ([REPORT, "--labels"], ["No Finding", "uncertain"], []),

@@ -155,11 +155,7 @@ def test_a_change_and_its_event_are_one(films: Indexed, tmp_path: Path) -> None:
 
 def test_versions_of_a_report(films: Indexed, tmp_path: Path) -> None:
     steps = [
-        (
-            hl7_report(["FINDINGS: Mass?"], status="P", issued="20240301"),
-            "FINDINGS: Mass?",
-            "preliminary",
-        ),
+        (hl7_report(["FINDINGS: Mass?"], status="P", issued="20240301"), "FINDINGS: Mass?", "preliminary"),
         (hl7_report(["IMPRESSION: No mass."], issued="20240302"), "IMPRESSION: No mass.", "final"),
         (hl7_report(["IMPRESSION: Late."], status="P", issued="20240303"), "IMPRESSION: No mass.", "final"),
         (

@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.generations.retraining import (
-    continued_recipe,
-    fit_recipe,
-    settled_settings,
-    version_name,
-)
+from app.generations.retraining import continued_recipe, fit_recipe, settled_settings, version_name
 from tests.app.conftest import make_bundle
 from training.common.errors import DataError, RecipeError
 from training.common.manifest import Manifest, Record, Rejections, Split
@@ -122,8 +117,7 @@ def test_a_small_collection_has_smaller_batches(pairs: int, batch: int, tmp_path
 def test_a_batch_is_filled_from_what_an_epoch_draws(tmp_path: Path) -> None:
     """One image of each study, every text, or a single text that an objective writes."""
     of_studies = manifest_of(
-        tmp_path,
-        *(record(n, f"a dog {n}", "two dogs", metadata={"study": str(n // 4)}) for n in range(40)),
+        tmp_path, *(record(n, f"a dog {n}", "two dogs", metadata={"study": str(n // 4)}) for n in range(40))
     )
     single = manifest_of(tmp_path, record("one", "a dog"), record("two", "a dog"))
     for name, settings, manifest, batch in (

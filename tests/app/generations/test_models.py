@@ -143,11 +143,7 @@ def test_an_old_generation_that_cannot_be_dropped_is_no_error_of_the_answer(
     "then", [pytest.param("before it is loaded", marks=pytest.mark.slow), "while services load it"]
 )
 def test_a_generation_that_is_dropped_meanwhile_is_unknown(
-    home: Indexed,
-    local: TestClient,
-    engine: SearchEngine,
-    then: str,
-    monkeypatch: pytest.MonkeyPatch,
+    home: Indexed, local: TestClient, engine: SearchEngine, then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained_further(home.bundle.with_name("further"), UNKNOWN)
     generation = embedded(engine, home.bundle.with_name("further"))

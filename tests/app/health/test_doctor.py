@@ -114,10 +114,7 @@ def test_images_without_vectors_are_counted(home: Path) -> None:
     ):
         session.execute(delete(EmbeddingRow).where(EmbeddingRow.image_id <= 3))
     (finding,) = [one for one in examine(Settings(home=home)) if one.subject == f"collection {COLLECTION}"]
-    assert (finding.state, finding.found.partition(":")[0]) == (
-        "doubtful",
-        "3 of 12 images have no vector",
-    )
+    assert (finding.state, finding.found.partition(":")[0]) == ("doubtful", "3 of 12 images have no vector")
 
 
 def test_the_command_ends_with_one_where_something_is_wrong(
@@ -166,8 +163,7 @@ def test_what_is_no_database_comes_with_what_to_do(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "reason"),
-    [("h:port", "the port is not a number"), ("127.0.0.1:1", "Connection refused")],
+    ("address", "reason"), [("h:port", "the port is not a number"), ("127.0.0.1:1", "Connection refused")]
 )
 def test_a_database_that_cannot_be_reached_comes_with_what_to_do(
     tmp_path: Path, address: str, reason: str
