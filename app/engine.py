@@ -26,33 +26,27 @@ def open_engine(
     patience: Patience = PATIENT,
     make: MakeThumbnail = make_thumbnail,
     leads: Callable[[], bool] | None = None,
+    *,
+    bound: bool = True,
 ) -> SearchEngine:
     """Open catalogue, image store and bundles below the home folder, which is made when missing.
 
-    `leads` as of `Views`.
+    `leads` as of `Views`. Without `bound`, the caller asks later, or never, whether catalogue and home folder
+    belong together.
 
     Raises:
         CatalogueError: The catalogue cannot be used.
         HomeError: The catalogue does not belong to the home folder.
     """
-    engine = open_unbound(settings, patience, make, leads)
-    try:
-        bind_identity(engine.home.catalogue, engine.home.store, settings.home)
-    except BaseException:
-        engine.close()
-        raise
-    return engine
-
-
-def open_unbound(
-    settings: Settings,
-    patience: Patience = PATIENT,
-    make: MakeThumbnail = make_thumbnail,
-    leads: Callable[[], bool] | None = None,
-) -> SearchEngine:
-    """Open an engine for who asks later, or never, whether catalogue and home folder belong together."""
     # For its user alone: it holds images and reports.
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     catalogue = open_catalogue(settings.catalogue_url, patience)
     home = Home.at(settings.home, catalogue, ImageStore(settings.home / "images", make))
-    return SearchEngine(home, gpu=Gpu(settings.device), leads=leads)
+    engine = SearchEngine(home, gpu=Gpu(settings.device), leads=leads)
+    try:
+        if bound:
+            bind_identity(catalogue, home.store, settings.home)
+    except BaseException:
+        engine.close()
+        raise
+    return engine

@@ -109,7 +109,10 @@ async def _answer_once(request: Request, handle: Handler, *, leaves_out: bool) -
         sent = await services.threads.read(fingerprint, request, body)
     else:
         sent = fingerprint(request, body)
-    attempt = Attempt(KeyedRequest(_caller(request), key, sent), uuid.uuid4().hex)
+    # Tokens and cookies change, a caller stays.
+    principal = principal_of(request)
+    caller = hashlib.sha256(f"{principal.kind}\n{principal.id}".encode()).hexdigest()
+    attempt = Attempt(KeyedRequest(caller, key, sent), uuid.uuid4().hex)
     kept = await services.write(begin_request, attempt.sent, attempt.name)
     if kept is not None:
         note(request, Noted(details={"replayed": True}))
@@ -188,12 +191,6 @@ def _checked_key(given: list[str]) -> str:
         return given[0]
     message = f"{HEADER} must be one to {MAX_KEY} visible ASCII characters, such as a UUID, sent once."
     raise RequestError(INVALID, message, errors=[FieldError(field=HEADER, message=message)])
-
-
-def _caller(request: Request) -> str:
-    """Return the SHA-256 of who sends a request: tokens and cookies change, a caller stays."""
-    principal = principal_of(request)
-    return hashlib.sha256(f"{principal.kind}\n{principal.id}".encode()).hexdigest()
 
 
 def _whole(body: bytes) -> Receive:

@@ -78,17 +78,12 @@ def _describe_role(path: str, operation: dict[str, Any]) -> None:
         operation["responses"].setdefault(str(int(status)), {"description": status.phrase})
 
 
-_JSON: Final = "application/json"
-_FORM: Final = "multipart/form-data"
-
-
 @dataclass(frozen=True, slots=True)
 class Example:
     """A request of an operation: parameters by name, and a JSON body or the texts of a form by field."""
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    body: Any = None
-    form: Mapping[str, str] | None = None
+    body: Mapping[str, Any] | None = None
 
 
 _SCENES: Final = {"collection": "scenes"}
@@ -100,12 +95,8 @@ _STUDY: Final = {"study": "1.2.826.0.1.3680043.8.498.3"}
 _SOP: Final = {"sop": "1.2.826.0.1.3680043.8.498.3.1.9"}
 _TEXT: Final = "two dogs run through shallow water"
 
-# In an order in which they can be tried one after the other.
+# In an order in which they can be tried one after the other; operations without parameters need none.
 EXAMPLES: Final[Mapping[str, Example]] = {
-    "get_liveness": Example(),
-    "get_readiness": Example(),
-    "get_metrics": Example(),
-    "list_collections": Example(),
     "get_collection": Example(_SCENES),
     "list_images": Example({**_SCENES, "limit": 5, "filter": '{"field": "split", "eq": "test"}'}),
     "count_values": Example({**_SCENES, "field": "labels"}),
@@ -137,13 +128,11 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     "delete_case_list": Example(_CASES),
     "create_collection": Example(body={"name": "ward", "same_model_as": "scenes"}),
     "upload_images": Example(
-        _WARD, form={"records": json.dumps([{"id": "first", "texts": ["a dog in the snow"]}])}
+        _WARD, {"records": json.dumps([{"id": "first", "texts": ["a dog in the snow"]}])}
     ),
     "store_instances_of_studies": Example(_WARD),
     "store_instances_of_study": Example({**_WARD, **_STUDY}),
-    "put_image": Example(
-        {**_WARD, "image_id": "second"}, form={"record": json.dumps({"report": "No finding."})}
-    ),
+    "put_image": Example({**_WARD, "image_id": "second"}, {"record": json.dumps({"report": "No finding."})}),
     "update_image": Example(
         {**_WARD, "image_id": "second"}, {"labels": ["Edema"], "report": None, "metadata": {"view": "PA"}}
     ),
@@ -153,11 +142,9 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     ),
     "erase_images": Example(_WARD, {"ids": ["first"]}),
     "put_alias": Example({"alias": "current"}, {"collection": "ward"}),
-    "list_aliases": Example(),
     "delete_alias": Example({"alias": "current"}),
     "rename_collection": Example(_WARD, {"name": "clinic"}),
     "delete_collection": Example({"collection": "clinic"}),
-    "list_models": Example(),
     "get_model": Example(_DIGEST),
     "register_model": Example(body={"job": 1}),
     "list_generations": Example(_SCENES),
@@ -170,9 +157,6 @@ EXAMPLES: Final[Mapping[str, Example]] = {
     "get_job": Example({"job": 1}),
     "stream_job_events": Example({"job": 1}),
     "list_audit": Example({"limit": 10}),
-    "begin_session": Example(),
-    "get_session": Example(),
-    "end_session": Example(),
 }
 
 
@@ -182,8 +166,6 @@ def add_example(operation: dict[str, Any]) -> None:
     for parameter in operation.get("parameters", ()):
         if parameter["name"] in example.parameters:
             parameter["example"] = example.parameters[parameter["name"]]
-    content = operation.get("requestBody", {}).get("content", {})
     if example.body is not None:
-        content[_JSON]["example"] = example.body
-    if example.form is not None:
-        content[_FORM]["example"] = dict(example.form)
+        content = operation["requestBody"]["content"]
+        (content.get("application/json") or content["multipart/form-data"])["example"] = example.body

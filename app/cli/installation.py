@@ -148,7 +148,7 @@ def restore(
     """Bring a backup back, where nothing is indexed yet; the database may be another one."""
     from sqlalchemy import make_url
 
-    from app.engine import open_unbound
+    from app.engine import open_engine
     from app.settings import load_settings
     from index.backup import bring_backup_keys, restore_backup
     from index.files.home_identity import bind_identity
@@ -159,7 +159,7 @@ def restore(
     if is_new and not without_keys:
         # Refused before a catalogue is made; there is no trail of its own that would keep its key.
         bring_backup_keys(file, _keys(settings), _passphrase(settings), settings.home)
-    with closing(open_unbound(settings)) as engine:
+    with closing(open_engine(settings, bound=False)) as engine:
         with stoppable("Stopped. Nothing can be searched yet; the same command begins again."):
             keys = None if without_keys else _keys(settings)
             summary = restore_backup(engine.home, file, keys=keys, passphrase=_passphrase(settings))

@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.edge.schemas import DIGEST_PATTERN, Answer, Request
-from index.catalogue.jobs import Job, job_that_made
+from index.catalogue.jobs import job_that_made
 from index.engine import SearchEngine
 from index.errors import UnregisteredModelError
 from index.generations.comparison import Comparison
@@ -198,7 +198,8 @@ def model_card(engine: SearchEngine, digest: str, *, loaded: bool) -> ModelCard:
         regions=has_regions(engine.home.bundles_folder / digest),
         towers=_towers(engine.home.bundles_folder / digest / CONFIG_FILE),
         training=_training(info.recipe),
-        retraining=None if job is None else _retraining(job),
+        # A result has more than is told of it.
+        retraining=None if job is None else Retraining.model_validate({**(job.result or {}), "job": job.id}),
         generations=[Generation.of(each) for each in generations],
     )
 
@@ -232,8 +233,3 @@ def _training(recipe_yaml: str) -> Training | None:
         )
     except (yaml.YAMLError, ValidationError, LookupError, TypeError, AttributeError):
         return None
-
-
-def _retraining(job: Job) -> Retraining:
-    kept = {name: value for name, value in (job.result or {}).items() if name in Retraining.model_fields}
-    return Retraining(job=job.id, **kept)

@@ -22,7 +22,7 @@ from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from app.encoding.threads import warm_up
-from app.engine import open_unbound
+from app.engine import open_engine
 from app.health.readiness import active_generations
 from app.settings import GONE, PREFIX, Settings, unknown_variables
 from index.audit.dead_letters import count_dead_letters, dead_letters_of
@@ -243,7 +243,7 @@ def examine_indexed(settings: Settings) -> Iterator[Finding]:
             yield Finding("catalogue", "doubtful", "nothing is indexed yet: `recoquest index` begins.")
         return
     try:
-        engine = open_unbound(settings)
+        engine = open_engine(settings, bound=False)
     except RecoquestError as error:
         yield _unusable(settings, error)
         return

@@ -75,12 +75,9 @@ class Readiness:
         return {**seen, "catalogue": "ok", "views": views, **named}
 
     async def _check_views(self) -> str:
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await self.views_tried.wait()
-        except TimeoutError:
-            return "are being loaded"
-        return "ok"
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.views_tried.wait(), self._timeout_s)
+        return "ok" if self.views_tried.is_set() else "are being loaded"
 
     async def _check_encoder(self, active: ActiveGeneration) -> str:
         if self._encoders.is_broken(active.digest):

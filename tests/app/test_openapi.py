@@ -216,9 +216,13 @@ def _train_as_job(home: Indexed) -> None:
     home.index("scenes", home.bundle.with_name("further"))
 
 
-def test_the_description_is_valid_and_has_an_example_of_every_operation(service: Service) -> None:
+def test_the_description_is_valid_and_has_an_example_of_every_operation_with_parameters(
+    service: Service,
+) -> None:
     openapi_spec_validator.validate(service.description)
-    assert set(EXAMPLES) == {operation["operationId"] for operation in operations(service.description)}
+    every = {operation["operationId"]: operation for operation in operations(service.description)}
+    needed = {name for name, each in every.items() if each.keys() & {"parameters", "requestBody"}}
+    assert needed <= EXAMPLES.keys() <= every.keys()
 
 
 def test_examples_of_bodies_fit_their_schemas(service: Service) -> None:
@@ -234,5 +238,6 @@ def test_examples_of_bodies_fit_their_schemas(service: Service) -> None:
 
 def test_every_example_is_answered_as_it_is_described(service: Service) -> None:
     """In the order of the examples, as later ones need what earlier ones have made."""
-    for name in EXAMPLES:
+    every = [operation["operationId"] for operation in operations(service.description)]
+    for name in (*EXAMPLES, *(name for name in every if name not in EXAMPLES)):
         service.check(name, service.send(name))

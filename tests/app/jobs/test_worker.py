@@ -199,25 +199,17 @@ def test_a_cancelled_job_stops_and_the_next_one_begins(jobs: Jobs, scenes: Path)
 
 
 @pytest.mark.slow
-def test_a_job_that_does_not_stop_is_killed(jobs: Jobs, scenes: Path) -> None:
+@pytest.mark.parametrize(("sent", "state"), [(signal.SIGSTOP, "cancelled"), (signal.SIGKILL, "failed")])
+def test_a_job_that_does_not_stop_is_killed_and_one_that_the_system_kills_fails_and_says_so(
+    jobs: Jobs, scenes: Path, sent: signal.Signals, state: str
+) -> None:
     number = give_long_training(jobs, scenes)
     with jobs.worker() as worker:
         jobs.wait(number, in_training)
-        child = _child(worker)
-        os.kill(child, signal.SIGSTOP)
-        with jobs.catalogue.write() as session:
-            cancel_job(session, number)
-        assert jobs.wait(number).state == "cancelled"
+        os.kill(_child(worker), sent)
+        if sent == signal.SIGSTOP:
+            with jobs.catalogue.write() as session:
+                cancel_job(session, number)
+        ended = jobs.wait(number)
+    assert (ended.state, "SIGKILL" in (ended.error or "")) == (state, state == "failed")
     wait_for_the_lock(_folder(jobs, number))
-
-
-@pytest.mark.slow
-def test_a_job_that_the_system_kills_fails_and_says_so(jobs: Jobs, scenes: Path) -> None:
-    number = give_long_training(jobs, scenes)
-    with jobs.worker() as worker:
-        jobs.wait(number, in_training)
-        child = _child(worker)
-        os.kill(child, signal.SIGKILL)
-        failed = jobs.wait(number)
-    assert failed.state == "failed"
-    assert "SIGKILL" in (failed.error or "")
