@@ -18,7 +18,7 @@ from starlette.types import Message, Receive
 
 from app.audit.requests import Noted, note
 from app.edge.principal import principal_of
-from app.edge.problems import INVALID, FieldError, RequestError
+from app.edge.problems import invalid
 from app.permissions import GuardedRoute, Handler
 from app.services import Services, services_of
 from index.idempotency import (
@@ -189,8 +189,8 @@ def _without(body: bytes, boundary: bytes) -> Iterator[memoryview]:
 def _checked_key(given: list[str]) -> str:
     if len(given) == 1 and _KEY.fullmatch(given[0]):
         return given[0]
-    message = f"{HEADER} must be one to {MAX_KEY} visible ASCII characters, such as a UUID, sent once."
-    raise RequestError(INVALID, message, errors=[FieldError(field=HEADER, message=message)])
+    wanted = f"one to {MAX_KEY} visible ASCII characters, such as a UUID, sent once"
+    raise invalid(HEADER, f"{HEADER} must be {wanted}.")
 
 
 def _whole(body: bytes) -> Receive:

@@ -6,13 +6,13 @@ import platform
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 
 from app.cli.errors import ended
 from app.cli.main import build
-from app.jobs.kinds import command_line
+from app.jobs.kinds import command_line, digest_of
 from app.settings import load_settings
 from index.catalogue.collections import now
 from training.common.atomic import atomic_file
@@ -53,7 +53,7 @@ def _write_environment(path: Path, command: Sequence[str]) -> None:
         "began": now(),
         "folder": str(Path.cwd()),
         "settings": load_settings().printable(),
-        "bundles": _digests(command),
+        "bundles": {word: digest for word in command if (digest := digest_of(Path(word))) is not None},
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "cores": len(os.sched_getaffinity(0)),
@@ -64,16 +64,6 @@ def _write_environment(path: Path, command: Sequence[str]) -> None:
     }
     with atomic_file(path) as file:
         file.write(json.dumps(content, indent=2).encode() + b"\n")
-
-
-def _digests(command: Sequence[str]) -> Mapping[str, str]:
-    found = {}
-    for argument in command:
-        try:
-            found[argument] = json.loads(Path(argument, "digest.json").read_bytes())["digest"]
-        except (OSError, ValueError, LookupError, TypeError):
-            continue
-    return found
 
 
 def _commit() -> str | None:

@@ -3,8 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
-from app.jobs.kinds import KINDS, bundle_of
+from app.jobs.kinds import KINDS, bundle_of, digest_of
 from app.settings import Settings
 from index.catalogue import Catalogue
 from index.catalogue.collections import now
@@ -117,7 +116,9 @@ def ended_long_ago(settings: Settings, jobs: Iterable[Job]) -> list[Job]:
 
 def _remove(folder: JobFolder, registered: set[str]) -> bool:
     """Remove what may go of a job's folder; return whether anything went."""
-    if not folder.path.is_dir() or not registered.isdisjoint(_models(folder.path)):
+    # Of a job of any kind: of what was in the folder before, nobody knows it.
+    bundles = filter(None, (bundle_of(kind, folder.path) for kind in KINDS))
+    if not folder.path.is_dir() or not registered.isdisjoint(filter(None, map(digest_of, bundles))):
         return False
     lock = folder.lock()
     if lock is None:
@@ -128,10 +129,3 @@ def _remove(folder: JobFolder, registered: set[str]) -> bool:
     finally:
         os.close(lock)
     return True
-
-
-def _models(folder: Path) -> Iterator[str]:
-    """The digests of models in the folder of a job of any kind: of what lay there before, nobody knows it."""
-    for bundle in filter(None, (bundle_of(kind, folder) for kind in KINDS)):
-        with suppress(OSError, ValueError, LookupError, TypeError):
-            yield str(json.loads((bundle / "digest.json").read_bytes())["digest"])

@@ -73,6 +73,14 @@ def bundle_of(kind: str, folder: Path) -> Path | None:
     return None if known is None or known.bundle is None else folder / known.bundle
 
 
+def digest_of(bundle: Path) -> str | None:
+    """Digest of a bundle, by its file alone; None where that cannot be read."""
+    try:
+        return str(json.loads((bundle / "digest.json").read_bytes())["digest"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
 def read_result(kind: str, folder: Path) -> dict[str, Any] | None:
     """Result of a finished job; None where its kind has none, or the file is unreadable."""
     name = KINDS[kind].result

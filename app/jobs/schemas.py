@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from sqlalchemy.orm import Session
 
 from app.edge.operations import root_of
-from app.edge.problems import INVALID, FieldError, RequestError
+from app.edge.problems import invalid
 from app.edge.schemas import DIGEST_PATTERN, Answer, Request
 from app.idempotency import Attempt, attempt_of
 from app.jobs.kinds import KINDS
@@ -110,10 +110,10 @@ class PacsSyncJob(Request):
         """Arguments of the command."""
         # The service asks no address that a caller gives.
         if settings.pacs_sync is None:
-            message = (
-                "The setting RECOQUEST_PACS_SYNC describes no sync: set it for the service and its workers."
+            raise invalid(
+                "kind",
+                "The setting RECOQUEST_PACS_SYNC describes no sync: set it for the service and its workers.",
             )
-            raise RequestError(INVALID, message, errors=[FieldError(field="kind", message=message)])
         return shlex.split(settings.pacs_sync)
 
 
