@@ -6,6 +6,8 @@ from pathlib import Path
 from typer.testing import CliRunner, Result
 
 from app.cli.main import build
+from tests.e2e.work import Work
+from tests.index.samples import make_bundle, make_manifest, make_records
 from training.common.errors import RecoquestError
 
 
@@ -25,6 +27,15 @@ def outcome(*words: object) -> tuple[int, str]:
     assert done.exception is None or isinstance(done.exception, RecoquestError | SystemExit)
     notes = getattr(done.exception, "__notes__", ())
     return done.exit_code, "\n".join((f"{done.output}{done.exception or ''}", *notes))
+
+
+def indexed_work(folder: Path, *collections: str, images: int = 15) -> Work:
+    """A folder with an untrained bundle `tiny` and images in `data`, which are indexed in collections."""
+    make_bundle(folder / "tiny")
+    make_manifest(folder / "data", make_records(images))
+    for name in collections:
+        Work(folder).run("index", name, "--bundle", "tiny", "--data", "data")
+    return Work(folder)
 
 
 def said(done: Result) -> str:

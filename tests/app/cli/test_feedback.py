@@ -5,17 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.commands import indexed_work
 from tests.e2e.work import Work
-from tests.index.samples import make_bundle, make_manifest, make_records
 
 
 @pytest.fixture
 def work(tmp_path: Path) -> Work:
-    make_bundle(tmp_path / "tiny")
-    make_manifest(tmp_path / "data", make_records(15))
-    work = Work(tmp_path)
-    work.run("index", "c", "--bundle", "tiny", "--data", "data")
-    return work
+    return indexed_work(tmp_path, "c")
 
 
 def test_judgements_are_given_counted_exported_and_forgotten(work: Work) -> None:

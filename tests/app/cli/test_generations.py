@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.commands import indexed_work
 from tests.e2e.work import Work
 from tests.index.samples import make_bundle, make_manifest, make_records
 
@@ -128,12 +129,7 @@ def test_mistakes_of_models_are_one_sentence(work: Work) -> None:
 
 @pytest.fixture
 def wards(tmp_path: Path) -> Work:
-    make_bundle(tmp_path / "bundle", seed=0, name="tiny")
-    make_manifest(tmp_path / "data", make_records(4))
-    wards = Work(tmp_path)
-    for name in ("ward", "ward-7"):
-        wards.run("index", name, "--bundle", "bundle", "--data", "data")
-    return wards
+    return indexed_work(tmp_path, "ward", "ward-7", images=4)
 
 
 def _aliases(wards: Work) -> dict[str, str]:

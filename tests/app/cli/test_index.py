@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.app.commands import outcome
+from tests.app.commands import indexed_work, outcome
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.e2e.work import Work
 from tests.index.samples import CpuAsGpu, make_manifest, make_records
@@ -107,11 +107,7 @@ def test_without_a_limit_a_pruning_of_half_stops(own: Indexed, index: Command) -
 @pytest.fixture(scope="module")
 def indexed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an indexed collection, to be copied."""
-    folder = tmp_path_factory.mktemp("indexed")
-    make_named_bundle(folder / "tiny")
-    make_manifest(folder / "data", make_records(15))
-    Work(folder).run("index", "c", "--bundle", "tiny", "--data", "data")
-    return folder
+    return indexed_work(tmp_path_factory.mktemp("indexed"), "c").folder
 
 
 @pytest.fixture
@@ -167,10 +163,7 @@ def test_images_that_were_indexed_are_in_the_audit_trail(work: Work) -> None:
 
 
 def test_the_recall_that_was_measured_is_explained(tmp_path: Path) -> None:
-    make_named_bundle(tmp_path / "tiny")
-    make_manifest(tmp_path / "data", make_records(70))
-    work = Work(tmp_path)
-    work.run("index", "c", "--bundle", "tiny", "--data", "data")
+    work = indexed_work(tmp_path, "c", images=70)
     assert "recall" not in work.run("index", "c", "--explain").stdout
     explained = work.run("index", "c", "--view", "ivf", "--explain").stdout.splitlines()[-1]
     # Of few vectors all are looked at.
