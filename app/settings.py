@@ -543,11 +543,11 @@ def _absolute_url(url: str) -> str:
     return parsed.set(database=database).render_as_string(hide_password=False)
 
 
-def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
+def unknown_variables() -> list[str]:
     """Names in the environment that look like settings and are none: a likely slip of the pen."""
-    names = os.environ if environment is None else environment
-    known = _known_variables()
-    candidates = (name for name in names if name.upper().startswith(PREFIX))
+    # RECOQUEST_DEBUG is a switch of the command line.
+    known = _known_variables() | {PREFIX + "DEBUG"}
+    candidates = (name for name in os.environ if name.upper().startswith(PREFIX))
     return sorted(n for n in candidates if n.upper() not in known and not n.startswith(_TEST_PREFIX))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.errors import DEBUG_VARIABLE, leave_hanging
+from app.cli.errors import leave_hanging
 from app.cli.options import Device, EnvFile, Home, Installation
 from training.common.errors import RecoquestError
 from training.common.host import keep_waiting_threads_quiet
@@ -37,7 +37,7 @@ def serve(
 
     require_limits()
     settings = load_settings(env_file, host=host, port=port, home=home, device=device)
-    for name in set(unknown_variables()) - {DEBUG_VARIABLE}:
+    for name in unknown_variables():
         typer.echo(f"{name} is not a setting and has no effect.", err=True)
     with bind(settings.host, settings.port) as taken:
         refuse_open_network(taken, settings)

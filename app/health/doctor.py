@@ -83,8 +83,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _settings() -> Finding:
-    unknown = [name for name in unknown_variables() if name != "RECOQUEST_DEBUG"]
-    if unknown:
+    if unknown := unknown_variables():
         found = f"{', '.join(map(_slip, unknown))}: not a setting, and without effect"
         advice = "mend the name or remove it; docs/configuration.md lists all settings"
         return Finding("settings", "doubtful", f"{found}: {advice}.")

@@ -136,11 +136,6 @@ def test_origins_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> Non
     assert load_settings().cors_origins == ("https://a.org", "https://b.org:8443")
 
 
-def test_a_slip_in_a_variables_name_is_found() -> None:
-    names = {"RECOQUEST_PROT": "1", "RECOQUEST_PORT": "1", "PATH": "/bin"}
-    assert unknown_variables(names) == ["RECOQUEST_PROT"]
-
-
 def test_the_catalogue_is_in_the_home_folder_unless_a_url_is_given(tmp_path: Path) -> None:
     assert Settings(home=tmp_path).catalogue_url == f"sqlite:///{tmp_path}/catalogue.sqlite3"
     assert Settings(database_url="postgresql://db/x").catalogue_url == "postgresql://db/x"

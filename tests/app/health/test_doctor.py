@@ -120,7 +120,8 @@ def test_images_without_vectors_are_counted(home: Path) -> None:
 def test_the_command_ends_with_one_where_something_is_wrong(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RECOQUEST_PROT", "1")
+    for name in ("RECOQUEST_PROT", "RECOQUEST_PORT", "RECOQUEST_DEBUG"):
+        monkeypatch.setenv(name, "1")
     monkeypatch.setenv("RECOQUEST_QUEUE_URL", "redis://redis:6379/0")
     slip = (
         "?? settings: RECOQUEST_PROT (for RECOQUEST_PORT?), RECOQUEST_QUEUE_URL (of an older version): "
