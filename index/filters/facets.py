@@ -94,13 +94,19 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
-    """Number of images, facets, counts of findings and examples of a collection."""
+class FilteredFacets:
+    """Number of the images that pass a filter, the values of their fields, and their findings."""
 
     count: int
     facets: tuple[Facet, ...]
-    findings: tuple[FindingCounts, ...]
-    examples: tuple[Example, ...]
+    findings: tuple[FindingCounts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Overview(FilteredFacets):
+    """Number of images, facets, counts of findings and examples of a collection."""
+
+    examples: tuple[Example, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -108,18 +114,8 @@ class Overview:
         texts = [value.value for facet in self.facets for value in facet.values]
         texts += [text for one in self.examples for text in (one.id, one.text)]
         letters = sum(len(text) for text in texts if isinstance(text, str))
-        return (
-            letters + _VALUE_BYTES * (len(texts) + len(self.findings)) + _FACET_BYTES * (1 + len(self.facets))
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class FilteredFacets:
-    """Number of the images that pass a filter, the values of their fields, and their findings."""
-
-    count: int
-    facets: tuple[Facet, ...]
-    findings: tuple[FindingCounts, ...] = ()
+        values = _VALUE_BYTES * (len(texts) + len(self.findings))
+        return letters + values + _FACET_BYTES * (1 + len(self.facets))
 
 
 class Overviews:
@@ -135,7 +131,7 @@ class Overviews:
 
         def make() -> Overview:
             counted = FacetCounts(state, self._fields)
-            every = self._fields.every(state, "images")
+            every = self._fields.passing(state, None, "images")
             found = examples(state.session, state.collection_id, every)
             return Overview(counted.images(), counted.every(), counted.findings(), found)
 
@@ -173,7 +169,7 @@ class Overviews:
             if filter is None and among is None and not containing and field not in _ONE_EACH:
                 whole = self.current(state)
                 if field is None:
-                    return FilteredFacets(whole.count, whole.facets, whole.findings)
+                    return whole
                 if own := tuple(facet for facet in whole.facets if facet.name == field):
                     return FilteredFacets(whole.count, own)
             if among is not None:
@@ -209,7 +205,7 @@ class FacetCounts:
         """Return the number of images that are counted."""
         if self.passing is not None:
             return len(self.passing)
-        return len(self.fields.every(self.state, "images"))
+        return len(self.fields.passing(self.state, None, "images"))
 
     def every(self) -> tuple[Facet, ...]:
         """Count the values of every field, except those that have one for each image, by name."""
@@ -262,10 +258,17 @@ class FacetCounts:
         return replace(facet, values=tuple(values[:MAX_VALUES]), date_shifted=shifted)
 
     def _texts(self, name: str, column: Column | None, containing: str) -> TextCounts:
-        if column is not None:
-            return count_column(column, self.passing, containing)
-        hashed = self._hashed(name)
-        return hashed.containing(containing) if containing else hashed.most_frequent()
+        if column is None:
+            hashed = self._hashed(name)
+            return hashed.containing(containing) if containing else hashed.most_frequent()
+        assert column.texts is not None
+        places, counts, _ = column.counts(self.passing)
+        if containing:
+            wanted = containing.casefold()
+            kept = [wanted in column.texts[int(place)].casefold() for place in places]
+            places, counts = places[kept], counts[kept]
+        first = np.lexsort((places, -counts))[:MAX_VALUES]
+        return TextCounts([(column.texts[int(places[at])], int(counts[at])) for at in first], len(places))
 
     def _hashed(self, name: str) -> "HashedTexts":
         return HashedTexts(self.state, name, self.fields.hashed(self.state, name), self.passing)
@@ -276,10 +279,12 @@ class FacetCounts:
             return facet
         if any(parse_date(text) is None for text, _ in texts.texts):
             return facet
-        begins = self._begins(facet.name) if column is None else self._begins_of(column)
-        if begins is None:
+        dates = self.fields.column(self.state, facet.name, "date")
+        every = self.fields.hashed(self.state, facet.name) if column is None else column
+        if dates is None or len(dates) < len(every):
             return facet
-        low, high = (date_text(min(begins)), date_text(max(begins))) if begins else (None, None)
+        begins = dates.counts(self.passing).values
+        low, high = (date_text(begins[0]), date_text(begins[-1])) if len(begins) else (None, None)
         return replace(facet, kinds=("date",), minimum=low, maximum=high)
 
     def _shifted(self) -> bool | None:
@@ -288,25 +293,6 @@ class FacetCounts:
             return True
         is_dicom = "sop" in known_fields(self.state.session, self.state.collection_id)
         return None if is_dicom and sum(told.values()) < self.images() else False
-
-    def _begins_of(self, column: Column) -> list[float] | None:
-        """Return when the dates among a column's texts begin; None if any of them is no date."""
-        assert column.texts is not None
-        periods = {int(place): parse_date(column.texts[int(place)]) for place in column.counts(None).values}
-        begins = {place: period.start for place, period in periods.items() if period is not None}
-        if len(begins) < len(periods):
-            return None
-        return [begins[int(place)] for place in column.counts(self.passing).values]
-
-    def _begins(self, name: str) -> list[float] | None:
-        """Return when the first and the last date of a field begin; None if any of its texts is no date."""
-        dates = self.fields.column(self.state, name, "date")
-        if dates is None:
-            return None
-        if len(dates) != len(self.fields.hashed(self.state, name)):
-            return None
-        begins = dates.counts(self.passing).values
-        return [float(begins[0]), float(begins[-1])] if len(begins) else []
 
     def _booleans(self, name: str) -> list[FacetValue]:
         column = self.fields.column(self.state, name, "boolean")
@@ -370,18 +356,6 @@ def _with_text(session: Session, collection_id: int, spread: Sequence[int]) -> l
         return []
     following = (session.execute(query.where(key >= at).order_by(key)).scalar() for at in spread)
     return [last if found is None else found for found in following]
-
-
-def count_column(column: Column, passing: Keys | None, containing: str) -> TextCounts:
-    """Count the texts of a whole column."""
-    assert column.texts is not None
-    places, counts, _ = column.counts(passing)
-    if containing:
-        wanted = containing.casefold()
-        kept = [wanted in column.texts[int(place)].casefold() for place in places]
-        places, counts = places[kept], counts[kept]
-    first = np.lexsort((places, -counts))[:MAX_VALUES]
-    return TextCounts([(column.texts[int(places[at])], int(counts[at])) for at in first], len(places))
 
 
 class HashedTexts:

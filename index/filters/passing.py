@@ -4,16 +4,18 @@ Of fields of many different texts, such as ids, and of fields that do not fit, o
 a filter asks for.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from index.catalogue import Reading
 from index.catalogue.collections import Target
 from index.catalogue.tables import AttributeRow, FindingRow, ImageRow, TextRow
 from index.filters.column_cache import (
@@ -63,12 +65,6 @@ _SPARSE: Final = 64
 _TEXTS_AT_ONCE: Final = 10_000
 
 
-class _Read(Protocol):
-    def __call__(
-        self, field: str, kind: FieldKind, parts: Sequence[Interval], /, *, alone: bool
-    ) -> Column: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Fields:
     kinds: Mapping[str, frozenset[FieldKind]]
@@ -110,21 +106,25 @@ class FieldColumns:
             if self._columns.nbytes > self._max_bytes // 2:
                 return
             self.column(state, field, kind)
-        self.every(state, "images")
+        self._of(state, "images")
 
-    def passing(self, state: CollectionState, filter: Filter, target: Target) -> Keys:
+    def passing(self, state: CollectionState, filter: Filter | None, target: Target) -> Keys:
         """Return the keys of images or texts that pass a filter, rising, from memory but for later writes.
+
+        Without a filter all pass.
 
         The array is the same as long as no key comes or goes.
 
         Raises:
             FilterError: The filter names an unknown field, or compares it with a wrong kind of value.
         """
+        if filter is None:
+            return self._of(state, target).keys
 
         def read() -> Keys:
             check_filter(filter, self._known(state))
             check_dates(filter, partial(self._has_dates, state))
-            return _passing(filter, partial(self._values, state), partial(self._of, state), target)
+            return self._evaluated(state, filter, target)
 
         def catch_up(_then: int, before: Keys) -> Keys:
             keys = read()
@@ -139,10 +139,6 @@ class FieldColumns:
         """Return those of the allowed keys, which rise, that pass a filter; None allows all."""
         keys = self.passing(state, filter, target)
         return keys if allowed is None else keys[contains_sorted(allowed, keys)]
-
-    def every(self, state: CollectionState, target: Target) -> Keys:
-        """Return the keys of all images or texts of a collection, rising."""
-        return self._of(state, target).keys
 
     def column(self, state: CollectionState, field: str, kind: FieldKind) -> Column | None:
         """Return a whole field; None where it does not fit."""
@@ -200,9 +196,9 @@ class FieldColumns:
             return whole
 
         def read(since: int | None) -> Column:
-            return _within(
-                Columns(state.session, state.collection_id, since), field, kind, parts, alone=alone
-            )
+            columns = Columns(state.session, state.collection_id, since)
+            # Of a single condition, all have values that are asked for.
+            return columns.matching(field, kind, parts) if alone else columns.column(field, kind, parts)
 
         return kept_up(self._columns, state, "images", f"{kind} {field} {alone} {parts}", read, self._fits)
 
@@ -211,9 +207,63 @@ class FieldColumns:
 
     def _of(self, state: CollectionState, target: Target) -> Numbered:
         def read(since: int | None) -> Numbered:
-            return _members(state.session, state.collection_id, target, since)
+            written = [] if since is None else [ImageRow.sequence > since]
+            query = all_keys(state.collection_id, target).where(*written)
+            if target == "images":
+                keys = read_keys(state.session, query)
+                return Numbered(keys, keys)
+            rows = state.session.connection().execute(query.add_columns(ImageRow.id)).all()
+            found = np.array(rows, dtype=np.int64).reshape(-1, 2)
+            found = found[np.argsort(found[:, 0])]
+            return Numbered(found[:, 0].copy(), found[:, 1].copy())
 
         return kept_up(self._members, state, target, "", read)
+
+    def _evaluated(self, state: CollectionState, filter: Filter, target: Target) -> Keys:
+        asked: dict[tuple[str, FieldKind], list[list[Interval]]] = {}
+        for condition in conditions(filter):
+            for kind in kinds(condition):
+                asked.setdefault((condition.field, kind), []).append(intervals(condition, kind))
+        columns = {
+            place: self._values(state, *place, joined([*chain(*parts)]), alone=len(parts) == 1)
+            for place, parts in asked.items()
+        }
+        # Whether an image passes that has none of the values.
+        is_open = bool(evaluate(filter, lambda _: np.zeros(1, dtype=np.bool_))[0])
+        every = self._of(state, "images").keys if is_open else NOTHING
+        # A column may be of a later state than the others, with images that came since.
+        extents = [
+            found for found in (*(column.extent for column in columns.values()), extent(every)) if found
+        ]
+        if not extents:
+            return NOTHING
+        low = min(lowest for lowest, _ in extents)
+        size = max(highest for _, highest in extents) - low + 1
+        images, places = None, {place: column.images for place, column in columns.items()}
+        if size > _SPARSE * (len(every) + sum(map(len, places.values()))):
+            images = np.unique(np.concatenate([every, *places.values()]))
+            places = {place: np.searchsorted(images, keys) for place, keys in places.items()}
+            low, size = 0, len(images)
+
+        def mask(condition: Condition) -> Mask:
+            found = np.zeros(size, dtype=np.bool_)
+            for kind in kinds(condition):
+                place = condition.field, kind
+                for some in columns[place].slices(intervals(condition, kind)):
+                    found[places[place][some] - low] = True
+            return found
+
+        passing = evaluate(filter, mask)
+        if is_open:
+            # Keys between those of the collection pass as well.
+            held = np.zeros(size, dtype=np.bool_)
+            held[every - low if images is None else np.searchsorted(images, every)] = True
+            passing &= held
+        keys: Keys = low + np.flatnonzero(passing) if images is None else images[passing]
+        if target == "images":
+            return keys
+        texts = self._of(state, "texts")
+        return texts.keys[contains_sorted(keys, texts.numbers)]
 
 
 def passing_keys(session: Session, collection_id: int, filter: Filter, target: Target = "images") -> Keys:
@@ -222,80 +272,8 @@ def passing_keys(session: Session, collection_id: int, filter: Filter, target: T
     Raises:
         FilterError: The filter names an unknown field, or compares it with a wrong kind of value.
     """
-    check_filter(filter, known_fields(session, collection_id))
-    check_dates(filter, partial(_has_dates, session, collection_id))
-    read = partial(_within, Columns(session, collection_id))
-    return _passing(filter, read, partial(_members, session, collection_id), target)
-
-
-def _within(
-    columns: Columns, field: str, kind: FieldKind, parts: Sequence[Interval], *, alone: bool
-) -> Column:
-    """What of a field is within intervals; those of a condition `alone` need not be told apart."""
-    return columns.matching(field, kind, parts) if alone else columns.column(field, kind, parts)
-
-
-def _passing(
-    filter: Filter,
-    values: _Read,
-    members: Callable[[Target], Numbered],
-    target: Target,
-) -> Keys:
-    asked: dict[tuple[str, FieldKind], list[list[Interval]]] = {}
-    for condition in conditions(filter):
-        for kind in kinds(condition):
-            asked.setdefault((condition.field, kind), []).append(intervals(condition, kind))
-    columns = {
-        place: values(*place, joined([*chain(*parts)]), alone=len(parts) == 1)
-        for place, parts in asked.items()
-    }
-    # Whether an image passes that has none of the values.
-    is_open = bool(evaluate(filter, lambda _: np.zeros(1, dtype=np.bool_))[0])
-    every = members("images").keys if is_open else NOTHING
-    # A column may be of a later state than the others, with images that came since.
-    extents = [found for found in (*(column.extent for column in columns.values()), extent(every)) if found]
-    if not extents:
-        return NOTHING
-    low = min(lowest for lowest, _ in extents)
-    size = max(highest for _, highest in extents) - low + 1
-    images, places = None, {place: column.images for place, column in columns.items()}
-    if size > _SPARSE * (len(every) + sum(map(len, places.values()))):
-        images = np.unique(np.concatenate([every, *places.values()]))
-        places = {place: np.searchsorted(images, keys) for place, keys in places.items()}
-        low, size = 0, len(images)
-
-    def mask(condition: Condition) -> Mask:
-        found = np.zeros(size, dtype=np.bool_)
-        for kind in kinds(condition):
-            place = condition.field, kind
-            for some in columns[place].slices(intervals(condition, kind)):
-                found[places[place][some] - low] = True
-        return found
-
-    passing = evaluate(filter, mask)
-    if is_open:
-        # Keys between those of the collection pass as well.
-        held = np.zeros(size, dtype=np.bool_)
-        held[every - low if images is None else np.searchsorted(images, every)] = True
-        passing &= held
-    keys: Keys = low + np.flatnonzero(passing) if images is None else images[passing]
-    if target == "images":
-        return keys
-    texts = members("texts")
-    return texts.keys[contains_sorted(keys, texts.numbers)]
-
-
-def _members(session: Session, collection_id: int, target: Target, since: int | None = None) -> Numbered:
-    """Return the images or texts of a collection; with a sequence number, those written after it."""
-    written = [] if since is None else [ImageRow.sequence > since]
-    query = all_keys(collection_id, target).where(*written)
-    if target == "images":
-        keys = read_keys(session, query)
-        return Numbered(keys, keys)
-    rows = session.connection().execute(query.add_columns(ImageRow.id)).all()
-    found = np.array(rows, dtype=np.int64).reshape(-1, 2)
-    found = found[np.argsort(found[:, 0])]
-    return Numbered(found[:, 0].copy(), found[:, 1].copy())
+    state = CollectionState(Reading(lambda: nullcontext(session)), collection_id, 0)
+    return FieldColumns(0).passing(state, filter, target)
 
 
 def _has_dates(session: Session, collection_id: int, field: str) -> bool:
