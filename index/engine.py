@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from itertools import count, repeat
 from pathlib import Path
@@ -236,17 +237,16 @@ class SearchEngine:
 
     def active(self, collection: str) -> ActiveGeneration:
         """Return the generation that is searched, and the bundle that queries must go through."""
-        generation, active = self._active.get(collection)
-        self._views.retire(generation.collection_id, generation.id)
+        active = self._active.get(collection)
+        self._views.retire(active.collection_id, active.id)
         return active
 
     def known_active(self, collection: str) -> ActiveGeneration | None:
         """Return what `active` does, where nothing has to be waited for; else None."""
-        found = self._active.known(collection)
-        if found is None:
-            return None
-        self._views.retire(found[0].collection_id, found[0].id)
-        return found[1]
+        active = self._active.known(collection)
+        if active is not None:
+            self._views.retire(active.collection_id, active.id)
+        return active
 
     def vector_of(self, active: ActiveGeneration, image_id: str) -> Vectors:
         """Return the vector (D,) of a stored image.
@@ -444,17 +444,12 @@ class SearchEngine:
             sequence = reading.session.execute(_SEQUENCE, {"collection_id": collection_id}).scalar() or 0
             return self._columns.get(CollectionState(reading, collection_id, sequence), field, target)
 
-    def _passing(self, state: CollectionState, request: SearchRequest, target: Target) -> Keys:
-        if request.filter is None:
-            return self._fields.every(state, target)
-        return self._fields.passing(state, request.filter, target)
-
     def _matches(self, state: CollectionState, request: SearchRequest, hidden: Keys) -> Keys:
         """Return the keys that match the request's words, best first, without those that are left out."""
         if request.words is None:
             return NOTHING
         limit = FUSED_PLACES + len(hidden) if request.target == "images" else MAX_RANKED
-        images = None if request.filter is None else self._passing(state, request, "images")
+        images = None if request.filter is None else self._fields.passing(state, request.filter, "images")
         keys = self._with_words(state, request, limit, images)
         return keys[~contains_sorted(hidden, keys)][:FUSED_PLACES]
 
@@ -617,11 +612,11 @@ class SearchEngine:
         Of the keys with words, at most `most` are ranked; None ranks all.
         """
         if request.words is None:
-            return self._passing(state, request, request.target)
+            return self._fields.passing(state, request.filter, request.target)
         # With keys to choose from, no word is left out for being common.
         images = None
         if request.filter is not None or most is None:
-            images = self._passing(state, request, "images")
+            images = self._fields.passing(state, request.filter, "images")
         limit = len(images) if most is None and images is not None else MAX_RANKED
         keys = self._with_words(state, request, limit, images)
         return keys[:most] if request.target == "texts" else keys
@@ -638,7 +633,7 @@ class SearchEngine:
             groups = Groups(partial(self._columns.get, state, request.group_by, request.target))
 
         def findable(_every: Keys) -> Keys:
-            return self._passing(state, request, request.target)
+            return self._fields.passing(state, request.filter, request.target)
 
         ranking: Ranking
         if request.words is not None and request.sort is None:
@@ -774,29 +769,17 @@ class SearchEngine:
 
     def describe(self, generation: Generation, count: int = 0) -> ActiveGeneration:
         """Return what a query must know of a generation."""
-        return ActiveGeneration(
-            collection=generation.collection,
-            generation=generation.id,
-            model=generation.model,
-            digest=generation.digest,
-            dim=generation.dim,
-            blades=generation.blades,
-            unsigned=generation.unsigned,
-            bundle=self.home.bundles_folder / generation.digest,
-            count=count,
-        )
+        bundle = self.home.bundles_folder / generation.digest
+        return ActiveGeneration(**asdict(generation), bundle=bundle, count=count)
 
-    def _read_active(self, session: Session, collection: str) -> tuple[Generation, ActiveGeneration]:
+    def _read_active(self, session: Session, collection: str) -> ActiveGeneration:
         generation, sequence = require_active(session, collection)
-        return generation, self.describe(generation, self._count(session, generation, sequence))
-
-    def _count(self, session: Session, generation: Generation, sequence: int) -> int:
-        """Return the number of embeddings, counted again only when something was written."""
-        place, count = self._counts.get(generation.id, (-1, 0))
-        if place != sequence:
+        counted, count = self._counts.get(generation.id, (-1, 0))
+        # Most writes are to other collections.
+        if counted != sequence:
             count = count_embeddings(session, generation)
             self._counts[generation.id] = (sequence, count)
-        return count
+        return self.describe(generation, count)
 
 
 def _describe(session: Session, collection_id: int, name: str) -> CollectionInfo:

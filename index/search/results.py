@@ -13,7 +13,7 @@ from sqlalchemy import BindParameter, Select, bindparam, null, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue, DirectRead, VersionedCache
-from index.catalogue.collections import TARGETS, Target
+from index.catalogue.collections import TARGETS, Generation, Target
 from index.catalogue.images import as_metadata
 from index.catalogue.tables import (
     CollectionRow,
@@ -83,18 +83,16 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class ActiveGeneration:
+class ActiveGeneration(Generation):
     """The embedding of a collection that answers searches, and the encoder that queries must go through."""
 
-    collection: str
-    generation: int
-    model: str
-    digest: str
-    dim: int
-    blades: int
-    unsigned: bool
     bundle: Path
     count: int
+
+    @property
+    def generation(self) -> int:
+        """Number of the generation."""
+        return self.id
 
 
 def cosine_kind(by: ActiveGeneration | ModelInfo) -> CosineKind:

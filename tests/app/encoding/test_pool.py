@@ -68,7 +68,7 @@ def queues(monkeypatch: pytest.MonkeyPatch) -> Queues:
 
 
 def active(digest: str, bundle: Path | None = None) -> ActiveGeneration:
-    return ActiveGeneration("c", 1, "m", digest, 2, 1, False, bundle or Path(digest), 0)
+    return ActiveGeneration(1, "uid", 1, "c", "m", digest, 2, 1, False, bundle or Path(digest), 0)
 
 
 async def until(true: Callable[[], bool]) -> None:

@@ -60,7 +60,7 @@ def test_what_is_unknown_is_named(filled: Filled) -> None:
         engine.vector_of(active, "nobody")
     with pytest.raises(FilterError, match="Did you mean 'view'"):
         filled.search("signed", SearchRequest(filter=parse_filter({"field": "veiw", "eq": "PA"})))
-    for other in (replace(active, generation=99), replace(active, digest="b" * 64)):
+    for other in (replace(active, id=99), replace(active, digest="b" * 64)):
         with pytest.raises(GenerationError):
             engine.search(other, query_of(), SearchRequest(k=5))
 
