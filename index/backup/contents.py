@@ -20,7 +20,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import JSON, RowMapping, Table, delete, func, insert, select, text
+from sqlalchemy import Table, delete, func, insert, select, text
 from sqlalchemy.orm import Session
 
 from index.audit.chain import KEY_FILE as AUDIT_KEY
@@ -189,7 +189,7 @@ def copy_rows(source: Session, target: Session, bar: ProgressBar) -> None:
             target.execute(delete(table))
         found = source.execute(select(table).execution_options(yield_per=_AT_ONCE))
         for rows in found.mappings().partitions():
-            _insert(target, table, rows)
+            target.execute(insert(table), [dict(row) for row in rows])
             bar.advance(len(rows))
     images = target.execute(select(tables.ImageRow.id).order_by(tables.ImageRow.id)).scalars().all()
     for start in range(0, len(images), _AT_ONCE):
@@ -202,16 +202,6 @@ def copy_rows(source: Session, target: Session, bar: ProgressBar) -> None:
 def _tables() -> Sequence[Table]:
     """Return the tables that a backup holds, each behind those it refers to."""
     return [table for table in tables.Table.metadata.sorted_tables if table.name not in _LEFT_OUT]
-
-
-def _insert(session: Session, table: Table, rows: Sequence[RowMapping]) -> None:
-    if any(isinstance(column.type, JSON) and column.nullable for column in table.c):
-        # Omitted columns are NULL; None would become JSON's null.
-        for row in rows:
-            given = {name: value for name, value in row.items() if value is not None}
-            session.execute(insert(table), given)
-    else:
-        session.execute(insert(table), [dict(row) for row in rows])
 
 
 def _count_on(session: Session, table: Table) -> None:

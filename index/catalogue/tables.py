@@ -229,7 +229,7 @@ class GenerationRow(Table):
     announced: Mapped[str | None] = mapped_column(Text)
     activated: Mapped[str | None] = mapped_column(Text)
     by_hand: Mapped[bool] = mapped_column(default=False, server_default=false())
-    comparison: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    comparison: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     confidence: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
