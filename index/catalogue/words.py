@@ -232,31 +232,14 @@ def _pattern() -> re.Pattern[str]:
         if unicodedata.category(mark)[0] == "M" and not unspaced.match(mark)
     )
     letters = rf"[^\W_{UNSPACED}]"
-    return re.compile(rf"(?P<run>[{UNSPACED}]+)|{letters}+(?:[{_ranges(marks)}]+{letters}*)*")
-
-
-def _ranges(characters: str) -> str:
-    """Write characters in rising order as the ranges of a class of a regular expression."""
-    ranges: list[list[str]] = []
-    for character in characters:
-        if ranges and ord(character) == ord(ranges[-1][1]) + 1:
-            ranges[-1][1] = character
-        else:
-            ranges.append([character, character])
-    return "".join(f"{first}-{last}" for first, last in ranges)
+    return re.compile(rf"(?P<run>[{UNSPACED}]+)|{letters}+(?:[{marks}]+{letters}*)*")
 
 
 def inflections(word: str) -> list[str]:
     """Return the folded words that may be the plural or the singular of a folded word."""
     if not _takes_endings(word):
         return []
-    found = [plural for singular, plural in _IRREGULAR if word == singular]
-    for singular, plural, fewest in _ENDINGS:
-        if plural == "s" and word.endswith("s"):
-            continue
-        if word.endswith(singular) and len(word) - len(singular) >= fewest:
-            found.append(word.removesuffix(singular) + plural)
-    return list(dict.fromkeys([*found, *_singulars(word)]))
+    return list(dict.fromkeys([*_others(word, plural=True), *_others(word, plural=False)]))
 
 
 def write_digraphs(text: str) -> str:
@@ -290,7 +273,8 @@ def stems(word: str) -> list[str]:
     """Return the folded parts of compounds that a folded word stands for; none of them holds another."""
     if not _takes_endings(word) or len(word) < _PART_LENGTH:
         return []
-    parts = sorted({word, *(part for part in _singulars(word) if len(part) >= _STEM_LENGTH)}, key=len)
+    singulars = (part for part in _others(word, plural=False) if len(part) >= _STEM_LENGTH)
+    parts = sorted({word, *singulars}, key=len)
     return [part for place, part in enumerate(parts) if not any(other in part for other in parts[:place])]
 
 
@@ -338,13 +322,15 @@ def has_part(compound: str, stem: str) -> bool:
     return place > 0
 
 
-def _singulars(word: str) -> list[str]:
-    found = [singular for singular, plural in _IRREGULAR if word == plural]
-    for singular, plural, fewest in _ENDINGS:
-        if plural == "s" and word.endswith("ss"):
+def _others(word: str, *, plural: bool) -> list[str]:
+    """Return the words that may be the plural, or else the singular, of a folded word."""
+    found = [pair[plural] for pair in _IRREGULAR if word == pair[not plural]]
+    for one, many, fewest in _ENDINGS:
+        own, other = (one, many) if plural else (many, one)
+        if many == "s" and word.endswith("s" if plural else "ss"):
             continue
-        if word.endswith(plural) and len(word) - len(plural) >= fewest:
-            found.append(word.removesuffix(plural) + singular)
+        if word.endswith(own) and len(word) - len(own) >= fewest:
+            found.append(word.removesuffix(own) + other)
     return found
 
 
