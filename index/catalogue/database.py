@@ -126,7 +126,7 @@ class Catalogue:
         self._watching = threading.Lock()
         self._watch: tuple[PoolProxiedConnection, DBAPICursor] | None = None
         self._watched = 0
-        self.guard: Callable[[], None] = _allow
+        self.guard: Callable[[], None] = lambda: None
 
     @property
     def url(self) -> str:
@@ -290,45 +290,28 @@ class Catalogue:
             )
             full.writing = False
             return full
-        if _is_busy(error):
+        # The lowest byte of SQLite's number is the kind of error.
+        kind, state = getattr(error, "sqlite_errorcode", 0) & 0xFF, getattr(error, "sqlstate", None)
+        if kind in _SQLITE_BUSY or state in _POSTGRESQL_BUSY:
             return CatalogueBusyError(
                 f"Another process has been writing to the catalogue {self.url} for {self._patience.lock_s:g} "
                 "seconds: nothing was written, try again."
             )
-        if getattr(error, "sqlstate", None) == _POSTGRESQL_CUT:
+        if state == _POSTGRESQL_CUT:
             return CatalogueTimeoutError(
                 f"A read of the catalogue {self.url} took too long and was cut off: ask for less, or raise "
                 "RECOQUEST_DATABASE_TIMEOUT_S."
             )
         # A catalogue that went with its home is told by the home.
         self.guard()
-        kind = DamagedCatalogueError if _is_damage(error) else CatalogueError
-        return kind(f"The catalogue {self.url} cannot be used: {str(error).strip()}.")
-
-
-def _allow() -> None:
-    """Refuse nothing."""
+        error_type = DamagedCatalogueError if kind in _SQLITE_DAMAGED else CatalogueError
+        return error_type(f"The catalogue {self.url} cannot be used: {str(error).strip()}.")
 
 
 def _is_of_use(error: DatabaseError) -> bool:
     """Tell whether a driver refuses the parameters of an address, or the server has ended a transaction."""
     of_address = isinstance(error, ProgrammingError) and error.statement is None
     return of_address or getattr(error.orig, "sqlstate", None) == _POSTGRESQL_IDLE
-
-
-def _is_busy(error: BaseException | None) -> bool:
-    return _sqlite_kind(error) in _SQLITE_BUSY or getattr(error, "sqlstate", None) in _POSTGRESQL_BUSY
-
-
-def _is_damage(error: BaseException | None) -> bool:
-    """Tell whether SQLite cannot read its file."""
-    return _sqlite_kind(error) in _SQLITE_DAMAGED
-
-
-def _sqlite_kind(error: BaseException | None) -> int:
-    """Return the lowest byte of SQLite's number, which is the kind of error."""
-    code: int = getattr(error, "sqlite_errorcode", 0)
-    return code & 0xFF
 
 
 def open_catalogue(url: str, patience: Patience = PATIENT) -> Catalogue:

@@ -3,7 +3,7 @@
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Final, Literal, get_args
@@ -24,10 +24,7 @@ _SECRET_BYTES: Final = 32
 # Prefix, identifier in hexadecimal digits, and the secret in unpadded base64.
 _LENGTH: Final = len(_PREFIX) + 1 + 2 * _ID_BYTES + 1 + 43
 
-
 Role = Literal["reader", "judge", "curator", "admin", "auditor"]
-
-
 Grants = Mapping[str, frozenset[Role]]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 EVERY_COLLECTION: Final = "*"
@@ -206,24 +203,13 @@ def _digest(secret: str) -> bytes:
 
 
 def _key(row: ApiKeyRow) -> ApiKey:
-    return ApiKey(
-        id=row.id,
-        name=row.name,
-        digest=row.digest,
-        grants=_known_grants(row.grants),
-        created=row.created,
-        expires=row.expires,
-        revoked=row.revoked,
-        used=row.used,
-    )
-
-
-def _known_grants(written: Mapping[str, Sequence[str]]) -> Grants:
-    """Grants without the roles that only another version of recoquest knows."""
-    return {
+    # Without the roles that only another version of recoquest knows.
+    grants = {
         collection: frozenset(role for name in names if (role := role_of(name)) is not None)
-        for collection, names in written.items()
+        for collection, names in row.grants.items()
     }
+    values = {field.name: getattr(row, field.name) for field in fields(ApiKey)}
+    return ApiKey(**values | {"grants": grants})
 
 
 def role_of(name: str) -> Role | None:

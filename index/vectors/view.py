@@ -571,10 +571,14 @@ class CosineView(VectorView):
         Raises:
             RuntimeError: The GPU does not take them.
         """
+        return self._scan_memory(gpu)
+
+    def _scan_memory(self, gpu: GpuScan | None) -> bool:
+        """Scan vectors in memory, or on a GPU, from now on; False when rows moved meanwhile."""
         with self._lock.reading():
             source, layout, count = self._store, self._layout, len(self._store)
         store = self._in_memory(self.dim) if isinstance(source, MappedStore) else source
-        copied = self._copy(source, layout, count, gpu.add, store)
+        copied = self._copy(source, layout, count, None if gpu is None else gpu.add, store)
         return copied and self._replace(source, layout, store, None, gpu)
 
     def _copy(
@@ -586,6 +590,8 @@ class CosineView(VectorView):
         store: VectorStore,
     ) -> bool:
         """Give the first rows to codes or a GPU, and to another store; False when rows moved meanwhile."""
+        if add is None and store is source:
+            return True
         try:
             for _, halves in source.blocks(np.ones(count, dtype=bool), partial(self._unmoved, layout)):
                 if add is not None:
@@ -630,13 +636,7 @@ class CosineView(VectorView):
 
     def drop(self) -> bool:
         """Answer exactly from now on, from memory and by the CPU; False when rows moved meanwhile."""
-        if self.name == "exact" and not self.mapped:
-            return True
-        with self._lock.reading():
-            source, layout, count = self._store, self._layout, len(self._store)
-        store = self._in_memory(self.dim) if isinstance(source, MappedStore) else source
-        copied = store is source or self._copy(source, layout, count, None, store)
-        return copied and self._replace(source, layout, store, None, None)
+        return (self.name == "exact" and not self.mapped) or self._scan_memory(None)
 
     def write(self, folder: Path, stem: str, on_copied: Callable[[], None] | None = None) -> dict[str, Path]:
         """Write the view into files of this folder, by part; see `VectorView`."""
