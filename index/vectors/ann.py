@@ -15,7 +15,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from index.vectors.protocol import Mask, Rows, Vectors, cosines, rerank_depth, unit
 from index.vectors.rows import Bits, FilterMask
-from index.vectors.store import Guard, MappedStore, VectorStore, cores, use_threads
+from index.vectors.store import Guard, VectorStore, cores, use_threads
 
 # The share of energy that the rotated numbers must keep, in steps that FAISS's kernels like.
 _ENERGY: Final = 0.96
@@ -65,8 +64,6 @@ _FILTERED_CANDIDATES: Final = 4
 # selectivity. Hits then lie in scattered lists, and the tail hits of few lists do not show it.
 _DISAGREEING: Final = 0.9
 _DISAGREEING_DEPTH_FACTOR: Final = 8
-# Factor of candidates for each query of a batch.
-_CANDIDATES_OF_EACH: Final = 2
 # Candidates in order that each hit is compared with: rounding may hide a hit behind others.
 _COMPARED_A_HIT: Final = 2
 # A search for a larger share of all rows is a scan.
@@ -198,30 +195,12 @@ class IvfPq:
         library: Any = faiss
         wanted, near = min(candidates, len(self)), products[lists]
         found, rows = np.empty(wanted, dtype=np.float32), np.empty(wanted, dtype=np.int64)
-        parameters = _probing(len(lists), bits)
+        chosen = {} if bits is None else {"sel": library.IDSelectorBitmap(bits)}
+        parameters = library.SearchParametersIVF(nprobe=len(lists), **chosen)
         # FAISS's Python layer takes no parameters with lists that are given.
         query, *out = (library.swig_ptr(array) for array in (rotated, lists, near, found, rows))
         self._inverted.search_preassigned_c(1, query, wanted, *out, False, parameters)
         return rows if rows[-1] >= 0 else rows[rows >= 0]
-
-    def search_each(
-        self, queries: Vectors, rows: Any, lists: int, candidates: int, count: int, bits: Bits | None
-    ) -> tuple[Vectors, Rows]:
-        """Return the largest inner products (Q, count) with candidates of each query (Q, D), and their rows.
-
-        `rows` is FAISS's index of all rows; places without a row hold -1. `bits` as in `search`. All cores
-        search: a batch takes a third of the time of its queries one by one (measured).
-        """
-        use_threads(cores())
-        library: Any = faiss
-        # The constructor refuses an index with rows that have no codes yet, so it is set afterwards.
-        refined = library.IndexRefine(self._index, self._index)
-        refined.refine_index = rows
-        probed = _probing(min(lists, self.lists), bits)
-        codes = library.SearchParametersPreTransform(index_params=probed)
-        parameters = library.IndexRefineSearchParameters(k_factor=candidates / count, base_index_params=codes)
-        found: tuple[Vectors, Rows] = refined.search(queries, count, params=parameters)
-        return found
 
     def write(self, path: Path) -> None:
         """Write the codes into a file."""
@@ -255,21 +234,6 @@ class IvfPq:
                 lists[library.rev_swig_ptr(inverted.get_ids(number), size)[known_size:]] = number
         self.list_of_row = lists
         self._sizes += np.bincount(lists[known:], minlength=self.lists)
-
-
-def _probing(lists: int, bits: Bits | None) -> Any:
-    """Return FAISS's parameters of a search of so many lists for the rows that bits select."""
-    if bits is None:
-        return _parameters(lists)
-    library: Any = faiss
-    return library.SearchParametersIVF(nprobe=lists, sel=library.IDSelectorBitmap(bits))
-
-
-@lru_cache(maxsize=64)
-def _parameters(lists: int) -> Any:
-    # To create them takes a quarter as long as a search.
-    library: Any = faiss
-    return library.SearchParametersIVF(nprobe=lists)
 
 
 def _largest(values: Vectors, count: int) -> Lists:
@@ -363,7 +327,7 @@ class AnnSearch:
             return None
         rotated, products = self.codes.rotated(query)
         list_count, candidates = self._effort(rank, products, passing)
-        newest = self._newest(passing)
+        newest = len(self.codes) + np.flatnonzero(passing.mask[len(self.codes) :])
         checked = max(rank, _MIN_CHECKED)
         while candidates <= _MAX_CANDIDATE_SHARE * len(self.store):
             lists = self.codes.nearest_lists(products, list_count, passing)
@@ -385,56 +349,11 @@ class AnnSearch:
             candidates *= _MORE if more_candidates else 1
         return None
 
-    def shortlists(self, queries: Vectors, rank: int, passing: FilterMask) -> list[Rows | None]:
-        """Return the shortlist of each query (Q, D) of a batch; without a filter all cores search at once."""
-        is_scanned = not self.point.lists or passing.count <= self.scanned_rows
-        if is_scanned or passing.filtered or isinstance(self.store, MappedStore):
-            return [self.shortlist(query, rank, passing) for query in queries]
-        each = zip(queries, *self._search_each(queries, rank, passing, self.store.index), strict=True)
-        return [self.shortlist(query, rank, passing) if is_hard else rows for query, rows, is_hard in each]
-
-    def _search_each(
-        self, queries: Vectors, rank: int, passing: FilterMask, index: Any
-    ) -> tuple[list[Rows], Mask]:
-        """Return the rows that may be hits of each query (Q, D), and which queries are hard (Q,)."""
-        checked = max(rank, _MIN_CHECKED)
-        width = _COMPARED_A_HIT * rerank_depth(checked)
-        lists, candidates = self._unfiltered_effort(rank)
-        # The place of a hit among the candidates is not known, so more of them are ranked.
-        candidates *= _CANDIDATES_OF_EACH
-        near, rows = self.codes.search_each(queries, index, lists, candidates, width, passing.bits)
-        hard = rows[:, min(rerank_depth(rank), width) - 1] < 0
-        each, newest = np.arange(len(queries))[:, None], self._newest(passing)
-        if len(newest):
-            near = np.concatenate((near, queries @ self.store.rounded(newest).T), axis=1)
-            rows = np.concatenate((rows, np.tile(newest, (len(queries), 1))), axis=1)
-            best = np.argsort(-near, axis=1)[:, :width]
-            near, rows = near[each, best], rows[each, best]
-        if lists < self.codes.lists:
-            products, hits = self.codes.rotated(queries)[1], rows[:, :checked]
-            edge = self.codes.lists - 1 - math.ceil(_TAIL_LISTS * lists)
-            edges = np.partition(products, edge, axis=1)[:, edge, None]
-            coded = hits < len(self.codes)
-            tail = products[each, self.codes.list_of_row[np.where(coded, hits, 0)]] <= edges
-            hard |= _is_hard(tail & coded, rank)
-        likely = near >= near[:, rank - 1, None] - 2 * self.store.error
-        # Further rows may be as near as these.
-        hard |= likely[:, -1]
-        return [row[its] for row, its in zip(rows, likely, strict=True)], hard
-
-    def _newest(self, passing: FilterMask) -> Rows:
-        newest: Rows = len(self.codes) + np.flatnonzero(passing.mask[len(self.codes) :])
-        return newest
-
-    def _unfiltered_effort(self, rank: int) -> tuple[int, int]:
-        """Return how many lists to probe and candidates to take first where all rows pass."""
-        deeper = max(1.0, rank / MEASURED_RANK) ** _DEPTH_POWER
-        candidates = max(self.point.candidates, _CANDIDATES_A_HIT * rerank_depth(rank))
-        return round(deeper * self.point.lists), candidates
-
     def _effort(self, rank: int, products: Vectors, passing: FilterMask) -> tuple[int, int]:
         """Return how many lists to probe and candidates to take first, by products with all centroids."""
-        lists, candidates = self._unfiltered_effort(rank)
+        deeper = max(1.0, rank / MEASURED_RANK) ** _DEPTH_POWER
+        candidates = max(self.point.candidates, _CANDIDATES_A_HIT * rerank_depth(rank))
+        lists = round(deeper * self.point.lists)
         if not passing.filtered:
             return lists, candidates
         density = self.codes.density(products, self.point.lists, passing)
@@ -452,9 +371,9 @@ class AnnSearch:
         return likely
 
 
-def _is_hard(tail: Mask, rank: int) -> Any:
-    """Tell of which queries too many hits (..., H) down to a rank are tail hits."""
-    return np.count_nonzero(tail, axis=-1) > max(0, rank - MEASURED_RANK) // _HITS_PER_TAIL_HIT
+def _is_hard(tail: Mask, rank: int) -> bool:
+    """Tell whether too many hits (H,) down to a rank are tail hits."""
+    return int(np.count_nonzero(tail)) > max(0, rank - MEASURED_RANK) // _HITS_PER_TAIL_HIT
 
 
 def calibrate(

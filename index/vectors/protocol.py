@@ -23,12 +23,6 @@ Vectors = NDArray[np.float32]
 _SPARE: Final = 4
 # Vectors whose float64 sums stay in the processor's cache.
 _RANKED_AT_ONCE: Final = 512
-# Sign, exponent and fraction of a float16 whose bits were moved to where a float32 has them.
-_FLOAT16_BITS: Final = np.int32(-0x70002000)
-# Between the zero points of their exponents.
-_FLOAT16_SCALE: Final = np.float32(2.0**112)
-# Rows that are widened together stay in the processor's cache.
-_ROWS_AT_ONCE: Final = 512
 
 
 class Neighbours(NamedTuple):
@@ -128,21 +122,6 @@ def rounded_vectors(values: Sequence[bytes], dim: int) -> Vectors:
         raise ValueError(f"a stored vector does not have {dim} numbers")
     stored = np.frombuffer(b"".join(values), dtype="<f2").reshape(len(values), dim)
     return stored.astype(np.float32)
-
-
-def widened(halves: NDArray[np.float16]) -> Vectors:
-    """Turn finite float16 numbers (N, D) into the same numbers in float32.
-
-    NumPy's own conversion goes number by number and takes two to four times as long.
-    """
-    numbers = np.empty(halves.shape, dtype=np.float32)
-    for start in range(0, len(halves), _ROWS_AT_ONCE):
-        block = slice(start, start + _ROWS_AT_ONCE)
-        bits = halves[block].view(np.int16).astype(np.int32)
-        bits <<= 13
-        bits &= _FLOAT16_BITS
-        np.multiply(bits.view(np.float32), _FLOAT16_SCALE, out=numbers[block])
-    return numbers
 
 
 def unit(vectors: Vectors) -> Vectors:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from index.errors import ViewError
-from index.vectors.protocol import Mask, Rows, Vectors, unit, widened
+from index.vectors.protocol import Mask, Rows, Vectors, unit
 from index.vectors.rows import FilterMask
 
 # A tenth of a core's time where others want all of it, and all of it where they do not.
@@ -91,13 +91,13 @@ def lower_priority() -> None:
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _PRIORITY_OF_BUILDS)
 
 
-@lru_cache(maxsize=1)
-def scanners(_process: int) -> Executor:
-    """Return the threads of a process that do the parts of a scan, one on each core.
+@lru_cache(maxsize=2)
+def threads_for(work: str, _process: int) -> Executor:
+    """Return the threads of a process that do the parts of a kind of work, one on each core.
 
     After a fork there are other ones: a child has none of its parent's threads.
     """
-    return ThreadPoolExecutor(cores(), "scan", initializer=use_threads, initargs=(1,))
+    return ThreadPoolExecutor(cores(), work, initializer=use_threads, initargs=(1,))
 
 
 class VectorStore:
@@ -191,11 +191,11 @@ class VectorStore:
 
     def get(self, rows: Rows) -> Vectors:
         """Return the vectors (N, D) of these rows, exactly of length one."""
-        return unit(widened(self.take(rows)))
+        return unit(self.rounded(rows))
 
     def rounded(self, rows: Rows) -> Vectors:
         """Return the vectors (N, D) of these rows as they were rounded."""
-        return widened(self.take(rows))
+        return self.take(rows).astype(np.float32)
 
     def blocks(self, among: Mask, guard: Guard = nullcontext) -> Iterator[tuple[Rows, Float16Array]]:
         """Give the rows of a mask of the first rows (N,), some at a time, and their stored vectors."""
@@ -221,7 +221,8 @@ class VectorStore:
             return scan(0, total)
         # A part has whole bytes of bits.
         edges = [total * part // parts // 8 * 8 for part in range(parts)] + [total]
-        return best_of_parts(list(scanners(os.getpid()).map(scan, edges[:-1], edges[1:])), count)
+        found = threads_for("scan", os.getpid()).map(scan, edges[:-1], edges[1:])
+        return best_of_parts(list(found), count)
 
     def _scan_rows(self, query: Vectors, count: int, rows: Rows, start: int, stop: int) -> Found:
         """Return the `count` best of `rows` from place `start` to `stop`."""
@@ -259,7 +260,9 @@ class VectorStore:
             if not len(block):
                 continue
             found = min(count, len(block))
-            scores, places = library.knn(queries, widened(halves), found, metric=faiss.METRIC_INNER_PRODUCT)
+            scores, places = library.knn(
+                queries, halves.astype(np.float32), found, metric=faiss.METRIC_INNER_PRODUCT
+            )
             both = np.concatenate((best, scores), axis=1)
             chosen = np.argpartition(-both, count - 1, axis=1)[:, :count]
             rows = np.take_along_axis(np.concatenate((rows, block[places]), axis=1), chosen, axis=1)

@@ -1,8 +1,10 @@
 """Vector views: what all have in common, and search by cosine or by a similarity that is no inner product."""
 
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import wait
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,10 +30,17 @@ from index.vectors.protocol import (
     has_boundary_ties,
     page_offset,
     ranked,
-    widened,
 )
 from index.vectors.rows import FilterMask, IdMap, filter_mask
-from index.vectors.store import MappedStore, SharedStore, VectorStore, use_huge_pages, write_header
+from index.vectors.store import (
+    Found,
+    MappedStore,
+    SharedStore,
+    VectorStore,
+    threads_for,
+    use_huge_pages,
+    write_header,
+)
 from training.evaluation.similarity import determinants, similarity
 
 # From this share of dead rows on, the others move up.
@@ -181,8 +190,14 @@ class VectorView(ABC):
             return self._nearest(query, k, self._passing(allowed), after)
 
     def search_many(self, queries: Vectors, k: int, *, allowed: Keys | None = None) -> list[Neighbours]:
-        """Find the `k` nearest vectors to each query (Q, D) of length one, as `search` does."""
-        return [self.search(query, k, allowed=allowed) for query in queries]
+        """Find the `k` nearest vectors to each query (Q, D) of length one, as `search` does, on all cores."""
+        with self._lock.reading():
+            passing = self._passing(allowed)
+            threads = threads_for("search", os.getpid())
+            found = [threads.submit(self._nearest, query, k, passing, None) for query in queries]
+            # The lock is held until the last one has ended, whatever becomes of the others.
+            wait(found)
+        return [one.result() for one in found]
 
     def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, Scores]:
         """Return the keys (N,) that the view holds, in their order, and their scores as in a search."""
@@ -463,36 +478,35 @@ class CosineView(VectorView):
         return None if self._ann is None else self._ann.point
 
     def search_many(self, queries: Vectors, k: int, *, allowed: Keys | None = None) -> list[Neighbours]:
-        """Find the `k` nearest vectors to each query (Q, D) of length one; see `VectorView`."""
-        if not len(queries):
-            return []
+        """Find the `k` nearest vectors to each query (Q, D) of length one, on a GPU together if it can."""
         with self._lock.reading():
-            passing = self._passing(allowed)
-            if self._ann is None:
-                return self._scan_each(queries, k, passing)
-            each = zip(queries, self._ann.shortlists(queries, k, passing), strict=True)
-            return [self._among(rows, query, k, passing, None) for query, rows in each]
+            gpu, passing = self._gpu, self._passing(allowed)
+            if gpu is not None and not gpu.failed and len(queries):
+                found = gpu.nearest(queries, min(k + _SPARE, passing.count), passing)
+                each = zip(queries, found, strict=True)
+                return [self._scan(query, k, passing, None, near) for query, near in each]
+        return super().search_many(queries, k, allowed=allowed)
 
     def _nearest(self, query: Vectors, k: int, passing: FilterMask, after: After | None) -> Neighbours:
-        if self._ann is None:
-            return self._scan(query, k, passing, after)
         last = k if after is None else k + after.rank
-        return self._among(self._ann.shortlist(query, last, passing), query, k, passing, after)
-
-    def _among(
-        self, rows: Rows | None, query: Vectors, k: int, passing: FilterMask, after: After | None
-    ) -> Neighbours:
-        """Return the page of hits among candidates of the codes; where there may be others, by a scan."""
+        rows = None if self._ann is None else self._ann.shortlist(query, last, passing)
         if rows is not None:
-            last = k if after is None else k + after.rank
             keys, scores = ranked(query, self._ids.keys, rows, self._store.get)
             first = page_offset(keys, scores, after)
+            # Where there may be others than the candidates of the codes, a scan finds them.
             if first + k <= len(keys) and not has_boundary_ties(scores, last):
                 return Neighbours(keys[first : first + k], scores[first : first + k], exact=False)
         return self._scan(query, k, passing, after)
 
-    def _scan(self, query: Vectors, k: int, passing: FilterMask, after: After | None) -> Neighbours:
-        """Find a page of hits by a scan, on the GPU if it can; see `VectorView.search`."""
+    def _scan(
+        self,
+        query: Vectors,
+        k: int,
+        passing: FilterMask,
+        after: After | None,
+        near: Found | None = None,
+    ) -> Neighbours:
+        """Find a page of hits by a scan, on the GPU if it can; `near` is what that has found already."""
         spare, error = _SPARE, self._store.error
         while True:
             wanted = spare + (k if after is None else k + after.rank)
@@ -500,10 +514,11 @@ class CosineView(VectorView):
                 likely = passing.rows
             else:
                 count = min(wanted, passing.count)
-                near = None if self._gpu is None else self._gpu.nearest(query[None], count, passing)[0]
-                if self._gpu is not None and near is not None:
-                    error = self._gpu.error
+                if self._gpu is not None:
+                    near = near or self._gpu.nearest(query[None], count, passing)[0]
+                    error = self._store.error if near is None else self._gpu.error
                 products, likely = near or self._store.nearest(query, count, passing)
+                near = None
                 if after is not None:
                     # A walk through all pages would rank the rows of all pages before, each time.
                     likely = likely[products <= np.float32(after.score) + np.float32(2 * error)]
@@ -512,29 +527,6 @@ class CosineView(VectorView):
             if wanted >= passing.count or _is_certain(scores, first + k, error):
                 return Neighbours(found[first : first + k], scores[first : first + k], exact=True)
             spare *= 4
-
-    def _scan_each(self, queries: Vectors, k: int, passing: FilterMask) -> list[Neighbours]:
-        """Find the `k` nearest vectors to each query (Q, D) by one scan."""
-        count = min(k + _SPARE, passing.count)
-        near: list[Rows | None] = [None] * len(queries)
-        if self._gpu is not None:
-            each = self._gpu.nearest(queries, count, passing)
-            near = [None if found is None else found[1] for found in each]
-        left = [place for place, found in enumerate(near) if found is None]
-        error = self._store.error if self._gpu is None or len(left) == len(near) else self._gpu.error
-        if left:
-            scanned = self._store.nearest_many(queries[left], count, passing.mask)
-            for place, found in zip(left, scanned, strict=True):
-                near[place] = found
-        hits = []
-        for query, likely in zip(queries, near, strict=True):
-            assert likely is not None
-            keys, scores = ranked(query, self._ids.keys, likely, self._store.get)
-            if len(keys) >= passing.count or _is_certain(scores, k, error):
-                hits.append(Neighbours(keys[:k], scores[:k], exact=True))
-            else:
-                hits.append(self._scan(query, k, passing, None))
-        return hits
 
     def build(
         self, name: ViewName = "ivf", folder: Path | None = None, stored_queries: Vectors | None = None
@@ -595,7 +587,7 @@ class CosineView(VectorView):
         try:
             for _, halves in source.blocks(np.ones(count, dtype=bool), partial(self._unmoved, layout)):
                 if add is not None:
-                    add(widened(halves))
+                    add(halves.astype(np.float32))
                 if store is not source:
                     store.append(halves)
         except MovedError:

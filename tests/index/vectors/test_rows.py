@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from index.vectors.ann import IvfPq
-from index.vectors.protocol import Keys, decode_vectors, encode_vectors, widened
+from index.vectors.protocol import Keys, decode_vectors, encode_vectors
 from index.vectors.rows import IdMap, filter_mask
 from index.vectors.store import VectorStore, write_header
 from index.vectors.view import CosineView
@@ -42,14 +42,6 @@ def test_a_value_of_another_length_is_refused() -> None:
 
 def test_nothing_gives_nothing() -> None:
     assert decode_vectors([], 3).shape == (0, 3)
-
-
-def test_every_finite_number_is_widened_to_itself() -> None:
-    numbers = np.arange(2**16, dtype=np.uint16).view(np.float16)
-    finite = numbers[np.isfinite(numbers)].reshape(-1, 2)
-    # With their signs, zero's too.
-    np.testing.assert_array_equal(widened(finite).view(np.uint32), finite.astype(np.float32).view(np.uint32))
-    assert widened(finite[:0]).shape == (0, 2)
 
 
 @pytest.mark.parametrize("step", [1, 7], ids=["dense", "sparse"])
