@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-from sqlalchemy import URL, Dialect, Engine, PoolProxiedConnection, Select, select
+from sqlalchemy import URL, Dialect, PoolProxiedConnection, Select, select
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DatabaseError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -82,24 +82,7 @@ class DirectRead:
 
     def __init__(self, statement: Select[*tuple[Any, ...]]) -> None:
         self._statement = statement
-        self._compiled = lru_cache(_CACHE_STATEMENTS)(self._compile)
-
-    def rows(self, engine: Engine, keys: Sequence[int]) -> list[Any]:
-        """Return the rows of these keys, all of one state; values are as the driver gives them."""
-        if not keys:
-            return []
-        compiled = self._compiled(engine.dialect, len(keys))
-        connection = engine.raw_connection()
-        try:
-            cursor: DBAPICursor = connection.cursor()
-            if engine.dialect.positional:
-                cursor.execute(compiled.statement, [keys[place] for place in compiled.positional_parameters])
-            else:
-                named = {name: keys[place] for name, place in compiled.parameters.items()}
-                cursor.execute(compiled.statement, named)
-            return list(cursor.fetchall())
-        finally:
-            connection.close()
+        self.compiled = lru_cache(_CACHE_STATEMENTS)(self._compile)
 
     def _compile(self, dialect: Dialect, count: int) -> ExpandedState:
         """Return the statement for so many keys; its parameters are their places."""
@@ -159,9 +142,20 @@ class Catalogue:
             raise
 
     def rows(self, read: DirectRead, keys: Sequence[int]) -> list[Any]:
-        """Return what a read finds of some keys, past SQLAlchemy; see `DirectRead`."""
+        """Return the rows of some keys, all of one state; values are as the driver gives them."""
+        if not keys:
+            return []
+        compiled = read.compiled(self._engine.dialect, len(keys))
         try:
-            return read.rows(self._engine, keys)
+            with closing(self._engine.raw_connection()) as connection:
+                cursor: DBAPICursor = connection.cursor()
+                if self._engine.dialect.positional:
+                    places = compiled.positional_parameters
+                    cursor.execute(compiled.statement, [keys[place] for place in places])
+                else:
+                    named = {name: keys[place] for name, place in compiled.parameters.items()}
+                    cursor.execute(compiled.statement, named)
+                return list(cursor.fetchall())
         except Exception as error:
             self._translate(error)
             raise
@@ -342,29 +336,18 @@ def _kept_log(url: URL) -> Iterator[None]:
         return
     address = Path(url.database).absolute().as_uri()
     with ExitStack() as last:
-        # An unreadable database has no log worth keeping.
+        # SQLite leaves the files where the last connection may not write. An unreadable database has no log
+        # worth keeping.
         with suppress(sqlite3.Error):
-            last.enter_context(_reader(address))
+            reader = last.enter_context(closing(sqlite3.connect(f"{address}?mode=ro", uri=True)))
+            reader.execute("PRAGMA schema_version")
         yield
+        # What is in the log moves to the database, unless others are at work, who do so in their turn: it
+        # must not be written over a file that takes the database's place.
         with suppress(sqlite3.Error):
-            _empty(address)
-
-
-@contextmanager
-def _reader(address: str) -> Iterator[None]:
-    """Hold a connection open that may not write: SQLite leaves the files where one is closed last."""
-    with closing(sqlite3.connect(f"{address}?mode=ro", uri=True)) as connection:
-        connection.execute("PRAGMA schema_version")
-        yield
-
-
-def _empty(address: str) -> None:
-    """Move what is in the log to the database, unless others are at work, who do so in their turn.
-
-    Whoever replaces the database's file by another must find nothing that would be written over it.
-    """
-    with closing(sqlite3.connect(f"{address}?mode=rw", uri=True, timeout=0)) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            writer = sqlite3.connect(f"{address}?mode=rw", uri=True, timeout=0)
+            with closing(writer):
+                writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 class VersionedCache(Generic[Key, Value]):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
+from index.catalogue import Catalogue
 from index.catalogue.collections import Target, require_collection
-from index.catalogue.database import DirectRead
 from index.catalogue.tables import TextRow
 from index.engine import SearchEngine
 from index.errors import QueryError
@@ -241,7 +241,7 @@ def test_no_read_has_more_values_than_databases_take(
     engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_vectors(engine, begin_generation(engine, "c", 4), make_records(3), unit_vectors(3, 4))
-    asked = note_calls(monkeypatch, DirectRead, "rows", lambda read, _, keys: (read, len(keys)))
+    asked = note_calls(monkeypatch, Catalogue, "rows", lambda _, read, keys: (read, len(keys)))
     found = FoundImages(engine.home.catalogue).of(range(MAX_VALUES + 10, 0, -1))
     assert {image.id for image in found if image is not None} == {record.id for record in make_records(3)}
     assert found[-3:] == [image for image in found if image is not None]
