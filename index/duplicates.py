@@ -4,7 +4,7 @@ Two pictures are the same but for size, compression, brightness, contrast or a c
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -73,12 +73,7 @@ def find_duplicates(home: Home, collection: str, *, show_progress: bool = True) 
     decide; neither can tell a copy from another picture of the same thing.
     """
     # Views of this call are closed: a build that they began has no other use.
-    with closing(Views(home.snapshots_folder)) as views:
-        return _find(home, views, collection, show_progress)
-
-
-def _find(home: Home, views: Views, collection: str, show_progress: bool) -> Duplicates:
-    with home.catalogue.reading() as reading:
+    with closing(Views(home.snapshots_folder)) as views, home.catalogue.reading() as reading:
         session = reading.session
         generation, sequence = require_active(session, collection)
         _, view = views.current(reading, generation, sequence)
@@ -103,7 +98,14 @@ def _find(home: Home, views: Views, collection: str, show_progress: bool) -> Dup
         show_progress=show_progress,
     )
     pairs |= likely_pairs(sketches, np.sort(sketches.keys()), show_progress=show_progress)
-    _unite_same_pictures(sets, sorted(pairs), pictures, show_progress)
+    with progress_bar("Looking at pairs", len(pairs), shown=show_progress) as bar:
+        for pair in sorted(pairs):
+            bar.advance()
+            if sets.root(pair[0]) == sets.root(pair[1]):
+                continue
+            one, other = map(pictures.of, pair)
+            if one is not None and other is not None and same_picture(one, other):
+                sets.unite(*pair)
     groups = [
         DuplicateGroup(tuple(ids[key] for key in group), len({files[key] for key in group}) == 1)
         for group in sets.groups()
@@ -193,27 +195,12 @@ def _sketches(pictures: _Pictures, keys: Keys, show_progress: bool) -> CosineVie
     view = CosineView(SKETCH_DIM)
     with progress_bar("Reading pictures", len(keys), shown=show_progress) as bar:
         for block in _blocks(keys, _ROWS):
-            read = [(key, picture) for key in block.tolist() if (picture := pictures.of(key)) is not None]
-            sketches = [(key, picture.sketch) for key, picture in read]
-            drawn = [(key, sketch) for key, sketch in sketches if sketch.any()]
+            read = {key: pictures.of(key) for key in block.tolist()}
+            drawn = {key: one.sketch for key, one in read.items() if one is not None and one.sketch.any()}
             if drawn:
-                view.add(np.array([key for key, _ in drawn]), np.stack([sketch for _, sketch in drawn]))
+                view.add(np.array(list(drawn)), np.stack(list(drawn.values())))
             bar.advance(len(block))
     return view
-
-
-def _unite_same_pictures(
-    sets: "_Sets", pairs: Sequence[Pair], pictures: _Pictures, show_progress: bool
-) -> None:
-    """Look at the pairs, and unite those of one picture."""
-    with progress_bar("Looking at pairs", len(pairs), shown=show_progress) as bar:
-        for pair in pairs:
-            bar.advance()
-            if sets.root(pair[0]) == sets.root(pair[1]):
-                continue
-            one, other = map(pictures.of, pair)
-            if one is not None and other is not None and same_picture(one, other):
-                sets.unite(*pair)
 
 
 class _Sets:
@@ -251,19 +238,12 @@ def as_json(found: Duplicates) -> dict[str, list[Any]]:
 def write_groups(found: Duplicates, folder: Path) -> None:
     """Write all into `groups.json` of a folder, and what a job shows of it into `result.json`."""
     everything = as_json(found)
-    for name, content in (("groups.json", everything), ("result.json", _shortened(everything))):
+    rooms = {"groups": _GROUP_BYTES, "unread": _UNREAD_BYTES}
+    shown = {name: _fitting(everything[name], room) for name, room in rooms.items()}
+    left_out = {name: len(everything[name]) - len(entries) for name, entries in shown.items()}
+    for name, content in (("groups.json", everything), ("result.json", {**shown, "left_out": left_out})):
         with atomic_file(folder / name) as file:
             file.write(json.dumps(content).encode() + b"\n")
-
-
-def _shortened(everything: dict[str, list[Any]]) -> dict[str, Any]:
-    """Groups that fit into a result, in order, and the number of truncated ones."""
-    shown = {
-        "groups": _fitting(everything["groups"], _GROUP_BYTES),
-        "unread": _fitting(everything["unread"], _UNREAD_BYTES),
-    }
-    left_out = {name: len(everything[name]) - len(entries) for name, entries in shown.items()}
-    return {**shown, "left_out": left_out}
 
 
 def _fitting(entries: Iterable[Any], room: int) -> list[Any]:

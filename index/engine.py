@@ -32,7 +32,7 @@ from index.catalogue.images import StoredImage, read_image, require_image
 from index.catalogue.lookup import count_images
 from index.catalogue.tables import CollectionRow, EmbeddingRow, GenerationRow, ModelRow
 from index.errors import SEARCH_ERRORS, GenerationError, QueryError, SearchError
-from index.filters.column_cache import CollectionState, contains_sorted
+from index.filters.column_cache import CollectionState, contains_sorted, read_keys
 from index.filters.columns import known_fields
 from index.filters.facets import FilteredFacets, Overview, Overviews, has_texts
 from index.filters.grammar import And, Filter, Or
@@ -391,8 +391,11 @@ class SearchEngine:
             newest, hidden = held.newest, resolved.hidden
             # Rows rewritten since the first page could repeat.
             if place is not None and newest > place.sequence:
-                written = _written_since(reading.session, generation, place.sequence, request.target)
-                hidden = np.union1d(hidden, written)
+                table, key = EMBEDDINGS[request.target]
+                written = select(key).where(
+                    table.generation_id == generation.id, table.sequence > place.sequence
+                )
+                hidden = np.union1d(hidden, read_keys(reading.session, written))
             state = CollectionState(reading, generation.collection_id, resolved.sequence)
             allowed, saying = None, NOTHING
             if request.filter is not None:
@@ -599,12 +602,11 @@ class SearchEngine:
         words: SearchRequest | None = None,
     ) -> FilteredFacets:
         """Count values of fields, with `words` of what that request lists; see `Overviews.facets`."""
-        among = None if words is None else partial(self._listed_keys, words)
+        among = None
+        if words is not None:
+            words.check()
+            among = partial(self._listed, request=words, most=None)
         return self._overviews.facets(collection, filter, field, containing, among)
-
-    def _listed_keys(self, request: SearchRequest, state: CollectionState) -> Keys:
-        request.check()
-        return np.sort(self._listed(state, request, None))
 
     def _listed(self, state: CollectionState, request: SearchRequest, most: int | None) -> Keys:
         """Return the keys of what passes the filter, rising; with words, of what has them, best first.
@@ -803,10 +805,3 @@ def _end(search: _Search, found: Ranked, k: int, confident: bool | None) -> Page
     last = After(score, int(found.keys[k - 1]), before + k)
     seen = search.ranking.seen_after(seen, found.keys[:k])
     return PageEnd(search.binding, search.query, PagePosition(last, began, confident, seen))
-
-
-def _written_since(session: Session, generation: Generation, sequence: int, target: Target) -> Keys:
-    """Return the keys of all vectors that were written after a sequence number, in no order."""
-    table, key = EMBEDDINGS[target]
-    query = select(key).where(table.generation_id == generation.id, table.sequence > sequence)
-    return np.fromiter(session.execute(query).scalars(), dtype=np.int64)

@@ -4,7 +4,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from training.common.atomic import atomic_file
 
 _FOLDER: Final = "erasures"
 _HASH: Final = re.compile(r"[0-9a-f]{16}")
+_UID: Final = re.compile(r"[0-9.]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,10 @@ class People:
         patients = () if patient is None else _forms(key, "patient", patient)
         if study is None:
             return cls(patients)
-        accessions = (f"accession:{form}" for form in _forms(key, "accession", study))
-        return cls(patients, (*accessions, *((f"study:{study.strip()}",) if _is_uid(study) else ())))
+        keys = [f"accession:{form}" for form in _forms(key, "accession", study)]
+        if storable_text(study) and _UID.fullmatch(study.strip()):
+            keys.append(f"study:{study.strip()}")
+        return cls(patients, tuple(keys))
 
     def with_others(self, others: "People") -> "People":
         """Return these patients and studies together with others."""
@@ -149,13 +152,21 @@ def erase_images(
             check(session)
             collection_id = require_collection(session, collection).id
             keys = [row.id for row in images_named(session, collection_id, ids).values()]
-            backups = _backups(session, keys, all_there=len(keys) == len(set(ids)))
+            query = select(BackupRow).order_by(BackupRow.created)
+            # Any backup may hold an image that was removed before.
+            if keys and len(keys) == len(set(ids)):
+                query = query.where(BackupRow.last_image >= min(keys))
+            backups = [
+                KnownBackup(row.path, row.created, row.digest) for row in session.execute(query).scalars()
+            ]
             studies = {key for part in parts(keys) for key in study_keys(session, collection_id, part)}
             removed = delete_images(session, collection, ids)
             gone = {*people.studies, *without_images(session, collection_id, studies)}
             reports = remove_reports_of(session, collection_id, people.patients, gone)
-            judgements = _forget_examples(session, collection, frozenset(ids))
-            _have_views_read_anew(session, collection)
+            judgements = _forget_examples(session, collection_id, frozenset(ids))
+            # No view of any process is caught up, which would keep the rows, and no snapshot is used.
+            own = update(CollectionRow).where(CollectionRow.id == collection_id)
+            session.execute(own.values(trimmed=CollectionRow.sequence))
             merge_words(session)
             forget_answers(session)
             for name in names_of(session, collection):
@@ -183,19 +194,10 @@ def unfinished_backups(session: Session) -> list[Path]:
     return sorted(path for folder in folders for path in folder.glob(".*.part") if path.is_dir())
 
 
-def _backups(session: Session, keys: Collection[int], *, all_there: bool) -> list[KnownBackup]:
-    """Return the backups that have keys as high as these; all where an image was removed before."""
-    query = select(BackupRow).order_by(BackupRow.created)
-    if all_there and keys:
-        query = query.where(BackupRow.last_image >= min(keys))
-    rows = session.execute(query).scalars()
-    return [KnownBackup(row.path, row.created, row.digest) for row in rows]
-
-
-def _forget_examples(session: Session, collection: str, ids: frozenset[str]) -> int:
+def _forget_examples(session: Session, collection_id: int, ids: frozenset[str]) -> int:
     """Remove the judgements for queries that name one of these images as an example."""
-    of_collection = FeedbackRow.collection_id == require_collection(session, collection).id
-    query = select(FeedbackRow.image_id, FeedbackRow.query_digest, FeedbackRow.query).where(of_collection)
+    query = select(FeedbackRow.image_id, FeedbackRow.query_digest, FeedbackRow.query)
+    query = query.where(FeedbackRow.collection_id == collection_id)
     named = [
         (row.image_id, row.query_digest)
         for row in session.execute(query.execution_options(yield_per=AT_ONCE))
@@ -206,12 +208,6 @@ def _forget_examples(session: Session, collection: str, ids: frozenset[str]) -> 
             delete(FeedbackRow).where(FeedbackRow.image_id == image, FeedbackRow.query_digest == digest)
         )
     return len(named)
-
-
-def _have_views_read_anew(session: Session, collection: str) -> None:
-    """Let no view of any process be caught up, which would keep the rows, and no snapshot be used."""
-    row = CollectionRow.id == require_collection(session, collection).id
-    session.execute(update(CollectionRow).where(row).values(trimmed=CollectionRow.sequence))
 
 
 def _rewrite_snapshots(home: Home, collection: str) -> None:
@@ -329,7 +325,3 @@ def pending_erasures(home: Path) -> Iterator[PendingErasure]:
 def _forms(key: bytes, kind: str, value: str) -> tuple[str, ...]:
     hashed = keyed_hash(key, kind, value)
     return (value, hashed) if _HASH.fullmatch(value) else (hashed,)
-
-
-def _is_uid(text: str) -> bool:
-    return storable_text(text) and re.fullmatch(r"[0-9.]{1,64}", text.strip()) is not None

@@ -204,7 +204,12 @@ def record_judgement(
         return found is not None
     known = found is not None
     if found is None:
-        _refuse_more(session, generation.collection_id, limit)
+        count = select(func.count()).where(FeedbackRow.collection_id == generation.collection_id)
+        if session.execute(count).scalar_one() >= limit:
+            raise FeedbackFullError(
+                f"The collection has {limit:,} judgements, as many as it may have: remove them with "
+                "`recoquest feedback clear`, or allow more with RECOQUEST_MAX_FEEDBACK."
+            )
         found = FeedbackRow(
             image_id=key, query_digest=digest, collection_id=generation.collection_id, query=kept
         )
@@ -363,15 +368,6 @@ def learning_pairs(session: Session, collection: str) -> LearningPairs:
     )
 
 
-def _refuse_more(session: Session, collection_id: int, limit: int) -> None:
-    count = select(func.count()).where(FeedbackRow.collection_id == collection_id)
-    if session.execute(count).scalar_one() >= limit:
-        raise FeedbackFullError(
-            f"The collection has {limit:,} judgements, as many as it may have: remove them with `recoquest "
-            "feedback clear`, or allow more with RECOQUEST_MAX_FEEDBACK."
-        )
-
-
 def _digest(kept: Mapping[str, Sequence[str]]) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
@@ -468,7 +464,9 @@ class _Export:
         """The records of all images whose file is there."""
         for row, texts in rows:
             try:
-                self._link(row.sha256)
+                link = self.images / row.sha256
+                if not link.is_symlink():
+                    link.symlink_to(self.store.path(row.sha256).absolute())
             except StoreError:
                 self.missing += 1
                 continue
@@ -477,25 +475,17 @@ class _Export:
             if row.split != "train":
                 liked, disliked = ([] if texts else liked), []
             else:
-                self._count(row, [*texts, *liked], disliked)
                 self.liked += len(liked)
+                self.rejected += len(disliked)
+                self._drawn.update(self.taught.rejected.intersection([*texts, *liked]))
+                if texts or liked or (self.label_sentences and row.labels):
+                    self._met += disliked
             liked = [text for text in liked if text not in texts]
             yield _record(row, texts, liked, disliked, validates=self.chooses)
 
     def disliked(self) -> int:
         """Pairs that do not go together and come into one batch: image and text are drawn with others."""
         return sum(text in self._drawn for text in self._met)
-
-    def _count(self, row: ImageRow, texts: list[str], disliked: list[str]) -> None:
-        self.rejected += len(disliked)
-        self._drawn.update(self.taught.rejected.intersection(texts))
-        if texts or (self.label_sentences and row.labels):
-            self._met += disliked
-
-    def _link(self, sha256: str) -> None:
-        link = self.images / sha256
-        if not link.is_symlink():
-            link.symlink_to(self.store.path(sha256).absolute())
 
 
 def _taught(session: Session, collection: str) -> _Taught:

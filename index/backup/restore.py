@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from pydantic import ValidationError
-from sqlalchemy import select, update
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from index.audit.chain import KEY_FILE as AUDIT_KEY
@@ -156,7 +156,9 @@ def _take_files(tar: tarfile.TarFile, path: Path, home: Home, scratch: Path, sho
                 raise BackupError(f"{path} holds {member.name!r}, which no backup of recoquest does.")
             sha256 = image_of(member.name)
             if sha256 is not None:
-                waiting.append(_whole(sha256, content.read(), path))
+                waiting.append(content.read())
+                if hashlib.sha256(waiting[-1]).hexdigest() != sha256:
+                    raise BackupError(f"{path} is damaged: the image {sha256} in it has other bytes.")
                 images += 1
                 if len(waiting) == WRITES_AT_ONCE:
                     home.store.put_all(waiting)
@@ -190,12 +192,6 @@ def _noted(tar: tarfile.TarFile, home: Home) -> Iterator[tarfile.TarInfo]:
         yield from some
 
 
-def _whole(sha256: str, content: bytes, path: Path) -> bytes:
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise BackupError(f"{path} is damaged: the image {sha256} in it has other bytes.")
-    return content
-
-
 def _place(member: str) -> Path:
     return Path(member) if member in (CATALOGUE, KEYS) else Path("bundles", *bundle_file_of(member))
 
@@ -225,13 +221,8 @@ def _take_catalogue(home: Home, copy: Path, show_progress: bool) -> None:
             _refuse_full(writing, home.catalogue.url)
             with progress_bar("Restoring the catalogue", count_rows(reading), shown=show_progress) as bar:
                 copy_rows(reading, writing, bar)
-            _give_new_uids(writing)
+            for generation in writing.execute(select(GenerationRow)).scalars():
+                generation.uid = uuid.uuid4().hex
             forget_used(writing)
     finally:
         source.close()
-
-
-def _give_new_uids(session: Session) -> None:
-    for generation in session.execute(select(GenerationRow.id)).scalars().all():
-        values = {"uid": uuid.uuid4().hex}
-        session.execute(update(GenerationRow).where(GenerationRow.id == generation).values(values))

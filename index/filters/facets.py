@@ -153,7 +153,7 @@ class Overviews:
             filter: Only images that pass it; None for all.
             field: Only this field; None: all but those that have one value for each image.
             containing: Only texts of `field` that contain this, in whatever case.
-            among: Looks up the keys, rising, of the images to count, in place of the filter.
+            among: Looks up the keys of the images to count, in place of the filter.
 
         Raises:
             FilterError: The filter does not fit the collection.
@@ -173,7 +173,7 @@ class Overviews:
                 if own := tuple(facet for facet in whole.facets if facet.name == field):
                     return FilteredFacets(whole.count, own)
             if among is not None:
-                passing = among(state)
+                passing = np.sort(among(state))
             elif filter is not None:
                 passing = self._fields.passing(state, filter, "images")
             counted = FacetCounts(state, self._fields, passing)

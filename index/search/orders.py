@@ -27,7 +27,6 @@ BY_VECTOR: Final = 1
 BY_WORDS: Final = 2
 BY_FINDINGS: Final = 4
 
-_ALL_BY_VECTOR: Final = np.broadcast_to(np.uint8(BY_VECTOR), MAX_RANKED)
 # The first places of each list are fused; the same for every page, so that all pages are of one order.
 FUSED_PLACES: Final = 1000
 # The first places of the order by likeness from which diverse hits are chosen.
@@ -150,9 +149,7 @@ class VectorRanking(Ranking):
         if self.min_score is not None:
             kept = scores >= np.float32(self.min_score)
             keys, scores = keys[kept], scores[kept]
-        count = len(keys)
-        lists = _ALL_BY_VECTOR[:count] if count <= MAX_RANKED else np.full(count, BY_VECTOR, dtype=np.uint8)
-        return Ranked(keys, scores, scores, lists, exact)
+        return Ranked(keys, scores, scores, np.full(len(keys), BY_VECTOR, dtype=np.uint8), exact)
 
 
 class RecomputedRanking(Ranking):

@@ -336,12 +336,7 @@ def _plain(value: Any) -> Any:
 _IMAGES: Final = ImageRow.__table__
 _TEXTS: Final = TextRow.__table__
 _SEARCHED: Final = _TEXTS.alias("searched")
-_IMAGE_COLUMNS: Final = (
-    _IMAGES.c.external_id,
-    _IMAGES.c.group_name,
-    _IMAGES.c.labels,
-    _IMAGES.c.details,
-)
+_IMAGE_COLUMNS: Final = (_IMAGES.c.external_id, _IMAGES.c.group_name, _IMAGES.c.labels, _IMAGES.c.details)
 _KEYS: Final[BindParameter[Any]] = bindparam("keys", expanding=True)
 _ITS_TEXTS: Final = _TEXTS.c.image_id == _IMAGES.c.id
 _FOUND: Final[dict[Target, DirectRead]] = {
