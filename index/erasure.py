@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
@@ -223,16 +223,14 @@ def _rewrite_snapshots(home: Home, collection: str) -> None:
         for path in (path for folder in folders for path in folder.glob("*")):
             path.unlink(missing_ok=True)
         if had:
-            views = Views(home.snapshots_folder)
-            try:
-                with home.catalogue.read() as session:
-                    found, sequence = get_generation(session, generation.id)
-                    views.save(session, found, sequence)
-            except GenerationError:
-                # Dropped meanwhile.
-                continue
-            finally:
-                views.close()
+            # It may be dropped meanwhile.
+            with (
+                closing(Views(home.snapshots_folder)) as views,
+                suppress(GenerationError),
+                home.catalogue.read() as session,
+            ):
+                found, sequence = get_generation(session, generation.id)
+                views.save(session, found, sequence)
 
 
 @dataclass(slots=True)

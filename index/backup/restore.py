@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from pydantic import ValidationError
 from sqlalchemy import select
@@ -166,7 +166,11 @@ def _take_files(tar: tarfile.TarFile, path: Path, home: Home, scratch: Path, sho
             elif member.name == SUMMARY:
                 summary = _read_summary(path, content.read(_MAX_SUMMARY_BYTES))
             else:
-                others[member.name] = _extract(content, scratch / _place(member.name))
+                target = scratch / _place(member.name)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with target.open("xb") as file:
+                    shutil.copyfileobj(content, file)
+                others[member.name] = digest_of(target)
             bar.advance()
     home.store.put_all(waiting)
     if summary is None:
@@ -204,13 +208,6 @@ def _read_summary(path: Path, content: bytes) -> Summary:
     if summary.format != FORMAT:
         raise BackupError(f"{path} was written by recoquest {summary.version}: update recoquest to read it.")
     return summary
-
-
-def _extract(content: IO[bytes], target: Path) -> str:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("xb") as file:
-        shutil.copyfileobj(content, file)
-    return digest_of(target)
 
 
 def _take_catalogue(home: Home, copy: Path, show_progress: bool) -> None:

@@ -66,7 +66,12 @@ def write_backup(home: Home, path: Path, *, keys: str = WITHOUT_KEYS, show_progr
         copy, written = folder / CATALOGUE, folder / path.name
         catalogue = open_catalogue(f"sqlite:///{copy}")
         try:
-            _copy_catalogue(home.catalogue, catalogue, show_progress)
+            with (
+                home.catalogue.read() as reading,
+                catalogue.write() as writing,
+                progress_bar("Copying the catalogue", count_rows(reading), shown=show_progress) as bar,
+            ):
+                copy_rows(reading, writing, bar)
             with (
                 atomic_file(written, private=True) as file,
                 tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
@@ -104,15 +109,6 @@ def _full_disk_named(path: Path) -> Iterator[None]:
         raise DiskFullError(
             f"{path} cannot be written: the disk is full; free some space there, or choose another disk."
         ) from error
-
-
-def _copy_catalogue(source: Catalogue, target: Catalogue, show_progress: bool) -> None:
-    with (
-        source.read() as reading,
-        target.write() as writing,
-        progress_bar("Copying the catalogue", count_rows(reading), shown=show_progress) as bar,
-    ):
-        copy_rows(reading, writing, bar)
 
 
 def _add_files(tar: tarfile.TarFile, home: Home, catalogue: Catalogue, show_progress: bool) -> Summary:

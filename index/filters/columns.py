@@ -307,7 +307,10 @@ class Columns:
                 query.execution_options(yield_per=_ROWS_AT_ONCE)
             ) as result:
                 for some in result.partitions():
-                    rows = _dated(some) if kind == "date" else some
+                    rows: Sequence[Any] = some
+                    if kind == "date":
+                        periods = ((key, parse_date(text)) for key, text in some)
+                        rows = [(key, period.start) for key, period in periods if period is not None]
                     if rows:
                         keys, read = zip(*rows, strict=True)
                         yield np.array(keys, dtype=np.int64), read
@@ -380,12 +383,6 @@ def _column_of(field: str, kind: FieldKind) -> InstrumentedAttribute[Any]:
     if field == FINDING_FIELD:
         return FindingRow.image_finding
     return AttributeRow.text_value if kind in ("text", "date") else AttributeRow.number_value
-
-
-def _dated(rows: Sequence[Any]) -> list[tuple[int, float]]:
-    """Return the keys of images whose texts are dates, and when these begin."""
-    periods = ((key, parse_date(text)) for key, text in rows)
-    return [(key, period.start) for key, period in periods if period is not None]
 
 
 def _table_of(field: str) -> type[AttributeRow] | type[FindingRow]:

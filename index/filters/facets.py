@@ -387,7 +387,10 @@ class HashedTexts:
         """Count the texts that contain another, in whatever case."""
         if not storable_text(text):
             return TextCounts([], 0)
-        query = self._texts.where(_contains(self._column, text))
+        # As it is, or in lower case, capitals or a capital at its head: databases compare only letters of
+        # ASCII without regard to case.
+        forms = dict.fromkeys((text, text.lower(), text.upper(), text.title()))
+        query = self._texts.where(or_(*(self._column.icontains(form, autoescape=True) for form in forms)))
         found: list[tuple[str, int]] = []
         distinct = 0
         for counted in self._counted_of(query):
@@ -433,15 +436,6 @@ class HashedTexts:
             found += [text for text, is_held in zip(some, held, strict=True) if is_held]
             after = [column > some[-1]]
         return found[:wanted]
-
-
-def _contains(column: Any, text: str) -> ColumnElement[bool]:
-    """Return whether a text contains another as it is, or in lower case, capitals or a capital at its head.
-
-    Databases compare only letters of ASCII without regard to case.
-    """
-    forms = dict.fromkeys((text, text.lower(), text.upper(), text.title()))
-    return or_(*(column.icontains(form, autoescape=True) for form in forms))
 
 
 def _ordered(counted: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:

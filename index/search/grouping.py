@@ -95,7 +95,11 @@ class GroupColumns:
 
         def read(since: int | None) -> GroupColumn:
             written = query if since is None else query.where(ImageRow.sequence > since)
-            return _column(state.session, written)
+            rows = state.session.execute(written.execution_options(yield_per=_ROWS_AT_ONCE))
+            numbers = ((key, _number(image, _Value(*value))) for key, image, *value in rows)
+            found = np.fromiter(numbers, dtype=[("key", np.int64), ("number", np.int64)])
+            found = found[np.argsort(found["key"])]
+            return GroupColumn(found["key"].copy(), found["number"].copy())
 
         return kept_up(self._held, state, target, field, read)
 
@@ -220,14 +224,6 @@ def _alike(
     for value in values:
         if value.number is not None:
             yield query.where(AttributeRow.kind == value.kind, AttributeRow.number_value == value.number)
-
-
-def _column(session: Session, query: _Rows) -> GroupColumn:
-    rows = session.execute(query.execution_options(yield_per=_ROWS_AT_ONCE))
-    numbers = ((key, _number(image, _Value(*value))) for key, image, *value in rows)
-    found = np.fromiter(numbers, dtype=[("key", np.int64), ("number", np.int64)])
-    found = found[np.argsort(found["key"])]
-    return GroupColumn(found["key"].copy(), found["number"].copy())
 
 
 def _number(image: int, value: _Value) -> int:

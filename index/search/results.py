@@ -309,23 +309,19 @@ def _read_found(catalogue: Catalogue, keys: Sequence[int], target: Target) -> di
     for key, finding in chain.from_iterable(catalogue.rows(_STATED[target], part) for part in parts):
         stated.setdefault(key, []).append(finding)
     for key, rows in groupby(every, itemgetter(0)):
+        named = [finding.rpartition(": ") for finding in stated.get(key, ())]
         (_, external_id, group, labels, details, position, searched, text), *others = rows
         found[key] = FoundImage(
             id=external_id,
             group=group,
             texts=() if text is None else (text, *(other[-1] for other in others)),
-            findings=_by_state(stated.get(key, ())),
+            # The catalogue has "edema: absent".
+            findings={state: tuple(name for name, _, own in named if own == state) for state in STATES},
             labels=tuple(_plain(labels)),
             metadata=as_metadata(_plain(details)),
             text=None if searched is None else FoundText(position, searched),
         )
     return found
-
-
-def _by_state(stated: Sequence[str]) -> dict[State, tuple[str, ...]]:
-    """Sort findings with their states, as the catalogue has them, by state."""
-    named = [finding.rpartition(": ") for finding in stated]
-    return {state: tuple(name for name, _, own in named if own == state) for state in STATES}
 
 
 def _plain(value: Any) -> Any:

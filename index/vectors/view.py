@@ -524,8 +524,12 @@ class CosineView(VectorView):
                     likely = likely[products <= np.float32(after.score) + np.float32(2 * error)]
             found, scores = ranked(query, self._ids.keys, likely, self._store.get)
             first = page_offset(found, scores, after)
-            if wanted >= passing.count or _is_certain(scores, first + k, error):
-                return Neighbours(found[first : first + k], scores[first : first + k], exact=True)
+            last = first + k
+            # No row that was left out has a larger product in FAISS's scan than the last one found.
+            if wanted >= passing.count or (
+                last < len(scores) and scores[last - 1] > scores[-1] + np.float32(2 * error)
+            ):
+                return Neighbours(found[first:last], scores[first:last], exact=True)
             spare *= 4
 
     def build(
@@ -704,10 +708,3 @@ def new_view(
     if unsigned:
         return FlatView(dim, unsigned=True)
     return CosineView(dim, spill, shared=shared) if blades == 1 else FlatView(dim, blades)
-
-
-def _is_certain(scores: Scores, last: int, error: float) -> bool:
-    """Say whether no row that was not found can rank before the `last` of those found, best first."""
-    # No row left out has a larger product in FAISS's scan than the last one found.
-    margin = np.float32(2 * error)
-    return last < len(scores) and bool(scores[last - 1] > scores[-1] + margin)
