@@ -89,6 +89,11 @@ def test_what_came_and_went_again_is_not_found(both: _Growing) -> None:
     both.add(keys[100:150], replaced)
     assert both.recall(np.concatenate((_new_kind(20, seed=5), replaced[:20]))) >= 0.99
     both.check(_new_kind(1, seed=5)[0], 150)
+    # A graph that rounded otherwise would change what it stores.
+    held = both.view.keys()
+    np.testing.assert_array_equal(both.view.vectors(held), both.reference.vectors(held))
+    with pytest.raises(KeyError):
+        both.view.vectors(keys[:1])
 
 
 def test_codes_learn_more_of_what_they_know(both: _Growing) -> None:
@@ -181,27 +186,17 @@ def test_parts_come_in_the_order_of_the_queries(both: _Growing) -> None:
     assert both.view.search_many(clustered(1, seed=5)[:0], 10) == []
 
 
-def test_what_was_removed_does_not_come_and_what_came_does(both: _Growing) -> None:
-    both.remove(np.arange(0, COUNT, 3))
-    both.add(np.arange(COUNT, COUNT + 100), clustered(100, seed=6))
-    assert both.recall_of_many(clustered(_QUERIES, seed=5)) >= 0.99
-
-
 def test_a_removed_vector_makes_no_search_a_filtered_one(
     both: _Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     candidates = note_calls(monkeypatch, IvfPq, "search", lambda *arguments: arguments[4])
-    query, others = clustered(1, seed=5)[0], clustered(_QUERIES, seed=7)
+    queries = clustered(_QUERIES, seed=7)
 
-    def asked() -> tuple[int, int]:
-        """Candidates of one query, and searches of single queries for a batch."""
-        both.view.search(query, 10)
-        first = candidates[0]
+    def asked() -> list[int]:
+        """Candidates of each search for a batch, in whatever order."""
         candidates.clear()
-        both.view.search_many(others, 10)
-        single = len(candidates)
-        candidates.clear()
-        return first, single
+        both.view.search_many(queries, 10)
+        return sorted(candidates)
 
     before = asked()
     both.remove(np.arange(1))

@@ -167,30 +167,6 @@ def test_pages_through_codes_repeat_nothing_and_go_to_the_end(built: Both) -> No
     assert len(keys) >= 0.99 * COUNT
 
 
-@pytest.mark.parametrize("name", [pytest.param("ivf", marks=pytest.mark.slow), "mapped"])
-def test_writes_are_found_at_once_through_codes(name: ViewName) -> None:
-    vectors, both = _clustered(COUNT), Both(DIM)
-    both.append(vectors[:4000])
-    both.build(name)
-    both.append(vectors[4000:4100])
-    both.add(np.arange(50), vectors[5000:5050])
-    both.remove(np.arange(100, 300))
-    view, probes = (
-        both.view,
-        np.concatenate((vectors[4000:4100:10], vectors[5000:5050:10], vectors[100:300:20], vectors[:50:10])),
-    )
-    found = [view.search(query, 10) for query in probes]
-    assert any(not one.exact for one in found)
-    assert both.recall(probes) >= 0.99
-    for place in range(0, 100, 10):
-        assert view.search(vectors[4000 + place], 1).keys.tolist() == [4000 + place]
-    assert not np.isin(np.concatenate([one.keys for one in found]), np.arange(100, 300)).any()
-    # A graph that rounded otherwise would change what it stores.
-    np.testing.assert_array_equal(view.vectors(view.keys()), both.reference.vectors(view.keys()))
-    with pytest.raises(KeyError):
-        view.vectors(np.array([100]))
-
-
 def test_many_removals_move_rows_and_end_codes() -> None:
     vectors, both = _clustered(4000), Both(DIM)
     both.append(vectors)
