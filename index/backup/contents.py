@@ -99,11 +99,6 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def image_member(sha256: str) -> str:
-    """Return the name of an image's file."""
-    return f"images/{sha256}"
-
-
 def image_of(member: str) -> str | None:
     """Return the digest of the image that a file is of; None for other files."""
     found = _IMAGE.fullmatch(member)

@@ -21,7 +21,6 @@ from index.backup.contents import (
     copy_rows,
     count_rows,
     digest_of,
-    image_member,
     last_image,
     note_backup,
     working_folder,
@@ -142,7 +141,7 @@ def _add_files(tar: tarfile.TarFile, home: Home, catalogue: Catalogue, show_prog
             else:
                 # A restore refuses a file with other bytes, and with it all of the backup.
                 if digest_of(path) == sha256:
-                    tar.add(path, image_member(sha256), filter=_anonymous)
+                    tar.add(path, f"images/{sha256}", filter=_anonymous)
                 else:
                     missing.append(sha256)
             bar.advance()

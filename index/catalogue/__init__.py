@@ -4,7 +4,6 @@ from index.catalogue.connections import PATIENT, Patience
 from index.catalogue.database import (
     PAUSE_SECONDS,
     Catalogue,
-    DirectRead,
     Reading,
     ReadThroughCache,
     VersionedCache,
@@ -15,7 +14,6 @@ __all__ = [
     "PATIENT",
     "PAUSE_SECONDS",
     "Catalogue",
-    "DirectRead",
     "Patience",
     "ReadThroughCache",
     "Reading",

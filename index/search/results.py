@@ -12,7 +12,7 @@ from pydantic_core import from_json
 from sqlalchemy import BindParameter, Select, bindparam, null, select
 from sqlalchemy.orm import Session
 
-from index.catalogue import Catalogue, DirectRead, VersionedCache
+from index.catalogue import Catalogue, VersionedCache
 from index.catalogue.collections import TARGETS, Generation, Target
 from index.catalogue.images import as_metadata
 from index.catalogue.tables import (
@@ -335,14 +335,14 @@ _SEARCHED: Final = _TEXTS.alias("searched")
 _IMAGE_COLUMNS: Final = (_IMAGES.c.external_id, _IMAGES.c.group_name, _IMAGES.c.labels, _IMAGES.c.details)
 _KEYS: Final[BindParameter[Any]] = bindparam("keys", expanding=True)
 _ITS_TEXTS: Final = _TEXTS.c.image_id == _IMAGES.c.id
-_FOUND: Final[dict[Target, DirectRead]] = {
-    "images": DirectRead(
+_FOUND: Final[dict[Target, Select[*tuple[Any, ...]]]] = {
+    "images": (
         select(_IMAGES.c.id.label("key"), *_IMAGE_COLUMNS, null(), null(), _TEXTS.c.text)
         .select_from(_IMAGES.outerjoin(_TEXTS, _ITS_TEXTS))
         .where(_IMAGES.c.id.in_(_KEYS))
         .order_by(_IMAGES.c.id, _TEXTS.c.position)
     ),
-    "texts": DirectRead(
+    "texts": (
         select(
             _SEARCHED.c.id.label("key"),
             *_IMAGE_COLUMNS,
@@ -358,14 +358,14 @@ _FOUND: Final[dict[Target, DirectRead]] = {
     ),
 }
 _FINDINGS: Final = FindingRow.__table__
-_STATED: Final[dict[Target, DirectRead]] = {
-    "images": DirectRead(
+_STATED: Final[dict[Target, Select[*tuple[Any, ...]]]] = {
+    "images": (
         select(_FINDINGS.c.image_id, _FINDINGS.c.image_finding)
         .distinct()
         .where(_FINDINGS.c.image_id.in_(_KEYS))
         .order_by(_FINDINGS.c.image_id, _FINDINGS.c.image_finding)
     ),
-    "texts": DirectRead(
+    "texts": (
         select(_TEXTS.c.id, _FINDINGS.c.image_finding)
         .distinct()
         .select_from(_TEXTS.join(_FINDINGS, _FINDINGS.c.image_id == _TEXTS.c.image_id))

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import bindparam, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from index.catalogue import Catalogue, DirectRead, ReadThroughCache, VersionedCache, open_catalogue
+from index.catalogue import Catalogue, ReadThroughCache, VersionedCache, open_catalogue
 from index.catalogue.tables import CollectionRow
 from index.errors import CatalogueError
 
@@ -218,9 +218,9 @@ def test_a_failed_read_is_not_remembered(named: Catalogue) -> None:
     assert remembered.get("a") == 0
 
 
-def test_a_direct_read_finds_the_rows_of_its_keys(named: Catalogue) -> None:
+def test_a_statement_finds_the_rows_of_its_keys(named: Catalogue) -> None:
     statement = select(CollectionRow.id, CollectionRow.name).order_by(CollectionRow.id)
-    read = DirectRead(statement.where(CollectionRow.id.in_(bindparam("keys", expanding=True))))
+    read = statement.where(CollectionRow.id.in_(bindparam("keys", expanding=True)))
     assert [tuple(row) for row in named.rows(read, [2, 3, 1])] == [(1, "a"), (2, "b")]
     assert [tuple(row) for row in named.rows(read, [2])] == [(2, "b")]
     assert named.rows(read, []) == []
