@@ -72,45 +72,46 @@ def find_duplicates(home: Home, collection: str, *, show_progress: bool = True) 
     pairs that are worth a look, at thresholds that follow from the collection itself, and the pictures
     decide; neither can tell a copy from another picture of the same thing.
     """
-    # Views of this call are closed: a build that they began has no other use.
-    with closing(Views(home.snapshots_folder)) as views, home.catalogue.reading() as reading:
-        session = reading.session
-        generation, sequence = require_active(session, collection)
-        _, view = views.current(reading, generation, sequence)
-        query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256)
-        rows = session.execute(
-            query.where(ImageRow.collection_id == generation.collection_id).order_by(ImageRow.id)
-        ).all()
-    ids = {key: name for key, name, _ in rows}
-    files = {key: sha256 for key, _, sha256 in rows}
-    sets = _Sets()
-    first: dict[str, int] = {}
-    for key, sha256 in files.items():
-        sets.unite(first.setdefault(sha256, key), key)
-    different = np.intersect1d(np.array(list(first.values()), dtype=np.int64), view.keys())
-    pictures = _Pictures(home.store, files)
-    sketches = _sketches(pictures, different, show_progress)
-    pairs = likely_pairs(
-        view,
-        different,
-        blades=generation.blades,
-        unsigned=generation.unsigned,
-        show_progress=show_progress,
-    )
-    pairs |= likely_pairs(sketches, np.sort(sketches.keys()), show_progress=show_progress)
-    with progress_bar("Looking at pairs", len(pairs), shown=show_progress) as bar:
-        for pair in sorted(pairs):
-            bar.advance()
-            if sets.root(pair[0]) == sets.root(pair[1]):
-                continue
-            one, other = map(pictures.of, pair)
-            if one is not None and other is not None and same_picture(one, other):
-                sets.unite(*pair)
-    groups = [
-        DuplicateGroup(tuple(ids[key] for key in group), len({files[key] for key in group}) == 1)
-        for group in sets.groups()
-    ]
-    return Duplicates(tuple(groups), tuple(ids[key] for key in sorted(pictures.unread)), len(pairs))
+    # Views of this call are closed in the end: a build that they began has no other use.
+    with closing(Views(home.snapshots_folder)) as views:
+        with home.catalogue.reading() as reading:
+            session = reading.session
+            generation, sequence = require_active(session, collection)
+            _, view = views.current(reading, generation, sequence)
+            query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256)
+            rows = session.execute(
+                query.where(ImageRow.collection_id == generation.collection_id).order_by(ImageRow.id)
+            ).all()
+        ids = {key: name for key, name, _ in rows}
+        files = {key: sha256 for key, _, sha256 in rows}
+        sets = _Sets()
+        first: dict[str, int] = {}
+        for key, sha256 in files.items():
+            sets.unite(first.setdefault(sha256, key), key)
+        different = np.intersect1d(np.array(list(first.values()), dtype=np.int64), view.keys())
+        pictures = _Pictures(home.store, files)
+        sketches = _sketches(pictures, different, show_progress)
+        pairs = likely_pairs(
+            view,
+            different,
+            blades=generation.blades,
+            unsigned=generation.unsigned,
+            show_progress=show_progress,
+        )
+        pairs |= likely_pairs(sketches, np.sort(sketches.keys()), show_progress=show_progress)
+        with progress_bar("Looking at pairs", len(pairs), shown=show_progress) as bar:
+            for pair in sorted(pairs):
+                bar.advance()
+                if sets.root(pair[0]) == sets.root(pair[1]):
+                    continue
+                one, other = map(pictures.of, pair)
+                if one is not None and other is not None and same_picture(one, other):
+                    sets.unite(*pair)
+        groups = [
+            DuplicateGroup(tuple(ids[key] for key in group), len({files[key] for key in group}) == 1)
+            for group in sets.groups()
+        ]
+        return Duplicates(tuple(groups), tuple(ids[key] for key in sorted(pictures.unread)), len(pairs))
 
 
 def likely_pairs(
