@@ -499,12 +499,7 @@ class CosineView(VectorView):
         return self._scan(query, k, passing, after)
 
     def _scan(
-        self,
-        query: Vectors,
-        k: int,
-        passing: FilterMask,
-        after: After | None,
-        near: Found | None = None,
+        self, query: Vectors, k: int, passing: FilterMask, after: After | None, near: Found | None = None
     ) -> Neighbours:
         """Find a page of hits by a scan, on the GPU if it can; `near` is what that has found already."""
         spare, error = _SPARE, self._store.error
