@@ -138,7 +138,7 @@ def test_others_are_those_that_can_be_found(written: Written) -> None:
 
 def test_threads_that_ask_at_once_read_once(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     written.put(*(Record(id=f"{n}", image="x", split="val", group="g") for n in range(8)))
-    reads = note_calls(monkeypatch, groups, "_column", lambda *_: time.sleep(0.2))
+    reads = note_calls(monkeypatch, groups, "GroupColumn", lambda *_: time.sleep(0.2))
     with ThreadPoolExecutor(4) as threads:
         found = [future.result() for future in [threads.submit(written.column, "group") for _ in range(4)]]
     assert len(reads) == 1
