@@ -198,7 +198,7 @@ def model_card(engine: SearchEngine, digest: str, *, loaded: bool) -> ModelCard:
         regions=has_regions(engine.home.bundles_folder / digest),
         towers=_towers(engine.home.bundles_folder / digest / CONFIG_FILE),
         training=_training(info.recipe),
-        # A result has more than is told of it.
+        # A result has more fields than an answer shows.
         retraining=None if job is None else Retraining.model_validate({**(job.result or {}), "job": job.id}),
         generations=[Generation.of(each) for each in generations],
     )

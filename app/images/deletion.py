@@ -282,7 +282,7 @@ def erase(
         )
         for one in (*unfinished_before, pending):
             _erase_from_jobs(settings, home, one, erasure)
-        # Last: what was deleted lies in free pages until the database is rewritten.
+        # Last: deleted content stays in free pages until the database is rewritten.
         erasure.log_is_empty = home.catalogue.compact()
         for one in (pending, *unfinished_before):
             one.end()

@@ -153,7 +153,7 @@ class Overviews:
             filter: Only images that pass it; None for all.
             field: Only this field; None: all but those that have one value for each image.
             containing: Only texts of `field` that contain this, in whatever case.
-            among: Looks up the keys of the images to count, in place of the filter.
+            among: Looks up the keys of the images to count, instead of the filter.
 
         Raises:
             FilterError: The filter does not fit the collection.

@@ -331,7 +331,7 @@ class Views:
         """Return what views the images of a generation could have, and why one was chosen."""
         stored = stored_snapshot(self.entry(generation, "images").folder, generation)
         count, memory = count_embeddings(session, generation), free_memory()
-        # Another process may hold the vectors, and compares the memory that is free beside them.
+        # Another process may hold the vectors, and compares the memory that is free in addition to them.
         if stored is None or stored.view != "mapped":
             memory += 2 * count * generation.dim
         return _weigh(session, generation, count, memory, self._gpu, 2 * count * generation.dim)
