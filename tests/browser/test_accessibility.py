@@ -38,7 +38,10 @@ def test_nothing_serious_from_the_landing_to_a_film(
     search.page.keyboard.press("Escape")
     step("filters")
     search.open_filters()
-    search.group("labels").get_by_label("circle").check()
+    # Until its answer is shown, the former hits are pale.
+    with search.page.expect_response("**/search"):
+        search.group("labels").get_by_label("circle").check()
+    search.settle()
     assert serious(search.page) == []
     step("a film with its window")
     watch.allow(films)
