@@ -12,7 +12,7 @@ from tests.browser.search_page import expect
 if TYPE_CHECKING:
     from playwright.sync_api import Dialog, Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 _SECRET = json.dumps({"not": {"field": "study", "eq": "secretive"}})
 

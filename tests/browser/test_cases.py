@@ -15,7 +15,7 @@ from tests.browser.service import SHAPES
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Route
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 CASES = f"v1/collections/{SHAPES}/cases"
 

@@ -19,7 +19,7 @@ from tests.browser.service import SHAPES, index_shapes, running, site
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 _HOST: Final = """<!doctype html><html{language}><meta charset="utf-8"><title>host</title>

@@ -12,7 +12,7 @@ from tests.browser.search_page import SearchPage, expect, serious
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 
 def _cut_off(page: "Page", pattern: str = "**/search") -> None:

@@ -12,7 +12,7 @@ from tests.browser.search_page import expect
 if TYPE_CHECKING:
     from playwright.sync_api import Route
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 MORE = "More like this"
 LESS = "Less like this"

@@ -24,7 +24,7 @@ from training.common.manifest import Record, read_manifest, write_manifest
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Locator, Page, Request, Route
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 FILMS: Final = "films"
 SECOND: Final = "second"

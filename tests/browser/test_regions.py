@@ -13,7 +13,7 @@ from tests.browser.service import SHAPES
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 _HALF = {"x": 0.25, "y": 0.25, "width": 0.5, "height": 0.5}
 

@@ -21,7 +21,7 @@ from tests.oidc import PUBLIC_CLIENT, OidcProvider, installed_provider, serve_pr
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 NAME = "Dr Weiss"
 # The provider's forms ask for it.

@@ -14,7 +14,7 @@ from tests.browser.service import FILM_SIZE
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 _GREY_LEVELS = """picture => {
   const canvas = new OffscreenCanvas(picture.naturalWidth, picture.naturalHeight).getContext('2d');

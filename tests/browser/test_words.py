@@ -8,7 +8,7 @@ from playwright.sync_api import Route
 from tests.browser.conftest import OpenSearch, Step, Watch
 from tests.browser.search_page import expect
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 TEXT = "purple triangle"
 

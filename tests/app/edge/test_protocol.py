@@ -337,7 +337,6 @@ def test_the_process_may_open_as_many_files_as_its_connections_need(
     assert ("too few files" in ended.stdout + ended.stderr) is (allowed < 1768)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", ["serve", "worker"])
 @pytest.mark.parametrize(
     ("limit", "sentence"),

@@ -329,7 +329,6 @@ def test_a_pass_of_torch_alone_takes_more_threads(
     assert threads == [3, 1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "needed", "others"),
     [

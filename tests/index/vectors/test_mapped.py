@@ -97,7 +97,6 @@ def test_snapshots_and_rows_in_memory_are_read_from_one_another(tmp_path: Path) 
             same(one.search(query, 10), reference.search(query, 10))
 
 
-@pytest.mark.slow
 def test_searches_go_on_while_vectors_are_copied_back_into_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,7 +81,6 @@ def test_weights_are_those_of_the_hub_s_conversion_and_all_else_is_main_s(
     assert not [asked for asked in hub.asked if asked.startswith("POST") or asked.endswith(".bin")]
 
 
-@pytest.mark.slow
 def test_a_conversion_stays_the_same_without_the_hub(hub: SmallHub, client: Client) -> None:
     first, _ = client.folder()
     hub.revisions[REF] = {**CONVERTED, "model.safetensors": b"others"}
@@ -93,7 +92,6 @@ def test_a_conversion_stays_the_same_without_the_hub(hub: SmallHub, client: Clie
     assert hub.asked == []
 
 
-@pytest.mark.slow
 def test_a_new_commit_of_main_is_looked_for_again(hub: SmallHub, client: Client) -> None:
     client.folder()
     hub.revisions["main"] = {**MAIN, "config.json": b'{"of": "newer"}'}
@@ -104,7 +102,6 @@ def test_a_new_commit_of_main_is_looked_for_again(hub: SmallHub, client: Client)
     assert "has no safetensors on main, nor in an open pull request" in client.refused()
 
 
-@pytest.mark.slow
 def test_links_that_lead_nowhere_are_made_again(hub: SmallHub, client: Client, tmp_path: Path) -> None:
     first, _ = client.folder()
     for weights in (tmp_path / "hf" / "hub").rglob("model.safetensors"):
@@ -114,7 +111,6 @@ def test_links_that_lead_nowhere_are_made_again(hub: SmallHub, client: Client, t
     assert client.folder()[0] == first
 
 
-@pytest.mark.slow
 def test_shards_are_taken_with_their_index(hub: SmallHub, client: Client) -> None:
     shards = {
         "model-00001-of-00002.safetensors": b"one",
@@ -125,7 +121,6 @@ def test_shards_are_taken_with_their_index(hub: SmallHub, client: Client) -> Non
     assert client.folder()[0] == {**_without_weights(MAIN), **shards}
 
 
-@pytest.mark.slow
 def test_the_latest_of_several_conversions_is_taken(hub: SmallHub, client: Client) -> None:
     hub.revisions["refs/pr/7"] = {**CONVERTED, "model.safetensors": b"first"}
     hub.requests[:] = [Request(7), Request(66)]
@@ -140,7 +135,6 @@ def test_safetensors_of_main_need_no_conversion(hub: SmallHub, client: Client) -
     assert not [asked for asked in hub.asked if asked.endswith("/discussions")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("request_", "converted"),
     [

@@ -122,7 +122,6 @@ def test_a_killed_process_costs_a_preparation_nothing(tmp_path: Path) -> None:
     assert (len(images.readable), len(manifest.rejections)) == (6, 0)
 
 
-@pytest.mark.slow
 def test_a_killed_process_costs_an_evaluation_nothing(tmp_path: Path) -> None:
     manifest = manifest_of(tmp_path, [slow_film()] * 6)
     with ThreadPoolExecutor(1) as killer:

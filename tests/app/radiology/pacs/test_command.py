@@ -98,7 +98,6 @@ def test_named_studies_are_taken_over_and_absent_ones_named_by_their_number(
     assert (again.returncode, "0 taken + 2 up to date" in again.stdout) == (0, True)
 
 
-@pytest.mark.slow
 def test_reports_that_wait_get_to_the_films_that_come(
     orthanc: OrthancServer, bundle: Path, tmp_path: Path
 ) -> None:

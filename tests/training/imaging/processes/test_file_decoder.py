@@ -117,7 +117,6 @@ def test_a_process_that_is_killed_costs_nothing(decoder: FileDecoder) -> None:
     assert pid not in decoder.pids
 
 
-@pytest.mark.slow
 def test_a_file_whose_process_is_killed_twice_is_refused(decoder: FileDecoder) -> None:
     content = slow_film()
     with ThreadPoolExecutor(1) as thread:
@@ -148,7 +147,6 @@ def test_limits_and_closed_streams_of_the_caller_keep_no_process_from_work(
     assert (tmp_path / "width").read_text() == "56"
 
 
-@pytest.mark.slow
 def test_a_large_film_leaves_no_memory_taken(decoder: FileDecoder) -> None:
     square = Square(16, "crop")
     decoder.decode(dicom(make_film(1)), square=square)
@@ -178,7 +176,6 @@ def test_a_file_that_takes_too_much_memory_is_refused(
     assert decoder.decode(dicom(make_film(1))).width == 56
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("stops_last")
 def test_a_process_that_hangs_costs_one_file(decoder: FileDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_decoder, "_DEADLINE_S", 3.0)

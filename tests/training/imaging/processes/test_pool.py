@@ -137,7 +137,6 @@ def test_a_process_that_is_killed_idle_costs_none(make_pool: MakePool, told: Tol
     assert (told.outcomes, told.restarts) == (["done"], ["crash"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("content", [small(), slow_bmp()], ids=["small", "larger than a socket holds"])
 def test_the_task_of_a_stopped_process_is_done_by_the_next(
     make_pool: MakePool, told: Told, content: bytes
@@ -150,7 +149,6 @@ def test_the_task_of_a_stopped_process_is_done_by_the_next(
     assert not is_there(pid)
 
 
-@pytest.mark.slow
 def test_a_process_that_is_stopped_at_work_costs_no_task(make_pool: MakePool, told: Told) -> None:
     pool = make_pool(processes=2)
     wait_until(lambda: len(pool.pids) == 2)
@@ -164,7 +162,6 @@ def test_a_process_that_is_stopped_at_work_costs_no_task(make_pool: MakePool, to
     assert told.restarts == ["stopped"] * len(told.restarts)
 
 
-@pytest.mark.slow
 def test_a_process_that_waits_for_a_disk_or_stops_for_a_moment_is_left_alone(
     make_pool: MakePool, told: Told
 ) -> None:

@@ -87,7 +87,6 @@ def test_films_that_take_more_memory_than_one_may_are_refused(tmp_path: Path) ->
     assert examined.refused == "decoding it takes over 1.2 GB of memory, the limit of a file"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("work", "cpu_s", "wall_s", "reason"),
     [

@@ -172,7 +172,6 @@ def test_texts_beside_images_are_all_accounted_for(beside: dict[str, str], encod
         assert not any(map(is_without_words, texts))
 
 
-@pytest.mark.slow
 @given(
     lines=st.lists(st.text(alphabet="ab é,;|\t5.", max_size=20), max_size=12),
     header=st.sampled_from(["image,text", "image;text;age", "text\timage", "image|text", "image"]),

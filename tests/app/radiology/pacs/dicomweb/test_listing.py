@@ -45,7 +45,6 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "PAGE", 20)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("pages", [True, False], ids=["offsets", "no offsets"])
 @pytest.mark.parametrize("warns", [True, False], ids=["warns", "silent"])
 @pytest.mark.parametrize("cap", [None, 7, 20, 50])
