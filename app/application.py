@@ -127,7 +127,6 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=lambda route: route.name,
         lifespan=lambda application: _run(application, settings, metrics, guesses, load, give_up, sharing),
     )
     application.root_path = settings.root_path
@@ -159,7 +158,8 @@ def create_app(
         pages.router,
     )
     for router in routers:
-        application.include_router(router)
+        # Routers that are included match every request twice, and make each of their routes a second time.
+        application.router.routes += router.routes
         application.stages.learn(route for route in router.routes if isinstance(route, APIRoute))
     application.mount("/docs/assets", StaticFiles(directory=pages.swagger_ui_folder()), name="swagger-ui")
     application.mount("/page", StaticFiles(directory=pages.PAGE_FOLDER, check_dir=False), name="page")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from http import HTTPStatus
+from operator import attrgetter
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request, Response, Security
@@ -132,6 +133,11 @@ def may(role: Role, *, somewhere: bool = False, everywhere: bool = False, of_job
 
 class GuardedRoute(APIRoute):
     """A route that checks its caller first: the framework reads a JSON body before all dependencies."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        """Make a route that the OpenAPI description calls by its function's name."""
+        options["generate_unique_id_function"] = attrgetter("name")
+        super().__init__(path, endpoint, **options)
 
     @property
     def permission(self) -> Permission | None:

@@ -21,12 +21,5 @@ def bearer(credential: str) -> dict[str, str]:
 
 
 def routes_of(application: FastAPI) -> list[APIRoute]:
-    """All routes of an application, those of the routers that it includes among them."""
-
-    def inside(route: Any) -> list[APIRoute]:
-        if isinstance(route, APIRoute):
-            return [route]
-        inner = getattr(route, "original_router", None)
-        return [] if inner is None else [one for each in inner.routes for one in inside(each)]
-
-    return [one for route in application.routes for one in inside(route)]
+    """All routes of an application."""
+    return [route for route in application.routes if isinstance(route, APIRoute)]

@@ -12,9 +12,10 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from http import HTTPStatus
-from ssl import create_default_context
+from ssl import SSLContext, create_default_context
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote_plus, urlencode
 
@@ -192,11 +193,17 @@ def _signing_key(entry: Any) -> SigningKey | None:
 _UNUSED: Final = frozenset({"x5c", "x5t", "x5t#S256", "x5u"})
 
 
+@cache
+def _certificates() -> SSLContext:
+    """Read the certificates of the system, which takes longer than a sign-in."""
+    return create_default_context()
+
+
 def _open_client() -> "AsyncClient":
-    """Return a client; its import, and reading the certificates of the system, take time."""
+    """Return a client; its import takes time."""
     from httpx2 import AsyncClient
 
-    return AsyncClient(timeout=_TIMEOUT_S, verify=create_default_context(), headers=_HEADERS)
+    return AsyncClient(timeout=_TIMEOUT_S, verify=_certificates(), headers=_HEADERS)
 
 
 async def fetch_json(url: str) -> Any:

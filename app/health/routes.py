@@ -10,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from app.edge.problems import NOT_READY, FieldError, RequestError, describe_errors, problem_responses
 from app.edge.schemas import Answer
 from app.health.readiness import DEGRADED
+from app.permissions import GuardedRoute
 from app.services import InjectedServices
 
 
@@ -26,7 +27,7 @@ class Ready(Answer):
     checks: dict[str, str]
 
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], route_class=GuardedRoute)
 
 
 @router.get("/livez", summary="Liveness")

@@ -365,7 +365,7 @@ def test_each_of_several_roles_is_needed(own: Indexed, roles: set[Role], status:
     with own.write() as session:
         key = create_key(session, "client", {"*": frozenset(roles)}, days=None).text
     application = create_app(own.settings.model_copy(update={"open_reading": False}))
-    application.include_router(router)
+    application.router.routes += router.routes
     with TestClient(application, "http://localhost", headers=bearer(key)) as client:
         assert client.post("/v1/both", json={}).status_code == status
         del client.headers["Authorization"]
