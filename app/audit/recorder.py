@@ -82,7 +82,7 @@ class Recorder:
             AuditUnavailableError: The trail takes no events; a durable one stays in the queue.
         """
         deadline = time.monotonic() + self._patience_s
-        written: Future[None] = Future()
+        written: Future[None] | None = Future() if durable else None
         while True:
             with self._changed:
                 before = len(self._events)
@@ -91,7 +91,7 @@ class Recorder:
                         self._events.append(part)
                         self._ids += len(part.objects)
                         self._added += 1
-                    if durable:
+                    if written is not None:
                         self._urgent = self._added
                         self._waiting.append((self._added, written))
                     if durable or before == 0 or before < _BATCH <= len(self._events):
@@ -100,7 +100,7 @@ class Recorder:
             if time.monotonic() > deadline:
                 raise AuditUnavailableError("The audit trail takes no events: nothing was answered.")
             await asyncio.sleep(_LOOK_SECONDS)
-        if durable:
+        if written is not None:
             try:
                 await asyncio.wait_for(asyncio.wrap_future(written), max(0.0, deadline - time.monotonic()))
             except TimeoutError:
