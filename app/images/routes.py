@@ -351,7 +351,7 @@ async def update_image(
     services: InjectedServices,
     condition: IfCondition,
 ) -> WriteAnswer:
-    """Change texts, report, labels, metadata, group or split of an image; what is left out stays.
+    """Change what is said of an image; what is left out stays.
 
     With `If-Match`, only what the caller knows is changed, so that nobody undoes the change of another.
     """

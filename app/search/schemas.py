@@ -383,7 +383,7 @@ class SearchQuery(Request):
     )
     filter: FilterForm | None = Field(
         default=None,
-        description="A condition on metadata or on the built-in fields id, split, group and labels; for "
+        description="A condition on metadata or on a built-in field such as split, group or labels; for "
         f"texts, those of their image. {LIMITS}",
         examples=[{"field": "view", "eq": "PA"}],
     )

@@ -18,7 +18,7 @@ from index.catalogue.tables import (
 )
 from index.errors import UnknownImageError
 from training.clinical.findings import State, are_prior
-from training.common.manifest import MetadataValue
+from training.common.manifest import MetadataValue, Record, Split
 
 
 class StoredFinding(NamedTuple):
@@ -48,6 +48,20 @@ class StoredImage:
     media_type: str
     sha256: str
     record_digest: str
+
+    @property
+    def record(self) -> Record:
+        """What is said of it, without the name of a file."""
+        return Record(
+            id=self.id,
+            image="",
+            split=cast(Split, self.split),
+            texts=self.texts,
+            group=self.group,
+            labels=self.labels,
+            report=self.report,
+            metadata=self.metadata,
+        )
 
     @property
     def revision(self) -> str:

@@ -65,7 +65,6 @@ class ImageWrite:
 
     Attributes:
         record: Record of the image.
-        record_digest: Digest of the record.
         picture: None when the image has its file and embedding already.
         sha256: Digest of the file that the image must have if there is no picture; None for any.
         text_vectors: Vectors of the record's texts, maybe of others too; empty where the model has no text
@@ -75,10 +74,10 @@ class ImageWrite:
         content: Bytes of the new file as it is stored, where the write stores it as well.
         findings: Findings of the texts and the report.
         words: Words of the texts and the report.
+        record_digest: Digest of the record.
     """
 
     record: Record
-    record_digest: str
     picture: PictureWrite | None
     sha256: str | None = None
     text_vectors: Mapping[str, bytes] = field(default_factory=dict)
@@ -86,11 +85,13 @@ class ImageWrite:
     content: bytes = field(default=b"", repr=False)
     findings: Findings = field(init=False, repr=False)
     words: IndexedWords = field(init=False, repr=False)
+    record_digest: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         texts, report = self.record.texts, self.record.report
         object.__setattr__(self, "findings", findings_of(dict(enumerate(texts)), report))
         object.__setattr__(self, "words", IndexedWords.of(texts, report))
+        object.__setattr__(self, "record_digest", self.record.digest())
 
     @property
     def revision(self) -> str:

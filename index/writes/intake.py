@@ -1,7 +1,6 @@
 """One record of a manifest on its way into a collection: read, compared with what is stored, prepared."""
 
 import hashlib
-import json
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -99,7 +98,6 @@ class Prepared:
     """
 
     record: Record
-    record_digest: str
     content: bytes
     sha256: str
     is_new: bool = True
@@ -118,8 +116,7 @@ class Prepared:
 
     def write(self, texts: Mapping[str, bytes]) -> ImageWrite:
         """Return what is written with the vectors of its texts, and others."""
-        digests = self.record_digest, self.picture, self.sha256
-        return ImageWrite(self.record, *digests, texts, self.replaces, self.content)
+        return ImageWrite(self.record, self.picture, self.sha256, texts, self.replaces, self.content)
 
 
 def embed_pictures(embedder: Embedder, items: Iterable[Prepared]) -> int:
@@ -143,13 +140,13 @@ def compare(
         ImageError: The metadata of the file cannot be removed.
     """
     stored = stored_form(content, keep_metadata=keep_metadata)
-    prepared = Prepared(record, record_digest(record), stored, hashlib.sha256(stored).hexdigest())
+    prepared = Prepared(record, stored, hashlib.sha256(stored).hexdigest())
     found = known.get(record.id)
     if found is None:
         return prepared
     prepared.is_new = not found.embedded
     if found.sha256 == prepared.sha256:
-        prepared.is_same = found.embedded and found.record_digest == prepared.record_digest
+        prepared.is_same = found.embedded and found.record_digest == record.digest()
     elif found.sha256 in _other_forms(content, keep_metadata=keep_metadata):
         prepared.replaces = found.sha256
     else:
@@ -205,19 +202,6 @@ def known_images(
     for external_id, sha256, digest, embedded in session.execute(query):
         known[external_id] = KnownImage(sha256, digest, embedded is not None)
     return known
-
-
-def record_digest(record: Record) -> str:
-    """Return the SHA-256 over what a record says of its image, apart from where the file lies."""
-    content = {
-        "texts": record.texts,
-        "split": record.split,
-        "group": record.group,
-        "labels": record.labels,
-        "report": record.report,
-        "metadata": dict(record.metadata),
-    }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def read_limited(path: Path, limits: ImageLimits) -> bytes:

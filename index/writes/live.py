@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -24,9 +24,9 @@ from index.home import Home
 from index.search.results import ActiveGeneration
 from index.writes.deletion import delete_images
 from index.writes.images import ImageWrite, Outcome, write_images
-from index.writes.intake import KnownImage, known_images, record_digest
+from index.writes.intake import KnownImage, known_images
 from training.common.errors import RecoquestError
-from training.common.manifest import Record, Split
+from training.common.manifest import Record
 
 _log = logging.getLogger(__name__)
 
@@ -196,20 +196,10 @@ def _changed(
     image: StoredImage, change: Callable[[Record], Record], text_vectors: Mapping[str, bytes]
 ) -> ImageWrite | None:
     """Return the write of an image's new record; None if it is the present one."""
-    before = Record(
-        id=image.id,
-        image="",
-        split=cast(Split, image.split),
-        texts=image.texts,
-        group=image.group,
-        labels=image.labels,
-        report=image.report,
-        metadata=image.metadata,
-    )
-    record = change(before)
-    if record == before:
+    record = change(image.record)
+    if record == image.record:
         return None
-    return ImageWrite(record, record_digest(record), None, image.sha256, text_vectors)
+    return ImageWrite(record, None, image.sha256, text_vectors)
 
 
 def remove_image(home: Home, collection: str, image_id: str, condition: Condition = UNCONDITIONAL) -> None:

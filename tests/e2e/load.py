@@ -21,7 +21,6 @@ from index.engine import SearchEngine
 from index.errors import StaleWriteError
 from index.vectors.protocol import Vectors, decode_vectors, encode_vectors
 from index.writes.images import ImageWrite, PictureWrite
-from index.writes.intake import record_digest
 from index.writes.live import put_images
 from training.common.manifest import Record
 from training.models.encoder import Encoder
@@ -119,7 +118,7 @@ def make_upload(name: str, encoder: Encoder) -> ImageWrite:
     digest = hashlib.sha256(content.getvalue()).hexdigest()
     record = Record(id=name, image="", split="train")
     picture = PictureWrite(digest, "image/png", 48, 40, vector)
-    return ImageWrite(record, record_digest(record), picture, content=content.getvalue())
+    return ImageWrite(record, picture, content=content.getvalue())
 
 
 @dataclass(frozen=True)

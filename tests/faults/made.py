@@ -16,7 +16,6 @@ from index.generations.models import create_collection
 from index.home import Home
 from index.vectors.protocol import Vectors, decode_vectors, encode_vectors
 from index.writes.images import ImageWrite, PictureWrite
-from index.writes.intake import record_digest
 from training.common.manifest import Record
 
 DIM: Final = 16
@@ -88,7 +87,7 @@ def made_upload(record: Record, picture: str) -> ImageWrite:
     content = picture.encode()
     found = PictureWrite(hashlib.sha256(content).hexdigest(), "image/png", 8, 8, stored_vector(picture))
     texts = {text: stored_vector(text) for text in record.texts}
-    return ImageWrite(record, record_digest(record), found, found.sha256, texts, content=content)
+    return ImageWrite(record, found, found.sha256, texts, content=content)
 
 
 def without_picture(upload: ImageWrite) -> ImageWrite:

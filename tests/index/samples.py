@@ -21,7 +21,6 @@ from index.ingest import IngestReport, ingest_manifest
 from index.vectors.gpu import Gpu
 from index.vectors.protocol import Vectors, encode_vectors
 from index.writes.images import ImageWrite, PictureWrite, write_images
-from index.writes.intake import record_digest
 from index.writes.vectors import ImageEncoder
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
 from training.common.manifest import Manifest, Record, read_manifest, write_manifest
@@ -181,7 +180,6 @@ def put_vectors(
     writes = [
         ImageWrite(
             record,
-            record_digest(record),
             PictureWrite(hashlib.sha256(record.id.encode()).hexdigest(), "image/png", 48, 40, value),
             text_vectors={} if text is None else {record.texts[0]: text},
         )

@@ -15,7 +15,6 @@ from index.vectors.protocol import encode_vectors
 from index.vectors.view import CosineView
 from index.views.manager import Views
 from index.writes.images import ImageWrite, PictureWrite, write_images
-from index.writes.intake import record_digest
 from tests.index.meanwhile import note_calls
 from tests.index.pictures import smooth_picture
 from tests.index.samples import begin_generation, ingest, unit_vectors
@@ -105,7 +104,7 @@ def test_copies_are_found_whatever_the_vectors_say(sqlite: SearchEngine, picture
         record = Record(id=path.stem, image=path.name, split="test")
         sha256 = sqlite.home.store.put(path.read_bytes())
         picture = PictureWrite(sha256, "image/png", 200, 160, vector)
-        writes.append(ImageWrite(record, record_digest(record), picture))
+        writes.append(ImageWrite(record, picture))
     with sqlite.home.catalogue.write() as session:
         write_images(session, generation, writes)
     with sqlite.home.catalogue.write() as session:

@@ -1,5 +1,6 @@
 """One line of a manifest: what it may hold, and how it is read and written."""
 
+import hashlib
 import json
 import math
 import re
@@ -93,6 +94,18 @@ class Record:
     line: int = field(default=0, compare=False)
     table: str = field(default="", compare=False)
     rows: int = field(default=1, compare=False)
+
+    def digest(self) -> str:
+        """Return the SHA-256 over what it says of its image, apart from where the file lies."""
+        content = {
+            "texts": self.texts,
+            "split": self.split,
+            "group": self.group,
+            "labels": self.labels,
+            "report": self.report,
+            "metadata": dict(self.metadata),
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 class LineError(Exception):

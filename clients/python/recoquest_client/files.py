@@ -21,11 +21,7 @@ MAX_BYTES = 20 * 1024 * 1024
 
 @dataclass(frozen=True)
 class NewImage:
-    """An image to upload: its id, a path or the bytes of its file, and what is said of it.
-
-    Attributes:
-        record: `texts`, `report`, `labels`, `group`, `split` and `metadata`, as far as they are known.
-    """
+    """An image to upload: its id, a path or the bytes of its file, and what is said of it; see `Record`."""
 
     id: str
     file: ImageFile

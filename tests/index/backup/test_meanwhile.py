@@ -30,7 +30,6 @@ from index.generations.reindex import generation_for, reindex
 from index.vectors.protocol import encode_vectors
 from index.writes.deletion import collect_garbage
 from index.writes.images import ImageWrite, PictureWrite
-from index.writes.intake import record_digest
 from index.writes.live import put_images
 from tests.index.backup.dropping import drop
 from tests.index.comparing import answers
@@ -174,7 +173,7 @@ def _upload(number: int, name: str, vector: bytes) -> ImageWrite:
     content, text = _picture(number, name), f"number {number}"
     record = Record(id=name, image=f"{name}.png", split="train", texts=(text,), metadata={"number": number})
     picture = PictureWrite(hashlib.sha256(content).hexdigest(), "image/png", 4, 1, vector)
-    return ImageWrite(record, record_digest(record), picture, text_vectors={text: vector}, content=content)
+    return ImageWrite(record, picture, text_vectors={text: vector}, content=content)
 
 
 def _write(home: Path, url: str, acknowledged: "Synchronized[int]", stop: Event) -> None:

@@ -22,7 +22,6 @@ from index.vectors.cache import IncrementalCache
 from index.vectors.protocol import Keys
 from index.writes.deletion import delete_images
 from index.writes.images import ImageWrite, PictureWrite, write_images
-from index.writes.intake import record_digest
 from tests.index.filters.test_passing import passes
 from tests.index.meanwhile import note_calls, plans_of, statements
 from tests.index.samples import begin_generation
@@ -53,7 +52,7 @@ class Collection:
     def put(self, *records: Record) -> None:
         picture = PictureWrite("0" * 64, "image/png", 1, 1, b"\0\0\0\0")
         with self.engine.home.catalogue.write() as session:
-            writes = [ImageWrite(record, record_digest(record), picture) for record in records]
+            writes = [ImageWrite(record, picture) for record in records]
             write_images(session, self.generation, writes)
         self.records |= {record.id: record for record in records}
 

@@ -32,7 +32,6 @@ from index.filters.grammar import (
 )
 from index.filters.passing import FieldColumns, passing_keys
 from index.writes.images import ImageWrite, PictureWrite, write_images
-from index.writes.intake import record_digest
 from tests.index.samples import begin_generation
 from training.clinical.findings import STATES, State
 from training.common.manifest import MetadataValue, Record
@@ -233,5 +232,5 @@ def _put(engine: SearchEngine, collection: str, records: list[Record]) -> int:
     generation = begin_generation(engine, collection, 2)
     picture = PictureWrite("0" * 64, "image/png", 1, 1, b"\0\0\0\0")
     with engine.home.catalogue.write() as session:
-        write_images(session, generation, [ImageWrite(r, record_digest(r), picture) for r in records])
+        write_images(session, generation, [ImageWrite(r, picture) for r in records])
     return generation.collection_id
