@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from app.application import create_app
+from app.settings import Settings
 from tests.access import AS_ADMIN
-from tests.browser.room import index_room
+from tests.browser.operating import Prepared, prepared
+from tests.browser.room import ROOM_DESK, OpenRoom, RoomPage, address_of, index_room
+from tests.browser.search_page import SearchPage
 from tests.browser.service import SHAPES, index_films, index_shapes, running, site
 from tests.needed import needed, needed_module
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright, Request
 
-    from tests.browser.room import OpenRoom, RoomPage
-    from tests.browser.search_page import SearchPage
-
-OpenSearch = Callable[..., "SearchPage"]
-Step = Callable[[str], None]
-_STEP: pytest.StashKey[str] = pytest.StashKey()
+OpenSearch = Callable[..., SearchPage]
+_steps: list[str] = []
 
 DESK: Final[dict[str, Any]] = {"viewport": {"width": 1280, "height": 900}}
 PHONE: Final[dict[str, Any]] = {
@@ -35,29 +34,14 @@ PHONE: Final[dict[str, Any]] = {
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 # Of Playwright's own, which a second list replaces; and the suggestions below the address bar, which are two
 # pages that every window would load: more work than the page that is tested.
-_WITHOUT = [
-    "AvoidUnnecessaryBeforeUnloadCheckSync",
-    "DestroyProfileOnBrowserClose",
-    "HttpsFirstBalancedModeAutoEnable",
-    "HttpsUpgrades",
-    "LensOverlay",
-    "MediaRouter",
-    "NetworkTimeServiceQuerying",
-    "OptimizationHints",
-    "PaintHolding",
-    "ThirdPartyStoragePartitioning",
-    "WebUIOmniboxAimPopup",
-    "WebUIOmniboxPopup",
-]
+_WITHOUT = (
+    "AvoidUnnecessaryBeforeUnloadCheckSync,DestroyProfileOnBrowserClose,HttpsFirstBalancedModeAutoEnable,"
+    "HttpsUpgrades,LensOverlay,MediaRouter,NetworkTimeServiceQuerying,OptimizationHints,PaintHolding,"
+    "ThirdPartyStoragePartitioning,WebUIOmniboxAimPopup,WebUIOmniboxPopup"
+)
 _ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    f"--disable-features={','.join(_WITHOUT)}",
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", f"--disable-features={_WITHOUT}"),
     # Another site whose name leads to this machine.
     "--host-resolver-rules=MAP rebound.test 127.0.0.1",
 ]
@@ -68,6 +52,7 @@ class Sites:
     """The service, and a site of another origin that may call it, with the folder it serves."""
 
     service: str
+    settings: Settings
     host: str
     host_folder: Path
 
@@ -101,22 +86,18 @@ class Watch:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Add the step at which a journey failed to its failure."""
+    _steps.clear()
     try:
         return (yield)
     except BaseException as error:
-        if name := item.stash.get(_STEP, None):
-            error.add_note(f"The journey failed at: {name}")
+        if _steps:
+            error.add_note(f"The journey failed at: {_steps[-1]}")
         raise
 
 
-@pytest.fixture
-def step(request: pytest.FixtureRequest) -> Step:
-    """Names what a journey does next."""
-
-    def begin(name: str) -> None:
-        request.node.stash[_STEP] = name
-
-    return begin
+def step(name: str) -> None:
+    """Name what a journey does next."""
+    _steps.append(name)
 
 
 def find_chromium() -> str:
@@ -168,7 +149,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
         origins = (host, host.replace("127.0.0.1", "localhost"))
         application = create_app(settings.model_copy(update={"cors_origins": origins}))
         with running(application) as service:
-            yield Sites(service, host, folder / "host")
+            yield Sites(service, settings, host, folder / "host")
 
 
 @pytest.fixture(scope="package")
@@ -176,6 +157,12 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service with films of 12 bits."""
     with running(create_app(index_films(tmp_path_factory.mktemp("films")))) as service:
         yield service
+
+
+@pytest.fixture(scope="package")
+def retrained(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """The same collections with a retraining that waits; each test serves a copy."""
+    return prepared(sites.settings, tmp_path_factory.mktemp("retrained"))
 
 
 @pytest.fixture
@@ -201,8 +188,6 @@ def open_search(
     chromium: "Browser", desktop: "BrowserContext", sites: Sites, watch: Watch
 ) -> "Iterator[OpenSearch]":
     """Opens the search page at an address; settings of the browser give it a window of its own."""
-    from tests.browser.search_page import SearchPage
-
     opened: list[Page | BrowserContext] = []
     watch.allow(sites.service)
 
@@ -213,6 +198,8 @@ def open_search(
         before: "Callable[[Page], object] | None" = None,
         **settings: Any,
     ) -> SearchPage:
+        if site:
+            watch.allow(f"{site}/")
         context = chromium.new_context(**settings) if settings else desktop
         page = context.new_page()
         opened.append(context if settings else page)
@@ -245,12 +232,10 @@ def room_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def open_room(open_search: OpenSearch, room_service: str, watch: Watch) -> "OpenRoom":
+def open_room(open_search: OpenSearch, room_service: str, watch: Watch) -> OpenRoom:
     """Opens the reading room with films on the table."""
-    from tests.browser.room import ROOM_DESK, RoomPage, address_of
 
-    def open_page(*films: int | str, layout: int | None = None, **settings: Any) -> "RoomPage":
-        watch.allow(room_service)
+    def open_page(*films: int | str, layout: int | None = None, **settings: Any) -> RoomPage:
         # Of the reading of pixels by the tests.
         watch.allow("willReadFrequently")
         address = address_of(*films, layout=layout)

@@ -17,7 +17,7 @@ from index.engine import SearchEngine
 from index.generations.comparison import compare
 from index.generations.reindex import generation_for, reindex
 from tests.access import AS_ADMIN
-from tests.browser.service import SHAPES, index_shapes, running
+from tests.browser.service import SHAPES, running
 from tests.training.models.tiny import tiny_model, tiny_preprocessing
 from training.models.bundle_writer import save_bundle
 from training.models.encoder import load_encoder
@@ -59,9 +59,10 @@ class Prepared:
     job: int
 
 
-def prepared(folder: Path) -> Prepared:
-    """Index shapes and retrain their model."""
-    settings = index_shapes(folder / "home", folder / "data")
+def prepared(indexed: Settings, folder: Path) -> Prepared:
+    """Retrain the model of a copy of indexed shapes."""
+    settings = indexed.model_copy(update={"home": folder / "home"})
+    shutil.copytree(indexed.home, settings.home)
     with closing(open_engine(settings)) as engine:
         return Prepared(settings, _retrained(engine, folder / "further"))
 

@@ -2,9 +2,10 @@
 
 import base64
 import json
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qs
 from urllib.request import Request, urlopen
 
@@ -12,7 +13,7 @@ from tests.access import AS_ADMIN
 from tests.needed import needed_module
 
 if TYPE_CHECKING:
-    from playwright.sync_api import FilePayload, Locator, Page, Response
+    from playwright.sync_api import FilePayload, FloatRect, Locator, Page, Response, Route
 
 expect = needed_module("playwright.sync_api", "`pip install playwright`").expect
 expect.set_options(timeout=15_000)
@@ -40,6 +41,31 @@ def _asks(answer: "Response", text: str) -> bool:
     return body is None or json.dumps(text.strip(), ensure_ascii=False).encode() in body
 
 
+def held(page: "Page", pattern: str, **how_often: int) -> "list[Route]":
+    """Let requests to an address wait; gives those that have come."""
+    routes: list[Route] = []
+    page.route(pattern, lambda route: routes.append(route), **how_often)
+    return routes
+
+
+def altered(page: "Page", pattern: str, change: Callable[[Any], Any], **how_often: int) -> None:
+    """Let a page get the answers of an address with other values in them."""
+
+    def answer(route: "Route") -> None:
+        response = route.fetch()
+        route.fulfill(response=response, json=response.json() | change(response.json()))
+
+    page.route(pattern, answer, **how_often)
+
+
+def until(page: "Page", holds: Callable[[], bool], seconds: float = 5) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        page.wait_for_timeout(50)
+
+
 def serious(page: "Page") -> list[str]:
     """Violations that keep somebody from using a page, each with where it is."""
     axe = needed_module("axe_playwright_python.sync_playwright", "`pip install axe-playwright-python`").Axe()
@@ -50,6 +76,13 @@ def serious(page: "Page") -> list[str]:
         if violation["impact"] in ("serious", "critical")
         for node in violation["nodes"]
     ]
+
+
+def box_of(place: "Locator") -> "FloatRect":
+    """Where something is on the page."""
+    box = place.bounding_box()
+    assert box is not None
+    return box
 
 
 class SearchPage:
@@ -80,6 +113,12 @@ class SearchPage:
         """Open another address in the same tab, and wait for its hits."""
         self.page.goto(f"{self.site}/{address}")
         self.settle()
+
+    def filter_circles(self) -> None:
+        """Open the filters, and let circles alone pass."""
+        self.open_filters()
+        self.group("labels").get_by_label("circle").check()
+        expect(self.answer).to_contain_text("20 images")
 
     @contextmanager
     def answered(self) -> Iterator[None]:
@@ -113,10 +152,21 @@ class SearchPage:
             self.field.press("Enter")
         self.settle()
 
-    def settle(self) -> None:
+    def keys(self, *names: str) -> None:
+        """Press keys, one after another."""
+        for name in names:
+            self.page.keyboard.press(name)
+
+    def settle(self) -> Self:
         """Wait until hits are shown and no search is under way."""
         expect(self.tiles.first).to_be_visible()
         expect(self.page.locator(".results")).not_to_have_attribute("aria-busy", "true")
+        return self
+
+    def reload(self) -> None:
+        """Load the page anew, and wait for its hits."""
+        self.page.reload()
+        self.settle()
 
     def drop(
         self, content: bytes, *, kind: str = "drop", name: str = "query.png", type: str = "image/png"
@@ -135,11 +185,7 @@ class SearchPage:
 
     def expect_link(self, name: str, *values: str) -> None:
         """Wait until a part of the search has these values, or none."""
-        for _ in range(100):
-            if self.link().get(name, []) == list(values):
-                return
-            self.page.wait_for_timeout(50)
-        assert self.link().get(name, []) == list(values)
+        until(self.page, lambda: self.link().get(name, []) == list(values))
 
     def ids(self) -> list[str]:
         """The ids of the tiles, in order."""
@@ -167,11 +213,7 @@ class SearchPage:
 
     def expect_focused(self, image_id: str) -> None:
         """Wait until a tile has the focus; a closing dialog gives it back a moment later."""
-        for _ in range(100):
-            if self.focused_id() == image_id:
-                return
-            self.page.wait_for_timeout(50)
-        assert self.focused_id() == image_id
+        until(self.page, lambda: self.focused_id() == image_id)
 
     def scrolls_sideways(self) -> bool:
         """Whether something is wider than the window."""

@@ -3,10 +3,9 @@
 from typing import Any
 
 import pytest
-from playwright.sync_api import Route
 
-from tests.browser.conftest import DESK, PHONE, OpenSearch, Step, Watch
-from tests.browser.search_page import expect, serious
+from tests.browser.conftest import DESK, PHONE, OpenSearch, Watch, step
+from tests.browser.search_page import box_of, expect, serious
 
 pytestmark = pytest.mark.browser
 
@@ -16,7 +15,7 @@ pytestmark = pytest.mark.browser
     ("window", "scheme"), [(DESK, "light"), (PHONE, "dark"), (DESK, "dark"), (PHONE, "light")]
 )
 def test_nothing_serious_from_the_landing_to_a_film(
-    open_search: OpenSearch, films: str, watch: Watch, scheme: str, window: dict[str, Any], step: Step
+    open_search: OpenSearch, films: str, watch: Watch, scheme: str, window: dict[str, Any]
 ) -> None:
     # axe sets styles of its own while it looks.
     search = open_search(color_scheme=scheme, reduced_motion="reduce", bypass_csp=True, **window)
@@ -35,13 +34,11 @@ def test_nothing_serious_from_the_landing_to_a_film(
     step("an open image")
     search.open_hit()
     assert serious(search.page) == []
-    search.page.keyboard.press("Escape")
+    search.keys("Escape")
     step("filters")
-    search.open_filters()
     # Until its answer is shown, the former hits are pale.
-    with search.page.expect_response("**/search"):
-        search.group("labels").get_by_label("circle").check()
-    search.settle()
+    with search.answered():
+        search.filter_circles()
     assert serious(search.page) == []
     step("a film with its window")
     watch.allow(films)
@@ -52,10 +49,8 @@ def test_nothing_serious_from_the_landing_to_a_film(
     assert serious(search.page) == []
 
 
-def test_everything_is_reached_by_keyboard(open_search: OpenSearch, step: Step) -> None:
-    search = open_search(bypass_csp=True)
-    search.settle()
-    keyboard = search.page.keyboard
+def test_everything_is_reached_by_keyboard(open_search: OpenSearch) -> None:
+    search = open_search(bypass_csp=True).settle()
     step("letters in the field are text")
     search.field.press_sequentially("m/f?")
     expect(search.field).to_have_value("m/f?")
@@ -66,42 +61,40 @@ def test_everything_is_reached_by_keyboard(open_search: OpenSearch, step: Step) 
     reachable = search.page.locator(".grid button[tabindex='0']")
     expect(reachable).to_have_count(search.tiles.first.get_by_role("button").count())
     expect(search.page.locator(".hit-open").first).to_have_attribute("tabindex", "0")
-    keyboard.press("/")
+    search.keys("/")
     expect(search.field).to_be_focused()
-    keyboard.press("ArrowDown")
+    search.keys("ArrowDown")
     search.expect_focused(ids[0])
-    keyboard.press("ArrowRight")
-    keyboard.press("ArrowRight")
+    search.keys("ArrowRight", "ArrowRight")
     search.expect_focused(ids[2])
     columns = search.tiles.evaluate_all(
         "tiles => tiles.filter((tile) => tile.offsetTop === tiles[0].offsetTop).length"
     )
-    keyboard.press("ArrowDown")
+    search.keys("ArrowDown")
     search.expect_focused(ids[2 + columns])
     step("into an image, to the next, and back")
-    keyboard.press("Enter")
+    search.keys("Enter")
     expect(search.dialog.locator(".details")).to_contain_text(ids[2 + columns])
-    keyboard.press("ArrowRight")
+    search.keys("ArrowRight")
     expect(search.dialog.locator(".details")).to_contain_text(ids[3 + columns])
-    keyboard.press("Escape")
+    search.keys("Escape")
     expect(search.dialog).not_to_be_visible()
     search.expect_focused(ids[3 + columns])
     step("to the ends of the grid, and no further")
     for pressed, focused in (
         ("End", -1), ("ArrowDown", -1), ("ArrowRight", -1), ("Home", 0), ("ArrowLeft", 0)
     ):  # fmt: skip
-        keyboard.press(pressed)
+        search.keys(pressed)
         search.expect_focused(ids[focused])
-    keyboard.press("ArrowUp")
+    search.keys("ArrowUp")
     expect(search.field).to_be_focused()
     for pressed, kind in (("m", "More like"), ("u", "Less like")):
         step(f"{pressed} makes an example and stays in the grid")
         search.field.focus()
-        keyboard.press("ArrowDown")
-        keyboard.press("ArrowRight")
+        search.keys("ArrowDown", "ArrowRight")
         marked = search.focused_id()
         assert marked is not None
-        keyboard.press(pressed)
+        search.keys(pressed)
         expect(search.page.get_by_role("group", name=kind).locator(".chip")).to_have_text(marked)
         search.settle()
         search.page.wait_for_function(
@@ -109,49 +102,24 @@ def test_everything_is_reached_by_keyboard(open_search: OpenSearch, step: Step) 
         )
         search.expect_focused(search.ids()[0])
     step("f opens and Escape closes the filters")
-    keyboard.press("f")
+    search.keys("f")
     expect(search.panel).to_be_visible()
-    keyboard.press("Escape")
+    search.keys("Escape")
     expect(search.panel).not_to_be_visible()
     expect(search.page.get_by_role("button", name="Filters")).to_be_focused()
     step("the question mark shows the keys from the first on, and so does a button")
     search.page.set_viewport_size({"width": 900, "height": 500})
     keys = search.page.get_by_role("dialog", name="Keyboard shortcuts")
-    keyboard.press("?")
+    search.keys("?")
     expect(search.page.get_by_role("heading", name="Keyboard shortcuts")).to_be_in_viewport()
-    keyboard.press("Escape")
+    search.keys("Escape")
     expect(keys).not_to_be_visible()
     search.button("Keyboard shortcuts").click()
     expect(keys).to_be_visible()
     assert serious(search.page) == []
 
 
-@pytest.mark.slow
-def test_the_viewer_zooms_and_inverts_by_keys(open_search: OpenSearch, step: Step) -> None:
-    held: list[Route] = []
-    search = open_search(
-        "#q=circle&image=shape-3",
-        before=lambda page: page.route("**/search", lambda route: held.append(route)),
-    )
-    picture, zoom = search.dialog.locator(".viewer-picture"), search.dialog.locator(".viewer-zoom")
-    expect(picture).to_have_js_property("naturalWidth", 96)
-    fitting = zoom.inner_text()
-    search.page.keyboard.press("o")
-    expect(zoom).to_have_text("1\u00d7")
-    search.page.keyboard.press("+")
-    expect(zoom).to_have_text("1.5\u00d7")
-    step("the zoom stays when the hits come after the image")
-    held[0].continue_()
-    expect(search.dialog.locator(".dialog-score")).to_be_visible()
-    expect(zoom).to_have_text("1.5\u00d7")
-    step("inverted, and fitting again")
-    search.page.keyboard.press("i")
-    expect(picture).to_have_css("filter", "invert(1)")
-    search.page.keyboard.press("0")
-    expect(zoom).to_have_text(fitting)
-
-
-def test_nothing_is_wider_than_a_phone(open_search: OpenSearch, step: Step) -> None:
+def test_nothing_is_wider_than_a_phone(open_search: OpenSearch) -> None:
     search = open_search(**PHONE)
     step("the landing")
     expect(search.page.locator(".landing")).to_be_visible()
@@ -194,33 +162,21 @@ def test_nothing_is_wider_than_a_phone(open_search: OpenSearch, step: Step) -> N
     assert not search.scrolls_sideways()
     expect(search.button("Open shape-20")).to_be_visible()
     for drop in search.page.locator(".chip-drop").all():
-        box = drop.bounding_box()
-        assert box is not None
+        box = box_of(drop)
         assert box["x"] + box["width"] <= 360
     step("groups")
     search.go("#collection=shapes&q=a+red+circle&words=exact&group=group")
     assert not search.scrolls_sideways()
 
 
-def test_reduced_motion_stills_the_animations(open_search: OpenSearch) -> None:
-    search = open_search(reduced_motion="reduce")
-    search.page.route("**/search", lambda _: None)
-    search.field.fill("circle")
-    search.field.press("Enter")
-    expect(search.page.locator(".skeleton").first).to_have_css("animation-iteration-count", "1")
-
-
 @pytest.mark.slow
-def test_at_200_percent_and_in_forced_colours_nothing_is_lost(open_search: OpenSearch, step: Step) -> None:
+def test_at_200_percent_and_in_forced_colours_nothing_is_lost(open_search: OpenSearch) -> None:
     window = {"viewport": {"width": 640, "height": 430}}
-    search = open_search("#q=circle&words=off", forced_colors="active", **window)
-    search.settle()
+    search = open_search("#q=circle&words=off", forced_colors="active", **window).settle()
     step("filters at 200 %")
     assert not search.scrolls_sideways()
-    search.open_filters()
-    search.group("labels").get_by_label("circle").check()
+    search.filter_circles()
     search.button("Show results").click()
-    expect(search.answer).to_contain_text("20 images")
     assert not search.scrolls_sideways()
     step("a switch that is on is seen")
 

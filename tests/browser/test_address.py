@@ -1,25 +1,47 @@
 """The search of a tab: it can be gone back to, reloaded and shared, and no address or title tells of it."""
 
 import json
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import Dialog, Page
 
-from tests.browser.conftest import OpenSearch, Sites, Step
+from tests.browser.conftest import OpenSearch, Sites, step
 from tests.browser.search_page import expect
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Dialog, Page
 
 pytestmark = pytest.mark.browser
 
 _SECRET = json.dumps({"not": {"field": "study", "eq": "secretive"}})
 
 
-def test_links_open_searches_and_images(open_search: OpenSearch, sites: Sites, step: Step) -> None:
+def test_links_open_searches_and_images_and_no_address_title_or_request_tells_of_them(
+    open_search: OpenSearch, sites: Sites
+) -> None:
+    step("no address, title or request tells of a search")
+    told: list[str] = []
+
+    def note(page: Page) -> None:
+        page.on("request", lambda request: told.append(f"{request.url} {request.headers.get('referer')}"))
+        page.on("framenavigated", lambda frame: told.append(frame.url))
+
+    search = open_search(
+        "#collection=shapes&q=secretive+circle&filter=" + quote(_SECRET), before=note
+    ).settle()
+    told += [search.page.url, search.page.title()]
+    assert search.page.url.endswith("/?collection=shapes")
+    search.search("secretive square")
+    search.open_filters()
+    search.group("study").get_by_label("Find a value of study").fill("secre")
+    expect(search.group("study")).to_contain_text("No value has this in it.")
+    search.open_hit()
+    told += [search.page.url, search.page.title()]
+    assert len(told) > 10
+    # The browser went to the link itself, whose fragment it sends to nobody, and left it at once.
+    opened = [one for one in told if "secre" in one]
+    assert all("secre" not in one.partition("#")[0] for one in opened), opened
+    assert len(opened) <= 2
     step("a link opens an image by itself, with all that is known of it")
-    search = open_search("#collection=shapes&image=shape+%234%3F")
+    search.page.goto(f"{sites.service}/#collection=shapes&image=shape+%234%3F")
     details = search.dialog.locator(".details")
     expect(details).to_contain_text("shape #4?")
     expect(search.dialog.locator(".dialog-score")).to_have_count(0)
@@ -33,13 +55,12 @@ def test_links_open_searches_and_images(open_search: OpenSearch, sites: Sites, s
     expect(search.field).to_have_value("circle")
     expect(search.liked).to_have_text(["shape-3"])
     assert search.page.url == f"{sites.service}/?collection=shapes"
-    search.page.reload()
-    search.settle()
+    search.reload()
     expect(search.field).to_have_value("circle")
     step("the back button closes an open image")
     assert search.link().get("image") is None
-    opened = search.open_hit()
-    assert search.link()["image"] == [opened]
+    shown = search.open_hit()
+    assert search.link()["image"] == [shown]
     search.page.go_back()
     expect(search.dialog).not_to_be_visible()
     expect(search.field).to_have_value("circle")
@@ -54,33 +75,9 @@ def test_links_open_searches_and_images(open_search: OpenSearch, sites: Sites, s
     expect(search.field).to_have_value("circle")
 
 
-def test_no_address_title_or_request_tells_of_a_search(open_search: OpenSearch) -> None:
-    told: list[str] = []
-
-    def note(page: "Page") -> None:
-        page.on("request", lambda request: told.append(f"{request.url} {request.headers.get('referer')}"))
-        page.on("framenavigated", lambda frame: told.append(frame.url))
-
-    search = open_search("#collection=shapes&q=secretive+circle&filter=" + quote(_SECRET), before=note)
-    search.settle()
-    told += [search.page.url, search.page.title()]
-    assert search.page.url.endswith("/?collection=shapes")
-    search.search("secretive square")
-    search.open_filters()
-    search.group("study").get_by_label("Find a value of study").fill("secre")
-    expect(search.group("study")).to_contain_text("No value has this in it.")
-    search.open_hit()
-    told += [search.page.url, search.page.title()]
-    assert len(told) > 10
-    # The browser went to the link itself, whose fragment it sends to nobody, and left it at once.
-    opened = [one for one in told if "secre" in one]
-    assert all("secre" not in one.partition("#")[0] for one in opened), opened
-    assert len(opened) <= 2
-
-
 @pytest.mark.slow
-def test_a_tab_walks_back_and_forward_through_its_searches(open_search: OpenSearch, step: Step) -> None:
-    search = open_search()
+def test_a_tab_walks_through_its_searches_and_copies_its_link(open_search: OpenSearch, sites: Sites) -> None:
+    search = open_search(permissions=["clipboard-read", "clipboard-write"])
     step("two searches, back to the beginning, and forward again")
     search.search("red circle")
     first = search.ids()
@@ -99,8 +96,7 @@ def test_a_tab_walks_back_and_forward_through_its_searches(open_search: OpenSear
     search.settle()
     assert search.ids() == second
     step("a reload keeps the search")
-    search.page.reload()
-    search.settle()
+    search.reload()
     expect(search.field).to_have_value("blue square")
     assert search.ids() == second
     step("typing leaves one step behind")
@@ -126,31 +122,22 @@ def test_a_tab_walks_back_and_forward_through_its_searches(open_search: OpenSear
     expect(search.field).to_have_value("")
     search.page.go_back()
     expect(search.field).to_have_value("circle")
-
-
-@pytest.mark.slow
-def test_a_link_is_copied_and_opens_the_same_search(
-    open_search: OpenSearch, sites: Sites, step: Step
-) -> None:
     step("the link is copied")
-    window = {"permissions": ["clipboard-read", "clipboard-write"]}
-    search = open_search("#collection=shapes&q=circle&like=shape-3&words=off", **window)
-    search.settle()
+    search.go("#collection=shapes&q=circle&like=shape-3&words=off")
     shown = search.ids()
     search.button("Copy link").click()
     expect(search.page.get_by_role("status").filter(has_text="Link copied")).to_be_visible()
     link = search.page.evaluate("navigator.clipboard.readText()")
     assert link == f"{sites.service}/#collection=shapes&q=circle&like=shape-3&words=off"
     step("it opens the same search")
-    other = open_search(link.removeprefix(f"{sites.service}/"))
-    other.settle()
+    other = open_search(link.removeprefix(f"{sites.service}/")).settle()
     assert other.ids() == shown
     assert "#" not in other.page.url
     step("where there is no clipboard the link is shown")
     search.page.evaluate("delete Navigator.prototype.clipboard")
     told: list[str] = []
 
-    def answer(dialog: "Dialog") -> None:
+    def answer(dialog: Dialog) -> None:
         told.append(dialog.default_value)
         dialog.dismiss()
 

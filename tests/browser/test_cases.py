@@ -3,17 +3,14 @@
 import io
 import json
 import zipfile
-from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import Locator
 
-from tests.browser.conftest import OpenSearch, Step, Watch
+from tests.browser.conftest import OpenSearch, Watch, step
 from tests.browser.room import ROOM_DESK
-from tests.browser.search_page import SearchPage, expect, serious
+from tests.browser.search_page import SearchPage, expect, held, serious
 from tests.browser.service import SHAPES
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Route
 
 pytestmark = pytest.mark.browser
 
@@ -32,7 +29,7 @@ class Book:
         search.button("Saved cases").click()
         expect(self.lists).to_be_visible()
 
-    def button(self, name: str) -> "Locator":
+    def button(self, name: str) -> Locator:
         return self.book.get_by_role("button", name=name)
 
     def answer(self, name: str) -> None:
@@ -40,7 +37,7 @@ class Book:
         self.book.get_by_role("dialog").get_by_role("button", name=name).click()
 
 
-def save_dialog(search: SearchPage) -> "Locator":
+def save_dialog(search: SearchPage) -> Locator:
     return search.page.locator("dialog.save-case")
 
 
@@ -61,19 +58,15 @@ def put(search: SearchPage, path: str, **body: str) -> None:
     assert search.page.request.put(f"{search.service}/{CASES}/{path}", data=body).ok
 
 
-def test_hits_and_an_open_image_are_saved_in_lists(
-    open_search: OpenSearch, no_cases: None, step: Step
-) -> None:
-    search = open_search("#q=circle")
-    search.settle()
+def test_hits_and_an_open_image_are_saved_in_lists(open_search: OpenSearch, no_cases: None) -> None:
+    search = open_search("#q=circle").settle()
     first, second = search.ids()[:2]
     step("who writes already is not moved when the lists come")
-    held: list[Route] = []
-    search.page.route(f"**/{CASES}", lambda route: held.append(route))
+    lists = held(search.page, f"**/{CASES}")
     with search.page.expect_request(f"**/{CASES}"):
         search.tiles.nth(0).get_by_role("button", name="Save number 1 as a case").click()
     save_dialog(search).get_by_label("Note").press_sequentially("ro")
-    held[0].continue_()
+    lists[0].continue_()
     expect(save_dialog(search).get_by_role("button", name="Save case")).to_be_enabled()
     search.page.keyboard.type("und")
     expect(save_dialog(search).get_by_label("Note")).to_have_value("round")
@@ -105,37 +98,20 @@ def test_hits_and_an_open_image_are_saved_in_lists(
     expect(search.dialog).to_be_visible()
 
 
-@pytest.mark.parametrize(
-    ("locale", "facts"),
-    [
-        ("en-GB", ["2024-01-15 · PA · 62 y · F", "2024-01-15 · LL L · 62 y · F"]),
-        pytest.param(
-            "de-DE",
-            ["15.01.2024 · PA · 62\u00a0J. · w", "15.01.2024 · LL L · 62\u00a0J. · w"],
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_tiles_tell_date_view_age_and_sex(
-    open_search: OpenSearch, room_service: str, watch: Watch, locale: str, facts: list[str]
-) -> None:
-    watch.allow(room_service)
-    search = open_search("", site=room_service, locale=locale)
-    search.settle()
-    told = search.page.locator(".hit-facts").all_inner_texts()
-    # Of the picture without metadata nothing is told.
-    assert len(told) == search.tiles.count() - 1
-    assert [told[0], told[4]] == facts
-
-
 @pytest.mark.slow
-def test_a_case_that_is_refused_says_why_and_stays_in_its_dialog(
+def test_tiles_tell_date_view_age_and_sex_and_a_case_that_is_refused_stays_in_its_dialog(
     open_search: OpenSearch, room_service: str, watch: Watch
 ) -> None:
-    watch.allow(room_service)
+    for locale, facts in (
+        ("de-DE", ["15.01.2024 · PA · 62\u00a0J. · w", "15.01.2024 · LL L · 62\u00a0J. · w"]),
+        ("en-GB", ["2024-01-15 · PA · 62 y · F", "2024-01-15 · LL L · 62 y · F"]),
+    ):
+        search = open_search("", site=room_service, locale=locale).settle()
+        told = search.page.locator(".hit-facts").all_inner_texts()
+        # Of the picture without metadata nothing is told.
+        assert len(told) == search.tiles.count() - 1
+        assert [told[0], told[4]] == facts
     watch.allow("401")
-    search = open_search("", site=room_service)
-    search.settle()
     search.tiles.nth(0).get_by_role("button", name="Save number 1 as a case").click()
     dialog = save_dialog(search)
     dialog.get_by_label("Name of the list").fill("Taught")
@@ -145,81 +121,10 @@ def test_a_case_that_is_refused_says_why_and_stays_in_its_dialog(
 
 
 @pytest.mark.slow
-def test_hits_are_grouped_by_study_until_the_reader_chooses(open_search: OpenSearch) -> None:
-    search = open_search("room", **ROOM_DESK)
-    search.settle()
-    chosen = search.page.get_by_label("Group by")
-    expect(chosen).to_have_value("study")
-    with search.page.expect_request("**/search") as asked:
-        search.search("a red circle")
-    assert json.loads(asked.value.post_data or "")["group_by"] == "study"
-    with search.page.expect_request("**/search") as asked:
-        chosen.select_option("")
-    assert "group_by" not in json.loads(asked.value.post_data or "")
-    search.search("a blue square")
-    expect(chosen).to_have_value("")
-
-
-@pytest.mark.slow
-def test_the_case_book_opens_compares_takes_out_and_exports(
-    open_search: OpenSearch, no_cases: None, step: Step
+def test_the_case_book_renames_notes_opens_compares_takes_out_and_exports(
+    open_search: OpenSearch, no_cases: None, watch: Watch
 ) -> None:
     # axe sets styles of its own while it looks.
-    search = open_search("room", bypass_csp=True, **ROOM_DESK)
-    page = search.page
-    for name in ("Round", "Other"):
-        put(search, name.lower(), name=name)
-    for number in range(26):
-        put(search, f"round/images/shape-{number + 10}", note=f"Note {number}")
-    step("a list is chosen, and looked at to its end")
-    book = Book(search)
-    expect(book.lists).to_contain_text("Round (26)")
-    expect(book.book.get_by_text("This list has no images.")).to_be_visible()
-    book.lists.select_option("round")
-    expect(book.entries).to_have_count(24)
-    book.button("Show more").click()
-    expect(book.entries).to_have_count(26)
-    expect(book.entries.nth(25)).to_contain_text("Note 25")
-    assert serious(page) == []
-    step("one is opened, another compared")
-    films = page.locator(".viewport:visible")
-    book.button("Open shape-11").click()
-    expect(films.nth(0)).to_have_attribute("data-film", "shape-11")
-    book.button("Compare shape-12").click()
-    expect(films.nth(1)).to_have_attribute("data-film", "shape-12")
-    step("the teaching file")
-    with page.expect_download() as downloaded:
-        book.book.get_by_role("link", name="Teaching file").click()
-    assert downloaded.value.suggested_filename == "teaching-file.zip"
-    with zipfile.ZipFile(io.BytesIO(downloaded.value.path().read_bytes())) as archive:
-        assert archive.testzip() is None
-        assert len(archive.namelist()) == 28
-    step("one is taken out, after a question")
-    for choice in ("Leave it", "Take out"):
-        book.button("Take shape-12 out of the list").click()
-        book.answer(choice)
-    expect(book.lists).to_contain_text("Round (25)")
-    step("a case saved in the search beside is shown at once")
-    image = search.ids()[0]
-    search.tiles.nth(0).get_by_role("button", name="Save number 1 as a case").click()
-    save_dialog(search).get_by_role("combobox", name="List").select_option("other")
-    save(search, note="From the room")
-    expect(book.entries).to_have_count(1)
-    expect(book.entries.first).to_have_attribute("data-id", image)
-    expect(book.lists).to_have_value("other")
-    step("the list is removed, and the book closed")
-    book.button("Remove the list").click()
-    book.answer("Remove the list")
-    expect(book.lists).to_have_value("round")
-    assert [one["id"] for one in search.ask(CASES)["lists"]] == ["round"]
-    search.button("Saved cases").click()
-    expect(book.book).to_be_hidden()
-
-
-@pytest.mark.slow
-def test_a_list_is_renamed_and_a_note_edited_by_keys(
-    open_search: OpenSearch, no_cases: None, watch: Watch, step: Step
-) -> None:
     search = open_search("room", bypass_csp=True, **ROOM_DESK)
     page = search.page
     for name in ("Round", "Other"):
@@ -278,3 +183,61 @@ def test_a_list_is_renamed_and_a_note_edited_by_keys(
     book.lists.select_option("other")
     renaming.press("Enter")
     expect(book.book.get_by_label("Name of the list")).to_have_value("Other")
+    page.unroute(f"**/{CASES}**")
+    page.reload()
+    for number in range(26):
+        put(search, f"round/images/shape-{number + 10}", note=f"Note {number}")
+    step("a list is chosen, and looked at to its end")
+    book = Book(search)
+    expect(book.lists).to_contain_text("Round, teaching (26)")
+    expect(book.book.get_by_text("This list has no images.")).to_be_visible()
+    book.lists.select_option("round")
+    expect(book.entries).to_have_count(24)
+    book.button("Show more").click()
+    expect(book.entries).to_have_count(26)
+    expect(book.entries.nth(25)).to_contain_text("Note 25")
+    assert serious(page) == []
+    step("one is opened, another compared")
+    films = page.locator(".viewport:visible")
+    book.button("Open shape-11").click()
+    expect(films.nth(0)).to_have_attribute("data-film", "shape-11")
+    book.button("Compare shape-12").click()
+    expect(films.nth(1)).to_have_attribute("data-film", "shape-12")
+    step("the teaching file")
+    with page.expect_download() as downloaded:
+        book.book.get_by_role("link", name="Teaching file").click()
+    assert downloaded.value.suggested_filename == "teaching-file.zip"
+    with zipfile.ZipFile(io.BytesIO(downloaded.value.path().read_bytes())) as archive:
+        assert archive.testzip() is None
+        assert len(archive.namelist()) == 28
+    step("one is taken out, after a question")
+    for choice in ("Leave it", "Take out"):
+        book.button("Take shape-12 out of the list").click()
+        book.answer(choice)
+    expect(book.lists).to_contain_text("Round, teaching (25)")
+    step("a case saved in the search beside is shown at once")
+    image = search.ids()[0]
+    search.tiles.nth(0).get_by_role("button", name="Save number 1 as a case").click()
+    save_dialog(search).get_by_role("combobox", name="List").select_option("other")
+    save(search, note="From the room")
+    expect(book.entries).to_have_count(1)
+    expect(book.entries.first).to_have_attribute("data-id", image)
+    expect(book.lists).to_have_value("other")
+    step("the list is removed, and the book closed")
+    book.button("Remove the list").click()
+    book.answer("Remove the list")
+    expect(book.lists).to_have_value("round")
+    assert [one["id"] for one in search.ask(CASES)["lists"]] == ["round"]
+    search.button("Saved cases").click()
+    expect(book.book).to_be_hidden()
+    step("hits are grouped by study until the reader chooses")
+    chosen = search.page.get_by_label("Group by")
+    expect(chosen).to_have_value("study")
+    with search.page.expect_request("**/search") as asked:
+        search.search("a red circle")
+    assert json.loads(asked.value.post_data or "")["group_by"] == "study"
+    with search.page.expect_request("**/search") as asked:
+        chosen.select_option("")
+    assert "group_by" not in json.loads(asked.value.post_data or "")
+    search.search("a blue square")
+    expect(chosen).to_have_value("")

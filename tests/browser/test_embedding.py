@@ -3,21 +3,17 @@
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
-from pydantic import SecretStr
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from app.application import create_app
 from index.keys.api_keys import create_key
-from tests.access import ADMIN_KEY
-from tests.browser.conftest import OpenSearch, Sites, Step, Watch
+from tests.browser.conftest import OpenSearch, Sites, Watch, step
 from tests.browser.german import strangers
-from tests.browser.search_page import SearchPage, expect
-from tests.browser.service import SHAPES, index_shapes, running, site
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+from tests.browser.search_page import SearchPage, box_of, expect
+from tests.browser.service import SHAPES, running, site
 
 pytestmark = pytest.mark.browser
 
@@ -66,7 +62,7 @@ def open_host(open_search: OpenSearch, sites: Sites, watch: Watch) -> OpenHost:
 
 @pytest.mark.parametrize("name", ["127.0.0.1", pytest.param("localhost", marks=pytest.mark.slow)])
 def test_a_page_of_another_site_searches_and_is_told_what_was_opened(
-    open_host: OpenHost, sites: Sites, name: str, step: Step
+    open_host: OpenHost, sites: Sites, name: str
 ) -> None:
     # To a browser, both names are of different sites.
     search = open_host(host=sites.host.replace("127.0.0.1", name))
@@ -105,7 +101,7 @@ def test_a_page_of_another_site_searches_and_is_told_what_was_opened(
 
 
 @pytest.mark.parametrize("attributes", ['collection="shapes"', pytest.param("", marks=pytest.mark.slow)])
-def test_a_panel_holds_all_of_the_search(open_host: OpenHost, attributes: str, step: Step) -> None:
+def test_a_panel_holds_all_of_the_search(open_host: OpenHost, attributes: str) -> None:
     search = open_host(width="420px", attributes=attributes)
     panel = search.page.locator("#panel")
     overflow = "panel => panel.scrollWidth - panel.clientWidth"
@@ -117,8 +113,7 @@ def test_a_panel_holds_all_of_the_search(open_host: OpenHost, attributes: str, s
     assert tops[0] == tops[1] < tops[2]
     step("its filters stay inside of it")
     search.open_filters()
-    box = search.panel.bounding_box()
-    assert box is not None
+    box = box_of(search.panel)
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= 420
     search.group("labels").get_by_label("circle").check()
@@ -127,26 +122,20 @@ def test_a_panel_holds_all_of_the_search(open_host: OpenHost, attributes: str, s
     assert panel.evaluate(overflow) == 0
 
 
-def test_a_wide_element_has_its_filters_beside_the_hits(open_host: OpenHost) -> None:
-    search = open_host(width="1100px")
-    search.search("a red circle")
-    search.open_filters()
-    panel, results = search.panel.bounding_box(), search.page.locator(".results").bounding_box()
-    assert panel is not None
-    assert results is not None
-    assert panel["x"] + panel["width"] <= results["x"] + 1
-
-
 @pytest.mark.parametrize(
     ("reader", "themes"),
     [("dark", {"": True, "light": False, "auto": True}), ("light", {"": False, "dark": True, "auto": False})],
     ids=["dark", "light"],
 )
 def test_the_page_around_chooses_light_or_dark_at_any_time(
-    open_host: OpenHost, reader: str, themes: dict[str, bool], step: Step
+    open_host: OpenHost, reader: str, themes: dict[str, bool]
 ) -> None:
-    search = open_host(color_scheme=reader)
+    search = open_host(width="1100px", color_scheme=reader)
     search.search("a red circle")
+    step("a wide element has its filters beside the hits")
+    search.open_filters()
+    panel, results = box_of(search.panel), box_of(search.page.locator(".results"))
+    assert panel["x"] + panel["width"] <= results["x"] + 1
     search.open_hit()
     element = search.page.locator("image-search")
     for theme, dark in themes.items():
@@ -171,7 +160,7 @@ def test_the_page_around_chooses_light_or_dark_at_any_time(
     ],
 )
 def test_the_element_speaks_the_language_of_its_place(
-    open_host: OpenHost, language: str, around: str, attributes: str, reader: str, spoken: str
+    open_host: OpenHost, sites: Sites, language: str, around: str, attributes: str, reader: str, spoken: str
 ) -> None:
     attributes += ' collection="shapes"'
     search = open_host(language=language, around=around, attributes=attributes, locale=reader)
@@ -179,27 +168,23 @@ def test_the_element_speaks_the_language_of_its_place(
     expect(search.page.locator(".shell")).to_have_attribute("lang", spoken)
     if spoken == "de":
         assert strangers(search.page, ("host",)) == []
-
-
-def test_an_element_made_by_a_script_has_its_language_when_it_comes_into_the_page(
-    open_host: OpenHost, sites: Sites
-) -> None:
-    search = open_host()
-    search.page.evaluate(
-        """(service) => {
-          document.querySelector('image-search').remove();
-          const search = document.createElement('image-search');
-          search.setAttribute('src', service);
-          search.setAttribute('lang', 'de');
-          document.body.append(search);
-        }""",
-        sites.service,
-    )
-    expect(search.button("Suchen")).to_be_visible()
+    else:
+        step("and one that is made by a script, when it comes into the page")
+        search.page.evaluate(
+            """(service) => {
+              document.querySelector('image-search').remove();
+              const search = document.createElement('image-search');
+              search.setAttribute('src', service);
+              search.setAttribute('lang', 'de');
+              document.body.append(search);
+            }""",
+            sites.service,
+        )
+        expect(search.button("Suchen")).to_be_visible()
 
 
 @pytest.fixture
-def foreign(context: "BrowserContext", tmp_path: Path) -> "Iterator[Page]":
+def foreign(context: BrowserContext, tmp_path: Path) -> Iterator[Page]:
     """An empty page of a site that may not call the service."""
     (tmp_path / "foreign.html").write_text("<!doctype html><title>foreign</title>")
     with site(tmp_path) as address:
@@ -208,9 +193,7 @@ def foreign(context: "BrowserContext", tmp_path: Path) -> "Iterator[Page]":
         yield page
 
 
-def test_a_page_that_was_not_allowed_gets_nothing_but_a_link(
-    foreign: "Page", sites: Sites, step: Step
-) -> None:
+def test_a_page_that_was_not_allowed_gets_nothing_but_a_link(foreign: Page, sites: Sites) -> None:
     read = "([url, method]) => fetch(url, {method}).then(() => 'read', () => 'refused')"
     for path, method in (("/v1/collections", "GET"), ("/v1/collections/shapes/search", "POST")):
         step(f"{method} {path}")
@@ -226,31 +209,23 @@ def test_a_page_that_was_not_allowed_gets_nothing_but_a_link(
     step("a link leads to the page")
     foreign.evaluate("url => { location.href = url + '/?collection=shapes' }", sites.service)
     expect(foreign.get_by_role("button", name="Search", exact=True)).to_be_visible()
-
-
-def test_a_page_reached_by_a_name_that_was_rebound_gets_nothing(
-    context: "BrowserContext", sites: Sites
-) -> None:
-    address = sites.service.replace("127.0.0.1", "rebound.test")
-    page = context.new_page()
+    step("nor does one that is reached by a name that was rebound")
     for path in ("/", "/v1/collections", "/v1/collections/shapes/images/shape-1/content", "/livez"):
-        answer = page.goto(f"{address}{path}")
+        answer = foreign.goto(f"{sites.service.replace('127.0.0.1', 'rebound.test')}{path}")
         assert answer is not None
         assert answer.status == 421, path
 
 
 @pytest.fixture
-def example(tmp_path: Path) -> Iterator[tuple[str, str]]:
+def example(sites: Sites, tmp_path: Path) -> Iterator[tuple[str, str]]:
     """The example page of docs/page.md for a service that nobody searches without a key, and a key."""
-    (host_folder := tmp_path / "host").mkdir()
-    settings = index_shapes(tmp_path / "home", tmp_path / "data")
-    with site(host_folder) as host:
-        changed = {"open_reading": False, "open_feedback": False, "admin_key": SecretStr(ADMIN_KEY)}
-        application = create_app(settings.model_copy(update={**changed, "cors_origins": (host,)}))
+    with site(tmp_path) as host:
+        changed = {"open_reading": False, "open_feedback": False, "cors_origins": (host,)}
+        application = create_app(sites.settings.model_copy(update=changed))
         with running(application) as service:
             found = re.findall(r"```html\n(.*?)```", (DOCS / "page.md").read_text("utf-8"), re.DOTALL)[-1]
             page = found.replace("http://localhost:8000", service).replace("'scenes'", f"'{SHAPES}'")
-            (host_folder / "example.html").write_text(page)
+            (tmp_path / "example.html").write_text(page)
             with application.state.services.engine.home.catalogue.write() as session:
                 key = create_key(session, "judge", {SHAPES: frozenset({"judge"})}, days=1).text
             yield f"{host}/example.html", key
@@ -258,7 +233,7 @@ def example(tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.slow
 def test_the_example_of_the_docs_searches_with_a_key_and_is_told(
-    chromium: "Browser", example: tuple[str, str], step: Step
+    chromium: Browser, example: tuple[str, str]
 ) -> None:
     address, key = example
     page = chromium.new_page(viewport={"width": 1000, "height": 800})
@@ -272,9 +247,7 @@ def test_the_example_of_the_docs_searches_with_a_key_and_is_told(
     page.on("console", lambda message: logged.append(message.text))
     page.add_init_script(f"sessionStorage.setItem('token', {key!r})")
     page.goto(address)
-    box = search.bounding_box()
-    assert box is not None
-    assert box["width"] == 420
+    assert box_of(search)["width"] == 420
     search.get_by_role("searchbox").fill("a red circle")
     search.get_by_role("searchbox").press("Enter")
     tile = search.locator(".hit").first

@@ -1,14 +1,12 @@
 """Thumbs on hits: what a reader says is kept by the service, shown, and can be taken back."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from playwright.sync_api import Locator, Route
 
-from tests.browser.conftest import OpenSearch, Step, Watch
+from tests.browser.conftest import OpenSearch, Watch, step
 from tests.browser.search_page import SearchPage, expect
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Route
 
 pytestmark = pytest.mark.browser
 
@@ -17,11 +15,11 @@ WRONG = "This is not what I searched for"
 _FEEDBACK = "**/feedback"
 
 
-def button(place: "Locator", name: str) -> "Locator":
+def button(place: Locator, name: str) -> Locator:
     return place.get_by_role("button", name=f"{name}: number")
 
 
-def pressed(place: "Locator") -> list[str]:
+def pressed(place: Locator) -> list[str]:
     return [name for name in (RIGHT, WRONG) if button(place, name).get_attribute("aria-pressed") == "true"]
 
 
@@ -31,7 +29,7 @@ def kept(search: SearchPage) -> tuple[int, int]:
     return counts["relevant"], counts["not_relevant"]
 
 
-def say(search: SearchPage, place: "Locator", name: str) -> Any:
+def say(search: SearchPage, place: Locator, name: str) -> Any:
     """Press a button and give what was sent; the answer has come when this returns."""
     with search.page.expect_response(_FEEDBACK) as answered:
         button(place, name).click()
@@ -42,12 +40,11 @@ def say(search: SearchPage, place: "Locator", name: str) -> Any:
 def key(search: SearchPage, name: str) -> None:
     """Press a key that judges, and wait for the answer."""
     with search.page.expect_response(_FEEDBACK):
-        search.page.keyboard.press(name)
+        search.keys(name)
 
 
-def test_a_hit_is_judged_otherwise_and_taken_back(open_search: OpenSearch, watch: Watch, step: Step) -> None:
-    search = open_search("#q=circle")
-    search.settle()
+def test_a_hit_is_judged_otherwise_and_taken_back(open_search: OpenSearch, watch: Watch) -> None:
+    search = open_search("#q=circle").settle()
     before, tile = kept(search), search.tiles.nth(2)
     assert pressed(tile) == []
     judged = {"query": {"text": "circle"}, "hit": search.ids()[2]}
@@ -64,7 +61,7 @@ def test_a_hit_is_judged_otherwise_and_taken_back(open_search: OpenSearch, watch
     step("what is refused is said, and not shown as kept")
     watch.allow("status of 409")
 
-    def refuse(route: "Route") -> None:
+    def refuse(route: Route) -> None:
         problem = {"title": "The collection keeps no more judgements", "detail": "There are enough of them."}
         route.fulfill(status=409, json=problem, content_type="application/problem+json")
 
@@ -78,9 +75,8 @@ def test_a_hit_is_judged_otherwise_and_taken_back(open_search: OpenSearch, watch
 
 
 @pytest.mark.slow
-def test_what_was_said_belongs_to_its_query_and_its_tab(open_search: OpenSearch, step: Step) -> None:
-    search = open_search("#q=a red circle")
-    search.settle()
+def test_what_was_said_by_clicks_and_keys_belongs_to_its_query_and_its_tab(open_search: OpenSearch) -> None:
+    search = open_search("#q=a red circle").settle()
     step("another query does not show it, and going back does")
     image_id = search.ids()[0]
     say(search, search.tiles.nth(0), RIGHT)
@@ -98,24 +94,18 @@ def test_what_was_said_belongs_to_its_query_and_its_tab(open_search: OpenSearch,
     search.go("#q=green")
     for place, name in ((0, RIGHT), (1, WRONG), (1, WRONG), (2, WRONG)):
         say(search, search.tiles.nth(place), name)
-    search.page.reload()
-    search.settle()
+    search.reload()
     assert [pressed(search.tiles.nth(place)) for place in range(4)] == [[RIGHT], [], [WRONG], []]
     other = open_search("#q=green")
     other.settle()
     assert pressed(other.tiles.nth(0)) == []
-
-
-@pytest.mark.slow
-def test_hits_are_judged_by_keys_and_as_open_images(open_search: OpenSearch, step: Step) -> None:
-    search = open_search("#q=triangle")
-    search.settle()
+    search.go("#q=triangle")
     step("y and n judge the hit that has the focus")
     search.field.press("ArrowDown")
     for name, expected in (("y", [RIGHT]), ("n", [WRONG]), ("n", [])):
         key(search, name)
         assert pressed(search.tiles.nth(0)) == expected
-    search.page.keyboard.press("ArrowRight")
+    search.keys("ArrowRight")
     key(search, "y")
     assert [pressed(search.tiles.nth(place)) for place in (0, 1)] == [[], [RIGHT]]
     step("both buttons of the tile in focus can be reached by Tab, and those of no other")
@@ -129,5 +119,5 @@ def test_hits_are_judged_by_keys_and_as_open_images(open_search: OpenSearch, ste
     assert pressed(search.dialog) == [RIGHT]
     key(search, "n")
     assert pressed(search.dialog) == [WRONG]
-    search.page.keyboard.press("Escape")
+    search.keys("Escape")
     assert pressed(search.tiles.nth(4)) == [WRONG]

@@ -2,18 +2,16 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from playwright.sync_api import Browser
 
-from tests.browser.conftest import DESK, OpenSearch, Step, Watch
+from tests.browser.conftest import DESK, OpenSearch, Watch, step
 from tests.browser.german import GERMAN, strangers
-from tests.browser.operating import OperatorPage, operated, prepared, sign_in
+from tests.browser.operating import OperatorPage, Prepared, operated, sign_in
 from tests.browser.search_page import SearchPage, expect, serious
 from tests.browser.service import OTHER, SHAPES
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.browser
 
@@ -29,7 +27,7 @@ def _is_german(search: SearchPage, *names: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("window", [DESK, _NARROW])
 def test_the_search_is_german(
-    open_search: OpenSearch, films: str, watch: Watch, window: dict[str, Any], step: Step
+    open_search: OpenSearch, films: str, watch: Watch, window: dict[str, Any]
 ) -> None:
     search = open_search("#words=off", reduced_motion="reduce", bypass_csp=True, **window, **GERMAN)
     step("the landing")
@@ -76,10 +74,11 @@ def test_the_search_is_german(
 
 
 @pytest.mark.slow
-def test_what_is_said_of_a_search_is_german(open_search: OpenSearch, watch: Watch, step: Step) -> None:
+def test_what_is_said_of_a_search_and_of_cases_is_german(
+    open_search: OpenSearch, watch: Watch, no_cases: None
+) -> None:
     watch.allow("404")
-    search = open_search("#q=giraffe+elk+circle&words=exact", **DESK, **GERMAN)
-    search.settle()
+    search = open_search("#q=giraffe+elk+circle&words=exact", **DESK, **GERMAN).settle()
     step("words that no text has")
     told = "Kein Text enthält hier die Wörter „giraffe“ und „elk“."
     expect(search.page.locator(".strip")).to_have_text(told)
@@ -96,12 +95,7 @@ def test_what_is_said_of_a_search_is_german(open_search: OpenSearch, watch: Watc
         _is_german(search, "none")
     # The service's own words stay as they are, and say so.
     expect(search.notice.locator("[lang=en]")).to_contain_text("none")
-
-
-@pytest.mark.slow
-def test_saved_cases_are_german(open_search: OpenSearch, no_cases: None, step: Step) -> None:
-    search = open_search("#q=circle", **DESK, **GERMAN)
-    search.settle()
+    search.go("#q=circle&collection=shapes")
     step("saving a case")
     search.tiles.first.get_by_role("button", name="Treffer 1 als Fall speichern").click()
     dialog = search.page.locator("dialog.save-case")
@@ -122,15 +116,20 @@ def test_saved_cases_are_german(open_search: OpenSearch, no_cases: None, step: S
         book.get_by_role("button", name=name).click()
         _is_german(search)
         search.page.keyboard.press("Escape")
+    step("findings")
+    search.button("Filter").click()
+    search.group("finding").get_by_label("Rundherd").select_option("present")
+    expect(search.tiles).to_have_count(1)
+    search.tiles.first.get_by_role("button", name="Befund und Angaben").press("Enter")
+    expect(search.dialog.locator(".finding").first).to_have_text("Rundherd: vorhanden frühere Untersuchung")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("window", [DESK, _NARROW])
 def test_the_operators_page_is_german(
-    chromium: "Browser", tmp_path: Path, window: dict[str, Any], step: Step
+    chromium: Browser, retrained: Prepared, tmp_path: Path, window: dict[str, Any]
 ) -> None:
-    ready = prepared(tmp_path / "retrained")
-    with operated(ready, tmp_path) as site:
+    with operated(retrained, tmp_path) as site:
         context = chromium.new_context(**window, **GERMAN)
         page = context.new_page()
         page.set_default_timeout(10_000)
@@ -155,10 +154,3 @@ def test_the_operators_page_is_german(
         wider = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
         assert not page.evaluate(wider)
         context.close()
-
-
-def test_the_page_for_reading_is_german(open_search: OpenSearch) -> None:
-    page = open_search("reading", **DESK, **GERMAN).page
-    expect(page.get_by_role("heading", name="Anmelden")).to_be_visible()
-    assert page.title() == "Befundung \u00b7 recoquest"
-    assert strangers(page) == []

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, Locator
 
 from app.application import create_app
 from app.generations.schemas import Outcome
@@ -15,22 +16,18 @@ from index.catalogue.jobs import beat, end_job, get_job
 from index.catalogue.tables import EmbeddingRow
 from index.generations.activation import generation_of
 from tests.access import OPEN
-from tests.browser.conftest import PHONE, Step, Watch
+from tests.browser.conftest import PHONE, Watch, step
 from tests.browser.operating import (
     WORKER,
     Operated,
     OperatorPage,
     Prepared,
     operated,
-    prepared,
     running_job,
     sign_in,
 )
 from tests.browser.search_page import expect
 from tests.browser.service import OTHER, SHAPES, running
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator
 
 pytestmark = pytest.mark.browser
 
@@ -40,15 +37,9 @@ _OFTEN = "const every = window.setInterval; window.setInterval = (look, ms) => e
 OpenOperated = Callable[..., tuple[Operated, OperatorPage]]
 
 
-@pytest.fixture(scope="module")
-def retrained(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """A home folder with a retraining that waits; each test serves a copy."""
-    return prepared(tmp_path_factory.mktemp("retrained"))
-
-
 @pytest.fixture
 def open_operated(
-    chromium: "Browser", retrained: Prepared, watch: Watch, tmp_path: Path
+    chromium: Browser, retrained: Prepared, watch: Watch, tmp_path: Path
 ) -> Iterator[OpenOperated]:
     """Serves a retraining that waits, and opens the operator's page; settings of the browser by keyword."""
     with ExitStack() as opened:
@@ -83,7 +74,7 @@ def test_what_is_refused_is_told_where_it_was_asked_for(open_operated: OpenOpera
 
 
 @pytest.mark.slow
-def test_a_retraining_is_looked_at_promoted_and_rolled_back(open_operated: OpenOperated, step: Step) -> None:
+def test_a_retraining_is_looked_at_promoted_and_rolled_back(open_operated: OpenOperated) -> None:
     site, shown = open_operated()
     job, new, old = shown.job(site.job), shown.generation(SHAPES, 3), shown.generation(SHAPES, 1)
     step("it waits, with what it was judged by")
@@ -132,10 +123,10 @@ def test_a_retraining_is_looked_at_promoted_and_rolled_back(open_operated: OpenO
 
 
 @pytest.mark.slow
-def test_jobs_are_given_followed_and_cancelled(open_operated: OpenOperated, step: Step) -> None:
+def test_jobs_are_given_followed_and_cancelled(open_operated: OpenOperated) -> None:
     site, shown = open_operated()
 
-    def ended(kind: str, result: dict[str, Any]) -> "Locator":
+    def ended(kind: str, result: dict[str, Any]) -> Locator:
         """The row of a job that has ended with a result."""
         number = running_job(site.engine, kind, SHAPES)
         with site.engine.home.catalogue.write() as session:
@@ -211,7 +202,7 @@ def test_jobs_are_given_followed_and_cancelled(open_operated: OpenOperated, step
 
 @pytest.mark.slow
 def test_without_a_session_a_key_is_asked_for_and_the_session_stays(
-    open_operated: OpenOperated, watch: Watch, step: Step
+    open_operated: OpenOperated, watch: Watch
 ) -> None:
     watch.allow("status of 401")
     site, shown = open_operated({"admin_key": KEY})
@@ -244,7 +235,7 @@ def test_without_a_session_a_key_is_asked_for_and_the_session_stays(
 
 @pytest.mark.slow
 def test_it_is_used_on_a_phone_whose_connection_is_lost_and_found(
-    open_operated: OpenOperated, watch: Watch, step: Step
+    open_operated: OpenOperated, watch: Watch
 ) -> None:
     watch.allow("ERR_INTERNET_DISCONNECTED")
     site, shown = open_operated(**PHONE)
@@ -272,7 +263,7 @@ def test_it_is_used_on_a_phone_whose_connection_is_lost_and_found(
 
 @pytest.mark.slow
 def test_a_service_that_holds_nothing_says_how_to_begin(
-    chromium: "Browser", watch: Watch, tmp_path: Path
+    chromium: Browser, watch: Watch, tmp_path: Path
 ) -> None:
     context = chromium.new_context()
     page = context.new_page()

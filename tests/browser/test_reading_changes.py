@@ -4,10 +4,11 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 from PIL import Image
+from playwright.sync_api import BrowserContext, Locator, Page, Request, Route
 from pydantic import SecretStr
 
 from app.application import create_app
@@ -15,14 +16,12 @@ from app.engine import open_engine
 from app.settings import Settings
 from index.ingest import ingest_manifest
 from tests.access import ADMIN_KEY
-from tests.browser.conftest import Step, Watch
-from tests.browser.search_page import expect
+from tests.browser.conftest import Watch, step
+from tests.browser.german import strangers
+from tests.browser.search_page import expect, held, until
 from tests.browser.service import running, tiny_encoder
 from tests.dicom_films import draw
 from training.common.manifest import Record, read_manifest, write_manifest
-
-if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Locator, Page, Request, Route
 
 pytestmark = pytest.mark.browser
 
@@ -58,14 +57,8 @@ class Film:
 
     def active(self) -> dict[str, Any]:
         """Message of the viewer about it."""
-        return {
-            "study": self.study_uid,
-            "series": f"{self.study_uid}.1",
-            "sop": self.sop,
-            "frame": self.frame,
-            "patient": self.person,
-            "date": "20240115",
-        }
+        place = {"study": self.study_uid, "series": f"{self.study_uid}.1", "sop": self.sop}
+        return {**place, "frame": self.frame, "patient": self.person, "date": "20240115"}
 
 
 OPEN: Final = Film(1, study=1, patient=1)
@@ -105,7 +98,7 @@ _EMPTY: Final = {"identity": "", "cases": 0, "offered": 0}
 class Panel:
     """The page of `/reading` with a viewer that shows nothing and tells what it is given."""
 
-    def __init__(self, page: "Page") -> None:
+    def __init__(self, page: Page) -> None:
         self.page = page
         self.identity = page.locator(".identity")
         self.cases = page.locator(".case")
@@ -135,7 +128,7 @@ class Panel:
         told = None if last is None else {"image": last.active(), "patients": [last.person]}
         return self.page.evaluate(_CHANGE, [hash, told])
 
-    def case(self, film: Film) -> "Locator":
+    def case(self, film: Film) -> Locator:
         return self.page.locator(f'[data-id="{film.id}"]')
 
     def answer(self, path: str, status: int, body: dict[str, Any] | None = None) -> None:
@@ -143,21 +136,15 @@ class Panel:
         self.page.unroute(path)
         self.page.route(path, lambda route: _fulfil(route, status, body))
 
-    def hold(self, path: str) -> "list[Route]":
+    def hold(self, path: str) -> list[Route]:
         """Let further requests wait."""
-        held: list[Route] = []
         self.page.unroute(path)
-        self.page.route(path, lambda route: held.append(route))
-        return held
+        return held(self.page, path)
 
-    def wait_for(self, held: "list[Route]", count: int) -> None:
-        for _ in range(100):
-            if len(held) >= count:
-                return
-            self.page.wait_for_timeout(50)
-        raise AssertionError(f"{len(held)} of {count} requests came.")
+    def wait_for(self, waiting: list[Route], count: int) -> None:
+        until(self.page, lambda: len(waiting) >= count)
 
-    def judge(self, film: Film) -> "Request":
+    def judge(self, film: Film) -> Request:
         """Accept a case, and give what was sent."""
         with self.page.expect_response(FEEDBACK) as kept:
             self.case(film).get_by_role("button", name="Accept").click()
@@ -178,11 +165,11 @@ FEEDBACK: Final = "**/feedback"
 OpenPanel = Callable[[Film], Panel]
 
 
-def _fulfil(route: "Route", status: int, body: dict[str, Any] | None = None) -> None:
+def _fulfil(route: Route, status: int, body: dict[str, Any] | None = None) -> None:
     route.fulfill(status=status, json=body or {"title": f"Problem {status}", "detail": "Try again."})
 
 
-def _body(request: "Request") -> dict[str, Any]:
+def _body(request: Request) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(request.post_data or "")
     return body
 
@@ -228,7 +215,7 @@ def _record(film: Film, data: Any) -> Record:
 
 
 @pytest.fixture
-def open_panel(context: "BrowserContext", service: str, watch: Watch) -> OpenPanel:
+def open_panel(context: BrowserContext, service: str, watch: Watch) -> OpenPanel:
     """Signs in, opens a film's study, and makes the film the active one."""
     watch.allow(service)
     # The browser's own line for an answer that a test gives.
@@ -243,6 +230,10 @@ def open_panel(context: "BrowserContext", service: str, watch: Watch) -> OpenPan
             lambda route: route.fulfill(body=viewer, content_type="text/html", headers=_ISOLATED),
         )
         page.goto(f"{service}/reading#study={film.study_uid}")
+        if page.evaluate("navigator.languages[0]") == "de-DE":
+            expect(page.get_by_role("heading", name="Anmelden")).to_be_visible()
+            assert page.title() == "Befundung \u00b7 recoquest"
+            assert strangers(page) == []
         page.get_by_role("textbox").fill(ADMIN_KEY)
         page.locator("form button").first.click()
         panel = Panel(page)
@@ -260,13 +251,13 @@ def panel(open_panel: OpenPanel) -> Panel:
     return panel
 
 
-def test_another_study_takes_all_of_the_former_from_the_page_at_once(panel: Panel, step: Step) -> None:
+def test_another_study_or_film_takes_all_of_the_former_from_the_page_at_once(panel: Panel) -> None:
     for hash, said in (("#study=1.2.3.4", "No image is open"), ("#", "names no study")):
         step(f"nothing of the former stays where no image opens: {hash}")
-        held = panel.hold(SIMILAR)
+        waiting = panel.hold(SIMILAR)
         assert panel.change(hash, last=OPEN) == _EMPTY
         panel.page.wait_for_timeout(500)
-        assert held == []
+        assert waiting == []
         expect(panel.identity).to_be_empty()
         expect(panel.cases).to_have_count(0)
         expect(panel.save).to_be_hidden()
@@ -288,19 +279,17 @@ def test_another_study_takes_all_of_the_former_from_the_page_at_once(panel: Pane
         panel.save.click()
     assert f"/studies/{OTHER.study_uid}/results" in sent.value.url
     assert _body(sent.value)["sop"] == OTHER.sop
-
-
-def test_another_film_has_no_cases_of_the_former(panel: Panel, step: Step) -> None:
+    panel.begin()
     for film, status in ((LATERAL, 429), (PRIOR, 503)):
         step(f"film {film.number} is searched for, and answered {status}")
         panel.missing.fill("9.9")
-        held = panel.hold(SIMILAR)
+        waiting = panel.hold(SIMILAR)
         panel.tell(film)
         expect(panel.said).to_have_text("Searching\u2026")
         expect(panel.cases).to_have_count(0)
         expect(panel.page.locator(".cases").get_by_role("button")).to_have_count(0)
-        panel.wait_for(held, 1)
-        _fulfil(held[0], status)
+        panel.wait_for(waiting, 1)
+        _fulfil(waiting[0], status)
         panel.has_only_a_problem(f"Problem {status}")
         panel.page.unroute(SIMILAR)
         panel.priors.click()
@@ -313,49 +302,48 @@ def test_another_film_has_no_cases_of_the_former(panel: Panel, step: Step) -> No
     panel.has_only_a_problem("Problem 503")
     expect(panel.identity).to_contain_text("NAME^1 (P1)")
     step("a late answer for the former film is dropped")
-    held = panel.hold(SIMILAR)
+    waiting = panel.hold(SIMILAR)
     panel.tell(LATERAL)
-    panel.wait_for(held, 1)
+    panel.wait_for(waiting, 1)
     panel.tell(OTHER)
-    held[0].continue_()
-    panel.wait_for(held, 2)
+    waiting[0].continue_()
+    panel.wait_for(waiting, 2)
     expect(panel.cases).to_have_count(0)
-    assert OTHER.sop in held[1].request.url
-    held[1].continue_()
+    assert OTHER.sop in waiting[1].request.url
+    waiting[1].continue_()
     expect(panel.case(OPEN)).to_have_count(1)
     expect(panel.case(OTHER)).to_have_count(0)
 
 
-def test_late_outcomes_are_not_told_of_another_film(panel: Panel, step: Step) -> None:
+def test_late_outcomes_and_verdicts_are_not_told_of_another_film_or_collection(panel: Panel) -> None:
     for status in (200, 503):
         step(f"a save that is answered {status}")
-        held = panel.hold(RESULTS)
+        waiting = panel.hold(RESULTS)
         panel.save.click()
-        panel.wait_for(held, 1)
-        assert f"/studies/{OPEN.study_uid}/results" in held[0].request.url
-        assert _body(held[0].request)["sop"] == OPEN.sop
+        panel.wait_for(waiting, 1)
+        assert f"/studies/{OPEN.study_uid}/results" in waiting[0].request.url
+        assert _body(waiting[0].request)["sop"] == OPEN.sop
         panel.tell(OTHER)
         expect(panel.case(THIRD)).to_be_visible()
         expect(panel.save).to_be_enabled()
         with panel.page.expect_response(RESULTS):
-            _fulfil(held[0], status, {"objects": []} if status == 200 else None)
+            _fulfil(waiting[0], status, {"objects": []} if status == 200 else None)
         panel.page.wait_for_timeout(100)
         expect(panel.said).to_be_empty()
         panel.begin()
     step("a verdict that fails")
-    held = panel.hold(FEEDBACK)
+    waiting = panel.hold(FEEDBACK)
     panel.case(OTHER).get_by_role("button", name="Accept").click()
-    panel.wait_for(held, 1)
+    panel.wait_for(waiting, 1)
     with panel.page.expect_response(SIMILAR):
         panel.tell(LATERAL)
     expect(panel.case(THIRD)).to_be_visible()
     with panel.page.expect_response(FEEDBACK):
-        _fulfil(held[0], 503)
+        _fulfil(waiting[0], 503)
     panel.page.wait_for_timeout(100)
     expect(panel.said).to_be_empty()
-
-
-def test_verdicts_belong_to_their_collection(panel: Panel, step: Step) -> None:
+    panel.page.unroute(FEEDBACK)
+    panel.begin()
     step("a verdict is not shown in another collection, and is given anew there")
     panel.judge(THIRD)
     panel.page.get_by_label("Collection").select_option(SECOND)
@@ -394,7 +382,7 @@ def test_verdicts_belong_to_their_collection(panel: Panel, step: Step) -> None:
     ids=["en", "de"],
 )
 def test_the_panel_speaks_the_readers_language_and_says_that_it_is_no_medical_device(
-    context: "BrowserContext", open_panel: OpenPanel, language: str, note: str, priors: str, day: str
+    context: BrowserContext, open_panel: OpenPanel, language: str, note: str, priors: str, day: str
 ) -> None:
     context.add_init_script(f"Object.defineProperty(navigator, 'languages', {{ value: ['{language}'] }})")
     panel = open_panel(OPEN)

@@ -1,44 +1,46 @@
-"""The reading room: films in step, priors, patients, searches and screens, and keys alone."""
+"""The reading room: films as they are drawn and in step, patients, searches and screens, and keys alone."""
 
-from typing import TYPE_CHECKING, Any
+import io
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
+from PIL import Image
+from playwright.sync_api import Page, Request
 
-from tests.browser.conftest import OpenSearch, Step, Watch
+from tests.browser.conftest import Watch, step
 from tests.browser.german import strangers
 from tests.browser.room import (
     CENTRE,
     COLUMNS,
+    CURVED,
     FILMS,
     FIRST,
-    ROOM_DESK,
     ROWS,
     WIDTH,
     OpenRoom,
-    RoomPage,
     address_of,
     film_id,
     through,
     window_of,
 )
-from tests.browser.search_page import expect, serious
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Request
+from tests.browser.search_page import altered, box_of, expect, serious
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
+# Levels are rounded, and DICOM's windows are half a value beside ours.
+EXACT = 1.2
 
-def _likes(request: "Request") -> list[dict[str, Any]]:
+
+def _likes(request: Request) -> list[dict[str, Any]]:
     sent = request.post_data_json
     assert sent is not None
     likes: list[dict[str, Any]] = sent["like"]
     return likes
 
 
-def test_films_go_in_step_relative_to_their_own_windows(open_room: OpenRoom, step: Step) -> None:
+def test_films_go_in_step_relative_to_their_own_windows(open_room: OpenRoom) -> None:
     room = open_room(2, 4)
     room.films.first.focus()
     step("one to one, alone and then in step")
@@ -69,23 +71,7 @@ def test_films_go_in_step_relative_to_their_own_windows(open_room: OpenRoom, ste
     assert room.overlay(0, "zoom") != room.overlay(1, "zoom")
 
 
-def test_the_wheel_zooms_about_the_pointer(open_room: OpenRoom) -> None:
-    room = open_room(2)
-    room.press("o")
-    box = room.films.first.locator("canvas").bounding_box()
-    assert box is not None
-    # A corner of the film that stays under the pointer.
-    before = room.pixels(0)
-    x, y = (before.shape[1] - COLUMNS) // 2 + 60, (before.shape[0] - ROWS) // 2 + 90
-    room.page.mouse.move(box["x"] + x + 0.5, box["y"] + y + 0.5)
-    for _ in range(12):
-        room.page.mouse.wheel(0, -100)
-    zoomed = room.pixels(0)
-    assert float(room.overlay(0, "zoom").rstrip("×")) == pytest.approx(1.15**12, rel=0.01)
-    assert zoomed[y, x] == pytest.approx(through(2, CENTRE, WIDTH)[90, 60], abs=3)
-
-
-def test_two_patients_are_visibly_two(open_room: OpenRoom, step: Step) -> None:
+def test_two_patients_are_visibly_two(open_room: OpenRoom) -> None:
     room = open_room(2, 5, bypass_csp=True)
     step("each has a letter, a colour, and a part of an id")
     expect(room.warning).to_have_text("Different patients: A, B")
@@ -117,7 +103,7 @@ def test_two_patients_are_visibly_two(open_room: OpenRoom, step: Step) -> None:
     expect(room.warning).not_to_be_visible()
 
 
-def test_priors_and_a_search_come_back_after_a_reload(open_room: OpenRoom, step: Step) -> None:
+def test_priors_and_a_search_come_back_after_a_reload(open_room: OpenRoom) -> None:
     room = open_room(2)
     step("priors are in order of time")
     expect(room.priors).to_have_count(4)
@@ -166,7 +152,7 @@ def test_priors_and_a_search_come_back_after_a_reload(open_room: OpenRoom, step:
     expect(room.films.nth(1)).to_be_focused()
 
 
-def test_from_a_query_to_films_side_by_side_by_keys_alone(open_room: OpenRoom, step: Step) -> None:
+def test_from_a_query_to_films_side_by_side_by_keys_alone(open_room: OpenRoom) -> None:
     room = open_room()
     search, page = room.search, room.page
     search.settle()
@@ -212,7 +198,7 @@ def test_from_a_query_to_films_side_by_side_by_keys_alone(open_room: OpenRoom, s
         expect(box).not_to_be_visible()
 
 
-def test_a_key_does_one_thing_wherever_the_focus_is(open_room: OpenRoom, step: Step) -> None:
+def test_a_key_does_one_thing_wherever_the_focus_is(open_room: OpenRoom) -> None:
     room = open_room()
     search, page = room.search, room.page
     search.settle()
@@ -248,13 +234,12 @@ def test_a_key_does_one_thing_wherever_the_focus_is(open_room: OpenRoom, step: S
     expect(room.films).to_have_count(4)
 
 
-def test_a_region_and_a_film_are_searched_with(open_room: OpenRoom, step: Step) -> None:
+def test_a_region_and_a_film_are_searched_with(open_room: OpenRoom) -> None:
     room = open_room(2)
     room.press("h")
     step("a region is drawn: of a mirrored film, the left quarter as it is seen is the right one")
     expect(room.page.get_by_role("button", name="Search with a part of the film")).to_be_visible()
-    canvas = room.films.first.locator("canvas").bounding_box()
-    assert canvas is not None
+    canvas = box_of(room.films.first.locator("canvas"))
     room.press("b")
     expect(room.films.first.locator(".region-frame")).to_be_visible()
     scale = min(canvas["width"] / COLUMNS, canvas["height"] / ROWS)
@@ -280,29 +265,17 @@ def test_a_region_and_a_film_are_searched_with(open_room: OpenRoom, step: Step) 
     assert room.shows() == [film_id(2)]
 
 
-def test_a_film_that_cannot_be_shown_says_why_and_can_be_tried_again(
-    open_search: OpenSearch, room_service: str, watch: Watch
-) -> None:
-    watch.allow(room_service)
-    watch.allow("404")
-    room = RoomPage(open_search(address_of("none"), site=room_service, **ROOM_DESK))
-    film = room.films.first
-    expect(film).to_have_attribute("data-state", "failed")
-    expect(film.get_by_role("alert")).to_contain_text("none")
-    expect(film.get_by_role("button", name="Try again")).to_be_visible()
-
-
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (3840, 2160)])
 def test_films_fill_small_and_large_screens_and_the_line_is_always_there(
-    open_room: OpenRoom, width: int, height: int, step: Step
+    open_room: OpenRoom, width: int, height: int
 ) -> None:
     room = open_room(2, layout=1, viewport={"width": width, "height": height})
     line = room.page.get_by_text("Not a medical device. Not for diagnosis.")
     for layout in (1, 2, 4):
         step(f"{layout} films")
         expect(room.films).to_have_count(layout)
-        boxes = [film.bounding_box() for film in room.films.all()]
-        assert sum(box["width"] * box["height"] for box in boxes if box) > 0.55 * width * height
+        boxes = map(box_of, room.films.all())
+        assert sum(box["width"] * box["height"] for box in boxes) > 0.55 * width * height
         assert not room.search.scrolls_sideways()
         expect(line).to_be_in_viewport()
         room.press("l")
@@ -324,3 +297,164 @@ def test_the_room_speaks_german(open_room: OpenRoom) -> None:
     room.press("?")
     expect(room.page.get_by_role("dialog")).to_be_visible()
     assert strangers(room.page, (*data, *"cegiknosuyz", "esc", "f6")) == []
+
+
+@pytest.mark.parametrize(("number", "ratio"), [(2, 1), (4, 1), (2, 2)])
+def test_each_pixel_is_seen_through_the_films_own_window_and_those_that_are_dragged(
+    open_room: OpenRoom, number: int, ratio: int
+) -> None:
+    room = open_room(number, device_scale_factor=ratio)
+    step("one to one, on a fine screen too")
+    room.press("o")
+    before = room.film(0)
+    assert np.abs(before - through(number, CENTRE, WIDTH)).max() <= EXACT
+    assert room.overlay(0, "zoom") == "1×"
+    step("dragging up brightens")
+    middle = (before > 100) & (before < 155)
+    room.drag(0, 0, -80)
+    assert (room.film(0)[middle] - before[middle]).mean() > 10
+    step("dragging left hardens, as finely as the film has it")
+    room.drag(0, 0, 80)
+    room.drag(0, -300, 0)
+    harder = room.film(0)
+    assert harder.std() > before.std() + 10
+    centre, width = window_of(room.overlay(0, "levels"))
+    assert width == pytest.approx(WIDTH / np.e, abs=60)
+    # An inverted film is written in the values of its file.
+    assert np.abs(harder - through(number, 4095 - centre if number == 4 else centre, width)).max() <= 3
+    step("and right softens")
+    room.drag(0, 300, 0)
+    assert room.film(0).std() < harder.std() - 10
+
+
+def test_keys_choose_windows_and_turn_films_and_the_wheel_zooms(open_room: OpenRoom) -> None:
+    room = open_room(2)
+    room.press("o")
+    step("presets: lungs are dark, bones are bright")
+    windows = {}
+    for key in "12345":
+        room.press(key)
+        seen = room.film(0)
+        windows[key] = window_of(room.overlay(0, "levels"))
+    assert windows["1"] == pytest.approx((CENTRE, WIDTH), abs=1)
+    assert len(set(windows.values())) == 5
+    assert windows["2"][0] < CENTRE < windows["4"][0]
+    step("values beyond the film's own window are seen through that of all")
+    centre, width = windows["5"]
+    assert width > WIDTH * 1.5
+    expected = through(2, centre, width)
+    beyond = (through(2, CENTRE, WIDTH) >= 255) & (expected < 250)
+    assert beyond.sum() > 500
+    assert np.abs(seen - expected).max() <= 3
+    expect(room.page.get_by_role("button", name="All values (5)")).to_have_attribute("aria-pressed", "true")
+    step("inverted, and all set back")
+    room.press("1", "i")
+    assert np.abs(room.film(0) - (255 - through(2, CENTRE, WIDTH))).max() <= EXACT
+    assert "Inverted" in room.overlay(0, "marks")
+    room.press("3", "r", "h", "z", "+", "0", "o")
+    assert np.abs(room.film(0) - through(2, CENTRE, WIDTH)).max() <= EXACT
+    assert room.overlay(0, "marks") == ""
+    upright = room.film(0)
+    assert room.letters(0) == "HLFR"
+    step("mirrored")
+    room.press("h")
+    assert np.abs(room.film(0) - upright[:, ::-1]).max() <= 1
+    assert room.letters(0) == "HRFL"
+    assert room.overlay(0, "marks") == "Mirrored"
+    step("turned as well")
+    room.press("r")
+    assert "Rotated 90°" in room.overlay(0, "marks")
+    assert room.letters(0) == "LHRF"
+    turned = room.pixels(0)
+    top, left = (turned.shape[0] - COLUMNS) // 2, (turned.shape[1] - ROWS) // 2
+    inside = turned[top : top + COLUMNS, left : left + ROWS]
+    assert np.abs(inside - np.rot90(upright[:, ::-1], -1)).max() <= 1
+    step("turned alone")
+    room.press("h", "r", "r", "r")
+    assert room.overlay(0, "marks") == "Rotated 180°"
+    assert room.letters(0) == "FRHL"
+    step("the wheel zooms about the pointer")
+    room.press("z", "o")
+    box = box_of(room.films.first.locator("canvas"))
+    # A corner of the film that stays under the pointer.
+    before = room.pixels(0)
+    x, y = (before.shape[1] - COLUMNS) // 2 + 60, (before.shape[0] - ROWS) // 2 + 90
+    room.page.mouse.move(box["x"] + x + 0.5, box["y"] + y + 0.5)
+    for _ in range(12):
+        room.page.mouse.wheel(0, -100)
+    zoomed = room.pixels(0)
+    assert float(room.overlay(0, "zoom").rstrip("×")) == pytest.approx(1.15**12, rel=0.01)
+    assert zoomed[y, x] == pytest.approx(through(2, CENTRE, WIDTH)[90, 60], abs=3)
+
+
+def test_a_moving_window_shows_a_small_film_at_the_same_place(open_room: OpenRoom) -> None:
+    room = open_room(2, layout=4, viewport={"width": 1280, "height": 420})
+    assert float(room.overlay(0, "zoom").rstrip("×")) < 0.5
+    box = box_of(room.films.first)
+    room.page.mouse.move(box["x"] + 50, box["y"] + 50)
+    room.page.mouse.down()
+    room.page.mouse.move(box["x"] + 50, box["y"] + 20)
+    room.draw()
+    expect(room.films.first).to_have_attribute("data-sharp", "false")
+    moving = room.read(0)
+    room.page.mouse.up()
+    resting = room.pixels(0)
+    assert np.abs(moving - resting)[resting > 20].mean() < 12
+    assert np.corrcoef(moving.ravel(), resting.ravel())[0, 1] > 0.98
+
+
+def test_a_curve_of_the_file_is_shown_as_it_is_and_windows_of_ct_are_in_hounsfield_units(
+    open_room: OpenRoom, room_service: str
+) -> None:
+    room = open_room(CURVED)
+    room.press("o")
+    step("the curve, as the service renders it")
+    address = f"{room_service}/v1/collections/{FILMS}/images/{film_id(CURVED)}/rendition"
+    picture = room.page.request.get(address, headers={"Accept": "image/png"}).body()
+    with Image.open(io.BytesIO(picture)) as opened:
+        searched = np.asarray(opened.convert("L"), dtype=np.float64)
+    assert np.abs(searched - through(CURVED, CENTRE, WIDTH)).max() > 10
+    assert np.abs(room.film(0) - searched).max() == 0
+    for key, window in (("3", (40, 400)), ("4", (400, 1800))):
+        step(f"preset {key}")
+        room.press(key)
+        assert np.abs(room.film(0) - through(CURVED, *window)).max() <= 3
+        assert window_of(room.overlay(0, "levels")) == window
+    step("the curve again")
+    room.press("1")
+    assert np.abs(room.film(0) - searched).max() == 0
+
+
+def test_what_is_hidden_or_not_known_of_a_film_is_not_written_on_it(
+    open_room: OpenRoom, room_service: str, watch: Watch
+) -> None:
+    step("hidden fields")
+
+    hidden = ["age", "sex", "patient", "date", "orientation", "laterality"]
+
+    def before(page: Page) -> None:
+        altered(page, f"**/v1/collections/{FILMS}", lambda _: {"hidden_fields": hidden})
+
+    room = open_room(3, 5, before=before)
+    assert room.overlay(0, "top-left").split() in (["Patient", "A"], ["Patient", "B"])
+    assert room.overlay(0, "top-right") == "DX · CHEST · LL"
+    assert room.letters(0) == ""
+    expect(room.warning).to_have_text("Different patients: A, B")
+    room.films.first.focus()
+    expect(room.priors).to_have_count(4)
+    assert "2024" not in room.page.locator(".priors").inner_text()
+    step("a picture of which nothing is known")
+    room = open_room("plain", 2)
+    assert room.letters(0) == ""
+    assert "Patient unknown" in room.overlay(0, "top-left")
+    assert "8 bit" in room.overlay(0, "bottom-left")
+    expect(room.warning).to_have_text("Of some films the patient is not known")
+    room.films.first.focus()
+    expect(room.page.locator(".priors")).to_contain_text("The patient of this film is not known")
+    step("a film that cannot be shown says why, and can be tried again")
+    watch.allow("404")
+    room.page.goto(f"{room_service}/{address_of('none')}")
+    film = room.films.first
+    expect(film).to_have_attribute("data-state", "failed")
+    expect(film.get_by_role("alert")).to_contain_text("none")
+    expect(film.get_by_role("button", name="Try again")).to_be_visible()

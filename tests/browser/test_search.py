@@ -1,23 +1,25 @@
-"""Searching by text and by image, and what the page tells of the answer."""
+"""Searching by text, by exact words and by image, and what the page says of the answer or of what is wrong."""
 
+import json
 import re
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
+from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import Page, Route
 
-from tests.browser.conftest import OpenSearch, Step
-from tests.browser.search_page import PAGE_SIZE, expect
+from tests.browser.conftest import OpenSearch, Watch, step
+from tests.browser.search_page import PAGE_SIZE, SearchPage, altered, expect, serious
 from tests.browser.service import MARKUP
 from tests.dicom_films import encoded, make_film
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Route
-
 pytestmark = pytest.mark.browser
 
+TEXT = "purple triangle"
 
-def test_a_text_finds_images_which_are_looked_at_to_the_last(open_search: OpenSearch, step: Step) -> None:
+
+def test_a_text_finds_images_which_are_looked_at_to_the_last(open_search: OpenSearch) -> None:
     search = open_search()
     page = search.page
     step("a text finds what the service finds, in the order of ranks")
@@ -65,8 +67,8 @@ def test_a_text_finds_images_which_are_looked_at_to_the_last(open_search: OpenSe
 
 
 @pytest.mark.slow
-def test_texts_are_begun_in_many_ways_and_the_page_says_what_became_of_them(
-    open_search: OpenSearch, step: Step
+def test_searches_begin_in_many_ways_and_the_page_says_what_became_of_them(
+    open_search: OpenSearch,
 ) -> None:
     search = open_search()
     strip = search.page.locator(".strip")
@@ -90,44 +92,59 @@ def test_texts_are_begun_in_many_ways_and_the_page_says_what_became_of_them(
     expect(strip).to_have_count(0)
     step("an answer that the service doubts says so")
     for confident, notes in ((False, 1), (True, 0), (None, 0)):
-        search.page.route("**/search", partial(_answer_confidently, confident), times=1)
+        altered(search.page, "**/search", partial(dict, confident=confident), times=1)
         search.search(f"a circle {confident}")
         expect(search.page.locator(".doubt")).to_have_count(notes)
-    step("another collection takes the text along")
-    search.search("circle")
-    search.page.get_by_label("Collection").select_option("tiles")
-    expect(search.answer).to_contain_text("9 images")
-    expect(search.field).to_have_value("circle")
-    assert "collection=tiles" in search.page.url
+    search.go("#collection=shapes")
+    chip, chooser = search.page.locator(".field-chip"), search.page.locator("input[type=file]")
+    step("an image is pasted")
+    search.drop(search.picture(11), kind="paste", name="image.png")
+    expect(search.tiles.first).to_have_attribute("data-id", "shape-11")
+    step("an image is chosen")
+    chosen = search.picture(12)
+    chooser.set_input_files({"name": "chosen.png", "mimeType": "image/png", "buffer": chosen})
+    expect(chip).to_contain_text("chosen.png")
+    expect(search.tiles.first).to_have_attribute("data-id", "shape-12")
+    step("films come with any type")
+    assert {"image/*", "application/dicom", ".dcm"} <= set((chooser.get_attribute("accept") or "").split(","))
+    film = encoded(make_film(1))
+    for name, media_type in (("IM000001", ""), ("film.dcm", "application/dicom")):
+        with search.answered():
+            search.drop(film, name=name, type=media_type)
+        expect(chip).to_contain_text(name)
+        assert len(search.ids()) == PAGE_SIZE
+    with search.page.expect_response("**/search") as response:
+        chooser.set_input_files({"name": "chosen.dcm", "mimeType": "", "buffer": film})
+    assert response.value.status == 200
+    expect(chip).to_contain_text("chosen.dcm")
 
 
-def _answer_confidently(confident: bool | None, route: "Route") -> None:
-    answered = route.fetch()
-    route.fulfill(response=answered, json={**answered.json(), "confident": confident})
-
-
-def test_what_comes_late_takes_nothing_from_the_reader(open_search: OpenSearch, step: Step) -> None:
+def test_what_comes_late_takes_nothing_from_the_reader(open_search: OpenSearch) -> None:
     held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if any(word in (route.request.post_data or "") for word in ("blue", "old")):
+            held.append(route)
+        else:
+            route.continue_()
+
+    def before(page: Page) -> None:
+        page.route("**/v1/collections", lambda route: held.append(route))
+        page.route("**/search", hold)
+
     step("a text typed while the page starts is kept")
-    search = open_search(
-        before=lambda page: page.route("**/v1/collections", lambda route: held.append(route))
-    )
+    search = open_search(before=before, reduced_motion="reduce")
     search.field.fill("a blue square")
     held.pop().continue_()
     expect(search.button("a red circle")).to_be_visible()
     expect(search.field).to_have_value("a blue square")
     search.field.press("Enter")
+    step("where motion is reduced, nothing moves until the hits come")
+    expect(search.page.locator(".skeleton").first).to_have_css("animation-iteration-count", "1")
+    held.pop().continue_()
     search.settle()
     assert search.ids() == search.found_by_text("a blue square")
     step("the late answer of an old query never shows")
-
-    def hold_the_old(route: "Route") -> None:
-        if "old" in (route.request.post_data or ""):
-            held.append(route)
-        else:
-            route.continue_()
-
-    search.page.route("**/search", hold_the_old)
     search.field.fill("old query")
     search.field.press("Enter")
     expect(search.page.locator(".results")).to_have_attribute("aria-busy", "true")
@@ -139,9 +156,7 @@ def test_what_comes_late_takes_nothing_from_the_reader(open_search: OpenSearch, 
     expect(search.field).to_have_value("a green square")
 
 
-def test_an_image_is_brought_searched_with_joined_by_words_and_removed(
-    open_search: OpenSearch, step: Step
-) -> None:
+def test_an_image_is_brought_searched_with_joined_by_words_and_removed(open_search: OpenSearch) -> None:
     search = open_search()
     chip, overlay = search.page.locator(".field-chip"), search.page.locator(".drop-over")
     step("dragging a file over the page invites to drop it")
@@ -179,28 +194,262 @@ def test_an_image_is_brought_searched_with_joined_by_words_and_removed(
     expect(search.answer).to_contain_text("24 of 60 images")
 
 
-@pytest.mark.slow
-def test_images_and_dicom_films_are_pasted_chosen_and_dropped(open_search: OpenSearch, step: Step) -> None:
-    search = open_search()
-    chip, chooser = search.page.locator(".field-chip"), search.page.locator("input[type=file]")
+def _cut_off(page: Page, pattern: str = "**/search") -> None:
+    """Let the next request to an address fail as it does without a connection."""
+    page.route(pattern, lambda route: route.abort("internetdisconnected"), times=1)
+
+
+def _enter(search: SearchPage, text: str) -> None:
+    search.field.fill(text)
+    search.field.press("Enter")
+
+
+def test_what_cannot_be_searched_is_told(open_search: OpenSearch, watch: Watch) -> None:
+    watch.allow("Failed to load resource")
+    step("a file that is no image")
+    search = open_search(bypass_csp=True).settle()
+    search.drop(b"these are words", name="words.png")
+    expect(search.notice).to_contain_text("415")
+    assert len(search.notice.inner_text()) > 40
+    step("a file of another kind, before it is sent")
+    search.drop(b"words", name="words.txt", type="text/plain")
+    expect(search.notice).to_contain_text("words.txt is no image")
+    step("a filter on an unknown field, with the known ones")
+    search.page.goto(f'{search.service}/#q=circle&filter={{"field":"color","eq":"red"}}')
+    for part in ("'color'", "colour", "422"):
+        expect(search.notice).to_contain_text(part)
+    expect(search.tiles).to_have_count(0)
+    search.press("Clear the filters")
+    assert search.ids() == search.found_by_text("circle")
+    for wrong in ({"field": "colour", "equals": "red"}, {}, {"field": "colour", "any_of": "red"}):
+        step(f"a filter that is none: {wrong}")
+        search.page.goto(f"{search.service}/#collection=shapes&filter={quote(json.dumps(wrong))}")
+        expect(search.notice).to_contain_text("422")
+        expect(search.tiles).to_have_count(0)
+    step("an unknown collection")
+    search.page.goto(f"{search.service}/#collection=nowhere&q=circle")
+    expect(search.notice).to_contain_text("nowhere")
+    expect(search.notice).to_contain_text("404")
+    assert serious(search.page) == []
+    search.page.get_by_label("Collection").select_option("shapes")
     search.settle()
-    step("an image is pasted")
-    search.drop(search.picture(11), kind="paste", name="image.png")
-    expect(search.tiles.first).to_have_attribute("data-id", "shape-11")
-    step("an image is chosen")
-    chosen = search.picture(12)
-    chooser.set_input_files({"name": "chosen.png", "mimeType": "image/png", "buffer": chosen})
-    expect(chip).to_contain_text("chosen.png")
-    expect(search.tiles.first).to_have_attribute("data-id", "shape-12")
-    step("films come with any type")
-    assert {"image/*", "application/dicom", ".dcm"} <= set((chooser.get_attribute("accept") or "").split(","))
-    film = encoded(make_film(1))
-    for name, media_type in (("IM000001", ""), ("film.dcm", "application/dicom")):
-        with search.answered():
-            search.drop(film, name=name, type=media_type)
-        expect(chip).to_contain_text(name)
-        assert len(search.ids()) == PAGE_SIZE
-    with search.page.expect_response("**/search") as response:
-        chooser.set_input_files({"name": "chosen.dcm", "mimeType": "", "buffer": film})
-    assert response.value.status == 200
-    expect(chip).to_contain_text("chosen.dcm")
+
+
+def test_what_failed_can_be_tried_again(open_search: OpenSearch, watch: Watch) -> None:
+    watch.allow("ERR_INTERNET_DISCONNECTED")
+    watch.allow("Failed to load resource")
+    step("the service is down at the start")
+    search = open_search("#q=circle", before=lambda page: _cut_off(page, "**/v1/collections"))
+    # Its name goes on with the seconds that are left.
+    again = search.page.get_by_role("button", name="Try again")
+    expect(search.notice).to_contain_text("The service cannot be reached")
+    again.click()
+    search.settle()
+    step("a search without a connection")
+    _cut_off(search.page)
+    _enter(search, "square")
+    expect(search.notice).to_contain_text("The service cannot be reached")
+    again.click()
+    search.settle()
+    step("hits stay when the next page fails")
+    _cut_off(search.page)
+    search.more.click()
+    expect(search.notice).to_contain_text("cannot be reached")
+    expect(search.tiles).to_have_count(24)
+    again.click()
+    expect(search.tiles).to_have_count(48)
+    step("overload says when to try again")
+    problem = json.dumps({"title": "Too many queries", "status": 429, "detail": "Come back in a second."})
+    search.page.route(
+        "**/search",
+        lambda route: route.fulfill(
+            status=429,
+            headers={"Retry-After": "2"},
+            content_type="application/problem+json",
+            body=problem,
+        ),
+        times=1,
+    )
+    _enter(search, "triangle")
+    expect(search.notice).to_contain_text("Come back in a second.")
+    expect(again).to_be_disabled()
+    expect(again).to_be_enabled()
+    again.click()
+    search.settle()
+    expect(search.notice).to_have_count(0)
+
+
+def test_typed_words_are_looked_up_until_the_switch_is_off(open_search: OpenSearch, watch: Watch) -> None:
+    search = open_search("#collection=shapes&q=purple+triangle")
+    tags = search.page.locator(".tag.words")
+    search.settle()
+    step("both switches are on, and no link names them")
+    expect(search.words).to_be_checked()
+    expect(search.likeness).to_be_checked()
+    search.expect_link("words")
+    fused = search.ids()
+    step("hits with the words are tagged, and scores are named by their kind")
+    query = {"text": TEXT, "keywords": TEXT, "limit": 24}
+    answer = search.ask("v1/collections/shapes/search", query)
+    tagged = search.page.locator(".hit", has=tags)
+    with_words = [hit["id"] for hit in answer["hits"] if "keywords" in hit["found_by"]]
+    assert tagged.evaluate_all("tiles => tiles.map((tile) => tile.dataset.id)") == with_words != []
+    assert search.page.locator(".hit-score").first.inner_text() == f"{answer['hits'][0]['score']:.3f} fused"
+    named = search.page.get_by_role("button", name=re.compile("Number 1. fused.*exact words"))
+    expect(named).to_have_count(1)
+    step("switched off, likeness alone ranks, also after a reload")
+    with search.answered():
+        search.words.uncheck()
+    expect(tags).to_have_count(0)
+    plain = search.found_by_text(TEXT, keywords=None)
+    assert search.ids() == plain != fused == search.found_by_text(TEXT)
+    search.expect_link("words", "off")
+    search.reload()
+    assert search.ids() == plain
+    with search.answered():
+        search.words.check()
+    assert search.ids() == fused
+    step("an open image says what found it")
+    search.open_hit()
+    cosine = f"{answer['hits'][0]['cosine']:.3f}".replace("-", "\u2212")
+    expect(search.dialog.locator(".dialog-score")).to_contain_text(f"exact words; cosine {cosine}")
+    search.keys("Escape")
+    # Closing goes a step back, which ends a step forward that is under way.
+    search.expect_link("image")
+    step("a text whose words cannot be looked up is matched by likeness")
+    watch.allow("422")
+    search.go("#collection=shapes")
+    for text in ("?!", " ".join(f"word{number}" for number in range(70))):
+        search.search(text)
+        assert search.ids() == search.found_by_text(text, keywords=None)
+    search.search(TEXT)
+    assert search.ids() == fused
+    step("a query that states an absence is found by findings, without exact words")
+    search.go("#q=no+pleural+effusion&words=off")
+    expect(search.page.locator(".strip")).to_have_count(0)
+    said = search.page.locator(".hit[data-id='shape-6']")
+    expect(said.locator(".tag.words")).to_have_count(0)
+    said.locator(".hit-open").click()
+    expect(search.dialog.locator(".dialog-score")).to_contain_text("by likeness and findings; cosine")
+    search.go("#q=triangle&words=only")
+    step("the filters count what has the words, where only that is shown")
+    having = search.ask("v1/collections/shapes/count", {"keywords": "triangle"})["count"]
+    expect(search.checks("labels")).to_have_text(["circle0", "square0", f"triangle{having}"])
+    with search.page.expect_response("**/facets"):
+        search.likeness.check()
+    # Hits need have none of the words then.
+    expect(search.checks("labels")).to_have_text(["circle20", "square20", "triangle20"])
+    step("words that no image has are told with a way on")
+    circles = {"field": "labels", "eq": "circle"}
+    search.page.goto(f'{search.service}/#q=giraffe&words=only&filter={{"field":"labels","eq":"circle"}}')
+    expect(search.notice).to_contain_text("No image has these words")
+    expect(search.notice).to_contain_text("an image that passes the filters")
+    expect(search.answer).to_contain_text("0 images")
+    search.press("Match by likeness")
+    expect(search.words).to_be_checked()
+    assert search.ids() == search.found_by_text("giraffe", filter=circles)
+    step("in a collection without texts none are looked up, unless switched on")
+    examples = search.ask("v1/collections/shapes")["examples"]
+    textless = {"examples": [{**example, "text": ""} for example in examples]}
+    altered(search.page, "**/v1/collections/shapes", lambda _: textless)
+    search.go("?collection=shapes&q=red")
+    search.search(TEXT)
+    expect(search.words).not_to_be_checked()
+    assert search.ids() == search.found_by_text(TEXT, keywords=None)
+    with search.answered():
+        search.words.check()
+    assert search.ids() == search.found_by_text(TEXT)
+
+
+@pytest.mark.slow
+def test_the_switches_stay_and_words_are_marked_where_they_are(open_search: OpenSearch) -> None:
+    search = open_search()
+    expect(search.page.locator(".landing")).to_be_visible()
+    step("it is switched off before anything is asked, and stays off beside examples")
+    search.words.uncheck()
+    search.expect_link("words", "off")
+    expect(search.page.locator(".landing")).to_be_visible()
+    search.search("a red circle")
+    assert search.ids() == search.found_by_text("a red circle", keywords=None)
+    disliked = search.mark(0, "Less like this")
+    assert search.ids() == search.found(text="a red circle", keywords=None, unlike=[disliked])
+    step("the next page is of the same order")
+    search.go("#q=purple&words=exact")
+    search.more.click()
+    expect(search.tiles).to_have_count(48)
+    assert search.ids() == search.found_by_text("purple", limit=48)
+    step("w and Space switch by keyboard, but not in the field")
+    search.field.focus()
+    search.keys("ArrowDown", "w")
+    expect(search.words).not_to_be_checked()
+    expect(search.page.locator(".tag.words")).to_have_count(0)
+    search.words.focus()
+    search.keys("Space")
+    expect(search.words).to_be_checked()
+    search.field.fill("w")
+    expect(search.words).to_be_checked()
+    step("words that no image has are told")
+    search.go("#q=giraffe&words=exact")
+    strip = search.page.locator(".strip")
+    expect(strip).to_contain_text("No image found has any of these words in its texts or report.")
+    assert search.ids() == search.found_by_text("giraffe")
+    search.search("giraffe circle")
+    expect(strip).to_have_text("No text here has the word \u201cgiraffe\u201d.")
+    search.search("giraffe circle elk")
+    expect(strip).to_have_text("No text here has the words \u201cgiraffe\u201d and \u201celk\u201d.")
+    search.search("circle")
+    expect(strip).to_have_count(0)
+    search.go("#q=purple+triangle")
+    step("likeness is switched off: all that have the words are shown, without scores")
+    with search.answered():
+        search.likeness.uncheck()
+    expect(search.words).to_be_checked()
+    search.expect_link("words", "only")
+    answer = search.ask("v1/collections/shapes/search", {"keywords": TEXT, "limit": 100})
+    found = [hit["id"] for hit in answer["hits"]]
+    assert search.ids() == found[:24]
+    expect(search.answer).to_contain_text(f"24 of {answer['count']} images with the words")
+    expect(search.page.locator(".hit-score")).to_have_count(0)
+    expect(search.page.locator(".judge")).to_have_count(0)
+    expect(search.tiles.first.locator("mark").first).to_be_visible()
+    search.more.click()
+    expect(search.tiles).to_have_count(len(found))
+    assert search.ids() == found
+    step("one of the two is always on")
+    search.reload()
+    expect(search.likeness).not_to_be_checked()
+    assert search.ids() == found[:24]
+    with search.answered():
+        search.words.uncheck()
+    expect(search.likeness).to_be_checked()
+    assert search.ids() == search.found_by_text(TEXT, keywords=None)
+    step("beside an example, words alone rank by both")
+    search.go("#q=purple&words=only")
+    liked = search.mark(0, "More like this")
+    assert search.ids() == search.found(keywords="purple", like=[liked]) != search.found(like=[liked])
+    step("more images have the words than are counted")
+    search.go("#collection=shapes")
+    search.likeness.uncheck()
+    altered(search.page, "**/search", lambda _: {"count": None}, times=1)
+    search.search("circle")
+    expect(search.answer).to_contain_text("20 of over 10,000 images with the words")
+    search.go("#q=middle+circle&words=exact")
+    step("a sentence of the texts is shown once")
+    tile = search.page.locator(".hit", has=search.page.locator("mark", has_text="middle")).first
+    expect(tile.locator(".hit-text")).to_have_text(["there is a circle in the middle"])
+    expect(tile.locator("mark")).to_have_text(["circle", "middle"])
+    step("a sentence of the report")
+    search.go("#q=picture+shows&words=exact")
+    report = search.page.locator('.hit[data-id="shape-0"]')
+    expect(report.locator(".hit-text")).to_have_text("The picture shows a circle.")
+    expect(report.locator("mark")).to_have_text(["picture", "shows"])
+    step("words behind characters of two units")
+    far = {"text": "😀 a red 😀 circle", "spans": [[4, 7], [10, 16]]}
+
+    def first_marked(page: Any) -> Any:
+        return {"hits": [{**page["hits"][0], "matched": far}, *page["hits"][1:]]}
+
+    altered(search.page, "**/search", first_marked, times=1)
+    search.search("red circle")
+    expect(search.tiles.first.locator(".hit-text")).to_have_text("😀 a red 😀 circle")
+    expect(search.tiles.first.locator("mark")).to_have_text(["red", "circle"])

@@ -1,25 +1,20 @@
 """The page where reading needs a key or a sign-in at the organisation, whose site is another one."""
 
-import json
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import BrowserContext, Locator, Page
 
 from app.application import create_app
-from app.engine import open_engine
 from app.settings import Settings
+from index.engine import SearchEngine
 from index.keys.api_keys import create_key, revoke_key
-from tests.browser.conftest import Step, Watch
+from tests.browser.conftest import Sites, Watch, step
 from tests.browser.search_page import SearchPage, expect
-from tests.browser.service import SHAPES, index_shapes, running
+from tests.browser.service import SHAPES, running
 from tests.needed import needed
 from tests.oidc import PUBLIC_CLIENT, OidcProvider, installed_provider, serve_provider
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route
 
 pytestmark = pytest.mark.browser
 
@@ -34,30 +29,24 @@ class Closed:
     """A service that nobody reads without a key."""
 
     service: str
-    settings: Settings
+    engine: SearchEngine
 
     def key(self, name: str) -> str:
         """A new key of a judge."""
-        with closing(open_engine(self.settings)) as engine, engine.home.catalogue.write() as session:
+        with self.engine.home.catalogue.write() as session:
             return create_key(session, name, {SHAPES: frozenset({"judge"})}, days=1).text
-
-    def revoke(self, key: str) -> None:
-        """Revoke a key; the service knows within a second."""
-        with closing(open_engine(self.settings)) as engine, engine.home.catalogue.write() as session:
-            revoke_key(session, key.split("_")[1])
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    folder = tmp_path_factory.mktemp("closed")
-    indexed = index_shapes(folder / "home", folder / "data")
-    return indexed.model_copy(update={"open_reading": False, "open_feedback": False})
+def settings(sites: Sites) -> Settings:
+    return sites.settings.model_copy(update={"open_reading": False, "open_feedback": False})
 
 
 @pytest.fixture(scope="module")
 def closed(settings: Settings) -> Iterator[Closed]:
-    with running(create_app(settings)) as service:
-        yield Closed(service, settings)
+    application = create_app(settings)
+    with running(application) as service:
+        yield Closed(service, application.state.services.engine)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +69,7 @@ def organised(settings: Settings, oidc: OidcProvider) -> Iterator[str]:
 
 
 @pytest.fixture
-def open_page(context: "BrowserContext", watch: Watch) -> Open:
+def open_page(context: BrowserContext, watch: Watch) -> Open:
     """Opens an address of a service in a window of a test's own."""
     watch.allow(_FONTS)
     context.route(f"{_FONTS}**", lambda route: route.fulfill(body="", content_type="text/css"))
@@ -95,16 +84,16 @@ def open_page(context: "BrowserContext", watch: Watch) -> Open:
     return open_one
 
 
-def _field(page: "Page") -> "Locator":
+def _field(page: Page) -> Locator:
     return page.get_by_label("Key", exact=True)
 
 
-def _sign_in(page: "Page", key: str) -> None:
+def _sign_in(page: Page, key: str) -> None:
     _field(page).fill(key)
     page.get_by_role("button", name="Sign in").click()
 
 
-def _log_in(page: "Page", login: str) -> None:
+def _log_in(page: Page, login: str) -> None:
     """Go from the page to the provider, and through its forms."""
     page.get_by_role("link", name="Sign in with your organisation").click()
     page.get_by_placeholder("Enter any login").fill(login)
@@ -144,12 +133,22 @@ def _signs_out(search: SearchPage, name: str) -> None:
 
 
 def test_a_judge_signs_in_searches_judges_and_signs_out(
-    open_page: Open, watch: Watch, closed: Closed, step: Step
+    open_page: Open, watch: Watch, closed: Closed
 ) -> None:
-    watch.allow("status of 401")
     watch.allow("status of 403")
-    search = open_page(closed.service, "#q=a+red+circle&collection=shapes")
-    page, field = search.page, _field(search.page)
+    step("the operator's page asks once: a judge is no administrator")
+    page = open_page(closed.service, "operate").page
+    field, key = _field(page), closed.key(NAME)
+    expect(field).to_be_visible()
+    expect(page.get_by_role("region", name="Collections")).not_to_be_visible()
+    assert page.get_by_role("button").all_inner_texts() == ["Sign in"]
+    _sign_in(page, key)
+    expect(page.get_by_role("alert").first).to_contain_text("the role admin")
+    page.get_by_role("button", name="Sign out").click()
+    expect(field).to_be_visible()
+    watch.allow("status of 401")
+    page.goto(f"{closed.service}/#q=a+red+circle&collection=shapes")
+    search = SearchPage(page, closed.service)
     step("a key is asked for, and another one is refused")
     expect(field).to_have_attribute("type", "password")
     expect(field).to_have_attribute("autocomplete", "off")
@@ -158,7 +157,6 @@ def test_a_judge_signs_in_searches_judges_and_signs_out(
     expect(page.get_by_role("alert")).to_contain_text("The key is not known here")
     expect(field).to_be_focused()
     step("the page goes on with the search of the link")
-    key = closed.key(NAME)
     _sign_in(page, key)
     _searches_and_judges(search, NAME)
     step("what another page could send is refused")
@@ -173,38 +171,7 @@ def test_a_judge_signs_in_searches_judges_and_signs_out(
 
 
 @pytest.mark.slow
-def test_a_key_that_is_revoked_ends_the_session_and_another_goes_on(
-    open_page: Open, watch: Watch, closed: Closed
-) -> None:
-    watch.allow("status of 401")
-    search = open_page(closed.service, "?collection=shapes")
-    key = closed.key("revoked")
-    _sign_in(search.page, key)
-    search.settle()
-    closed.revoke(key)
-    search.page.wait_for_timeout(1_100)
-    search.field.fill("a red circle")
-    search.field.press("Enter")
-    expect(search.page.get_by_text("The session has ended.")).to_be_visible()
-    _sign_in(search.page, closed.key("after it"))
-    search.settle()
-    expect(search.answer).to_contain_text("Best 24 images")
-
-
-def test_the_operators_page_asks_once(open_page: Open, watch: Watch, closed: Closed) -> None:
-    watch.allow("status of 403")
-    page = open_page(closed.service, "operate").page
-    expect(_field(page)).to_be_visible()
-    expect(page.get_by_role("region", name="Collections")).not_to_be_visible()
-    assert page.get_by_role("button").all_inner_texts() == ["Sign in"]
-    _sign_in(page, closed.key("no operator"))
-    # A judge is no administrator.
-    expect(page.get_by_role("alert").first).to_contain_text("the role admin")
-    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
-
-
-@pytest.mark.slow
-def test_the_reading_room_asks_for_a_key_and_is_empty_after_signing_out(
+def test_the_reading_room_is_empty_after_signing_out_and_a_revoked_key_ends_the_session(
     open_page: Open, watch: Watch, closed: Closed
 ) -> None:
     watch.allow("status of 401")
@@ -223,11 +190,22 @@ def test_the_reading_room_asks_for_a_key_and_is_empty_after_signing_out(
     search.tiles.nth(2).locator(".hit-open").click()
     expect(film).to_have_attribute("data-state", "ready")
     expect(priors).not_to_have_count(0)
+    step("a key that is revoked ends the session, and another goes on")
+    search.go("?collection=shapes")
+    with closed.engine.home.catalogue.write() as session:
+        revoke_key(session, key.split("_")[1])
+    search.page.wait_for_timeout(1_100)
+    search.field.fill("a red circle")
+    search.field.press("Enter")
+    expect(search.page.get_by_text("The session has ended.")).to_be_visible()
+    _sign_in(search.page, closed.key("after it"))
+    search.settle()
+    expect(search.answer).to_contain_text("Best 24 images")
 
 
 @pytest.mark.slow
 def test_a_judge_signs_in_at_the_organisation_judges_and_signs_out(
-    open_page: Open, watch: Watch, organised: str, oidc: OidcProvider, step: Step
+    open_page: Open, watch: Watch, organised: str, oidc: OidcProvider
 ) -> None:
     search = open_page(organised, "#q=a+red+circle&collection=shapes")
     watch.allow(oidc.issuer)
@@ -251,7 +229,7 @@ def test_a_judge_signs_in_at_the_organisation_judges_and_signs_out(
 
 @pytest.mark.slow
 def test_who_gets_no_further_is_told_why(
-    open_page: Open, watch: Watch, organised: str, oidc: OidcProvider, step: Step
+    open_page: Open, watch: Watch, organised: str, oidc: OidcProvider
 ) -> None:
     watch.allow("status of 401")
     watch.allow(oidc.issuer)
@@ -263,42 +241,12 @@ def test_who_gets_no_further_is_told_why(
     assert page.url == f"{organised}/operate"
     page.reload()
     expect(page.get_by_text("a key with the role admin")).to_be_visible()
+    step("so is one that another browser began")
+    page.goto(f"{organised}/#sign-in=ended")
+    expect(page.get_by_role("alert")).to_contain_text("begun in another browser")
     step("who has no role is told whom to ask")
     search = open_page(organised)
     _log_in(search.page, "strangers")
     for told in ("no role here yet", "signed in as Dr strangers", "Ask the administrator of this service"):
         expect(search.notice).to_contain_text(told)
     expect(search.button("Sign out")).to_be_visible()
-
-
-@pytest.mark.slow
-def test_an_answer_that_another_browser_began_signs_nobody_in(
-    chromium: "Browser", open_page: Open, watch: Watch, organised: str, oidc: OidcProvider
-) -> None:
-    watch.allow(oidc.issuer)
-    page = open_page(organised).page
-    found: list[str] = []
-
-    def stop(route: "Route") -> None:
-        """Keep the last address that the provider leads to from the browser."""
-        answer = route.fetch(max_redirects=0)
-        if "prompt=consent" in (route.request.post_data or ""):
-            onward = page.context.request.get(answer.headers["location"], max_redirects=0)
-            found.append(onward.headers["location"])
-            route.fulfill(body="stopped")
-        else:
-            route.fulfill(response=answer)
-
-    page.route("**/interaction/*", stop)
-    _log_in(page, "judges")
-    expect(page.get_by_text("stopped")).to_be_visible()
-    assert found[0].startswith(f"{organised}/v1/session/callback?code=")
-    victim = chromium.new_context()
-    other = victim.new_page()
-    watch.follow(other)
-    other.goto(found[0])
-    expect(other.get_by_role("alert")).to_contain_text("begun in another browser")
-    assert [one["name"] for one in victim.cookies()] == []
-    state = other.evaluate("fetch('v1/session').then((answer) => answer.json())")
-    assert state["kind"] == "anonymous", json.dumps(state)
-    victim.close()

@@ -2,17 +2,15 @@
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from playwright.sync_api import Locator, Page, Route
 
-from tests.browser.conftest import DESK, OpenSearch, Step, Watch
-from tests.browser.search_page import SearchPage, expect
+from tests.browser.conftest import DESK, OpenSearch, Watch, step
+from tests.browser.search_page import SearchPage, box_of, expect, held
 from tests.browser.service import FILM_SIZE
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Locator
 
 pytestmark = pytest.mark.browser
 
@@ -44,13 +42,12 @@ class Film(SearchPage):
     def zoomed(self) -> float:
         return float(self.zoom.inner_text().rstrip("\u00d7"))
 
-    def slider(self, name: str) -> "Locator":
+    def slider(self, name: str) -> Locator:
         return self.dialog.get_by_role("slider", name=name)
 
 
-def _open(open_search: OpenSearch, films: str, watch: Watch, name: str = "film.tif", **window: Any) -> Film:
-    watch.allow(films)
-    film = Film(open_search(f"#q=film&image={name}", site=films, **window))
+def _open(open_search: OpenSearch, films: str, **window: Any) -> Film:
+    film = Film(open_search("#q=film&image=film.tif", site=films, **window))
     expect(film.shown).to_have_js_property("naturalWidth", FILM_SIZE[0])
     return film
 
@@ -63,9 +60,21 @@ def _levels_of(films: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("ratio", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_films_are_seen_as_they_are_searched_and_pixel_by_pixel(
-    open_search: OpenSearch, films: str, watch: Watch, ratio: int, step: Step
+    open_search: OpenSearch, films: str, ratio: int
 ) -> None:
-    film = _open(open_search, films, watch, device_scale_factor=ratio, **DESK)
+    waiting: list[list[Route]] = []
+
+    def hold(page: Page) -> None:
+        waiting.append(held(page, "**/search", times=1))
+
+    film = _open(open_search, films, device_scale_factor=ratio, before=hold, **DESK)
+    step("the zoom stays when the hits come after the image, and the picture is inverted")
+    film.keys("o", "+", "i")
+    expect(film.zoom).to_have_text("1.5\u00d7")
+    waiting[0][0].continue_()
+    expect(film.dialog.locator(".dialog-score")).to_be_visible()
+    expect(film.zoom).to_have_text("1.5\u00d7")
+    expect(film.shown).to_have_css("filter", "invert(1)")
     for name in ("film.png", "film.tif"):
         step(f"the grey levels of {name}")
         film.page.goto(f"{films}/#q=film&image={name}")
@@ -75,35 +84,28 @@ def test_films_are_seen_as_they_are_searched_and_pixel_by_pixel(
         original = film.dialog.get_by_role("link", name="Original")
         expect(original).to_have_attribute("href", f"{films}/v1/collections/films/images/{name}/content")
     step("one is a pixel of the image for one of the screen")
-    keyboard = film.page.keyboard
     film.dialog.get_by_role("button", name="Actual size").click()
     assert film.zoomed() == 1
     assert film.shown.evaluate(_SHOWN_WIDTH) == pytest.approx(FILM_SIZE[0], abs=0.5)
-    for _ in range(12):
-        keyboard.press("+")
+    film.keys(*12 * "+")
     assert film.zoomed() == 16
     assert film.shown.evaluate(_SHOWN_WIDTH) == pytest.approx(16 * FILM_SIZE[0], abs=1)
     expect(film.shown).to_have_css("image-rendering", "pixelated")
     step("arrows move a large picture")
-    before = film.shown.bounding_box()
-    keyboard.press("ArrowRight")
-    after = film.shown.bounding_box()
-    assert before is not None
-    assert after is not None
-    assert after["x"] == pytest.approx(before["x"] - 60)
+    before = box_of(film.shown)
+    film.keys("ArrowRight")
+    assert box_of(film.shown)["x"] == pytest.approx(before["x"] - 60)
     step("it is made small again, and fits")
-    for _ in range(20):
-        keyboard.press("-")
+    film.keys(*20 * "-")
     fitting = film.dialog.locator(".viewer-stage").evaluate(
         f"stage => Math.min(stage.clientWidth / {FILM_SIZE[0]}, stage.clientHeight / {FILM_SIZE[1]})"
         " * devicePixelRatio"
     )
     assert film.zoomed() == pytest.approx(min(1, fitting), abs=0.05)
-    keyboard.press("0")
+    film.keys("0")
     assert film.zoomed() == pytest.approx(fitting, abs=0.05)
     step("arrows step from film to film")
-    keyboard.press("ArrowLeft")
-    keyboard.press("ArrowRight")
+    film.keys("ArrowLeft", "ArrowRight")
     expect(film.shown).to_have_js_property("naturalWidth", FILM_SIZE[0])
     step("the whole image is seen in windows of other sizes")
     for width, height in ((1280, 900), (700, 600), (360, 740)):
@@ -116,12 +118,11 @@ def test_what_is_damaged_cannot_be_shown_and_what_has_8_bits_has_no_window(
 ) -> None:
     watch.allow(films)
     watch.allow("500")
-    search = open_search()
-    search.settle()
+    search = open_search().settle()
     with search.page.expect_response("**/levels") as answered:
         search.open_hit()
     assert answered.value.json()["deep"] is False
-    search.page.keyboard.press("g")
+    search.keys("g")
     expect(search.dialog.get_by_role("button", name="Grey levels")).not_to_be_visible()
     expect(search.dialog.get_by_role("group", name="Grey levels")).not_to_be_visible()
     search.page.route("**/rendition", lambda route: route.fulfill(status=500))
@@ -130,14 +131,12 @@ def test_what_is_damaged_cannot_be_shown_and_what_has_8_bits_has_no_window(
 
 
 @pytest.mark.slow
-def test_a_film_is_seen_through_other_windows(
-    open_search: OpenSearch, films: str, watch: Watch, step: Step
-) -> None:
-    film = _open(open_search, films, watch)
+def test_a_film_is_seen_through_other_windows(open_search: OpenSearch, films: str) -> None:
+    film = _open(open_search, films)
     page, rendition = film.page, f"{films}/v1/collections/films/images/film.tif/rendition"
     found = _levels_of(films)
     step("all values, at the same zoom")
-    page.keyboard.press("o")
+    film.keys("o")
     film.levels.click()
     expect(film.automatic).to_be_focused()
     expect(film.automatic).to_have_attribute("aria-pressed", "true")
@@ -153,21 +152,14 @@ def test_a_film_is_seen_through_other_windows(
     expect(film.shown).to_have_attribute("src", rendition)
     page.wait_for_function(f"picture => ({_GREY_LEVELS})(picture) > 150", arg=film.shown.element_handle())
     step("a window is moved by keyboard, and its keys are not those of the viewer")
-    page.keyboard.press("g")
-    page.keyboard.press("g")
+    film.keys("g", "g")
     centre, width = film.slider("Centre"), film.slider("Width")
     automatic = found["automatic"]
     expect(centre).to_have_attribute("aria-valuetext", f"{round(automatic['centre']):,}")
     expect(width).to_have_attribute("aria-valuetext", f"{round(automatic['width']):,}")
-    page.keyboard.press("Tab")
-    page.keyboard.press("Tab")
+    film.keys("Tab", "Tab")
     expect(centre).to_be_focused()
-    for _ in range(5):
-        page.keyboard.press("ArrowRight")
-    page.keyboard.press("Tab")
-    page.keyboard.press("ArrowLeft")
-    page.keyboard.press("o")
-    page.keyboard.press("+")
+    film.keys(*5 * ["ArrowRight"], "Tab", "ArrowLeft", "o", "+")
     expect(film.zoom).to_have_text("1\u00d7")
     texts = (slider.get_attribute("aria-valuetext") or "" for slider in (centre, width))
     numbers = [int(text.replace(",", "")) for text in texts]
@@ -196,16 +188,14 @@ def test_a_film_is_seen_through_other_windows(
     ],
 )
 def test_film_and_controls_fit_small_windows(
-    open_search: OpenSearch, films: str, watch: Watch, window: dict[str, Any]
+    open_search: OpenSearch, films: str, window: dict[str, Any]
 ) -> None:
-    film = _open(open_search, films, watch, **window)
+    film = _open(open_search, films, **window)
     film.levels.click()
-    stage = film.dialog.locator(".viewer-stage").bounding_box()
-    assert stage is not None
+    stage = box_of(film.dialog.locator(".viewer-stage"))
     assert min(stage["width"], stage["height"]) >= 300
     for part in (".viewer-tools", ".window-panel"):
-        box = film.dialog.locator(part).bounding_box()
-        assert box is not None
+        box = box_of(film.dialog.locator(part))
         assert stage["x"] <= box["x"]
         assert box["x"] + box["width"] <= stage["x"] + stage["width"]
         assert stage["y"] <= box["y"]
