@@ -13,7 +13,6 @@ import pytest
 from app.application import create_app
 from app.settings import Settings
 from tests.access import AS_ADMIN
-from tests.browser.operating import Prepared, prepared
 from tests.browser.room import ROOM_DESK, OpenRoom, RoomPage, address_of, index_room
 from tests.browser.search_page import SearchPage
 from tests.browser.service import SHAPES, index_films, index_shapes, running, site
@@ -157,12 +156,6 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service with films of 12 bits."""
     with running(create_app(index_films(tmp_path_factory.mktemp("films")))) as service:
         yield service
-
-
-@pytest.fixture(scope="package")
-def retrained(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """The same collections with a retraining that waits; each test serves a copy."""
-    return prepared(sites.settings, tmp_path_factory.mktemp("retrained"))
 
 
 @pytest.fixture

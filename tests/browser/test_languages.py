@@ -1,17 +1,13 @@
 """The pages in German, by the browser's language."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
 
 from tests.browser.conftest import DESK, OpenSearch, Watch, step
 from tests.browser.german import GERMAN, strangers
-from tests.browser.operating import OperatorPage, Prepared, operated, sign_in
 from tests.browser.search_page import SearchPage, expect, serious
-from tests.browser.service import OTHER, SHAPES
 
 pytestmark = pytest.mark.browser
 
@@ -30,12 +26,10 @@ def test_the_search_is_german(
     open_search: OpenSearch, films: str, watch: Watch, window: dict[str, Any]
 ) -> None:
     search = open_search("#words=off", reduced_motion="reduce", bypass_csp=True, **window, **GERMAN)
-    step("the landing")
     expect(search.page.locator(".landing")).to_contain_text("in 60 Bildern suchen")
     expect(search.page.locator("html")).to_have_attribute("lang", "de")
     expect(search.answer).to_contain_text("24 von 60 Bildern")
     _is_german(search)
-    step("hits")
     search.search("a red circle")
     expect(search.answer).to_contain_text("Die besten 24 Bilder")
     _is_german(search)
@@ -46,7 +40,6 @@ def test_the_search_is_german(
     expect(score).to_contain_text("nach Ähnlichkeit und genauen Wörtern")
     search.page.keyboard.press("b")
     _is_german(search)
-    step("words and examples")
     search.go("#q=purple+triangle&words=exact&like=shape-7&unlike=shape-8&box=.1,.1,.5,.5+shape-7")
     expect(search.page.locator(".tag.words").first).to_have_text("genaue Wörter")
     expect(search.page.get_by_role("group", name="Mehr wie").locator(".chip")).to_have_count(1)
@@ -58,12 +51,10 @@ def test_the_search_is_german(
     expect(search.chips.filter(has_text="Pleuraerguss: verneint")).to_have_count(1)
     expect(search.notice).to_contain_text("Kein Bild entspricht den Filtern")
     _is_german(search)
-    step("keys")
     search.button("Filter schließen").click()
     search.page.locator(".shell").press("?")
     expect(search.page.get_by_role("dialog", name="Tastenkürzel")).to_be_visible()
     assert strangers(search.page, (*"befghiklmnorsuwyzc", "esc", "f6")) == []
-    step("the window of a film")
     watch.allow(films)
     search.page.goto(f"{films}/#q=film&image=film.tif")
     search.dialog.get_by_role("button", name="Fensterung").click()
@@ -96,7 +87,6 @@ def test_what_is_said_of_a_search_and_of_cases_is_german(
     # The service's own words stay as they are, and say so.
     expect(search.notice.locator("[lang=en]")).to_contain_text("none")
     search.go("#q=circle&collection=shapes")
-    step("saving a case")
     search.tiles.first.get_by_role("button", name="Treffer 1 als Fall speichern").click()
     dialog = search.page.locator("dialog.save-case")
     dialog.get_by_label("Name der Liste").fill("circle")
@@ -104,7 +94,6 @@ def test_what_is_said_of_a_search_and_of_cases_is_german(
     _is_german(search)
     dialog.get_by_role("button", name="Fall speichern").click()
     expect(search.page.locator(".kept")).to_contain_text("ist in „circle“ gespeichert")
-    step("the book of cases")
     search.go("room")
     search.button("Gespeicherte Fälle").click()
     book = search.page.locator("case-book")
@@ -116,41 +105,8 @@ def test_what_is_said_of_a_search_and_of_cases_is_german(
         book.get_by_role("button", name=name).click()
         _is_german(search)
         search.page.keyboard.press("Escape")
-    step("findings")
     search.button("Filter").click()
     search.group("finding").get_by_label("Rundherd").select_option("present")
     expect(search.tiles).to_have_count(1)
     search.tiles.first.get_by_role("button", name="Befund und Angaben").press("Enter")
     expect(search.dialog.locator(".finding").first).to_have_text("Rundherd: vorhanden frühere Untersuchung")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("window", [DESK, _NARROW])
-def test_the_operators_page_is_german(
-    chromium: Browser, retrained: Prepared, tmp_path: Path, window: dict[str, Any]
-) -> None:
-    with operated(retrained, tmp_path) as site:
-        context = chromium.new_context(**window, **GERMAN)
-        page = context.new_page()
-        page.set_default_timeout(10_000)
-        step("signing in")
-        page.goto(f"{site.service}/operate")
-        expect(page.get_by_role("heading", name="Anmelden")).to_be_visible()
-        assert page.title() == "Betrieb \u00b7 recoquest"
-        assert strangers(page, _METRIC) == []
-        step("a retraining that waits, its model, and the question before it is promoted")
-        sign_in(context, site.service)
-        page.reload()
-        shown = OperatorPage(page)
-        expect(shown.job(site.job)).to_contain_text("wartet auf Sie")
-        expect(shown.job(site.job)).to_contain_text("rsum 271,4 \u2192 280,3 mit 15 zurückgehaltenen Bildern")
-        page.get_by_text("Steckbrief").first.click()
-        expect(page.locator(".facts.metrics").first).to_be_visible()
-        expect(shown.press(f"Das Modell von Auftrag {site.job} übernehmen")).to_contain_text("Generation 3")
-        data = ", ".join(f"dt:text-is('{name}') + dd" for name in ("Rezept", "Teilnetze", "Zielfunktion"))
-        shown_data = page.locator(f"{data}, .metrics dt, .figures, .row-main code, .row-head strong")
-        names = re.findall(r"[^\W\d_]+", " ".join(shown_data.all_inner_texts()))
-        assert strangers(page, (*names, *_METRIC, "worker", "admin", "key", SHAPES, OTHER)) == []
-        wider = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
-        assert not page.evaluate(wider)
-        context.close()

@@ -1,61 +1,171 @@
 """The operator's page on a real service: what it shows, what it changes, and who may."""
 
+import re
+import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator
+from playwright.sync_api import Browser, BrowserContext, Locator, Page
+from pydantic import SecretStr
 
 from app.application import create_app
-from app.generations.schemas import Outcome
+from app.engine import open_engine
+from app.generations.schemas import ModelVerdict, Outcome
 from app.heartbeat import Heartbeat
 from app.settings import Settings
-from index.catalogue.jobs import beat, end_job, get_job
+from index.catalogue.collections import require_active
+from index.catalogue.jobs import add_job, beat, claim_job, end_job, get_job
 from index.catalogue.tables import EmbeddingRow
+from index.engine import SearchEngine
 from index.generations.activation import generation_of
-from tests.access import OPEN
-from tests.browser.conftest import PHONE, Watch, step
-from tests.browser.operating import (
-    WORKER,
-    Operated,
-    OperatorPage,
-    Prepared,
-    operated,
-    running_job,
-    sign_in,
-)
-from tests.browser.search_page import expect
+from index.generations.comparison import compare
+from index.generations.reindex import generation_for, reindex
+from tests.access import ADMIN_KEY, AS_ADMIN, OPEN
+from tests.browser.conftest import DESK, PHONE, OpenSearch, Sites, Watch, step
+from tests.browser.german import GERMAN, strangers
+from tests.browser.search_page import SearchPage, expect
 from tests.browser.service import OTHER, SHAPES, running
+from tests.training.models.tiny import tiny_model, tiny_preprocessing
+from training.models.bundle_writer import save_bundle
+from training.models.encoder import load_encoder
+from training.recipes.load import dump_recipe, load_recipe
 
 pytestmark = pytest.mark.browser
 
+WORKER = "a worker"
 KEY = "a key of some length, with ä"
 # The page looks again after a tenth of the time.
 _OFTEN = "const every = window.setInterval; window.setInterval = (look, ms) => every(look, ms / 10);"
+_METRIC = ("image", "recall", "at")
+
+
+@dataclass(frozen=True)
+class Operated:
+    """A running service, an engine on its home folder, and the retraining that waits there."""
+
+    engine: SearchEngine
+    service: str
+    settings: Settings
+    job: int
+
+    @property
+    def active(self) -> int:
+        """The generation of the shapes that is searched."""
+        return self.engine.active(SHAPES).generation
+
+
+@pytest.fixture(scope="module")
+def retrained(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, int]:
+    """The shapes with a retraining that waits, and its job."""
+    folder = tmp_path_factory.mktemp("retrained")
+    settings = sites.settings.model_copy(update={"home": folder / "home"})
+    shutil.copytree(sites.settings.home, settings.home)
+    with closing(open_engine(settings)) as engine:
+        return settings, _retrained(engine, folder / "further")
+
+
+def _retrained(engine: SearchEngine, folder: Path) -> int:
+    """What a retraining leaves behind: a model, a generation that nobody searches, and its job's result."""
+    with engine.home.catalogue.read() as session:
+        active, _ = require_active(session, SHAPES)
+    digest = save_bundle(
+        folder,
+        name="tiny, retrained",
+        model=tiny_model(seed=1),
+        preprocessing=tiny_preprocessing(),
+        metrics={"rsum": 280.25, "image_recall_at_1": 31.4},
+        recipe_yaml=dump_recipe(load_recipe("demo-scenes", [f"train.start_from=bundles/{active.digest}"])),
+    ).digest
+    encoder = load_encoder(folder, "cpu")
+    generation = generation_for(engine.home, SHAPES, encoder)
+    reindex(engine, generation, encoder, show_progress=False)
+    compare(engine.home, active, generation)
+    judgement = ModelVerdict(
+        metric="rsum", before=271.4, after=280.25, held_out="test", images=15, passed=True
+    )
+    outcome = Outcome(
+        verdict="waiting", collection=SHAPES, generation=generation.id, bundle=digest, judgement=judgement
+    )
+    number = running_job(engine, "retrain", SHAPES)
+    with engine.home.catalogue.write() as session:
+        end_job(session, number, WORKER, "done", result=outcome.model_dump(mode="json"))
+    return number
+
+
+def running_job(engine: SearchEngine, kind: str, *arguments: str) -> int:
+    """A job that a worker has claimed."""
+    with engine.home.catalogue.write() as session:
+        number = add_job(session, kind, arguments).id
+        claim_job(session, number, WORKER)
+    return number
+
+
+def sign_in(context: BrowserContext, service: str) -> None:
+    """Give a window the session of the administrator."""
+    answer = context.request.post(f"{service}/v1/session", headers=AS_ADMIN)
+    assert answer.ok, answer.text()
+
+
+class OperatorPage:
+    """What an operator looks at and presses."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.dialog = page.locator("dialog.confirm")
+        self.told = page.locator(".told")
+
+    def job(self, number: int) -> Locator:
+        """The row of a job."""
+        return self.page.locator(f'[data-job="{number}"]')
+
+    def generation(self, collection: str, number: int) -> Locator:
+        """The row of a generation."""
+        place = self.page.get_by_role("region", name=collection, exact=True)
+        return place.locator(f'[data-generation="{number}"]')
+
+    def press(self, name: str) -> Locator:
+        """Press a button; gives the dialog that asks."""
+        self.page.get_by_role("button", name=name, exact=True).click()
+        return self.dialog
+
+    def confirm(self) -> None:
+        """Press the button that the dialog has for it."""
+        self.dialog.locator(".primary").click()
+
+
 OpenOperated = Callable[..., tuple[Operated, OperatorPage]]
 
 
 @pytest.fixture
 def open_operated(
-    chromium: Browser, retrained: Prepared, watch: Watch, tmp_path: Path
+    chromium: Browser, retrained: tuple[Settings, int], watch: Watch, tmp_path: Path
 ) -> Iterator[OpenOperated]:
-    """Serves a retraining that waits, and opens the operator's page; settings of the browser by keyword."""
+    """Serves a copy of what was retrained, and opens the operator's page, signed in unless a key is given."""
+    prepared, job = retrained
     with ExitStack() as opened:
 
-        def open_page(served: dict[str, Any] | None = None, **settings: Any) -> tuple[Operated, OperatorPage]:
-            site = opened.enter_context(operated(retrained, tmp_path, **(served or {})))
-            watch.allow(site.service)
+        def open_page(key: str | None = None, **settings: Any) -> tuple[Operated, OperatorPage]:
+            shutil.copytree(prepared.home, tmp_path / "home")
+            changed = {"home": tmp_path / "home", "refresh_s": 0.05}
+            if key:
+                changed["admin_key"] = SecretStr(key)
+            serving = prepared.model_copy(update=changed)
+            engine = opened.enter_context(closing(open_engine(serving)))
+            service = opened.enter_context(running(create_app(serving)))
+            watch.allow(service)
             context = opened.enter_context(chromium.new_context(**settings))
             page = context.new_page()
             page.set_default_timeout(10_000)
             page.add_init_script(_OFTEN)
-            if served is None or "admin_key" not in served:
-                sign_in(context, site.service)
+            if not key:
+                sign_in(context, service)
             watch.follow(page)
-            page.goto(f"{site.service}/operate")
-            return site, OperatorPage(page)
+            page.goto(f"{service}/operate")
+            return Operated(engine, service, serving, job), OperatorPage(page)
 
         yield open_page
 
@@ -109,13 +219,11 @@ def test_a_retraining_is_looked_at_promoted_and_rolled_back(open_operated: OpenO
     shown.page.keyboard.press("Escape")
     expect(shown.dialog).not_to_be_visible()
     assert site.active == 3
-    step("it is rolled back")
     shown.press("Roll shapes back to generation 1")
     shown.page.keyboard.press("Enter")
     expect(shown.told).to_have_text("shapes is now searched in generation 1 by tiny.")
     assert site.active == 1
     expect(job).to_contain_text("waits for you")
-    step("its generation is activated by itself")
     shown.press("Activate generation 3 of shapes")
     shown.confirm()
     expect(new).to_contain_text("searched now")
@@ -188,7 +296,6 @@ def test_jobs_are_given_followed_and_cancelled(open_operated: OpenOperated) -> N
             beat(session, number, WORKER, {"what": "training", "done": done, "total": 10, "note": "loss 2.5"})
         expect(row).to_contain_text(f"training: {done} of 10, loss 2.5")
         expect(row.get_by_role("progressbar", name="training")).to_have_js_property("value", done)
-    step("it is cancelled")
     shown.press(f"Cancel job {number}")
     shown.confirm()
     expect(row).to_contain_text("being cancelled")
@@ -205,13 +312,12 @@ def test_without_a_session_a_key_is_asked_for_and_the_session_stays(
     open_operated: OpenOperated, watch: Watch
 ) -> None:
     watch.allow("status of 401")
-    site, shown = open_operated({"admin_key": KEY})
+    site, shown = open_operated(KEY)
     field = shown.page.get_by_label("Key")
     step("what readers may see is shown, and a key asked for")
     expect(shown.page.get_by_text("a key with the role admin")).to_be_visible()
     expect(shown.generation(SHAPES, 1)).to_contain_text("searched now")
     expect(shown.page.get_by_role("button")).to_have_text(["Sign in"])
-    step("another key is refused")
     field.fill("a key that is not it")
     field.press("Enter")
     expect(shown.page.get_by_role("alert")).to_have_text(
@@ -243,8 +349,7 @@ def test_it_is_used_on_a_phone_whose_connection_is_lost_and_found(
     expect(shown.job(site.job)).to_contain_text("waits for you")
     shown.page.locator("summary").first.tap()
     expect(shown.page.locator(".facts").first).to_be_visible()
-    wider = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
-    assert not shown.page.evaluate(wider)
+    assert not SearchPage(shown.page, site.service).scrolls_sideways()
     for button in shown.page.get_by_role("button").all():
         assert button.evaluate("button => button.offsetHeight") >= 40
     step("it is reached from the search")
@@ -262,23 +367,44 @@ def test_it_is_used_on_a_phone_whose_connection_is_lost_and_found(
 
 
 @pytest.mark.slow
-def test_a_service_that_holds_nothing_says_how_to_begin(
-    chromium: Browser, watch: Watch, tmp_path: Path
-) -> None:
-    context = chromium.new_context()
-    page = context.new_page()
+def test_a_service_that_holds_nothing_says_how_to_begin(open_search: OpenSearch, tmp_path: Path) -> None:
     with running(create_app(Settings(home=tmp_path, device="cpu", **OPEN))) as service:
-        watch.allow(service)
-        watch.follow(page)
-        sign_in(context, service)
-        page.goto(f"{service}/operate")
+        page = open_search(
+            "operate", site=service, before=lambda page: sign_in(page.context, service), **DESK
+        ).page
         for place, words in (
             ("Jobs", "recoquest jobs start"),
             ("Collections", "recoquest index"),
             ("Models", "recoquest models register"),
         ):
             expect(page.get_by_role("region", name=place)).to_contain_text(words)
-        context.close()
+        page.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", [DESK, {"viewport": {"width": 420, "height": 900}}])
+def test_the_operators_page_is_german(
+    open_operated: OpenOperated, watch: Watch, window: dict[str, Any]
+) -> None:
+    watch.allow("status of 401")
+    site, shown = open_operated(ADMIN_KEY, **window, **GERMAN)
+    page = shown.page
+    expect(page.get_by_role("heading", name="Anmelden")).to_be_visible()
+    assert page.title() == "Betrieb \u00b7 recoquest"
+    assert strangers(page, _METRIC) == []
+    step("a retraining that waits, its model, and the question before it is promoted")
+    sign_in(page.context, site.service)
+    page.reload()
+    expect(shown.job(site.job)).to_contain_text("wartet auf Sie")
+    expect(shown.job(site.job)).to_contain_text("rsum 271,4 \u2192 280,3 mit 15 zurückgehaltenen Bildern")
+    page.get_by_text("Steckbrief").first.click()
+    expect(page.locator(".facts.metrics").first).to_be_visible()
+    expect(shown.press(f"Das Modell von Auftrag {site.job} übernehmen")).to_contain_text("Generation 3")
+    data = ", ".join(f"dt:text-is('{name}') + dd" for name in ("Rezept", "Teilnetze", "Zielfunktion"))
+    shown_data = page.locator(f"{data}, .metrics dt, .figures, .row-main code, .row-head strong")
+    names = re.findall(r"[^\W\d_]+", " ".join(shown_data.all_inner_texts()))
+    assert strangers(page, (*names, *_METRIC, "worker", "admin", "key", SHAPES, OTHER)) == []
+    assert not SearchPage(page, site.service).scrolls_sideways()
 
 
 def _drop_vectors(site: Operated, number: int, count: int) -> None:
