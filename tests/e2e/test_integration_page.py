@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from tests.browser.reading import install_ohif
+from tests.browser.test_reading import install_ohif
 from tests.e2e.work import COMMAND
 from tests.needed import needed
 from tests.orthanc import INSTALL, find_orthanc, free_port
