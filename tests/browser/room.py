@@ -67,17 +67,10 @@ def index_room(folder: Path, settings: Settings | None = None) -> Settings:
     data.mkdir()
     records = []
     for number, patient, date, view, photometric in SHOWN:
-        curve: dict[str, Any] = {"VOILUTFunction": "SIGMOID"} if number == CURVED else {}
-        film = make_film(
-            number,
-            view=view,
-            rows=ROWS,
-            columns=COLUMNS,
-            photometric=photometric,
-            WindowCenter=str(stored(CENTRE, photometric)),
-            WindowWidth=str(WIDTH),
-            **curve,
-        )
+        tags: dict[str, Any] = {"WindowCenter": str(stored(CENTRE, photometric)), "WindowWidth": str(WIDTH)}
+        if number == CURVED:
+            tags["VOILUTFunction"] = "SIGMOID"
+        film = make_film(number, view=view, rows=ROWS, columns=COLUMNS, photometric=photometric, **tags)
         (data / f"{number}.dcm").write_bytes(encoded(film))
         metadata = {
             "study": f"1.2.826.0.1.{date}", "patient": patient,

@@ -1,13 +1,13 @@
 """The reading room: films as they are drawn and in step, patients, searches and screens, and keys alone."""
 
 import io
-from typing import Any
+import json
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Page, Request
+from playwright.sync_api import Page
 
 from tests.browser.conftest import Watch, step
 from tests.browser.german import strangers
@@ -33,13 +33,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EXACT = 1.2
 
 
-def _likes(request: Request) -> list[dict[str, Any]]:
-    sent = request.post_data_json
-    assert sent is not None
-    likes: list[dict[str, Any]] = sent["like"]
-    return likes
-
-
 def test_films_go_in_step_relative_to_their_own_windows(open_room: OpenRoom) -> None:
     room = open_room(2, 4)
     room.films.first.focus()
@@ -48,14 +41,12 @@ def test_films_go_in_step_relative_to_their_own_windows(open_room: OpenRoom) -> 
     assert room.overlay(1, "zoom") != "1×"
     room.press("k")
     assert room.overlay(1, "zoom") == "1×"
-    step("a window is dragged in both")
     room.drag(0, 60, -40)
     first, second = (window_of(room.overlay(place, "levels")) for place in (0, 1))
     assert first[1] == second[1] > WIDTH
     assert first[0] == pytest.approx(4095 - second[0], abs=1)
     for place, number in ((0, 2), (1, 4)):
         assert np.abs(room.film(place) - through(number, *first)).max() <= 3
-    step("both are moved")
     room.drag(1, 30, 20, button="middle")
     for place, number in ((0, 2), (1, 4)):
         moved = room.pixels(place)
@@ -89,7 +80,6 @@ def test_two_patients_are_visibly_two(open_room: OpenRoom) -> None:
     assert room.films.nth(1).get_attribute("aria-label") == label
     expect(room.search.group("date").locator("legend")).to_have_text("date (shifted)")
     expect(room.search.group("modality").locator("legend")).not_to_contain_text("shifted")
-    step("axe finds nothing serious")
     room.search.settle()
     room.press("h")
     assert serious(room.page) == []
@@ -103,7 +93,9 @@ def test_two_patients_are_visibly_two(open_room: OpenRoom) -> None:
     expect(room.warning).not_to_be_visible()
 
 
-def test_priors_and_a_search_come_back_after_a_reload(open_room: OpenRoom) -> None:
+def test_priors_open_beside_and_a_search_comes_back_or_begins_with_a_part(
+    open_room: OpenRoom,
+) -> None:
     room = open_room(2)
     step("priors are in order of time")
     expect(room.priors).to_have_count(4)
@@ -150,13 +142,40 @@ def test_priors_and_a_search_come_back_after_a_reload(open_room: OpenRoom) -> No
     expect(room.films).to_have_count(2)
     assert room.shows() == [film_id(2), film_id(1)]
     expect(room.films.nth(1)).to_be_focused()
+    room.films.first.focus()
+    room.press("h")
+    step("a region is drawn: of a mirrored film, the left quarter as it is seen is the right one")
+    expect(room.page.get_by_role("button", name="Search with a part of the film")).to_be_visible()
+    canvas = box_of(room.films.first.locator("canvas"))
+    room.press("b")
+    expect(room.films.first.locator(".region-frame")).to_be_visible()
+    scale = min(canvas["width"] / COLUMNS, canvas["height"] / ROWS)
+    left = canvas["x"] + (canvas["width"] - COLUMNS * scale) / 2
+    top = canvas["y"] + (canvas["height"] - ROWS * scale) / 2
+    mouse = room.page.mouse
+    mouse.move(left + 1, top + 1)
+    mouse.down()
+    mouse.move(left + COLUMNS * scale / 4, top + ROWS * scale / 2, steps=4)
+    with room.page.expect_response("**/search") as answered:
+        mouse.up()
+    (like,) = json.loads(answered.value.request.post_data or "")["like"]
+    assert like["id"] == film_id(2)
+    assert like["box"] == pytest.approx({"x": 0.75, "y": 0, "width": 0.25, "height": 0.5}, abs=0.02)
+    expect(room.search.liked).to_have_text(f"part of {film_id(2)}")
+    step("the whole film, and back")
+    room.films.first.focus()
+    with room.page.expect_response("**/search") as answered:
+        room.press("m")
+    assert json.loads(answered.value.request.post_data or "")["like"] == [{"id": film_id(2)}]
+    room.page.go_back()
+    expect(room.search.liked).to_have_text(f"part of {film_id(2)}")
+    assert room.shows() == [film_id(2), film_id(1)]
 
 
 def test_from_a_query_to_films_side_by_side_by_keys_alone(open_room: OpenRoom) -> None:
     room = open_room()
     search, page = room.search, room.page
     search.settle()
-    step("a query by keys")
     room.press("/")
     expect(search.field).to_be_focused()
     page.keyboard.type("film 2")
@@ -165,13 +184,11 @@ def test_from_a_query_to_films_side_by_side_by_keys_alone(open_room: OpenRoom) -
     room.press("ArrowDown")
     ids = search.ids()
     search.expect_focused(ids[0])
-    step("two films are opened")
     room.press("Enter")
     room.wait(0)
     room.press("ArrowRight", "c")
     room.wait(1)
     assert room.shows() == ids[:2]
-    step("on the films")
     room.press("F6")
     expect(room.films.first).to_be_focused()
     room.press("ArrowRight")
@@ -234,37 +251,6 @@ def test_a_key_does_one_thing_wherever_the_focus_is(open_room: OpenRoom) -> None
     expect(room.films).to_have_count(4)
 
 
-def test_a_region_and_a_film_are_searched_with(open_room: OpenRoom) -> None:
-    room = open_room(2)
-    room.press("h")
-    step("a region is drawn: of a mirrored film, the left quarter as it is seen is the right one")
-    expect(room.page.get_by_role("button", name="Search with a part of the film")).to_be_visible()
-    canvas = box_of(room.films.first.locator("canvas"))
-    room.press("b")
-    expect(room.films.first.locator(".region-frame")).to_be_visible()
-    scale = min(canvas["width"] / COLUMNS, canvas["height"] / ROWS)
-    left = canvas["x"] + (canvas["width"] - COLUMNS * scale) / 2
-    top = canvas["y"] + (canvas["height"] - ROWS * scale) / 2
-    mouse = room.page.mouse
-    mouse.move(left + 1, top + 1)
-    mouse.down()
-    mouse.move(left + COLUMNS * scale / 4, top + ROWS * scale / 2, steps=4)
-    with room.page.expect_response("**/search") as answered:
-        mouse.up()
-    (like,) = _likes(answered.value.request)
-    assert like["id"] == film_id(2)
-    assert like["box"] == pytest.approx({"x": 0.75, "y": 0, "width": 0.25, "height": 0.5}, abs=0.02)
-    expect(room.search.liked).to_have_text(f"part of {film_id(2)}")
-    step("the whole film, and back")
-    room.films.first.focus()
-    with room.page.expect_response("**/search") as answered:
-        room.press("m")
-    assert _likes(answered.value.request) == [{"id": film_id(2)}]
-    room.page.go_back()
-    expect(room.search.liked).to_have_text(f"part of {film_id(2)}")
-    assert room.shows() == [film_id(2)]
-
-
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (3840, 2160)])
 def test_films_fill_small_and_large_screens_and_the_line_is_always_there(
     open_room: OpenRoom, width: int, height: int
@@ -322,7 +308,6 @@ def test_each_pixel_is_seen_through_the_films_own_window_and_those_that_are_drag
     assert width == pytest.approx(WIDTH / np.e, abs=60)
     # An inverted film is written in the values of its file.
     assert np.abs(harder - through(number, 4095 - centre if number == 4 else centre, width)).max() <= 3
-    step("and right softens")
     room.drag(0, 300, 0)
     assert room.film(0).std() < harder.std() - 10
 
@@ -356,12 +341,10 @@ def test_keys_choose_windows_and_turn_films_and_the_wheel_zooms(open_room: OpenR
     assert room.overlay(0, "marks") == ""
     upright = room.film(0)
     assert room.letters(0) == "HLFR"
-    step("mirrored")
     room.press("h")
     assert np.abs(room.film(0) - upright[:, ::-1]).max() <= 1
     assert room.letters(0) == "HRFL"
     assert room.overlay(0, "marks") == "Mirrored"
-    step("turned as well")
     room.press("r")
     assert "Rotated 90°" in room.overlay(0, "marks")
     assert room.letters(0) == "LHRF"
@@ -369,7 +352,6 @@ def test_keys_choose_windows_and_turn_films_and_the_wheel_zooms(open_room: OpenR
     top, left = (turned.shape[0] - COLUMNS) // 2, (turned.shape[1] - ROWS) // 2
     inside = turned[top : top + COLUMNS, left : left + ROWS]
     assert np.abs(inside - np.rot90(upright[:, ::-1], -1)).max() <= 1
-    step("turned alone")
     room.press("h", "r", "r", "r")
     assert room.overlay(0, "marks") == "Rotated 180°"
     assert room.letters(0) == "FRHL"
@@ -420,7 +402,6 @@ def test_a_curve_of_the_file_is_shown_as_it_is_and_windows_of_ct_are_in_hounsfie
         room.press(key)
         assert np.abs(room.film(0) - through(CURVED, *window)).max() <= 3
         assert window_of(room.overlay(0, "levels")) == window
-    step("the curve again")
     room.press("1")
     assert np.abs(room.film(0) - searched).max() == 0
 
@@ -428,7 +409,6 @@ def test_a_curve_of_the_file_is_shown_as_it_is_and_windows_of_ct_are_in_hounsfie
 def test_what_is_hidden_or_not_known_of_a_film_is_not_written_on_it(
     open_room: OpenRoom, room_service: str, watch: Watch
 ) -> None:
-    step("hidden fields")
 
     hidden = ["age", "sex", "patient", "date", "orientation", "laterality"]
 
