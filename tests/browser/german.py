@@ -61,12 +61,7 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
 
 
 def strangers(page: "Page", names: Iterable[str] = ()) -> list[str]:
-    """Return the visible texts, labels and hints that no German text explains.
-
-    Args:
-        page: Page, with what it shows in shadow trees.
-        names: Words beside those of the shapes that may stand on it.
-    """
+    """Return the visible texts, labels and hints that neither a German text nor a name explains."""
     known = DATA | {name.lower() for name in names}
     texts: list[str] = page.evaluate(_COLLECT)
     assert any(_is_german(text) for text in texts), "no German text at all"

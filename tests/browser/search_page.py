@@ -189,8 +189,7 @@ class SearchPage:
 
     def ids(self) -> list[str]:
         """The ids of the tiles, in order."""
-        found: list[str] = self.tiles.evaluate_all("tiles => tiles.map((tile) => tile.dataset.id)")
-        return found
+        return list(self.tiles.evaluate_all("tiles => tiles.map((tile) => tile.dataset.id)"))
 
     def scores(self) -> list[float]:
         """The scores on the tiles, in order."""
@@ -200,11 +199,6 @@ class SearchPage:
     def ranks(self) -> list[int]:
         """The ranks on the tiles, in order."""
         return [int(text) for text in self.page.locator(".hit-rank").all_inner_texts()]
-
-    def focused(self) -> str:
-        """The class of the element that has the focus."""
-        name: str = self.page.evaluate(f"{_FOCUSED}?.className ?? ''")
-        return name
 
     def focused_id(self) -> str | None:
         """The id of the tile that has the focus."""

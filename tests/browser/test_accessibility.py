@@ -27,15 +27,12 @@ def test_nothing_serious_from_the_landing_to_a_film(
     )
     assert (ground < ink) == (scheme == "dark")
     assert serious(search.page) == []
-    step("hits")
     search.search("a red circle")
     expect(search.page.locator(".hit-mat img").first).not_to_have_js_property("naturalWidth", 0)
     assert serious(search.page) == []
-    step("an open image")
     search.open_hit()
     assert serious(search.page) == []
     search.keys("Escape")
-    step("filters")
     # Until its answer is shown, the former hits are pale.
     with search.answered():
         search.filter_circles()
@@ -121,7 +118,6 @@ def test_everything_is_reached_by_keyboard(open_search: OpenSearch) -> None:
 
 def test_nothing_is_wider_than_a_phone(open_search: OpenSearch) -> None:
     search = open_search(**PHONE)
-    step("the landing")
     expect(search.page.locator(".landing")).to_be_visible()
     search.settle()
     assert not search.scrolls_sideways()
@@ -148,7 +144,6 @@ def test_nothing_is_wider_than_a_phone(open_search: OpenSearch) -> None:
     expect(search.panel).not_to_be_visible()
     expect(search.answer).to_contain_text("20 images")
     assert not search.scrolls_sideways()
-    step("an open image")
     search.open_hit()
     assert not search.scrolls_sideways()
     assert search.dialog.bounding_box() == {"x": 0, "y": 0, "width": 360, "height": 740}
@@ -164,7 +159,6 @@ def test_nothing_is_wider_than_a_phone(open_search: OpenSearch) -> None:
     for drop in search.page.locator(".chip-drop").all():
         box = box_of(drop)
         assert box["x"] + box["width"] <= 360
-    step("groups")
     search.go("#collection=shapes&q=a+red+circle&words=exact&group=group")
     assert not search.scrolls_sideways()
 

@@ -95,7 +95,6 @@ def test_a_tab_walks_through_its_searches_and_copies_its_link(open_search: OpenS
     expect(search.field).to_have_value("blue square")
     search.settle()
     assert search.ids() == second
-    step("a reload keeps the search")
     search.reload()
     expect(search.field).to_have_value("blue square")
     assert search.ids() == second
@@ -129,7 +128,6 @@ def test_a_tab_walks_through_its_searches_and_copies_its_link(open_search: OpenS
     expect(search.page.get_by_role("status").filter(has_text="Link copied")).to_be_visible()
     link = search.page.evaluate("navigator.clipboard.readText()")
     assert link == f"{sites.service}/#collection=shapes&q=circle&like=shape-3&words=off"
-    step("it opens the same search")
     other = open_search(link.removeprefix(f"{sites.service}/")).settle()
     assert other.ids() == shown
     assert "#" not in other.page.url

@@ -145,7 +145,6 @@ def test_the_case_book_renames_notes_opens_compares_takes_out_and_exports(
     name_field.fill("Other")
     name_field.press("Enter")
     expect(dialog.get_by_role("status")).to_contain_text("There is such a list of cases.")
-    step("another name is kept")
     name_field.fill(" Round, teaching ")
     name_field.press("Enter")
     expect(dialog).to_be_hidden()
@@ -172,7 +171,6 @@ def test_the_case_book_renames_notes_opens_compares_takes_out_and_exports(
     expect(dialog.get_by_role("status")).to_contain_text("nothing was written")
     page.keyboard.press("Escape")
     expect(book.entries.nth(1)).to_contain_text("Theirs")
-    step("the note is taken back")
     editing.press("Enter")
     dialog.get_by_label("Note").fill("")
     dialog.get_by_role("button", name="Save").click()
@@ -197,13 +195,11 @@ def test_the_case_book_renames_notes_opens_compares_takes_out_and_exports(
     expect(book.entries).to_have_count(26)
     expect(book.entries.nth(25)).to_contain_text("Note 25")
     assert serious(page) == []
-    step("one is opened, another compared")
     films = page.locator(".viewport:visible")
     book.button("Open shape-11").click()
     expect(films.nth(0)).to_have_attribute("data-film", "shape-11")
     book.button("Compare shape-12").click()
     expect(films.nth(1)).to_have_attribute("data-film", "shape-12")
-    step("the teaching file")
     with page.expect_download() as downloaded:
         book.book.get_by_role("link", name="Teaching file").click()
     assert downloaded.value.suggested_filename == "teaching-file.zip"
@@ -223,7 +219,6 @@ def test_the_case_book_renames_notes_opens_compares_takes_out_and_exports(
     expect(book.entries).to_have_count(1)
     expect(book.entries.first).to_have_attribute("data-id", image)
     expect(book.lists).to_have_value("other")
-    step("the list is removed, and the book closed")
     book.button("Remove the list").click()
     book.answer("Remove the list")
     expect(book.lists).to_have_value("round")

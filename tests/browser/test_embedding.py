@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import BrowserContext, Page
 
 from app.application import create_app
 from index.keys.api_keys import create_key
@@ -233,10 +233,10 @@ def example(sites: Sites, tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.slow
 def test_the_example_of_the_docs_searches_with_a_key_and_is_told(
-    chromium: Browser, example: tuple[str, str]
+    context: BrowserContext, example: tuple[str, str]
 ) -> None:
     address, key = example
-    page = chromium.new_page(viewport={"width": 1000, "height": 800})
+    page = context.new_page()
     search = page.locator("image-search")
     step("without a key the service gives nothing")
     page.goto(address)
@@ -264,4 +264,3 @@ def test_the_example_of_the_docs_searches_with_a_key_and_is_told(
     # Nothing lies wider than the panel.
     assert search.evaluate("element => element.scrollWidth <= element.clientWidth")
     assert not [line for line in logged if "401" in line]
-    page.close()

@@ -1,12 +1,11 @@
 """More like this, less like this: images and parts of them beside what is typed, and what of them matched."""
 
 import json
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Locator, Route
+from playwright.sync_api import Locator
 
 from tests.browser.conftest import OpenSearch, Watch, step
 from tests.browser.search_page import PAGE_SIZE, SearchPage, altered, box_of, expect, serious
@@ -14,7 +13,6 @@ from tests.browser.service import SHAPES
 
 pytestmark = pytest.mark.browser
 
-_HALF = {"x": 0.25, "y": 0.25, "width": 0.5, "height": 0.5}
 MORE = "More like this"
 LESS = "Less like this"
 
@@ -44,7 +42,6 @@ def _shares(frame: Locator) -> dict[str, float]:
 
 def test_liked_and_disliked_images_join_the_text(open_search: OpenSearch) -> None:
     search = open_search("#collection=shapes&q=circle").settle()
-    step("one is liked, another disliked")
     liked = search.mark(2, MORE)
     assert search.ids() == search.found(text="circle", like=[liked])
     disliked = search.mark(1, LESS)
@@ -87,7 +84,6 @@ def test_liked_and_disliked_images_join_the_text(open_search: OpenSearch) -> Non
 @pytest.mark.slow
 def test_examples_are_taken_back_moved_and_opened(open_search: OpenSearch, watch: Watch) -> None:
     search = open_search("#q=circle&like=shape-0&like=shape-1&unlike=shape-2").settle()
-    step("one by one, and together")
     assert search.ids() == search.found(text="circle", like=["shape-0", "shape-1"], unlike=["shape-2"])
     search.press("Remove the liked image shape-0")
     assert search.ids() == search.found(text="circle", like=["shape-1"], unlike=["shape-2"])
@@ -121,7 +117,6 @@ def test_examples_are_taken_back_moved_and_opened(open_search: OpenSearch, watch
     expect(search.field).to_have_value("a blue square")
     assert search.ids() == search.found(text="a blue square", like=[liked])
     search.press(f"Remove the liked image {liked}")
-    step("an open image is liked")
     opened = search.open_hit(3)
     search.dialog.get_by_role("button", name=MORE).click()
     expect(search.dialog).not_to_be_visible()
@@ -163,7 +158,11 @@ def test_examples_are_taken_back_moved_and_opened(open_search: OpenSearch, watch
 def test_models_that_search_by_one_thing_take_the_liked_image_alone(
     open_search: OpenSearch, kind: str
 ) -> None:
-    search = open_search(before=lambda page: page.route("**/search", partial(_answer_as, kind)))
+    def of_kind(page: Any) -> Any:
+        kinds = [{"cosine_kind": kind, "score_kind": hit["score_kind"] and kind} for hit in page["hits"]]
+        return {"hits": [hit | one for hit, one in zip(page["hits"], kinds, strict=True)]}
+
+    search = open_search(before=lambda page: altered(page, "**/search", of_kind))
     search.search("circle")
     expect(search.page.locator(".hit-mark.unlike")).to_have_count(0)
     search.field.focus()
@@ -179,26 +178,13 @@ def test_models_that_search_by_one_thing_take_the_liked_image_alone(
     expect(search.dialog.get_by_role("button", name=LESS)).to_have_count(0)
 
 
-def _answer_as(kind: str, route: Route) -> None:
-    """Answer as a model of another kind of cosine does, which refuses more than one thing."""
-    sent = json.loads(route.request.post_data or "{}")
-    assert ("text" in sent) + len(sent.get("like", [])) + len(sent.get("unlike", [])) <= 1
-    answered = route.fetch()
-    page = answered.json()
-    for hit in page["hits"]:
-        hit["cosine_kind"] = kind
-        hit["score_kind"] = hit["score_kind"] and kind
-    route.fulfill(response=answered, json=page)
-
-
 def test_a_part_is_drawn_searched_by_and_given_up(open_search: OpenSearch) -> None:
     search = open_search("#q=circle").settle()
-    step("a part of a hit is drawn and searched by")
     name = search.open_hit()
     search.dialog.get_by_role("button", name="Search a part of this image").click()
     _draw(search)
     drawn = _shares(search.dialog.locator(".region-frame"))
-    assert drawn == pytest.approx(_HALF, abs=0.02)
+    assert drawn == pytest.approx({"x": 0.25, "y": 0.25, "width": 0.5, "height": 0.5}, abs=0.02)
     search.dialog.get_by_role("button", name="Search this region").click()
     expect(search.dialog).not_to_be_visible()
     expect(search.liked).to_have_text(f"part of {name}")

@@ -243,15 +243,9 @@ def open_panel(context: BrowserContext, service: str, watch: Watch) -> OpenPanel
     return open_page
 
 
-@pytest.fixture
-def panel(open_panel: OpenPanel) -> Panel:
-    """The panel with the cases of the first film."""
+def test_another_study_or_film_takes_all_of_the_former_from_the_page_at_once(open_panel: OpenPanel) -> None:
     panel = open_panel(OPEN)
     panel.begin()
-    return panel
-
-
-def test_another_study_or_film_takes_all_of_the_former_from_the_page_at_once(panel: Panel) -> None:
     for hash, said in (("#study=1.2.3.4", "No image is open"), ("#", "names no study")):
         step(f"nothing of the former stays where no image opens: {hash}")
         waiting = panel.hold(SIMILAR)
@@ -315,7 +309,9 @@ def test_another_study_or_film_takes_all_of_the_former_from_the_page_at_once(pan
     expect(panel.case(OTHER)).to_have_count(0)
 
 
-def test_late_outcomes_and_verdicts_are_not_told_of_another_film_or_collection(panel: Panel) -> None:
+def test_late_outcomes_and_verdicts_are_not_told_of_another_film_or_collection(open_panel: OpenPanel) -> None:
+    panel = open_panel(OPEN)
+    panel.begin()
     for status in (200, 503):
         step(f"a save that is answered {status}")
         waiting = panel.hold(RESULTS)

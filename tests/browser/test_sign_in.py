@@ -59,11 +59,8 @@ def oidc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OidcProvider]:
 @pytest.fixture(scope="module")
 def organised(settings: Settings, oidc: OidcProvider) -> Iterator[str]:
     """A service under another name than the provider's, so that browsers take them for two sites."""
-    provided = {
-        "oidc_issuer": oidc.issuer,
-        "oidc_client_id": PUBLIC_CLIENT,
-        "oidc_roles": {"judges": {SHAPES: ["judge"]}},
-    }
+    provided: dict[str, object] = {"oidc_issuer": oidc.issuer, "oidc_client_id": PUBLIC_CLIENT}
+    provided["oidc_roles"] = {"judges": {SHAPES: ["judge"]}}
     with running(create_app(Settings.model_validate(settings.model_dump() | provided))) as address:
         yield address.replace("127.0.0.1", "localhost")
 
@@ -166,7 +163,6 @@ def test_a_judge_signs_in_searches_judges_and_signs_out(
     page.context.request.post(f"{closed.service}/v1/session", headers={"Authorization": f"Bearer {key}"})
     search.search("a red square")
     expect(search.answer).to_contain_text("Best 24 images")
-    step("signed out")
     _signs_out(search, NAME)
 
 

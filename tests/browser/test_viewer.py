@@ -95,7 +95,6 @@ def test_films_are_seen_as_they_are_searched_and_pixel_by_pixel(
     before = box_of(film.shown)
     film.keys("ArrowRight")
     assert box_of(film.shown)["x"] == pytest.approx(before["x"] - 60)
-    step("it is made small again, and fits")
     film.keys(*20 * "-")
     fitting = film.dialog.locator(".viewer-stage").evaluate(
         f"stage => Math.min(stage.clientWidth / {FILM_SIZE[0]}, stage.clientHeight / {FILM_SIZE[1]})"
@@ -104,7 +103,6 @@ def test_films_are_seen_as_they_are_searched_and_pixel_by_pixel(
     assert film.zoomed() == pytest.approx(min(1, fitting), abs=0.05)
     film.keys("0")
     assert film.zoomed() == pytest.approx(fitting, abs=0.05)
-    step("arrows step from film to film")
     film.keys("ArrowLeft", "ArrowRight")
     expect(film.shown).to_have_js_property("naturalWidth", FILM_SIZE[0])
     step("the whole image is seen in windows of other sizes")
@@ -147,7 +145,6 @@ def test_a_film_is_seen_through_other_windows(open_search: OpenSearch, films: st
     page.wait_for_function(f"picture => ({_GREY_LEVELS})(picture) < 30", arg=film.shown.element_handle())
     expect(film.zoom).to_have_text("1\u00d7")
     expect(film.automatic).to_have_attribute("aria-pressed", "false")
-    step("the automatic window again")
     film.automatic.click()
     expect(film.shown).to_have_attribute("src", rendition)
     page.wait_for_function(f"picture => ({_GREY_LEVELS})(picture) > 150", arg=film.shown.element_handle())
