@@ -35,14 +35,17 @@ class Timings:
         found: dict[Part, list[tuple[int, int]]] = {}
         for part, start, end in self.spans:
             found.setdefault(part, []).append((start, end))
-        total = {part: _covered(found[part]) / 1e6 for part in PARTS if part in found}
+        total: dict[Part, float] = {}
+        for part in PARTS:
+            if part in found:
+                total[part] = _covered(found[part]) / 1e6
         if "search" in total and "catalogue" in total:
             total["catalogue"] = _covered(found["search"] + found["catalogue"]) / 1e6 - total["search"]
         return total
 
     def told(self) -> str:
         """Return the times as the header Server-Timing has them."""
-        return ", ".join(f"{part};dur={ms:.2f}" for part, ms in self.milliseconds().items())
+        return ", ".join(map("{0[0]};dur={0[1]:.2f}".format, self.milliseconds().items()))
 
 
 _current: ContextVar[Timings | None] = ContextVar("timings", default=None)

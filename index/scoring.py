@@ -163,7 +163,8 @@ class ScoreScale(NamedTuple):
 
     def z_scores(self, scores: Iterable[float]) -> list[float]:
         """Return the z-scores of scores, by the background's mean and standard deviation."""
-        return [(score - self.mean) / self.spread for score in scores]
+        found: list[float] = ((np.fromiter(scores, np.float64) - self.mean) / self.spread).tolist()
+        return found
 
 
 @dataclass(eq=False)
