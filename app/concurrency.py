@@ -35,17 +35,14 @@ class Timings:
         found: dict[Part, list[tuple[int, int]]] = {}
         for part, start, end in self.spans:
             found.setdefault(part, []).append((start, end))
-        total: dict[Part, float] = {}
-        for part in PARTS:
-            if part in found:
-                total[part] = _covered(found[part]) / 1e6
+        total = {part: _covered(found[part]) / 1e6 for part in PARTS if part in found}
         if "search" in total and "catalogue" in total:
             total["catalogue"] = _covered(found["search"] + found["catalogue"]) / 1e6 - total["search"]
         return total
 
     def told(self) -> str:
         """Return the times as the header Server-Timing has them."""
-        return ", ".join(map("{0[0]};dur={0[1]:.2f}".format, self.milliseconds().items()))
+        return ", ".join(f"{part};dur={ms:.2f}" for part, ms in self.milliseconds().items())
 
 
 _current: ContextVar[Timings | None] = ContextVar("timings", default=None)

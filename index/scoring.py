@@ -163,8 +163,7 @@ class ScoreScale(NamedTuple):
 
     def z_scores(self, scores: Iterable[float]) -> list[float]:
         """Return the z-scores of scores, by the background's mean and standard deviation."""
-        found: list[float] = ((np.fromiter(scores, np.float64) - self.mean) / self.spread).tolist()
-        return found
+        return [(score - self.mean) / self.spread for score in scores]
 
 
 @dataclass(eq=False)

@@ -196,8 +196,9 @@ def _changed(
     image: StoredImage, change: Callable[[Record], Record], text_vectors: Mapping[str, bytes]
 ) -> ImageWrite | None:
     """Return the write of an image's new record; None if it is the present one."""
-    record = change(image.record)
-    if record == image.record:
+    before = image.record
+    record = change(before)
+    if record == before:
         return None
     return ImageWrite(record, None, image.sha256, text_vectors)
 

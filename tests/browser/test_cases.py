@@ -211,7 +211,7 @@ def test_the_case_book_renames_notes_opens_compares_takes_out_and_exports(
         book.button("Take shape-12 out of the list").click()
         book.answer(choice)
     expect(book.lists).to_contain_text("Round, teaching (25)")
-    step("a case saved in the search beside is shown at once")
+    step("a case saved in the search next to it is shown at once")
     image = search.ids()[0]
     search.tiles.nth(0).get_by_role("button", name="Save number 1 as a case").click()
     save_dialog(search).get_by_role("combobox", name="List").select_option("other")

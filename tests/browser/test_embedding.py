@@ -132,7 +132,7 @@ def test_the_page_around_chooses_light_or_dark_at_any_time(
 ) -> None:
     search = open_host(width="1100px", color_scheme=reader)
     search.search("a red circle")
-    step("a wide element has its filters beside the hits")
+    step("a wide element shows its filters next to the hits")
     search.open_filters()
     panel, results = box_of(search.panel), box_of(search.page.locator(".results"))
     assert panel["x"] + panel["width"] <= results["x"] + 1

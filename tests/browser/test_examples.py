@@ -1,4 +1,4 @@
-"""More like this, less like this: images and parts of them beside what is typed, and what of them matched."""
+"""Searches for more or less of an image, or of a part of it, also with a text; and the parts that matched."""
 
 import json
 from typing import Any

@@ -267,7 +267,7 @@ def test_films_of_an_archive_are_read_beside_similar_ones(hospital: Hospital, wi
             ({"images": [OPEN.SOPInstanceUID]}, film.SOPInstanceUID, said)
             for film, said in ((OTHER, "accepted"), (LEAVING, "rejected"), (PRIOR, "supplemented"))
         ]
-        step("a prior opens beside")
+        step("a prior opens next to the current study")
         page.get_by_label("Studies of the same patient").check()
         expect(_case(page, PRIOR)).to_contain_text("1 day after")
         # The verdicts stay, and dates that the import has shifted are not told.

@@ -29,7 +29,7 @@ from tests.browser.search_page import altered, box_of, expect, serious
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-# Levels are rounded, and DICOM's windows are half a value beside ours.
+# Levels are rounded, and DICOM's windows differ from ours by half a value.
 EXACT = 1.2
 
 

@@ -236,7 +236,7 @@ def test_what_failed_can_be_tried_again(open_search: OpenSearch, watch: Watch) -
     watch.allow("Failed to load resource")
     step("the service is down at the start")
     search = open_search("#q=circle", before=lambda page: _cut_off(page, "**/v1/collections"))
-    # Its name goes on with the seconds that are left.
+    # Its name ends with the seconds that are left.
     again = search.page.get_by_role("button", name="Try again")
     expect(search.notice).to_contain_text("The service cannot be reached")
     again.click()
@@ -360,7 +360,7 @@ def test_typed_words_are_looked_up_until_the_switch_is_off(open_search: OpenSear
 def test_the_switches_stay_and_words_are_marked_where_they_are(open_search: OpenSearch) -> None:
     search = open_search()
     expect(search.page.locator(".landing")).to_be_visible()
-    step("it is switched off before anything is asked, and stays off beside examples")
+    step("it is off before the first search, and stays off with examples")
     search.words.uncheck()
     search.expect_link("words", "off")
     expect(search.page.locator(".landing")).to_be_visible()
@@ -415,7 +415,7 @@ def test_the_switches_stay_and_words_are_marked_where_they_are(open_search: Open
         search.words.uncheck()
     expect(search.likeness).to_be_checked()
     assert search.ids() == search.found_by_text(TEXT, keywords=None)
-    step("beside an example, words alone rank by both")
+    step("with an example, words alone rank by both")
     search.go("#q=purple&words=only")
     liked = search.mark(0, "More like this")
     assert search.ids() == search.found(keywords="purple", like=[liked]) != search.found(like=[liked])
