@@ -105,18 +105,6 @@ class FileDecoder:
             self._pool.close()
 
     def _ask(self, task: Task) -> Answer:
-        """Have a task done; where its process broke down, once more in another.
-
-        The system kills processes where memory is short, whatever they decode.
-        """
-        try:
-            return self._tried(task)
-        except ImageError as error:
-            if not isinstance(error.__cause__, WorkerLostError) or error.__cause__.reason != "crash":
-                raise
-        return self._tried(task)
-
-    def _tried(self, task: Task) -> Answer:
         try:
             return self._running().submit(task, Priority.UPLOAD).result()
         except DecodingTimeoutError:

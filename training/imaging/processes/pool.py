@@ -295,7 +295,8 @@ class DecodingPool:
             with self._workers.taken() as worker:
                 answer = self._answer(worker, job)
         except WorkerLostError as lost:
-            if lost.reason == "stopped" and not again:
+            # The system kills processes where memory is short, whatever they decode.
+            if worker is not None and lost.reason in ("stopped", "crash") and not again:
                 self._work(job, again=True)
             elif worker is not None:
                 self._finish(job, lost.reason, _error_of(lost.reason, self._limits.decoder, lost))

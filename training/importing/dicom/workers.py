@@ -95,7 +95,8 @@ def _examined(pool: WorkerPool, place: Place, cpu_s: int, wall_s: float, *, agai
     except WorkerLostError as lost:
         if worker is None:
             raise DecoderStartError(_NO_PROCESS) from lost
-        if lost.reason == "stopped" and not again:
+        # The system kills processes where memory is short, whatever they read.
+        if lost.reason in ("stopped", "crash") and not again:
             return _examined(pool, place, cpu_s, wall_s, again=True)
         reason = "decoding it ended the process"
         if lost.reason == "cpu":

@@ -1,4 +1,4 @@
-"""Decoding in processes: their limits hold, a lost one costs one task, and no slot is used twice."""
+"""Decoding in processes: their limits hold, the task of a lost one is done once more, and no slot is used twice."""
 
 import os
 import signal
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 
 import pytest
 from PIL import Image
@@ -114,18 +115,27 @@ def test_a_task_past_its_deadline_is_killed(make_pool: MakePool, told: Told) -> 
     assert not is_there(pid)
 
 
-def test_a_process_that_is_killed_at_work_costs_one_task(make_pool: MakePool, told: Told) -> None:
+@pytest.mark.parametrize("kills", [1, 2])
+def test_a_task_whose_process_is_killed_is_done_by_the_next_and_refused_the_second_time(
+    make_pool: MakePool, told: Told, kills: int
+) -> None:
     pool = make_pool()
-    pid = the_process(pool)
-    idle = cpu_ticks(pid)
     slow = pool.submit(decode(slow_bmp()), Priority.SEARCH)
     after = pool.submit(decode(small()), Priority.SEARCH)
-    wait_until(lambda: is_at_work(pid, idle))
-    os.kill(pid, signal.SIGKILL)
-    with pytest.raises(ImageError, match=r"its decoder broke down; save it anew\.$"):
-        slow.result(PATIENCE)
+    killed: list[int] = []
+    for _ in range(kills):
+        wait_until(lambda: pool.pids not in ([], killed[-1:]))
+        killed.extend(pool.pids)
+        wait_until(partial(is_at_work, killed[-1], cpu_ticks(killed[-1])))
+        os.kill(killed[-1], signal.SIGKILL)
+    if kills == 1:
+        assert slow.result(PATIENCE).outcome == "done"
+    else:
+        with pytest.raises(ImageError, match=r"its decoder broke down; save it anew\.$"):
+            slow.result(PATIENCE)
     assert after.result(PATIENCE).outcome == "done"
-    assert (told.outcomes, told.restarts) == (["crash", "done"], ["crash"])
+    assert told.outcomes == [["done"], ["crash"]][kills - 1] + ["done"]
+    assert told.restarts == ["crash"] * kills
 
 
 def test_a_process_that_is_killed_idle_costs_none(make_pool: MakePool, told: Told) -> None:
