@@ -1,4 +1,4 @@
-"""Decoding in processes: their limits hold, the task of a lost one is done once more, and no slot is used twice."""
+"""Decoding in processes: limits hold, the task of a lost one is done once more, and no slot is used twice."""
 
 import os
 import signal
