@@ -237,16 +237,11 @@ class SearchEngine:
 
     def active(self, collection: str) -> ActiveGeneration:
         """Return the generation that is searched, and the bundle that queries must go through."""
-        active = self._active.get(collection)
-        self._views.retire(active.collection_id, active.id)
-        return active
+        return self._active.get(collection)
 
     def known_active(self, collection: str) -> ActiveGeneration | None:
         """Return what `active` does, where nothing has to be waited for; else None."""
-        active = self._active.known(collection)
-        if active is not None:
-            self._views.retire(active.collection_id, active.id)
-        return active
+        return self._active.known(collection)
 
     def vector_of(self, active: ActiveGeneration, image_id: str) -> Vectors:
         """Return the vector (D,) of a stored image.
@@ -752,14 +747,20 @@ class SearchEngine:
             self._overviews.current(state)
 
     def forget_removed(self) -> None:
-        """Free what is held of collections and generations that were removed, by whatever process."""
+        """Free what is held of collections and generations that were removed, by whatever process.
+
+        Views of generations that are neither active nor about to be are freed a minute after their last use.
+        """
         with self._catalogue.read() as session:
             collections = set(session.execute(select(CollectionRow.id).where(NOT_DELETED)).scalars())
-            query = select(GenerationRow.id).where(GenerationRow.collection_id.in_(collections))
-            generations = set(session.execute(query).scalars())
+            query = select(GenerationRow.id, GenerationRow.state)
+            found = session.execute(query.where(GenerationRow.collection_id.in_(collections))).all()
+            in_use = {generation.id for generation in preloading(session)}
+        generations = {row.id for row in found}
+        in_use.update(row.id for row in found if row.state == "active")
         for held in (self._fields, self._columns, self._overviews):
             held.keep(collections)
-        self._views.keep(generations)
+        self._views.keep(generations, in_use)
         for generation in list(self._counts):
             if generation not in generations:
                 self._counts.pop(generation, None)

@@ -59,7 +59,6 @@ _LACKING: Final = 0.05
 _UNSHARED: Final = 0.25
 # Requests that began before a new generation became active still search the old one.
 _IDLE_SECONDS: Final = 60.0
-_LOOK_SECONDS: Final = 1.0
 # Seconds before a failed build of a view or snapshot, or a failed GPU, is tried again.
 _RESTS: Final = 600.0
 _ONLY_SCANNED: Final = "blades and vectors without a sign are always scanned by the CPU"
@@ -261,7 +260,6 @@ class Views:
         self._leads = leads or (lambda: True)
         self._lock = threading.Lock()
         self._held: dict[tuple[int, Target], ViewEntry] = {}
-        self._looked: dict[int, float] = {}
         # One build at a time: it takes every core that searches leave.
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="codes", initializer=lower_priority)
 
@@ -340,25 +338,12 @@ class Views:
         """Return the operating point in the snapshot of a generation's images; None where it has no codes."""
         return stored_operating_point(self.entry(generation, "images").folder, generation)
 
-    def retire(self, collection_id: int, active: int) -> None:
-        """Free a collection's other views that nobody has used for a while.
-
-        Every search calls it; the views are looked through once a second at most for each collection.
-        """
-        now = time.monotonic()
-        if now < self._looked.get(collection_id, -math.inf) + _LOOK_SECONDS:
-            return
-        self._looked[collection_id], idle = now, now - _IDLE_SECONDS
+    def keep(self, generations: Collection[int], in_use: Collection[int]) -> None:
+        """Free the views of all other generations, and those of unused ones that were idle for a minute."""
+        idle = time.monotonic() - _IDLE_SECONDS
         with self._lock:
             for place, held in list(self._held.items()):
-                if held.collection_id == collection_id and place[0] != active and held.used < idle:
-                    del self._held[place]
-
-    def keep(self, generations: Collection[int]) -> None:
-        """Free the views of all other generations."""
-        with self._lock:
-            for place in list(self._held):
-                if place[0] not in generations:
+                if place[0] not in generations or (place[0] not in in_use and held.used < idle):
                     del self._held[place]
 
     def operating_points(self) -> dict[tuple[int, Target], OperatingPoint]:

@@ -237,16 +237,15 @@ def test_no_search_holds_a_view_that_is_freed(
     small: SearchEngine, monkeypatch: pytest.MonkeyPatch, *, removed: bool
 ) -> None:
     monkeypatch.setattr("index.views.manager._IDLE_SECONDS", -1.0)
-    monkeypatch.setattr("index.views.manager._LOOK_SECONDS", 0.0)
     _ids(small, SearchRequest())
     active = small.active("c")
     generation, _ = small._generation(active)
     view = weakref.ref(small._views.entry(generation, "images").view)
     assert view() is not None
     if removed:
-        small._views.keep(set())
+        small._views.keep(set(), set())
     else:
-        small._views.retire(generation.collection_id, active.generation + 1)
+        small._views.keep({active.generation}, {active.generation + 1})
     gc.collect()
     assert view() is None
     assert len(_ids(small, SearchRequest())) == 10

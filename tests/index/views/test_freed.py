@@ -12,7 +12,7 @@ from index.catalogue.collections import TARGETS
 from index.engine import SearchEngine
 from index.filters.facets import Overview
 from index.filters.grammar import parse_filter
-from index.generations.activation import activate
+from index.generations.activation import activate, mark_preloading
 from index.generations.reindex import generation_for, reindex
 from index.scoring import Background
 from index.search.request import SearchRequest
@@ -123,3 +123,28 @@ def test_nothing_is_held_of_a_removed_collection(
     with statements() as sent:
         search_all(service, "kept", service.active("kept").generation)
     assert vectors_read(sent) == []
+
+
+def test_views_of_a_replaced_generation_are_freed_once_nobody_uses_them(
+    service: SearchEngine, tmp_path: Path, other_encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = service.active("kept").generation
+    with writer(tmp_path) as engine:
+        later = generation_for(engine.home, "kept", other_encoder)
+        reindex(engine, later, other_encoder, show_progress=False)
+        service.warm(first)
+        service.warm(later.id)
+        both = held()[0]
+        with engine.home.catalogue.write() as session:
+            mark_preloading(session, later)
+        monkeypatch.setattr("index.views.manager._IDLE_SECONDS", -1.0)
+        service.forget_removed()
+        assert held()[0] == both
+        with engine.home.catalogue.write() as session:
+            activate(session, later, texts=True)
+    monkeypatch.setattr("index.views.manager._IDLE_SECONDS", 60.0)
+    service.forget_removed()
+    assert held()[0] == both
+    monkeypatch.setattr("index.views.manager._IDLE_SECONDS", -1.0)
+    service.forget_removed()
+    assert held()[0] == both - 2

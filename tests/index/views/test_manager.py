@@ -18,7 +18,7 @@ from index.vectors.ann import IvfPq
 from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName, encode_vectors
 from index.vectors.view import CosineView
 from index.views import snapshots
-from index.views.manager import ViewEntry, Views, choose_view, stored_queries
+from index.views.manager import Views, choose_view, stored_queries
 from index.writes.deletion import delete_images
 from index.writes.vectors import add_text_vectors, texts_without_vectors
 from tests.index.meanwhile import hold_up, note_calls
@@ -281,23 +281,6 @@ def test_a_view_needs_its_collection(home: SearchEngine) -> None:
     begin_generation(home, "empty", DIM)
     with pytest.raises(NoActiveGenerationError):
         home.explain_views("empty")
-
-
-def test_every_collection_frees_its_views_but_looks_for_them_once_a_second(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("index.views.manager._IDLE_SECONDS", -1.0)
-    views = Views(tmp_path)
-    for collection in (1, 2):
-        views._held[collection, "images"] = ViewEntry(collection, "images", Path())
-    active = 9
-    views.retire(1, active)
-    views.retire(2, active)
-    assert not views._held
-    views._held[3, "images"] = ViewEntry(1, "images", Path())
-    views.retire(1, active)
-    assert views._held
-    views.close()
 
 
 @pytest.mark.parametrize("error", [MemoryError, KeyError])

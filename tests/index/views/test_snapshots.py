@@ -276,7 +276,7 @@ def test_a_few_images_leave_the_snapshot_as_it_is_do_not_even_load_it_and_are_fo
     before = _times(tmp_path)
     assert before
     vectors = _put(home, MANY, MANY + 10)
-    home._views.keep([])
+    home._views.keep([], [])
     with monkeypatch.context() as watched:
         read = note_calls(watched, manager, "read_snapshot")
         home.save_snapshot("c")
