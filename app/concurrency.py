@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -194,6 +194,29 @@ class Threads:
         return future
 
 
+async def side_by_side(
+    works: Sequence[Coroutine[Any, Any, Result]], places: asyncio.Semaphore
+) -> list[Result]:
+    """Await works side by side, as many at once as there are places; the first error ends the others."""
+
+    async def one(work: Coroutine[Any, Any, Result]) -> Result:
+        async with places:
+            return await work
+
+    try:
+        if len(works) == 1:
+            return [await one(works[0])]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(work)) for work in works]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    finally:
+        for work in works:
+            # One that is cancelled before its turn was never awaited, and would warn.
+            work.close()
+    return [task.result() for task in tasks]
+
+
 async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
     """Await work, but cancel it when the caller closes the connection.
 
@@ -203,8 +226,6 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result
         ClientDisconnect: The caller has gone; nobody will see an answer.
     """
     working = asyncio.create_task(work)
-    # Work that fails while it is cancelled has nobody to tell: its error is looked at here.
-    working.add_done_callback(lambda task: task.cancelled() or task.exception())
     watching = asyncio.create_task(_disconnected(request))
     try:
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -212,7 +233,10 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result
             return working.result()
         raise ClientDisconnect
     finally:
-        working.cancel()
+        if not working.done():
+            # Work that fails while it is cancelled has nobody to tell: its error is looked at here.
+            working.add_done_callback(lambda task: task.cancelled() or task.exception())
+            working.cancel()
         watching.cancel()
 
 

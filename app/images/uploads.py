@@ -11,6 +11,7 @@ from fastapi import Request
 from pydantic import Field, TypeAdapter
 from starlette.datastructures import UploadFile
 
+from app.concurrency import side_by_side
 from app.edge.logging import let_go
 from app.edge.operations import etag_of
 from app.edge.problems import INVALID, UNSUPPORTED, RequestError, invalid, kind_of
@@ -18,7 +19,6 @@ from app.encoding.pool import LoadedEncoder
 from app.encoding.queue import Priority
 from app.images.schemas import MAX_UPLOADS, ImageChanges, ImageWords, NewImage, Refusal, Written
 from app.search.read_search import FormShape, check_length, opened_form, parsed
-from app.search.search import side_by_side
 from app.services import InjectedServices, Services
 from app.settings import Settings
 from index.catalogue.connections import is_disk_full

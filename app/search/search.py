@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import math
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +11,7 @@ from http import HTTPStatus
 from itertools import chain, repeat
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from fastapi import Request
@@ -19,6 +19,7 @@ from pydantic import MISSING, BaseModel
 
 from app.audit.requests import Noted, note
 from app.audit.trail import filter_parts
+from app.concurrency import side_by_side
 from app.edge.problems import invalid, kind_of
 from app.edge.schemas import images_path
 from app.encoding.pool import LoadedEncoder
@@ -49,8 +50,6 @@ from training.models.inputs.regions import Box, RegionGrid, grid_of
 # Errors of one search of a batch: every other error is of all of them.
 _TRUNCATION: Final = attrgetter("truncation")
 _OF_ONE: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
-
-_Result = TypeVar("_Result")
 
 
 class ImageFile(NamedTuple):
@@ -324,29 +323,6 @@ def file_named(name: str) -> Iterator[None]:
         yield
     except ImageError as error:
         raise type(error)(f"{name}: {error}" if name else str(error)) from error
-
-
-async def side_by_side(
-    works: Sequence[Coroutine[Any, Any, _Result]], places: asyncio.Semaphore
-) -> list[_Result]:
-    """Await works side by side, as many at once as there are places; the first error ends the others."""
-
-    async def one(work: Coroutine[Any, Any, _Result]) -> _Result:
-        async with places:
-            return await work
-
-    try:
-        if len(works) == 1:
-            return [await one(works[0])]
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(work)) for work in works]
-    except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    finally:
-        for work in works:
-            # One that is cancelled before its turn was never awaited, and would warn.
-            work.close()
-    return [task.result() for task in tasks]
 
 
 def stored_part(engine: SearchEngine, active: ActiveGeneration, source: Source) -> Part:

@@ -292,7 +292,7 @@ def find_findings(text: str) -> tuple[Finding, ...]:
     Mentions of the patient's history, of an indication, a comparison or a condition are left out. Of a text
     with more than `MAX_CHARACTERS`, its beginning is read.
     """
-    text = _laid_out(text[:MAX_CHARACTERS])
+    text = text[:MAX_CHARACTERS]
     if not has_forms(text) or has_other_words(text):
         return ()
     return tuple(
