@@ -14,7 +14,7 @@ from app.settings import Settings
 from index.files.renditions import STORED_LIMITS, Rendition
 from training.common.errors import ImageError
 from training.imaging.depth import Levels
-from training.imaging.images import check_signature
+from training.imaging.images import check_signature, to_planes
 from training.imaging.processes.pool import (
     Answer,
     DecoderLimits,
@@ -27,7 +27,7 @@ from training.imaging.processes.pool import (
 )
 from training.imaging.processes.worker import decode_task, decoded_of
 from training.models.config import ImagePreprocessingConfig
-from training.models.inputs.images import Pixels, to_planes
+from training.models.inputs.images import Pixels
 
 # The module that runs in the processes.
 WORKER: Final = "app.decoding.worker"

@@ -20,7 +20,7 @@ from index.writes.vectors import Embedder, ImageEncoder
 from training.common.errors import ImageError, ImageTooLargeError
 from training.common.host import decoding_threads
 from training.common.manifest import Record
-from training.imaging.dicom_signature import is_dicom
+from training.imaging.formats import is_dicom
 from training.imaging.images import NO_DICOM, DecodedImage, ImageLimits
 from training.imaging.metadata import strip_metadata
 from training.models.inputs.images import Pixels

@@ -29,9 +29,9 @@ from training.data.prepared_rows import (
     image_files,
     prepare,
 )
-from training.imaging.images import PIXELS_VERSION
+from training.imaging.images import PIXELS_VERSION, to_planes
 from training.imaging.processes.file_decoder import FileDecoder
-from training.models.inputs.images import Pixels, to_planes
+from training.models.inputs.images import Pixels
 from training.models.preprocessing import ImagePreprocessing
 
 # To be raised when resizing gives other pixels of the same image.

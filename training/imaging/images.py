@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageChops
 from PIL.GifImagePlugin import GifImageFile
 from PIL.ImageFile import ImageFile as OpenedImage
@@ -31,8 +32,7 @@ from training.imaging.codecs.tiff import (
 )
 from training.imaging.colour import to_srgb
 from training.imaging.depth import DeepImage, Levels, bands_of, to_eight_bits
-from training.imaging.dicom_signature import is_dicom
-from training.imaging.formats import MEDIA_TYPES, open_image, sniff_format, stated_sizes
+from training.imaging.formats import MEDIA_TYPES, is_dicom, open_image, sniff_format, stated_sizes
 from training.imaging.pixels import is_blank, lay_on_ground, spread, turn
 from training.imaging.structure import (
     check_size,
@@ -233,6 +233,11 @@ def decode_whole(
         if not decoded.blank:
             return decoded
     return first
+
+
+def to_planes(picture: Image.Image) -> NDArray[np.uint8]:
+    """A picture of RGB as (3, H, W)."""
+    return np.array(np.asarray(picture).transpose(2, 0, 1), order="C")
 
 
 def check_signature(content: bytes, limits: ImageLimits) -> None:

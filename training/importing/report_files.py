@@ -20,7 +20,7 @@ from training.clinical.reports.study_report import (
 )
 from training.common.errors import DataError
 from training.common.tables.encodings import decode_text
-from training.imaging.dicom_signature import SIGNATURE_BYTES, is_dicom
+from training.imaging.formats import SIGNATURE_BYTES, is_dicom
 from training.importing.report_tables import read_table
 
 Format = Literal["text", "csv", "fhir", "hl7", "sr"]

@@ -28,7 +28,7 @@ from training.clinical.reports.study_report import (
 )
 from training.common.errors import ImageError
 from training.imaging.dicom.file import open_file
-from training.imaging.dicom_signature import SIGNATURE_BYTES, is_dicom
+from training.imaging.formats import SIGNATURE_BYTES, is_dicom
 
 _STRUCTURED: Final = "1.2.840.10008.5.1.4.1.1.88."
 SOP_CLASSES: Final = frozenset(f"{_STRUCTURED}{number}" for number in (11, 22, 33, 34))

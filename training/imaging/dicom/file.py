@@ -7,7 +7,7 @@ from typing import Final
 from training.common.errors import ImageError, ImageTooLargeError
 from training.imaging.dicom.elements import Element, Elements, Walk
 from training.imaging.dicom.tags import PIXEL_TAGS, PIXELS, Tag
-from training.imaging.dicom_signature import MARK, PREAMBLE_BYTES, is_big_endian, is_dicom
+from training.imaging.formats import MARK, PREAMBLE_BYTES, is_big_endian, is_dicom
 
 _META_GROUP: Final = b"\2\0"
 _TRANSFER_SYNTAX: Final = 0x0002_0010

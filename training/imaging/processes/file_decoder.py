@@ -10,7 +10,7 @@ from typing import Final, Self
 from training.common.errors import ImageError
 from training.common.host import decoding_threads, processes_here
 from training.common.workers import WorkerLostError
-from training.imaging.dicom_signature import is_dicom
+from training.imaging.formats import is_dicom
 from training.imaging.images import DecodedImage, ImageLimits, decode_whole, read_content
 from training.imaging.processes.pool import (
     Answer,

@@ -15,7 +15,7 @@ from training.clinical.dicom.objects import DIRECTORY, kind_of, read_object
 from training.common.errors import DataError, ImageError
 from training.common.record import MetadataValue
 from training.imaging.dicom.picture import open_dicom
-from training.imaging.dicom_signature import is_dicom
+from training.imaging.formats import is_dicom
 from training.imaging.images import ImageLimits
 from training.importing.dicom.places import Place, read_place
 

@@ -23,7 +23,7 @@ from training.clinical.dicom.elements import UNREADABLE, items_of, silence_pydic
 from training.common.errors import DataError, ImageError
 from training.common.rejections import Rejection
 from training.imaging.dicom.file import open_file
-from training.imaging.dicom_signature import SIGNATURE_BYTES, is_dicom
+from training.imaging.formats import SIGNATURE_BYTES, is_dicom
 
 MOST_FILES: Final = 2_000_000
 _DIRECTORY_BYTES: Final = 256 << 20

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from training.imaging.images import to_planes
 from training.imaging.resizing import to_square
 from training.models.config import ImagePreprocessingConfig
 
@@ -32,8 +33,3 @@ class ImageInput:
 def to_pixels(image: Image.Image, config: ImagePreprocessingConfig) -> Pixels:
     """A decoded image as (3, S, S), resized with an antialiased filter."""
     return to_planes(to_square(image, config.square))
-
-
-def to_planes(square: Image.Image) -> Pixels:
-    """A square of RGB as (3, S, S)."""
-    return np.array(np.asarray(square).transpose(2, 0, 1), order="C")

@@ -27,7 +27,7 @@ from training.clinical.dicom.objects import read_object
 from training.common.errors import ImageError
 from training.imaging.depth import Levels
 from training.imaging.dicom.tags import PIXEL_TAGS
-from training.imaging.dicom_signature import SIGNATURE_BYTES, is_dicom
+from training.imaging.formats import SIGNATURE_BYTES, is_dicom
 from training.imaging.images import decode_whole, read_header
 from training.imaging.window import Window
 
