@@ -55,11 +55,15 @@ def serve_on(taken: socket.socket, settings: "Settings", processes: int = 1) -> 
     from app.edge.protocol import bounded
     from app.edge.server import GracefulServer, allow_descriptors
     from app.edge.sharing import Sharing
+    from app.encoding.processes import import_for
     from app.engine import open_engine, service_patience
+    from app.health.readiness import generations_to_load
 
     # A catalogue that cannot be used ends the command with a sentence, not the server with a traceback.
     with closing(open_engine(settings, service_patience(settings))) as engine:
         _make_first_key(Installation(settings, engine))
+        if processes > 1:
+            import_for([active.bundle for active in generations_to_load(engine)], settings.device)
     configure_logging(settings.log_level)
     connections = allow_descriptors(settings.max_connections)
     settings = settings.model_copy(update={"max_connections": connections})

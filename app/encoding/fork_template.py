@@ -10,18 +10,15 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from app.encoding.processes import MOST_BYTES, WITH_TORCH
+from app.encoding.processes import MOST_BYTES, WITH_TORCH, import_torch
 from app.encoding.threads import Call, LocalEncoder, use_torch_threads, warm_up
 from training.common.host import end_with_parent
 from training.common.workers import BrokenMessageError, receive, send
 from training.models.onnx.loading import load_query_encoder
 
-# Every encoder of transformers is made of it; it imports torch as well, and takes seconds.
-_ENCODERS_IMPORT: Final = "transformers.modeling_utils"
 # What a header surely holds.
 _MAX_REASON: Final = 4_000
 
@@ -41,7 +38,7 @@ def main(parent: int, descriptor: int) -> None:
         if not given:
             return
         if order == WITH_TORCH:
-            import_module(_ENCODERS_IMPORT)
+            import_torch()
         _fork(orders, given[0])
 
 

@@ -11,10 +11,11 @@ import pickle
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -23,6 +24,7 @@ import structlog
 from app.encoding.queue import EncoderLostError
 from app.encoding.threads import Call, ComputeThreads, IndirectEncoder, LocalEncoder
 from training.common.errors import BundleError, MissingModalityError
+from training.common.host import has_gpu_driver
 from training.common.workers import (
     LossReason,
     Worker,
@@ -38,6 +40,8 @@ from training.models.bundle import read_bundle
 from training.models.inputs.images import ImageInput
 from training.models.onnx.files import FOLDER, read_graphs
 
+# Every encoder of transformers is made of it; it imports torch as well, and takes seconds.
+_ENCODERS_IMPORT: Final = "transformers.modeling_utils"
 _START_S: Final = 120.0
 # Orders to the fork server.
 WITH_TORCH: Final = b"t"
@@ -53,6 +57,23 @@ _LOST: Final[Mapping[LossReason, str]] = {
 ServedEncoder: TypeAlias = "LocalEncoder | EncoderProcesses"
 
 _log = structlog.stdlib.get_logger(__name__)
+
+
+def import_torch() -> None:
+    """Import what encoders computed by PyTorch need: processes forked later share its memory."""
+    import_module(_ENCODERS_IMPORT)
+
+
+def import_for(bundles: Iterable[Path], device: str) -> None:
+    """Import what the encoders of these bundles need, if they are computed on the CPU."""
+    # Torch must not be asked for a GPU: forked processes could not use it then.
+    if device != "cpu" and (device != "auto" or has_gpu_driver()):
+        return
+    for bundle in bundles:
+        # Loading it will tell what is wrong with it.
+        with suppress(BundleError):
+            if read_graphs(read_bundle(bundle), bundle / FOLDER) is None:
+                import_torch()
 
 
 class ForkServer:
