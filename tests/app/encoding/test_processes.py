@@ -348,20 +348,16 @@ def test_what_a_start_needs_is_imported_and_no_more(module: str, needed: str, ot
 
 
 def test_processes_to_be_forked_share_torch_where_an_encoder_needs_it(tmp_path: Path) -> None:
-    with_graphs = make_bundle(tmp_path / "graphs", seed=0)
-    without = make_bundle(tmp_path / "none", seed=0, graphs=False)
+    make_bundle(tmp_path / "graphs", seed=0)
+    make_bundle(tmp_path / "none", seed=0, graphs=False)
+    given = [("gone", "cpu"), ("graphs", "cpu"), ("none", "cuda"), ("none", "cpu")]
     script = f"""if True:
         import sys
         from pathlib import Path
         from app.encoding.processes import import_for
 
-        for bundle, device in (
-            ({str(tmp_path / "gone")!r}, "cpu"),
-            ({str(with_graphs)!r}, "cpu"),
-            ({str(without)!r}, "cuda"),
-            ({str(without)!r}, "cpu"),
-        ):
-            import_for([Path(bundle)], device)
+        for name, device in {given}:
+            import_for([Path({str(tmp_path)!r}, name)], device)
             print("torch" in sys.modules)
     """
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
