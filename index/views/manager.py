@@ -221,7 +221,6 @@ class ViewEntry:
     the earliest time of the next snapshot.
     """
 
-    collection_id: int
     target: Target
     folder: Path
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -363,7 +362,7 @@ class Views:
             held = self._held.get(place)
             if held is None:
                 folder = generation.uid if target == "images" else f"{generation.uid}-{target}"
-                held = ViewEntry(generation.collection_id, target, self._folder / folder)
+                held = ViewEntry(target, self._folder / folder)
                 self._held[place] = held
         held.used = time.monotonic()
         return held
