@@ -47,7 +47,7 @@ from app.jobs.queue import role_of_job
 from app.openapi import DESCRIPTION, TAGS, describe
 from app.refresh import follow, publish_figures, refresh_views
 from app.search import routes as search
-from app.services import Services
+from app.services import Archive, Services
 from app.settings import Settings
 from index.audit.dead_letters import dead_letters_of, keep_dead_letter
 from index.generations.names import CollectionNames
@@ -117,6 +117,7 @@ def create_app(
     settings, sharing = settings or Settings(), sharing or Sharing()
     metrics = Metrics(sharing)
     guesses = BruteForceLimiter(metrics.key_refused, sharing=sharing)
+    of_radiology, archive = _radiology(settings)
     application = RecoquestService(
         title="recoquest",
         summary="Search over images by what they show.",
@@ -127,7 +128,9 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
         docs_url=None,
         redoc_url=None,
-        lifespan=lambda application: _run(application, settings, metrics, guesses, load, give_up, sharing),
+        lifespan=lambda application: _run(
+            application, settings, metrics, guesses, load, give_up, sharing, archive
+        ),
     )
     application.root_path = settings.root_path
     application.stopping = asyncio.Event()
@@ -144,7 +147,7 @@ def create_app(
         feedback.router,
         case_lists.router,
         images.router,
-        *_radiology(application, settings),
+        *of_radiology,
         images.writes,
         search.browse_router,
         collections.router,
@@ -170,16 +173,17 @@ def create_app(
     return application
 
 
-def _radiology(application: FastAPI, settings: Settings) -> Sequence[APIRouter]:
-    """Return the routes of studies, the archive and the viewer; where they are off, nothing is imported."""
-    application.state.archive = None
+def _radiology(settings: Settings) -> tuple[Sequence[APIRouter], Archive | None]:
+    """Return the routes of studies, archive and viewer, and what reads the archive.
+
+    Where they are off, nothing is imported.
+    """
     if not settings.radiology:
-        return ()
+        return (), None
     from app.radiology.archive_proxy import archive_of
     from app.radiology.routes import ROUTERS
 
-    application.state.archive = archive_of(settings)
-    return ROUTERS
+    return ROUTERS, archive_of(settings)
 
 
 @asynccontextmanager
@@ -191,6 +195,7 @@ async def _run(
     load: LoadEncoder | None,
     give_up: Callable[[], object],
     sharing: Sharing,
+    archive: Archive | None,
 ) -> AsyncIterator[None]:
     _log.debug("settings", **settings.printable())
     # Closed also if the start fails, so that no process is left.
@@ -231,6 +236,7 @@ async def _run(
             recorder=recorder,
             role_of_job=lambda number: threads.read(role_of_job, catalogue, number),
             stopping=application.stopping,
+            archive=archive,
             sharing=sharing,
         )
         following = [asyncio.create_task(follow(services)), asyncio.create_task(refresh_views(services))]
@@ -245,8 +251,8 @@ async def _run(
                 task.cancel()
             await asyncio.to_thread(decoders.close)
             await encoders.close()
-            if application.state.archive is not None:
-                await application.state.archive.close()
+            if archive is not None:
+                await archive.close()
             if recorder is not None:
                 await asyncio.to_thread(recorder.close)
             # Work in a thread needs the catalogue; one that is stuck ends with the process.
@@ -318,7 +324,6 @@ def _add_middleware(
                 REQUEST_ID_HEADER,
                 idempotency.REPLAYED,
                 "Content-Range",
-                "Deprecation",
                 "ETag",
                 "Link",
                 "Location",

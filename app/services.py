@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
+from typing import Annotated, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from fastapi import Depends, Request
 from sqlalchemy.orm import Session
@@ -26,6 +26,13 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
+class Archive(Protocol):
+    """What reads the image archive; `app.radiology`, which an installation may lack, knows the rest."""
+
+    async def close(self) -> None:
+        """Close its connections."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """Shared objects with the lifetime of the service.
@@ -34,6 +41,7 @@ class Services:
         names: Finds the collections behind aliases.
         recorder: Takes events for the audit trail; None where the settings want none.
         role_of_job: Returns the role in a collection that is enough for a job, by the job's number.
+        archive: Reads the image archive for viewers; None where the settings don't open it.
         stopping: Set when the service is to end; an answer without an end of its own ends then.
         sharing: What this process shares with others of the service.
     """
@@ -51,6 +59,7 @@ class Services:
     recorder: Recorder | None
     role_of_job: Callable[[str], Awaitable[tuple[Role, str] | None]]
     stopping: asyncio.Event
+    archive: Archive | None = None
     sharing: Sharing = field(default_factory=Sharing)
 
     async def read(

@@ -240,8 +240,8 @@ async def read_archive(
     """
     if principal.kind == "anonymous":
         raise RequestError(KEY_NEEDED, "The archive is read with a key or a session only.")
-    reader: ArchiveReader | None = request.app.state.archive
-    if reader is None:
+    reader = services.archive
+    if not isinstance(reader, ArchiveReader):
         raise RequestError(
             _OFF, "No archive is open here: RECOQUEST_DICOMWEB opens the one of RECOQUEST_PACS_URL."
         )

@@ -5,7 +5,6 @@ from pathlib import Path
 from training.common.atomic import atomic_folder
 from training.common.errors import DataError
 from training.common.progress import progress_bar
-from training.samples.radiographs.dicom_files import write_dicom_files
 from training.samples.radiographs.samples import write_radiographs
 from training.samples.scenes.samples import write_scenes
 from training.samples.scenes.sounds import add_scene_sounds
@@ -40,6 +39,9 @@ def write_sample_data(
             write_radiographs(folder / "radiographs", images=images, seed=seed, size=size, progress=progress)
             write_scenes(folder / "scenes", images=images, seed=seed, size=size, progress=progress)
             if dicom:
+                # An installation of photographs loads no code for DICOM.
+                from training.samples.radiographs.dicom_files import write_dicom_files
+
                 write_dicom_files(folder / "radiographs", folder / "dicom", seed=seed)
             if audio:
                 add_scene_sounds(folder / "scenes", seed=seed)

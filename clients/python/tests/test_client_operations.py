@@ -73,7 +73,7 @@ CALLS: list[Call[Any]] = [
     operations.behind(operations.list_audit("2026-01-01", "2026-02-01", "c", "search", 5), "5"),
 ]
 # Not for programs that search: checks of the process, levels of grey as the page asks for them, sessions of
-# browsers, two old names, and counts with a filter in the address.
+# browsers, and counts with a filter in the address.
 LEFT_OUT = {
     "get_liveness", "get_readiness", "get_metrics", "get_levels", "begin_session", "get_session",
     "end_session", "count_values", "store_instances_of_studies", "store_instances_of_study",

@@ -281,7 +281,7 @@ def test_an_answer_that_breaks_off_breaks_off(indexed: Indexed, other: Any) -> N
         with pytest.raises(httpx.RemoteProtocolError):
             httpx.get(f"{address}/dicomweb{path.removeprefix('/root')}", headers=AS_ADMIN)
         # The place of the answer is free again.
-        assert application.state.archive._open == 0
+        assert application.state.services.archive._open == 0
 
 
 def test_callers_who_take_nothing_keep_no_place(indexed: Indexed, other: Any) -> None:
@@ -294,9 +294,9 @@ def test_callers_who_take_nothing_keep_no_place(indexed: Indexed, other: Any) ->
             with httpx.stream("GET", f"{address}/dicomweb/studies/1.2", headers=AS_ADMIN) as answer:
                 assert answer.status_code == 200
         deadline = time.monotonic() + 10
-        while application.state.archive._open and time.monotonic() < deadline:
+        while application.state.services.archive._open and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert application.state.archive._open == 0
+        assert application.state.services.archive._open == 0
 
 
 @pytest.mark.parametrize("reads", [0, 1000])
@@ -322,7 +322,7 @@ def test_callers_who_read_slowly_lose_their_places(
         busy = httpx.get(f"{address}/dicomweb/studies/1.2", headers=AS_ADMIN)
         assert busy.status_code == 503
         deadline = time.monotonic() + 20
-        while application.state.archive._open:
+        while application.state.services.archive._open:
             assert time.monotonic() < deadline
             for caller in callers if reads else ():
                 # Nothing comes after the end.
