@@ -39,8 +39,6 @@ _TEST_PREFIX: Final = PREFIX + "TEST_"
 # end name the files.
 _END: Final = "_FILE"
 _MAX_SECRET_BYTES: Final = 1 << 16
-# Settings of older versions: files that have them are read as before.
-GONE: Final = frozenset({PREFIX + "QUEUE_URL"})
 _OF_CALLERS: Final = frozenset(
     {"admin_key", "oidc_issuer", "oidc_audience", "oidc_client_id", "oidc_client_secret", "oidc_groups_claim"}
     | {"oidc_roles", "public_url", "backup_passphrase"}
@@ -355,9 +353,9 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _read_lines(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Leave out lines of a settings file that have no effect any more, or name the file of a secret."""
-        without_effect = GONE | {name + _END for name in _secrets()}
-        return {name: value for name, value in values.items() if name.upper() not in without_effect}
+        """Leave out lines of a settings file that name the file of a secret."""
+        files = {name + _END for name in _secrets()}
+        return {name: value for name, value in values.items() if name.upper() not in files}
 
     @classmethod
     def settings_customise_sources(

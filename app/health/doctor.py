@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 from app.encoding.threads import warm_up
 from app.engine import open_engine
 from app.health.readiness import active_generations
-from app.settings import GONE, PREFIX, Settings, unknown_variables
+from app.settings import PREFIX, Settings, unknown_variables
 from index.audit.dead_letters import count_dead_letters, dead_letters_of
 from index.catalogue import Catalogue
 from index.catalogue.collections import called_now, find_active
@@ -92,8 +92,6 @@ def _settings() -> Finding:
 
 def _slip(name: str) -> str:
     """A variable that is no setting, with the setting that it may have been meant for."""
-    if name.upper() in GONE:
-        return f"{name} (of an older version)"
     near = get_close_matches(name, [PREFIX + field.upper() for field in Settings.model_fields], n=1)
     return f"{name} (for {near[0]}?)" if near else name
 

@@ -105,12 +105,6 @@ def test_a_wrong_line_of_the_file_is_named(tmp_path: Path, monkeypatch: pytest.M
         env_file.write_text(f"{line}\n")
         with pytest.raises(SettingsError, match=said):
             load_settings(env_file)
-    # One of an older version stops nothing.
-    env_file.write_text("RECOQUEST_QUEUE_URL=redis://redis:6379/0\nRECOQUEST_PORT=1\n")
-    assert load_settings(env_file).port == 1
-    monkeypatch.setenv("RECOQUEST_QUEUE_URL", "redis://redis:6379/0")
-    assert load_settings(env_file).port == 1
-    assert unknown_variables() == ["RECOQUEST_QUEUE_URL"]
 
 
 def test_the_file_may_be_named_by_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,9 +122,8 @@ def test_the_command_ends_with_one_where_something_is_wrong(
 ) -> None:
     for name in ("RECOQUEST_PROT", "RECOQUEST_PORT", "RECOQUEST_DEBUG"):
         monkeypatch.setenv(name, "1")
-    monkeypatch.setenv("RECOQUEST_QUEUE_URL", "redis://redis:6379/0")
     slip = (
-        "?? settings: RECOQUEST_PROT (for RECOQUEST_PORT?), RECOQUEST_QUEUE_URL (of an older version): "
+        "?? settings: RECOQUEST_PROT (for RECOQUEST_PORT?): "
         "not a setting, and without effect: mend the name or remove it"
     )
     assert slip in run_command("doctor", home=home).stdout
