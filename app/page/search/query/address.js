@@ -15,7 +15,7 @@ export function toAddress({ collection }) {
   return collection ? `?${new URLSearchParams({ collection })}` : '';
 }
 
-/** @param {string} text @returns {boolean} whether it has more of a search than its collection: a link, or an address of older versions */
+/** @param {string} text @returns {boolean} whether it has more of a search than its collection */
 export function isLink(text) {
   return [...new URLSearchParams(text).keys()].some((name) => name !== 'collection');
 }
