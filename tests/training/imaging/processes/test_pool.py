@@ -120,7 +120,7 @@ def test_a_task_whose_process_is_killed_is_done_by_the_next_and_refused_the_seco
     make_pool: MakePool, told: Told, kills: int
 ) -> None:
     pool = make_pool()
-    slow = pool.submit(decode(slow_bmp()), Priority.SEARCH)
+    slow = pool.submit(decode(slow_bmp(15_000_000)), Priority.SEARCH)
     after = pool.submit(decode(small()), Priority.SEARCH)
     killed: list[int] = []
     for _ in range(kills):
@@ -147,7 +147,9 @@ def test_a_process_that_is_killed_idle_costs_none(make_pool: MakePool, told: Tol
     assert (told.outcomes, told.restarts) == (["done"], ["crash"])
 
 
-@pytest.mark.parametrize("content", [small(), slow_bmp()], ids=["small", "larger than a socket holds"])
+@pytest.mark.parametrize(
+    "content", [small(), slow_bmp(15_000_000)], ids=["small", "larger than a socket holds"]
+)
 def test_the_task_of_a_stopped_process_is_done_by_the_next(
     make_pool: MakePool, told: Told, content: bytes
 ) -> None:
@@ -163,7 +165,7 @@ def test_a_process_that_is_stopped_at_work_costs_no_task(make_pool: MakePool, to
     pool = make_pool(processes=2)
     wait_until(lambda: len(pool.pids) == 2)
     idle = {pid: cpu_ticks(pid) for pid in pool.pids}
-    slow = pool.submit(decode(slow_bmp()), Priority.SEARCH)
+    slow = pool.submit(decode(slow_bmp(15_000_000)), Priority.SEARCH)
     wait_until(lambda: any(is_at_work(pid, idle[pid]) for pid in idle))
     for pid in idle:
         os.kill(pid, signal.SIGSTOP)
