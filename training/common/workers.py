@@ -37,6 +37,8 @@ _START_S: Final = 120.0
 _EXIT_S: Final = 5.0
 # A process that is stopped at two looks in a row is killed.
 _LOOK_S: Final = 0.75
+# Of a process's own timer, and of a limit that its user has set.
+_OUT_OF_CPU: Final = (signal.SIGPROF, signal.SIGXCPU)
 # Letters of the system for a process that a signal or a debugger has stopped.
 _STOPPED: Final = ("T", "t")
 
@@ -211,7 +213,7 @@ class Worker:
             self.kill("crash")
             self._has_ended(None)
         self.connection.close()
-        cause: LossReason = "cpu" if self._status() == -signal.SIGXCPU else "crash"
+        cause: LossReason = "cpu" if -self._status() in _OUT_OF_CPU else "crash"
         self._ended_for = self._ended_for or cause
         return self._ended_for
 
