@@ -2,31 +2,25 @@
 
 import json
 import os
-import re
-import shlex
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from ipaddress import ip_address
 from pathlib import Path
-from string import Formatter
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
 from urllib.parse import urlsplit
 
-from cronsim import CronSim, CronSimError
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
     InitSettingsSource,
-    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
 from sqlalchemy import make_url
 
+from app.radiology.settings import RadiologySettings
+from app.setting_values import Ancestors, Hosts, Names, Origins, PublicUrl, RolesOfGroups, Times, is_safe_url
 from index.audit.event import QueryForm
 from index.catalogue.connections import without_password
-from index.keys.api_keys import Role, parse_grants
 from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:
@@ -45,139 +39,12 @@ _OF_CALLERS: Final = frozenset(
 )
 MIB: Final = 2**20
 
-_CRON_FIELDS: Final = ("minute", "hour", "day", "month", "weekday")
-# A name or an address, without a port; with a first dot, or `*.`, all names below it.
-_HOST: Final = re.compile(r"\*|(\*?\.)?[A-Za-z0-9_-][A-Za-z0-9._-]*|\[?[0-9A-Fa-f:.]+\]?")
-# As browsers send it: lower case, no path. A wildcard would let every page of the web call the service.
-_ORIGIN: Final = re.compile(r"https?://[a-z0-9._\[\]:-]+")
-_AN_ORIGIN: Final = "an origin such as https://viewer.example.org"
-# Sources of a content security policy, wildcards among them; none may end its directive.
-_ANCESTOR: Final = re.compile(r"[^;,'\" \r\n]*")
-_PUBLIC_URL: Final = re.compile(rf"{_ORIGIN.pattern}(/[a-z0-9._~/-]*)?")
-# UIDs in the address of a viewer.
-_PLACES: Final = frozenset({"study", "series", "sop"})
-
 
 class SettingsError(RecoquestError):
     """A setting is unknown, or its value or the file of its secret cannot be used."""
 
 
-def is_safe_url(url: str) -> bool:
-    """Whether nobody between can change what an address answers: HTTPS, or HTTP on this machine."""
-    try:
-        parts = urlsplit(url)
-        name = parts.hostname or ""
-        local = name == "localhost" or (parts.scheme == "http" and ip_address(name).is_loopback)
-    except ValueError:
-        return False
-    is_plain = parts.username is None and not parts.query and not parts.fragment
-    return bool(name) and is_plain and (parts.scheme == "https" or (parts.scheme == "http" and local))
-
-
-def checked_archive_url(url: str) -> str:
-    """Return the address of an archive without a final slash.
-
-    Raises:
-        ValueError: It is none, or holds a user, a password or parameters.
-    """
-    try:
-        parts = urlsplit(url)
-        is_address, port = parts.scheme in ("http", "https") and bool(parts.hostname), parts.port
-    except ValueError:
-        is_address, port = False, None
-    if not is_address or port == 0:
-        raise ValueError("give the address of the archive's DICOMweb, such as https://pacs/dicom-web")
-    if "@" in parts.netloc or parts.query or parts.fragment:
-        raise ValueError(
-            "give the address of the archive without a user and parameters: RECOQUEST_PACS_USER and "
-            "RECOQUEST_PACS_PASSWORD are written down nowhere"
-        )
-    return url.rstrip("/")
-
-
-def _checked_public_url(url: str) -> str:
-    """Return the address of the service in browsers, without a final slash."""
-    found = url.rstrip("/")
-    origin, path = _PUBLIC_URL.fullmatch(found.lower()), found.partition("://")[2].partition("/")[2]
-    if origin is None or any(not part or part in (".", "..") for part in path.split("/") if path):
-        raise ValueError(f"{url!r} is not an address such as https://images.example.org")
-    return found
-
-
-def _each(form: re.Pattern[str], described: str) -> AfterValidator:
-    """What checks that each of several values has a form."""
-
-    def check(values: tuple[str, ...]) -> tuple[str, ...]:
-        for value in values:
-            if not form.fullmatch(value):
-                raise ValueError(f"{value!r} is not {described}")
-        return values
-
-    return AfterValidator(check)
-
-
-def _checked_template(template: str) -> str:
-    """Return the template of a viewer's address, with a place for the study and for nothing strange."""
-    try:
-        parts = list(Formatter().parse(template))
-    except ValueError as error:
-        raise ValueError(f"{template!r} is not an address with places in braces: {error}") from None
-    places = [name for _, name, _, _ in parts if name is not None]
-    plain = all(not spec and conversion is None for _, _, spec, conversion in parts)
-    if not plain or "study" not in places or not set(places) <= _PLACES:
-        raise ValueError(
-            f"{template!r} needs {{study}}, and may have {{series}} and {{sop}}, such as "
-            "/reading#study={study}&image={sop}"
-        )
-    if not template.startswith(("/", "https://", "http://")) or template.startswith("//"):
-        raise ValueError(
-            f"{template!r} is no path of the service, and does not begin with https:// or http://"
-        )
-    return template
-
-
-def _checked_times(times: str) -> str:
-    if len(times.split()) != len(_CRON_FIELDS):
-        raise ValueError(f"give {len(_CRON_FIELDS)} parts: {', '.join(_CRON_FIELDS)}")
-    try:
-        CronSim(times, datetime.now(UTC))
-    except CronSimError as error:
-        raise ValueError(f"{error}: give times as in a crontab, such as 0 3 * * 0") from None
-    return times
-
-
-def _checked_arguments(line: str) -> str:
-    if (shlex.split(line) or ["-"])[0].startswith("-"):
-        raise ValueError("give a collection, then options, such as films --modality DX")
-    return line
-
-
-def _parsed_roles(value: object) -> dict[str, Mapping[str, frozenset[Role]]]:
-    try:
-        groups = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        groups = None
-    if not isinstance(groups, dict):
-        raise ValueError('give JSON such as {"radiology": {"scenes": ["reader"]}}')
-    return {str(group): parse_grants(grants) for group, grants in groups.items()}
-
-
-def _split_commas(value: object) -> object:
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return value
-
-
-_BY_COMMAS: Final = BeforeValidator(_split_commas)
-Names = Annotated[tuple[str, ...], NoDecode, _BY_COMMAS]
-RolesOfGroups = Annotated[dict[str, dict[str, frozenset[Role]]], NoDecode, BeforeValidator(_parsed_roles)]
-# As in a crontab.
-Times = Annotated[str, AfterValidator(_checked_times)]
-# Forms of the results of a search: a secondary capture, a structured report, FHIR ImagingSelections.
-ResultForm = Literal["capture", "report", "selection"]
-
-
-class Settings(BaseSettings):
+class Settings(RadiologySettings):
     """Every setting of the service; each is read from the variable `RECOQUEST_<NAME>`.
 
     docs/configuration.md has their texts, with links.
@@ -193,35 +60,6 @@ class Settings(BaseSettings):
     """New usable judgements of hits that start a retraining."""
     retrain_promote: bool = False
     """Activate a model that passes at once; False: it waits for an operator."""
-
-    radiology: bool = True
-    """Whether DICOM files, reports and an image archive are taken; False: photographs alone, and none of the
-    code for the others is loaded. Films that were indexed before stay, and are shown."""
-    pacs_url: Annotated[str, AfterValidator(checked_archive_url)] | None = None
-    """Address of an image archive's DICOMweb, such as https://pacs/dicom-web."""
-    pacs_user: str | None = Field(default=None, min_length=1)
-    """User of the archive."""
-    pacs_password: SecretStr | None = None
-    """Password of that user."""
-    pacs_token: SecretStr | None = Field(default=None, min_length=1)
-    """Bearer token for the archive, instead of user and password."""
-    pacs_ca: Path | None = None
-    """File (PEM) of the authority that signed the archive's certificate; None: those of the system."""
-    pacs_sync: Annotated[str, AfterValidator(_checked_arguments)] | None = None
-    """Arguments of the `recoquest pacs sync` that workers run by themselves."""
-    pacs_sync_at: Times | None = None
-    """Times of that, in UTC: minute, hour, day, month, weekday, such as */10 * * * *."""
-
-    pacs_write_back: Annotated[tuple[ResultForm, ...], NoDecode, _BY_COMMAS] = ()
-    """Forms in which similar cases may be written back to the archive, separated by commas: capture, report,
-    selection; empty: nothing is written."""
-
-    dicomweb: bool = False
-    """Whether readers of all collections reach the archive of RECOQUEST_PACS_URL, with the names of patients,
-    under /dicomweb; not with open reading."""
-    viewer_url: Annotated[str, AfterValidator(_checked_template)] | None = None
-    """Address that opens a study in a viewer, with {study}, {series} and {sop}; None: that of the installed
-    viewer, where RECOQUEST_DICOMWEB is on."""
 
     home: Path = Path("recoquest-data")
     """Folder of the catalogue, images and bundles."""
@@ -253,12 +91,12 @@ class Settings(BaseSettings):
     """Client of the page at the provider; with it, people sign in there."""
     oidc_client_secret: SecretStr | None = Field(default=None, min_length=1)
     """Secret of that client; None: it is a public one."""
-    public_url: Annotated[str, AfterValidator(_checked_public_url)] | None = None
+    public_url: PublicUrl | None = None
     """Address of the service in browsers, to which the provider sends them back; with a path, as in
     https://example.org/photos, a proxy serves it below the path. None: as the request says."""
     oidc_groups_claim: str = Field(default="groups", min_length=1)
     """Claim with a caller's groups; a dot leads into an object, as in realm_access.roles."""
-    oidc_roles: RolesOfGroups = {}
+    oidc_roles: RolesOfGroups = Field(default={})
     """Roles by group and collection as JSON, such as {"radiology": {"scenes": ["reader"]}}; *: every
     collection."""
 
@@ -301,9 +139,6 @@ class Settings(BaseSettings):
     """Whether image files are stored with position, names, serial numbers and comments; False: these are
     taken out."""
 
-    keep_dates: bool = False
-    """Whether dates of DICOM studies are kept; False: shifted by patient."""
-
     encode_batch_size: int = Field(default=16, ge=1)
     """Most queries in one forward pass."""
     encode_batch_wait_ms: float = Field(default=3.0, ge=0, le=1000)
@@ -335,15 +170,12 @@ class Settings(BaseSettings):
     """Processes that share a training job or a retraining; 0: one for each GPU."""
     keep_jobs_days: int = Field(default=90, ge=0)
     """Days after which `recoquest tidy` removes the files of ended jobs; 0: never."""
-    keep_waiting_reports_days: int = Field(default=90, ge=0)
-    """Days after which reports whose studies have no image are forgotten; 0: never."""
-
-    allowed_hosts: Annotated[Names, _each(_HOST, "a name without a port, such as images.example.org")] = ()
+    allowed_hosts: Hosts = ()
     """Names under which the service answers beside localhost, separated by commas, such as
     images.example.org; .example.org: all below it, *: every name."""
-    cors_origins: Annotated[Names, _each(_ORIGIN, _AN_ORIGIN)] = ()
+    cors_origins: Origins = ()
     """Origins of other pages that may call the service, separated by commas."""
-    frame_ancestors: Annotated[Names, _each(_ANCESTOR, _AN_ORIGIN)] = ()
+    frame_ancestors: Ancestors = ()
     """Origins that may show the service's page in a frame, separated by commas."""
     hidden_fields: Names = ()
     """Fields that the page does not show, separated by commas; programs still get them."""
@@ -370,21 +202,6 @@ class Settings(BaseSettings):
         assert isinstance(dotenv_settings, DotEnvSettingsSource)
         secrets = InitSettingsSource(settings_cls, _secrets_of_files(dotenv_settings.env_vars))
         return init_settings, env_settings, secrets, dotenv_settings
-
-    @model_validator(mode="after")
-    def _have_archive(self) -> Self:
-        if self.pacs_url is None:
-            if self.pacs_write_back:
-                raise ValueError(
-                    "RECOQUEST_PACS_WRITE_BACK needs RECOQUEST_PACS_URL, the archive to write to"
-                )
-            if self.dicomweb:
-                raise ValueError("RECOQUEST_DICOMWEB needs RECOQUEST_PACS_URL, the archive to open")
-        if not self.radiology:
-            for name in ("pacs_url", "pacs_sync", "pacs_sync_at", "viewer_url"):
-                if getattr(self, name) is not None:
-                    raise ValueError(f"RECOQUEST_{name.upper()} needs RECOQUEST_RADIOLOGY=true")
-        return self
 
     @model_validator(mode="after")
     def _is_whole_provider(self) -> Self:

@@ -29,13 +29,16 @@ ORDER: Final = {
         "engine reports studies writes feedback cases generations backup erasure ingest"
     ),
     "app": (
-        "settings metadata_values concurrency heartbeat engine encoding decoding edge access audit health "
-        "services permissions idempotency refresh jobs generations search collections feedback embeddings "
-        "images cases openapi page_routes radiology routes application cli"
+        "setting_values settings metadata_values concurrency heartbeat engine encoding decoding edge access "
+        "audit health services permissions idempotency refresh jobs generations search collections feedback "
+        "embeddings images cases openapi page_routes radiology routes application cli"
     ),
 }
 # Routes of all subjects stand above all else that subjects have: nothing but the application imports them.
-_ROUTES: Final = re.compile(r"app\.\w+\.(\w+_)?routes(\.|$)")
+# What radiology adds to settings, jobs and commands stands with those.
+_ADDED: Final = re.compile(
+    r"app\.\w+\.(?:\w+_)?(?P<room>routes)(\.|$)|app\.radiology\.(?P<of>settings|jobs|commands)$"
+)
 
 # Imports, exports from another script, and types that a comment imports.
 _SCRIPT_IMPORT: Final = re.compile(r"""\b(?:from|import)\b\s*\(?\s*['"]([^'"\s]+)['"]""")
@@ -68,7 +71,9 @@ def _imported(module: str) -> Iterator[str]:
 
 
 def _room(module: str) -> str:
-    return "routes" if _ROUTES.match(module) else module.split(".")[1]
+    added = _ADDED.match(module)
+    room = module.split(".")[1] if added is None else added["room"] or added["of"]
+    return "cli" if room == "commands" else room
 
 
 def _imported_by_script(script: Path) -> Iterator[Path]:

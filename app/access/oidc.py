@@ -32,7 +32,8 @@ from app.access.sessions import SessionSigner, set_cookie
 from app.edge.operations import service_url
 from app.edge.principal import Principal, Role
 from app.edge.problems import Kind, RequestError
-from app.settings import Settings, is_safe_url
+from app.setting_values import is_safe_url
+from app.settings import Settings
 from index.errors import shortened
 
 if TYPE_CHECKING:

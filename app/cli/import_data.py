@@ -17,8 +17,8 @@ from app.cli.options import (
     end_strictly,
     name_left_out,
     radiology_settings,
+    say_refused,
 )
-from app.cli.radiology import say_refused
 from index.keys.home_secret import patient_key
 from training.common.errors import DataError
 from training.importing.layouts import Layout

@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated
 
@@ -16,11 +17,11 @@ from app.cli.import_data import import_data
 from app.cli.index import activate, generations, index, reindex, rollback
 from app.cli.installation import backup, doctor, restore, settings, tidy
 from app.cli.jobs import jobs, worker
-from app.cli.radiology import findings, hl7, pacs, reports, viewer
 from app.cli.retrain import retrain
 from app.cli.search import search
 from app.cli.serve import serve
 from app.cli.training import bundle, classify, evaluate, language_model, recipes, train
+from app.radiology import commands as radiology
 from training.common.host import keep_order_of_sums
 
 
@@ -40,49 +41,27 @@ def _describe(
 
 
 def build() -> typer.Typer:
-    """The command with all its subcommands, in the order of a first use."""
+    """The command with all its subcommands, by purpose and in the order of a first use."""
     recoquest = typer.Typer(
         name="recoquest", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
     )
     recoquest.callback()(_describe)
-    recoquest.command()(demo)
-    recoquest.command("sample-data")(sample_data)
-    recoquest.command("import")(import_data)
-    recoquest.command()(recipes)
-    recoquest.command()(train)
-    recoquest.command()(bundle)
-    recoquest.command()(evaluate)
-    recoquest.command()(classify)
-    recoquest.command("language-model")(language_model)
-    recoquest.command()(index)
-    recoquest.command()(reindex)
-    recoquest.add_typer(pacs)
-    recoquest.command()(retrain)
-    recoquest.add_typer(models)
-    recoquest.command()(generations)
-    recoquest.command()(activate)
-    recoquest.command()(rollback)
-    recoquest.command()(collections)
-    recoquest.add_typer(aliases)
-    recoquest.command()(search)
-    recoquest.command()(findings)
-    recoquest.command()(reports)
-    recoquest.command()(duplicates)
-    recoquest.add_typer(feedback)
-    recoquest.command()(delete)
-    recoquest.command()(erase)
-    recoquest.command()(serve)
-    recoquest.command()(hl7)
-    recoquest.command()(worker)
-    recoquest.add_typer(jobs)
-    recoquest.add_typer(keys)
-    recoquest.add_typer(viewer)
-    recoquest.command()(tidy)
-    recoquest.command()(settings)
-    recoquest.command()(doctor)
-    recoquest.add_typer(audit)
-    recoquest.command()(backup)
-    recoquest.command()(restore)
+    purposes: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
+        "First steps": (demo, sample_data, import_data),
+        "Encoders": (recipes, train, retrain, bundle, evaluate, classify, language_model, models),
+        "Collections": (index, reindex, generations, activate, rollback, collections, aliases),
+        "Images": (search, duplicates, feedback, delete, erase),
+        "Service": (serve, worker, jobs, keys, audit, tidy, settings, doctor, backup, restore),
+    }
+    for purpose, commands in purposes.items():
+        for command in commands:
+            if isinstance(command, typer.Typer):
+                recoquest.add_typer(command, rich_help_panel=purpose)
+            else:
+                # A function cannot be called `import`.
+                name = "import" if command is import_data else None
+                recoquest.command(name, rich_help_panel=purpose)(command)
+    radiology.register(recoquest)
     return recoquest
 
 

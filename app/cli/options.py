@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from index.engine import SearchEngine
     from training.common.manifest import Manifest, Rejections, Split
 
+_SHOWN: Final = 20
 Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
 Home = Annotated[
     Path | None,
@@ -205,6 +206,18 @@ def line_writer(file: Path) -> Iterator[Callable[[str], object]]:
 def first_of(names: Sequence[str], most: int = 5) -> str:
     """Return the first of many names."""
     return ", ".join((*names[:most], *(["..."] if len(names) > most else [])))
+
+
+def say_refused(refused: Sequence[str], *, in_folder: bool) -> None:
+    """Name reports that were refused."""
+    from training.importing.report_files import ORDER
+
+    for sentence in refused[:_SHOWN]:
+        typer.echo(f"Refused: {sentence}", err=True)
+    if len(refused) > _SHOWN:
+        typer.echo(f"Refused: and {len(refused) - _SHOWN:,} more.", err=True)
+    if refused and in_folder:
+        typer.echo(f"File numbers are places in: {ORDER}.", err=True)
 
 
 def shown_time(stamp: str | None) -> str:

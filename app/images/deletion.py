@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from app.audit.trail import filter_parts, open_trail
 from app.edge.problems import kind_of
 from app.images.schemas import Refusal
 from app.jobs.folder import JobFolder
-from app.jobs.queue import STUDY, SYNC
+from app.jobs.kinds import KINDS
 from app.services import Services
 from app.settings import Settings
 from index.audit.event import Actor, Detail, Event
@@ -366,10 +367,8 @@ def _erase_from_row(row: JobRow | None, names: frozenset[str], pattern: re.Patte
 
 def _studies_of(kind: str, state: str, arguments: Sequence[str]) -> set[str]:
     """Return the UID of the study that a job has taken over; empty where it names none."""
-    if kind != SYNC or state in ("queued", "running"):
-        return set()
-    places = [place for place, word in enumerate(arguments[:-1], 1) if word == STUDY]
-    return {arguments[place] for place in places} - {_ERASED}
+    option = KINDS[kind].study if kind in KINDS and state not in ("queued", "running") else None
+    return {study for word, study in pairwise(arguments) if word == option} - {_ERASED}
 
 
 def _erase_from_folders(

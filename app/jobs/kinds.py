@@ -1,10 +1,15 @@
 """The kinds of jobs: commands of `recoquest` that a worker runs, and what it adds to their arguments."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from index.keys.api_keys import Role
 
 # A result is shown in lists; a larger one is looked up in the job's folder.
 _MAX_RESULT_BYTES: Final = 1 << 16
@@ -21,6 +26,7 @@ class Kind:
         run: Whether what it writes is the folder of a run, which several processes may share, and which goes
             on with --resume.
         bundle: The folder inside the job's folder that holds the encoder that came out.
+        study: The option whose value is a study, which an ended job forgets when that study is erased.
     """
 
     output: str | None = None
@@ -28,10 +34,24 @@ class Kind:
     result: str | None = None
     run: bool = False
     bundle: str | None = None
+    study: str | None = None
 
     def placed(self, folder: Path) -> list[str]:
         """The option for what the command writes, set to a place in a job's folder."""
         return [] if self.output is None else [self.output, str(folder / self.place)]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What else holds for jobs of a kind, by their arguments.
+
+    Attributes:
+        refuse: Raises `JobExistsError` if another job does the same.
+        role: Returns the role in a collection that may follow and cancel a job; None: none in one may.
+    """
+
+    refuse: "Callable[[Session, Sequence[str]], None]" = lambda _session, _arguments: None
+    role: "Callable[[Sequence[str]], tuple[Role, str] | None]" = lambda _arguments: None
 
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -43,7 +63,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "tidy": Kind(),
     "retrain": Kind("--out", "retraining", "retraining/result.json", bundle="retraining/run/bundle"),
     "duplicates": Kind("--out", "duplicates", "duplicates/result.json"),
-    "pacs_sync": Kind(),
+    "pacs_sync": Kind(study="--study"),
 }
 
 

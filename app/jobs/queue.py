@@ -3,24 +3,22 @@
 A collection is retrained, embedded and synced by one job at a time.
 """
 
-import shlex
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.jobs.kinds import Rules
+from app.radiology.jobs import SYNC, SYNC_RULES
 from index.catalogue import Catalogue
-from index.catalogue.jobs import Job, add_job, get_job, latest_job
-from index.catalogue.tables import CollectionRow, JobRow
+from index.catalogue.jobs import Job, add_job, get_job, latest_job, look_alone
+from index.catalogue.tables import JobRow
 from index.errors import JobExistsError, UnknownJobError
 from index.keys.api_keys import Role
 
 RETRAIN: Final = "retrain"
 REINDEX: Final = "reindex"
-SYNC: Final = "pacs_sync"
-STUDY: Final = "--study"
-NOTE: Final = "--note"
 # Of numbers that a database can look for.
 _MAX_DIGITS: Final = 18
 # Whatever else of a retraining begins with dashes is an option and followed by its value.
@@ -46,42 +44,11 @@ def give_job(
     """
     with catalogue.write() as session:
         check(session)
-        if kind == RETRAIN:
-            refuse_second_retraining(session, arguments)
-        if kind == SYNC:
-            _refuse_second_sync(session, arguments)
+        _rules(kind).refuse(session, arguments)
         job = add_job(session, kind, arguments, folder=folder)
         if also is not None:
             also(session, job)
         return job
-
-
-def synced_collection(sync: str) -> str:
-    """Return the collection of a sync, by the arguments in the settings."""
-    return shlex.split(sync)[0]
-
-
-def study_sync(sync: str, study: str, *, note: bool = False) -> list[str]:
-    """Return the arguments of a sync of one study."""
-    return [*shlex.split(sync), *([NOTE] if note else []), STUDY, study]
-
-
-def last_sync(session: Session, arguments: Sequence[str]) -> Job | None:
-    """Return the latest sync with an image archive that has these arguments.
-
-    Others who look wait until the transaction ends.
-    """
-    _look_alone(session, arguments)
-    return latest_job(session, SYNC, lambda given: list(given) == list(arguments))
-
-
-def _refuse_second_sync(session: Session, arguments: Sequence[str]) -> None:
-    last = last_sync(session, arguments)
-    if last is not None and last.state == "queued":
-        raise JobExistsError(
-            f"Job {last.id} waits to sync the same, and will bring over all that is there by then: give no "
-            "other before it has begun."
-        )
 
 
 def retrained_collection(arguments: Sequence[str]) -> str | None:
@@ -100,7 +67,7 @@ def last_retraining(session: Session, collection: str) -> Job | None:
 
     Others who look wait until the transaction ends.
     """
-    _look_alone(session, [collection])
+    look_alone(session, [collection])
     return latest_job(session, RETRAIN, lambda arguments: retrained_collection(arguments) == collection)
 
 
@@ -123,7 +90,7 @@ def activation_arguments(collection: str, generation: int) -> list[str]:
 def role_of_job(catalogue: Catalogue, number: str) -> tuple[Role, str] | None:
     """Return the role in a collection that may follow and cancel a job; None: none in one collection may.
 
-    Jobs by `study_sync` and `activation_arguments` have one; others may name folders of the server.
+    Jobs given with a folder may name others of the server.
     """
     if not (number.isascii() and number.isdecimal() and len(number) <= _MAX_DIGITS):
         return None
@@ -132,19 +99,19 @@ def role_of_job(catalogue: Catalogue, number: str) -> tuple[Role, str] | None:
             job = get_job(session, int(number))
     except UnknownJobError:
         return None
-    match job.kind, job.folder, job.arguments:
-        case "pacs_sync", None, [collection, *_, "--study", _]:
-            return "curator", collection
-        case "reindex", None, [collection, "--generation", generation, "--activate"] if (
-            generation.isdecimal()
-        ):
+    return None if job.folder is not None else _rules(job.kind).role(job.arguments)
+
+
+def _role_of_reindex(arguments: Sequence[str]) -> tuple[Role, str] | None:
+    match arguments:
+        case [collection, "--generation", generation, "--activate"] if generation.isdecimal():
             return "admin", collection
     return None
 
 
 def refuse_second_embedding(session: Session, collection: str) -> None:
     """Raise `JobExistsError` if another job embeds a collection, or is to."""
-    _look_alone(session, [collection])
+    look_alone(session, [collection])
     query = select(JobRow.id, JobRow.state).where(
         JobRow.kind == REINDEX,
         JobRow.state.in_(("queued", "running")),
@@ -158,6 +125,12 @@ def refuse_second_embedding(session: Session, collection: str) -> None:
         )
 
 
-def _look_alone(session: Session, collections: Sequence[str]) -> None:
-    """Have lookups of the jobs of these collections go one by one until the transaction ends."""
-    session.execute(select(CollectionRow.id).where(CollectionRow.name.in_(collections)).with_for_update())
+def _rules(kind: str) -> Rules:
+    return _RULES.get(kind, Rules())
+
+
+_RULES: Final = {
+    RETRAIN: Rules(refuse=refuse_second_retraining),
+    REINDEX: Rules(role=_role_of_reindex),
+    SYNC: SYNC_RULES,
+}

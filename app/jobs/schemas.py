@@ -1,6 +1,5 @@
 """Jobs over HTTP: their schemas, what is looked for before one is queued, and answers that tell of one."""
 
-import shlex
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
@@ -11,11 +10,11 @@ from pydantic import Field, model_validator
 from sqlalchemy.orm import Session
 
 from app.edge.operations import root_of
-from app.edge.problems import invalid
 from app.edge.schemas import DIGEST_PATTERN, Answer, Request
 from app.idempotency import Attempt, attempt_of
 from app.jobs.kinds import KINDS
 from app.jobs.queue import give_job
+from app.radiology.jobs import PacsSyncJob
 from app.services import Services
 from app.settings import Settings
 from index.catalogue.collections import require_active, require_collection
@@ -99,22 +98,6 @@ class DuplicatesJob(Request):
         """Arguments of the command."""
         require_active(session, self.collection)
         return [self.collection]
-
-
-class PacsSyncJob(Request):
-    """Run the sync with an image archive that the service's setting RECOQUEST_PACS_SYNC describes."""
-
-    kind: Literal["pacs_sync"]
-
-    def arguments(self, _session: Session, settings: Settings) -> list[str]:
-        """Arguments of the command."""
-        # The service asks no address that a caller gives.
-        if settings.pacs_sync is None:
-            raise invalid(
-                "kind",
-                "The setting RECOQUEST_PACS_SYNC describes no sync: set it for the service and its workers.",
-            )
-        return shlex.split(settings.pacs_sync)
 
 
 # Kinds that name folders of the server are given on its command line only.

@@ -4,7 +4,6 @@ import math
 import os
 import random
 import secrets
-import shlex
 import signal
 import socket
 import subprocess
@@ -12,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from queue import SimpleQueue
 from threading import Event, Thread
@@ -20,14 +19,15 @@ from typing import Any, Final, Literal
 
 import structlog
 import yaml
-from cronsim import CronSim
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.heartbeat import Heartbeat
 from app.jobs.folder import ATTEMPT, JobFolder
 from app.jobs.kinds import KINDS, read_result
-from app.jobs.queue import RETRAIN, SYNC, last_retraining, last_sync
+from app.jobs.queue import RETRAIN, last_retraining
+from app.radiology.jobs import give_sync
+from app.setting_values import is_time
 from app.settings import Settings
 from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.collections import find_active
@@ -315,30 +315,13 @@ def give_retrainings(settings: Settings, catalogue: Catalogue, at: datetime | No
     return given
 
 
-def give_sync(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> Job | None:
-    """Give the sync with an image archive that is due, unless the one before still goes on."""
-    if settings.pacs_sync is None or settings.pacs_sync_at is None:
-        return None
-    minute = (at or datetime.now(UTC)).replace(second=0, microsecond=0)
-    if not _fits(settings.pacs_sync_at, minute):
-        return None
-    arguments = shlex.split(settings.pacs_sync)
-    with catalogue.write() as session:
-        last = last_sync(session, arguments)
-        if last is not None and (
-            not last.has_ended or last.created >= minute.isoformat(timespec="microseconds")
-        ):
-            return None
-        return add_job(session, SYNC, arguments)
-
-
 def _is_due(session: Session, settings: Settings, collection: str, minute: datetime) -> bool:
     last = last_retraining(session, collection)
     if last is not None and not last.has_ended:
         return False
     since = "" if last is None else last.created
     is_later = since < minute.isoformat(timespec="microseconds")
-    if settings.retrain_at is not None and is_later and _fits(settings.retrain_at, minute):
+    if settings.retrain_at is not None and is_later and is_time(settings.retrain_at, minute):
         return True
     active = find_active(session, collection)
     if settings.retrain_feedback is None or active is None:
@@ -349,7 +332,3 @@ def _is_due(session: Session, settings: Settings, collection: str, minute: datet
     if (recipe.get("data") or {}).get("text_unit", "sentence") != "sentence":
         return False
     return count_usable(session, collection, since=since).usable >= settings.retrain_feedback
-
-
-def _fits(crontab: str, minute: datetime) -> bool:
-    return next(CronSim(crontab, minute - timedelta(minutes=1))) == minute

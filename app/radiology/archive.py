@@ -18,7 +18,8 @@ from typing import Any, Final, Literal, TypeVar
 import httpx2
 from python_multipart.multipart import parse_options_header
 
-from app.settings import Settings, checked_archive_url
+from app.radiology.settings import checked_archive_url
+from app.settings import Settings
 from training.common.errors import RecoquestError
 
 KIND: Final = "multipart/related"

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from app.edge.operations import operation
 from app.edge.problems import RequestError, invalid, problem_responses
 from app.idempotency import IdempotentRoute, idempotency_key
-from app.jobs.queue import SYNC, study_sync, synced_collection
 from app.jobs.schemas import JobEntry, location_of, queue_job
 from app.permissions import Permission, may
 from app.radiology import archive_proxy, stow, studies, viewer, write_back
+from app.radiology.jobs import SYNC, study_sync, synced_collection
 from app.radiology.studies import StudyUid
 from app.radiology.write_back import NOTES_OFF, OFF, note_forms
 from app.services import InjectedServices

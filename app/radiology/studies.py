@@ -16,14 +16,15 @@ from app.edge.operations import operation
 from app.edge.principal import Principal
 from app.edge.problems import problem_responses
 from app.edge.schemas import Answer, image_path
-from app.jobs.queue import synced_collection
 from app.metadata_values import age_band, day_of, text_of, whole_number_of
 from app.permissions import GuardedRoute, InjectedPrincipal, may
+from app.radiology.jobs import synced_collection
+from app.radiology.settings import ResultForm
 from app.radiology.viewer import viewer_link, viewer_template
 from app.search.read_search import read_condition
 from app.search.schemas import ServedBy, StatedByImage, stated_from
 from app.services import InjectedServices
-from app.settings import ResultForm, Settings
+from app.settings import Settings
 from index.engine import SearchEngine
 from index.errors import NoActiveGenerationError
 from index.filters.grammar import parse_filter

@@ -33,9 +33,10 @@ from app.radiology.result_objects import (
     make_selections,
     read_source,
 )
+from app.radiology.settings import ResultForm
 from app.radiology.studies import StudyUid, describe_study
 from app.services import InjectedServices, Services
-from app.settings import ResultForm, Settings
+from app.settings import Settings
 from index.engine import SearchEngine
 from index.errors import shortened
 from index.files.renditions import Rendition, make_rendition

@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import now
-from index.catalogue.tables import JobRow
+from index.catalogue.tables import CollectionRow, JobRow
 from index.errors import CollectionInUseError, JobStateError, UnknownJobError
 
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
@@ -95,6 +95,11 @@ def latest_job(session: Session, kind: str, wanted: Callable[[Sequence[str]], bo
     query = select(JobRow).where(JobRow.kind == kind).order_by(JobRow.id.desc())
     rows = session.execute(query).scalars()
     return next((_job(row) for row in rows if wanted(row.arguments)), None)
+
+
+def look_alone(session: Session, collections: Sequence[str]) -> None:
+    """Have lookups of the jobs of these collections go one by one until the transaction ends."""
+    session.execute(select(CollectionRow.id).where(CollectionRow.name.in_(collections)).with_for_update())
 
 
 def job_that_made(session: Session, bundle: str) -> Job | None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 from fastapi.testclient import TestClient
 
+import app.radiology
 from app.application import create_app
 from app.settings import SettingsError, load_settings
 from tests.app.commands import run_command
@@ -19,8 +20,15 @@ from tests.app.search.test_search import problem_of, search_image, search_like
 from tests.dicom_films import encoded, make_film
 from training.common.errors import RecoquestError
 
+# What tells the application of radiology, whether or not it is on.
+_REGISTERS: Final = {"__init__", "settings", "jobs", "commands"}
 RADIOLOGY: Final = (
-    *("app.radiology", "app.decoding.films", "training.imaging.dicom", "training.clinical.dicom"),
+    *(
+        f"app.radiology.{path.stem}"
+        for path in Path(app.radiology.__file__).parent.glob("*.py")
+        if path.stem not in _REGISTERS
+    ),
+    *("app.decoding.films", "training.imaging.dicom", "training.clinical.dicom"),
     *("training.importing.dicom", "training.importing.attach_reports", "training.importing.report_files"),
     *("training.clinical.reports.hl7", "training.clinical.reports.fhir"),
     *("training.clinical.reports.structured", "training.clinical.reports.study_report"),

@@ -11,7 +11,8 @@ from sqlalchemy import Update, update
 from app.cli.errors import ended
 from app.cli.main import build
 from app.jobs.queue import give_job, refuse_second_retraining
-from app.jobs.worker import give_retrainings, give_sync
+from app.jobs.worker import give_retrainings
+from app.radiology.jobs import give_sync
 from app.settings import Settings, SettingsError, load_settings
 from index.catalogue.jobs import Job, add_job, cancel_job, claim_job, end_job
 from index.catalogue.tables import ImageRow, ModelRow

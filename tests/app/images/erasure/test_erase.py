@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from app.images import deletion
 from app.images.deletion import without
-from app.jobs.queue import study_sync
+from app.radiology.jobs import study_sync
 from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
 from index.backup import write_backup

@@ -23,6 +23,7 @@ from app.cli.options import (
     print_table,
     radiology_settings,
     read_text,
+    say_refused,
 )
 from app.cli.serve import bind
 from index.keys.home_secret import patient_key
@@ -32,14 +33,13 @@ if TYPE_CHECKING:
     from app.radiology.archive import Archive
     from app.radiology.reports import ReportIntake
     from app.radiology.result_objects import ChosenCases
+    from app.radiology.settings import ResultForm
     from app.radiology.sync import Sync
     from app.radiology.sync_report import SyncReport
-    from app.settings import ResultForm
     from training.clinical.reports.study_report import StudyReport
 
 _COMMAND: Final = "pacs sync"
 _AT_ONCE: Final = 64
-_SHOWN: Final = 20
 ChosenFormat = Literal["auto", "text", "csv", "fhir", "hl7", "sr"]
 
 pacs = typer.Typer(name="pacs", no_args_is_help=True, help="Take films over from an image archive (PACS).")
@@ -325,18 +325,6 @@ def _bring(
         typer.echo("`recoquest reports COLLECTION` brings those that wait to images indexed since.")
 
 
-def say_refused(refused: Sequence[str], *, in_folder: bool) -> None:
-    """Name reports that were refused."""
-    from training.importing.report_files import ORDER
-
-    for sentence in refused[:_SHOWN]:
-        typer.echo(f"Refused: {sentence}", err=True)
-    if len(refused) > _SHOWN:
-        typer.echo(f"Refused: and {len(refused) - _SHOWN:,} more.", err=True)
-    if refused and in_folder:
-        typer.echo(f"File numbers are places in: {ORDER}.", err=True)
-
-
 def hl7(
     collection: Annotated[str, typer.Argument(help="Name of the collection whose images get the reports.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -466,3 +454,12 @@ def install(
     typer.echo(f"Reading {package or PACKAGE} (50 MB)")
     folder = install_viewer(settings.home, package)
     typer.echo(f"OHIF {VERSION} is in {folder}. The service shows it at /reading, with RECOQUEST_DICOMWEB.")
+
+
+def register(recoquest: typer.Typer) -> None:
+    """Add the commands; where RECOQUEST_RADIOLOGY is off, they say so when they run."""
+    panel = "Films, reports and archives"
+    recoquest.add_typer(pacs, rich_help_panel=panel)
+    recoquest.add_typer(viewer, rich_help_panel=panel)
+    for command in (reports, findings, hl7):
+        recoquest.command(rich_help_panel=panel)(command)
