@@ -65,11 +65,7 @@ class SessionState(Answer):
     )
 
 
-@router.post(
-    "",
-    summary="Sign in",
-    responses={**_PROBLEMS, **problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY)},
-)
+@router.post("", summary="Sign in", responses=_PROBLEMS | problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY))
 @operation("sign-in")
 async def begin_session(request: Request, response: Response, services: InjectedServices) -> SessionState:
     """Give the sender of a key or a token, `Authorization: Bearer KEY`, the cookie of a session of 12 hours.

@@ -25,14 +25,7 @@ from app.edge.schemas import images_path
 from app.permissions import GuardedRoute, InjectedPrincipal, may
 from app.services import InjectedServices
 from index.audit.event import Detail
-from index.cases import (
-    case_lists,
-    delete_list,
-    put_list,
-    read_list,
-    remove_case,
-    save_case,
-)
+from index.cases import case_lists, delete_list, put_list, read_list, remove_case, save_case
 from index.feedback import User
 from index.writes.live import Condition
 

@@ -44,13 +44,10 @@ async def get_readiness(services: InjectedServices) -> Ready:
     `degraded`, and searches of the collections of the first get 503.
     """
     checks = await services.readiness.report()
-    failed = [
-        FieldError(field=name, message=result)
-        for name, result in checks.items()
-        if result not in ("ok", DEGRADED)
-    ]
+    failed = {name: result for name, result in checks.items() if result not in ("ok", DEGRADED)}
     if failed:
-        raise RequestError(NOT_READY, describe_errors(failed), errors=failed)
+        errors = [FieldError(field=name, message=result) for name, result in failed.items()]
+        raise RequestError(NOT_READY, describe_errors(errors), errors=errors)
     return Ready(status="degraded" if DEGRADED in checks.values() else "ready", checks=checks)
 
 

@@ -45,14 +45,7 @@ from app.images.schemas import (
     WritesAnswer,
     WrittenBy,
 )
-from app.images.uploads import (
-    SentImage,
-    WrittenImages,
-    change_one,
-    read_upload,
-    read_uploads,
-    write_sent,
-)
+from app.images.uploads import SentImage, WrittenImages, change_one, read_upload, read_uploads, write_sent
 from app.permissions import GuardedRoute, may
 from app.search.read_search import check_length
 from app.search.routes import ENCODING_PROBLEMS
@@ -176,11 +169,7 @@ async def get_rendition(
         return _Picture(content, rendition.media_type, headers, services.stages.pictures)
 
 
-@router.get(
-    "/levels",
-    summary="Grey levels",
-    responses=problem_responses(HTTPStatus.GATEWAY_TIMEOUT),
-)
+@router.get("/levels", summary="Grey levels", responses=problem_responses(HTTPStatus.GATEWAY_TIMEOUT))
 @operation("view")
 async def get_levels(
     collection: str, image_id: str, request: Request, services: InjectedServices
