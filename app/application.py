@@ -5,14 +5,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import structlog
 from fastapi import APIRouter, FastAPI
-from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from opentelemetry.trace import Tracer, TracerProvider
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from app import embeddings, feedback, idempotency
@@ -31,6 +31,7 @@ from app.concurrency import Threads
 from app.decoding.images import ImageDecoders
 from app.edge.admission import Admission, Stages
 from app.edge.metrics import Metrics
+from app.edge.operations import OPERATION, operation
 from app.edge.problems import install_problems
 from app.edge.protocol import ConnectionLimits, Connections
 from app.edge.request_context import REQUEST_ID_HEADER, RequestContext, open_provider
@@ -83,6 +84,7 @@ class RecoquestService(FastAPI):
         if scope["type"] != "http":
             await self.router({**scope, "app": self}, receive, send)
             return
+        scope[OPERATION] = self.stages.operations.of(scope)
         # Routes, folders of files and links in answers need the path again.
         scope["path"] = self.root_path + scope["path"]
         await super().__call__(scope, receive, send)
@@ -160,10 +162,12 @@ def create_app(
         health.router,
         pages.router,
     )
+    # FastAPI itself adds the route of the OpenAPI document.
+    operation(None, "read")(cast(Route, application.router.routes[0]).endpoint)
     for router in routers:
         # Routers that are included match every request twice, and make each of their routes a second time.
         application.router.routes += router.routes
-        application.stages.learn(route for route in router.routes if isinstance(route, APIRoute))
+    application.stages.operations.learn(application.router.routes)
     application.mount("/docs/assets", StaticFiles(directory=pages.swagger_ui_folder()), name="swagger-ui")
     application.mount("/page", StaticFiles(directory=pages.PAGE_FOLDER, check_dir=False), name="page")
     if tracer_provider is None and settings.traces_url is not None:

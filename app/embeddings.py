@@ -153,7 +153,7 @@ class Embeddings(Answer):
         }
     },
 )
-@operation("search", work="search", files_in_json=True)
+@operation("search", "search", files_in_json=True)
 async def create_embeddings(
     request: Request, services: InjectedServices, principal: InjectedPrincipal
 ) -> Embeddings:

@@ -135,7 +135,7 @@ def _ids(examples: list[JudgedExample]) -> tuple[str, ...]:
     ),
     dependencies=[may("judge"), Depends(idempotency_key)],
 )
-@operation("judge")
+@operation("judge", "write")
 async def judge_hit(
     collection: str, new: NewJudgement, request: Request, services: InjectedServices
 ) -> Judged:
@@ -170,6 +170,7 @@ async def judge_hit(
 
 
 @router.get("", summary="Count judgements", dependencies=[may("curator")])
+@operation(None, "read")
 async def count_judgements(collection: str, services: InjectedServices) -> FeedbackSummary:
     """Numbers of relevance judgements in a collection."""
     counts = await services.read(count_feedback, collection)

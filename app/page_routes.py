@@ -7,6 +7,8 @@ from pathlib import Path
 from fastapi import APIRouter
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
+from app.edge.operations import operation
+
 router = APIRouter(include_in_schema=False)
 
 PAGE_FOLDER = Path(__file__).parent / "page"
@@ -49,36 +51,42 @@ def swagger_ui_folder() -> Path:
 
 
 @router.get("/")
+@operation(None, "read", page=True)
 async def get_page() -> Response:
     """The search page."""
     return _page("search/index.html")
 
 
 @router.get("/room")
+@operation(None, "read", page=True)
 async def get_room() -> Response:
     """The reading room: the search, and films side by side."""
     return _page("room/room.html")
 
 
 @router.get("/operate")
+@operation(None, "read", page=True)
 async def get_operate() -> Response:
     """The operator's page; what it shows beyond lists is asked for with the admin key, where there is one."""
     return _page("operate/operate.html")
 
 
 @router.get("/docs")
+@operation(None, "read", page=True)
 async def get_docs() -> Response:
     """The OpenAPI description, to be read and tried."""
     return HTMLResponse(_DOCS, headers={"Cache-Control": "no-cache"})
 
 
 @router.get("/docs/start.js")
+@operation(None, "read")
 async def get_docs_start() -> Response:
     """The script that shows the description; a file, because inline scripts are forbidden."""
     return Response(_START, media_type="text/javascript", headers={"Cache-Control": "no-cache"})
 
 
 @router.get("/docs/problems")
+@operation(None, "read")
 async def get_problems() -> Response:
     """The kinds of problems, with what to do about each; a problem document leads to the name of its kind."""
     # The page is seldom asked for.

@@ -66,7 +66,7 @@ class SessionState(Answer):
 
 
 @router.post("", summary="Sign in", responses=_PROBLEMS | problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY))
-@operation("sign-in")
+@operation("sign-in", "write")
 async def begin_session(request: Request, response: Response, services: InjectedServices) -> SessionState:
     """Give the sender of a key or a token, `Authorization: Bearer KEY`, the cookie of a session of 12 hours.
 
@@ -81,6 +81,7 @@ async def begin_session(request: Request, response: Response, services: Injected
 
 
 @router.get("", summary="Who is signed in", responses=_PROBLEMS)
+@operation(None, "read")
 async def get_session(request: Request, services: InjectedServices) -> SessionState:
     """Tell who sends the request, by its session or otherwise, and which roles that gives."""
     principal, session = await services.authenticator.recognize(request)
@@ -93,7 +94,7 @@ async def get_session(request: Request, services: InjectedServices) -> SessionSt
     status_code=HTTPStatus.NO_CONTENT,
     responses={**_PROBLEMS, **problem_responses(HTTPStatus.FORBIDDEN)},
 )
-@operation("sign-out", work="change")
+@operation("sign-out", "change")
 async def end_session(request: Request, services: InjectedServices) -> Response:
     """Let the browser forget the cookie of its session; without one, nothing is done."""
     request.state.principal = principal = await services.authenticator.identify(request)
@@ -135,6 +136,7 @@ _log = structlog.stdlib.get_logger(__name__)
 
 # Addresses of links and redirections, as those of pages are; no program asks for them.
 @router.get("/begin", include_in_schema=False)
+@operation(None, "read")
 async def begin_sign_in(
     request: Request,
     services: InjectedServices,
@@ -162,7 +164,7 @@ async def begin_sign_in(
 
 
 @router.get("/callback", include_in_schema=False)
-@operation("sign-in")
+@operation("sign-in", "read", page=True)
 async def finish_sign_in(
     request: Request,
     services: InjectedServices,

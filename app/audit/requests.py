@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from app.audit.recorder import AuditUnavailableError, Recorder
-from app.edge.operations import operation_of
+from app.edge.operations import OPERATION
 from app.edge.principal import clients_of, principal_of
 from app.edge.problems import Kind, problem_response
 from index.audit.event import Action, Actor, Detail, Event, Outcome
@@ -65,8 +65,6 @@ _UNAVAILABLE: Final = Kind(
 )
 # Actions of operations that change nothing.
 _READING: Final[frozenset[Action]] = frozenset({"search", "browse", "view", "export", "audit"})
-_THUMBNAIL: Final = "get_thumbnail"
-_SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _REFUSED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 # Refusals of one address are recorded this often at most, and then with the number of those between.
 _REFUSALS_SECONDS: Final = 1.0
@@ -108,9 +106,7 @@ class AuditTrail:
             return self._refusal(scope, {**noted.details, "operation": operation, "status": status})
         if status >= HTTPStatus.BAD_REQUEST and not noted.unknown:
             return None
-        action = operation_of(endpoint).audit
-        if action is None and scope["method"] not in _SAFE:
-            action = "change"
+        action: Action | None = scope[OPERATION].audit
         if scope["method"] == "HEAD" and action == "export":
             # The headers alone were sent.
             action = "view"
@@ -137,14 +133,13 @@ class AuditTrail:
             request=state.get("request_id"),
             details=details,
         )
-        return event if self._is_news(event, operation) else None
+        return event if self._is_news(event, known=scope[OPERATION].picture == "thumbnail") else None
 
-    def _is_news(self, event: Event, operation: str) -> bool:
+    def _is_news(self, event: Event, *, known: bool) -> bool:
         """Tell whether an event shows more than thumbnails of images that the caller was shown of late."""
         if event.action not in ("search", "browse", "view"):
             return True
-        now, known = time.monotonic(), operation == _THUMBNAIL
-        actor = event.actor
+        now, actor = time.monotonic(), event.actor
         # Texts compare faster than actors do.
         caller = actor.kind, actor.id, actor.name, actor.address, event.collection
         for image in event.objects:

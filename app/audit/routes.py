@@ -113,7 +113,7 @@ router = APIRouter(prefix="/v1/audit", tags=["audit"], route_class=GuardedRoute)
     responses=problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY),
     dependencies=[may("auditor")],
 )
-@operation("audit")
+@operation("audit", "read")
 async def list_audit(wanted: Annotated[AuditWanted, Query()], services: InjectedServices) -> AuditPage:
     """Searches, views, exports, judgements and changes with their callers, the oldest first, page by page.
 

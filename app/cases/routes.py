@@ -55,6 +55,7 @@ IfCondition = Annotated[Condition, Depends(write_condition)]
 
 
 @router.get("", summary="Case lists", responses=_READ_PROBLEMS, dependencies=[may("reader")])
+@operation(None, "read")
 async def list_case_lists(collection: str, services: InjectedServices) -> CaseLists:
     """All lists of a collection, by name; whoever may read the collection sees them."""
     found = await services.read(case_lists, collection)
@@ -62,7 +63,7 @@ async def list_case_lists(collection: str, services: InjectedServices) -> CaseLi
 
 
 @router.get("/{case_list}", summary="A case list", responses=_READ_PROBLEMS, dependencies=[may("reader")])
-@operation("browse")
+@operation("browse", "read")
 async def get_case_list(
     collection: str,
     case_list: ListId,
@@ -103,6 +104,7 @@ async def get_case_list(
     },
     dependencies=[may("judge")],
 )
+@operation("change", "write")
 async def put_case_list(
     collection: str,
     case_list: ListId,
@@ -132,7 +134,7 @@ async def put_case_list(
 @router.delete(
     "/{case_list}", summary="Remove a case list", responses=_WRITE_PROBLEMS, dependencies=[may("judge")]
 )
-@operation("delete", work="change")
+@operation("delete", "change")
 async def delete_case_list(
     collection: str, case_list: ListId, request: Request, services: InjectedServices
 ) -> CaseListGone:
@@ -153,7 +155,7 @@ async def delete_case_list(
     },
     dependencies=[may("reader")],
 )
-@operation("export")
+@operation("export", "read")
 async def export_case_list(
     collection: str, case_list: ListId, request: Request, services: InjectedServices
 ) -> Response:
@@ -175,6 +177,7 @@ async def export_case_list(
     responses={**_WRITE_PROBLEMS, **_CONDITION_PROBLEMS, 200: {"headers": _ETAG}},
     dependencies=[may("judge")],
 )
+@operation("change", "write")
 async def save_case_image(
     collection: str,
     case_list: ListId,
@@ -211,6 +214,7 @@ async def save_case_image(
     responses=_WRITE_PROBLEMS,
     dependencies=[may("judge")],
 )
+@operation("change", "write")
 async def remove_case_image(
     collection: str, case_list: ListId, image_id: str, request: Request, services: InjectedServices
 ) -> CaseKept:

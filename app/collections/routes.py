@@ -48,6 +48,7 @@ _ETAG = {"ETag": {"description": "Of the alias as it is now.", "schema": {"type"
 
 
 @router.get("/collections", summary="All collections", dependencies=[may("reader", somewhere=True)])
+@operation(None, "read")
 async def list_collections(services: InjectedServices, principal: InjectedPrincipal) -> Collections:
     """Every collection that the caller may read, with its active generation and the fields to filter by."""
     found = await services.threads.read(services.engine.collections)
@@ -61,7 +62,7 @@ async def list_collections(services: InjectedServices, principal: InjectedPrinci
     status_code=HTTPStatus.CREATED,
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
-@operation("create")
+@operation("create", "write")
 async def create_collection(
     new: NewCollection, request: Request, services: InjectedServices
 ) -> CollectionSummary:
@@ -84,7 +85,7 @@ async def create_collection(
     summary="Remove a collection",
     dependencies=[may("admin"), Depends(refuse_alias)],
 )
-@operation("delete", work="change")
+@operation("delete", "change")
 async def delete_collection(collection: str, services: InjectedServices) -> Removed:
     """Remove a collection with its images, their files, and every generation."""
     await services.threads.write(remove, services.settings, services.engine, collection)
@@ -92,7 +93,7 @@ async def delete_collection(collection: str, services: InjectedServices) -> Remo
 
 
 @router.get("/collections/{collection}", summary="One collection", dependencies=[may("reader")])
-@operation("browse")
+@operation("browse", "read")
 async def get_collection(collection: str, services: InjectedServices) -> CollectionOverview:
     """A collection with the values of its fields, and a few of its images to begin a search with."""
     engine = services.engine
@@ -117,6 +118,7 @@ async def get_collection(collection: str, services: InjectedServices) -> Collect
     responses=_PROBLEMS,
     dependencies=[may("admin", everywhere=True), Depends(refuse_alias)],
 )
+@operation("change", "write")
 async def rename_collection(
     collection: str, wanted: NewName, request: Request, services: InjectedServices
 ) -> RenamedCollection:
@@ -144,6 +146,7 @@ async def rename_collection(
 
 
 @router.get("/aliases", summary="All aliases", dependencies=[may("reader", somewhere=True)])
+@operation(None, "read")
 async def list_aliases(services: InjectedServices, principal: InjectedPrincipal) -> Aliases:
     """Every alias of the collections that the caller may read."""
     found = await services.read(names.list_aliases)
@@ -160,6 +163,7 @@ async def list_aliases(services: InjectedServices, principal: InjectedPrincipal)
     },
     dependencies=[may("admin")],
 )
+@operation("change", "write")
 async def put_alias(
     alias: str,
     target: AliasTarget,
@@ -193,7 +197,7 @@ async def put_alias(
 @router.delete(
     "/aliases/{alias}", summary="Remove an alias", responses=_ALIAS_PROBLEMS, dependencies=[may("admin")]
 )
-@operation("delete", work="change")
+@operation("delete", "change")
 async def delete_alias(
     alias: str,
     request: Request,

@@ -2,19 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http import HTTPMethod, HTTPStatus
-from re import Pattern
+from http import HTTPStatus
 from typing import Final
 
 import structlog
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.edge.middleware import Methods
-from app.edge.operations import Operation, Work, operation_of, path_of
+from app.edge.operations import OPERATION, Operation, Operations, Work
 from app.edge.problems import BUSY, LATE, TOO_LARGE, problem_response, raw_answer
 from app.edge.sharing import Count, Sharing
 from app.settings import Settings
@@ -139,8 +137,6 @@ class Budget:
 _NOT_KEPT: Final = {"Cache-Control": "no-store"}
 _BUSY: Final = "More requests are at work than the service can answer in time; try again in a moment."
 _PASSAGE: Final = "recoquest.passage"
-_HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
-_READING: Final = frozenset({HTTPMethod.GET, HTTPMethod.HEAD, HTTPMethod.OPTIONS})
 # Bytes of a body that do not count: searches without images have room beside the largest forms.
 _SMALL: Final = 64 << 10
 _WRITES: Final = 32
@@ -215,7 +211,7 @@ class Stages:
             "write": stage("write", _WRITES, deadline * _WRITE_DEADLINES),
             "change": stage("change", _WRITES, deadline * _CHANGE_DEADLINES),
         }
-        self._declared: Final[list[tuple[set[str], Pattern[str], Operation]]] = []
+        self.operations: Final = Operations()
         scope = {"root_path": settings.root_path}
         self._shed_answers = [
             raw_answer(problem_response(BUSY, _BUSY, scope=scope, headers=_NOT_KEPT | closing))
@@ -224,29 +220,12 @@ class Stages:
         self._unlogged = 0
         self._logged_at = float("-inf")
 
-    def learn(self, routes: Iterable[APIRoute]) -> None:
-        """Learn the kinds of work that operations declare."""
-        for route in routes:
-            declared = operation_of(route.endpoint)
-            if declared.work is not None:
-                self._declared.append((route.methods or set(), route.path_regex, declared))
-
-    def of(self, scope: Scope, headers: Mapping[bytes, bytes]) -> tuple[Stage, int]:
-        """The stage of a request, and the number of bytes that its body may have."""
-        method, path = scope["method"], path_of(scope)
+    def of(self, operation: Operation, headers: Mapping[bytes, bytes]) -> tuple[Stage | None, int]:
+        """The stage of a request, None: it is never refused; and the bytes that its body may have."""
         form = headers.get(b"content-type", b"").lower().startswith(b"multipart/")
-        declared = Operation()
-        for methods, at, operation in self._declared:
-            if method in methods and at.match(path):
-                declared = operation
-                break
-        work: Work = declared.work or "write"
-        if method in _READING:
-            work = "read"
-        elif form and work == "search":
-            work = "image-search"
-        large = form or declared.files_in_json
-        return self._kinds[work], self._max_form_bytes if large else self._max_other_bytes
+        work: Work = "image-search" if form and operation.work == "search" else operation.work
+        large = form or operation.files_in_json
+        return self._kinds.get(work), self._max_form_bytes if large else self._max_other_bytes
 
     def shed(self, scope: Scope, closing: bool) -> bytes | None:
         """Return the answer to a search for which there is no place; None: the application answers.
@@ -254,13 +233,13 @@ class Stages:
         Parsing, routing and logging it would take many times as long, at ten times the capacity all that
         there is. A page of another origin reads no answer without the headers that the application gives.
         """
-        if not (self.searches.places.is_full or self.image_searches.places.is_full):
+        full = [stage for stage in (self.searches, self.image_searches) if stage.places.is_full]
+        if not full:
             return None
         # Of several headers of one name, the first counts.
         headers = dict(reversed(scope["headers"]))
-        stage, _ = self.of(scope, headers)
-        is_search = stage.places.kind.endswith("search")
-        if not is_search or not stage.places.is_full or headers.get(b"origin"):
+        stage, _ = self.of(self.operations.of(scope), headers)
+        if stage not in full or headers.get(b"origin"):
             return None
         stage.refused(stage.places.kind)
         self._unlogged += 1
@@ -288,7 +267,7 @@ class Admission:
         """Answer one request, or refuse it."""
         # Of several headers of one name, the first counts.
         headers = dict(reversed(scope["headers"]))
-        stage, limit = self._stages.of(scope, headers)
+        stage, limit = self._stages.of(scope[OPERATION], headers)
         length = headers.get(b"content-length") or b"0"
         # A body in chunks may have any length.
         chunked = headers.get(b"transfer-encoding") or not length.isdigit()
@@ -301,7 +280,7 @@ class Admission:
         app = self.app
         if b"range" in headers or scope["method"] in ("HEAD", "OPTIONS"):
             app = Methods(app)
-        if path_of(scope) in _HEALTH:
+        if stage is None:
             await app(scope, receive, send)
             return
         if stage.places.is_full or (declared > _SMALL and not stage.bodies.has_room(declared - _SMALL)):

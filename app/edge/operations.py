@@ -3,55 +3,84 @@
 A proxy may serve the service below a path, and remove that path.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from re import Pattern
 from typing import Any, Final, Literal, TypeVar
 
 from starlette.requests import HTTPConnection
-from starlette.routing import Match, Mount
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
 from app.settings import Settings
 from index.audit.event import Action
 
-Work = Literal["search", "image-search", "read", "write", "change"]
+Work = Literal["search", "image-search", "read", "write", "change", "health"]
 Endpoint = TypeVar("Endpoint", bound=Callable[..., object])
 
 _DECLARED: Final = "recoquest_operation"
-_ASKED: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
+# Key of a request's operation in its scope.
+OPERATION: Final = "recoquest.operation"
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What was declared.
+    """What a route does; `@operation(...)` declares it at the route's function.
 
     Attributes:
-        audit: Action of its events; None: "change" where the method may change something, else it has none.
-        work: Kind of work, which is admitted apart from others; None: "read" or "write", by the method.
+        audit: Action of its events; None: it has none.
+        work: Kind of work; each kind has its own limits, but "health" has none.
         files_in_json: Whether its JSON may have files, and be as large as a form.
+        picture: Picture of an image that it answers with; signed links are for these.
+        page: Whether any site may link to it: it answers with a page of the service, or redirects to one.
     """
 
-    audit: Action | None = None
-    work: Work | None = None
+    audit: Action | None
+    work: Work
+    _: KW_ONLY
     files_in_json: bool = False
+    picture: Literal["thumbnail", "rendition", "content"] | None = None
+    page: bool = False
 
-
-def operation(
-    audit: Action | None = None, *, work: Work | None = None, files_in_json: bool = False
-) -> Callable[[Endpoint], Endpoint]:
-    """Return the decorator of a route's function that declares its operation."""
-
-    def declare(endpoint: Endpoint) -> Endpoint:
-        setattr(endpoint, _DECLARED, Operation(audit, work, files_in_json))
+    def __call__(self, endpoint: Endpoint) -> Endpoint:
+        """Declare this operation at a function."""
+        setattr(endpoint, _DECLARED, self)
         return endpoint
 
-    return declare
+
+operation = Operation
+# For requests that no route answers.
+_READ, _WRITE = Operation(None, "read"), Operation(None, "write")
 
 
-def operation_of(endpoint: object) -> Operation:
-    """Return what a route's function declares."""
-    declared = getattr(endpoint, _DECLARED, None)
-    return declared if isinstance(declared, Operation) else Operation()
+class Operations:
+    """The operations of an application's routes."""
+
+    def __init__(self) -> None:
+        self._by_method: Final = defaultdict[str, list[tuple[Pattern[str], Operation]]](list)
+
+    def learn(self, routes: Iterable[BaseRoute]) -> None:
+        """Add routes, in the order in which they are matched.
+
+        Raises:
+            TypeError: A route declares no operation.
+        """
+        for route in routes:
+            if isinstance(route, Route):
+                declared = getattr(route.endpoint, _DECLARED, None)
+                if declared is None:
+                    raise TypeError(f"{route.name} ({route.path}) declares no operation: give it @operation.")
+                for method in route.methods or ():
+                    self._by_method[method].append((route.path_regex, declared))
+
+    def of(self, scope: Scope) -> Operation:
+        """Return the operation of a request; HEAD has that of GET."""
+        method, path = scope["method"], path_of(scope)
+        for at, declared in self._by_method.get("GET" if method == "HEAD" else method, ()):
+            if at.match(path):
+                return declared
+        return _READ if method in ("GET", "HEAD", "OPTIONS") else _WRITE
 
 
 def root_of(scope: Mapping[str, Any]) -> str:
@@ -87,19 +116,11 @@ def etag_of(revision: str) -> str:
 
 def allowed_methods(application: Any, scope: Scope) -> list[str]:
     """Return the methods that the address of a request takes; none where nothing is there."""
-    asked = ({**scope, "root_path": root_of(scope), "method": method} for method in _ASKED)
-    found = {inner["method"] for inner in asked if _takes(application, inner)}
-    if not found:
-        return []
+    scope, found = {**scope, "root_path": root_of(scope)}, set[str]()
+    for route in application.router.routes:
+        if route.matches(scope)[0] is not Match.NONE:
+            # A folder of files takes GET.
+            found |= getattr(route, "methods", {"GET"})
     if "GET" in found:
         found.add("HEAD")
-    return sorted(found | {"OPTIONS"})
-
-
-def _takes(application: Any, scope: Scope) -> bool:
-    for route in application.router.routes:
-        match, _ = route.matches(scope)
-        if match is Match.FULL:
-            # A folder of files matches whatever the method.
-            return not isinstance(route, Mount) or scope["method"] == "GET"
-    return False
+    return sorted(found | {"OPTIONS"}) if found else []

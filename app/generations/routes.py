@@ -78,6 +78,7 @@ _Async = Annotated[bool, Depends(prefers_async)]
 
 
 @router.get("/generations", summary="All generations", dependencies=[may("reader")])
+@operation(None, "read")
 async def list_generations(collection: str, services: InjectedServices) -> Generations:
     """Every generation that is kept, with its state and what was measured of it."""
     found = await services.threads.read(catalogue.list_generations, services.engine.home, collection)
@@ -91,7 +92,7 @@ async def list_generations(collection: str, services: InjectedServices) -> Gener
     response_model=Generation,
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
-@operation("activate", work="change")
+@operation("activate", "change")
 async def activate_generation(
     collection: str,
     number: _Number,
@@ -115,7 +116,7 @@ async def activate_generation(
     response_model=Generation,
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
-@operation("activate", work="change")
+@operation("activate", "change")
 async def roll_back_collection(
     collection: str, request: Request, services: InjectedServices, later: BackgroundTasks, by_job: _Async
 ) -> Generation | Response:
@@ -185,6 +186,7 @@ async def _queue_swap(request: Request, services: Services, find: _Find) -> JSON
 
 
 @models.get("", summary="All models", dependencies=[may("reader")])
+@operation(None, "read")
 async def list_models(services: InjectedServices) -> Models:
     """Every registered encoder with its digest and the collections searched with it."""
     found = await services.threads.read(services.engine.models)
@@ -193,6 +195,7 @@ async def list_models(services: InjectedServices) -> Models:
 
 
 @models.get("/{digest}", summary="One model", responses=_PROBLEMS, dependencies=[may("reader")])
+@operation(None, "read")
 async def get_model(digest: _Digest, services: InjectedServices) -> ModelCard:
     """Origin of a model, its metrics, and the generations that it has embedded."""
     return await _card(services, digest)
@@ -207,7 +210,7 @@ async def get_model(digest: _Digest, services: InjectedServices) -> ModelCard:
     | {201: {"headers": {"Location": {"description": "The model.", "schema": {"type": "string"}}}}},
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
-@operation("create")
+@operation("create", "write")
 async def register_model(
     new: NewModel, request: Request, services: InjectedServices, response: Response
 ) -> ModelCard:

@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from app.edge.operations import operation
 from app.edge.problems import NOT_READY, FieldError, RequestError, describe_errors, problem_responses
 from app.edge.schemas import Answer
 from app.health.readiness import DEGRADED
@@ -31,12 +32,14 @@ router = APIRouter(tags=["health"], route_class=GuardedRoute)
 
 
 @router.get("/livez", summary="Liveness")
+@operation(None, "health")
 async def get_liveness() -> Live:
     """The process answers; restart it when this does not."""
     return Live()
 
 
 @router.get("/readyz", summary="Readiness", responses=problem_responses(HTTPStatus.SERVICE_UNAVAILABLE))
+@operation(None, "health")
 async def get_readiness(services: InjectedServices) -> Ready:
     """A real query went through every loaded encoder a moment ago, and views were loaded since the start.
 
@@ -57,6 +60,7 @@ async def get_readiness(services: InjectedServices) -> Ready:
     response_class=PlainTextResponse,
     responses={200: {"description": "Prometheus' text format.", "content": {"text/plain": {}}}},
 )
+@operation(None, "health")
 async def get_metrics(services: InjectedServices) -> Response:
     """Requests, batches, queue and search times."""
     return Response(services.metrics.render(), media_type=CONTENT_TYPE_LATEST)

@@ -107,7 +107,7 @@ _Variant = Literal["content", "thumbnail"]
 
 
 @router.get("/thumbnail", summary="Small picture", response_class=FileResponse, responses=_FILE_ANSWERS)
-@operation("view")
+@operation("view", "read", picture="thumbnail")
 async def get_thumbnail(
     collection: str, image_id: str, services: InjectedServices, if_none_match: IfNoneMatch = None
 ) -> Response:
@@ -129,7 +129,7 @@ async def get_thumbnail(
         **problem_responses(HTTPStatus.NOT_ACCEPTABLE, HTTPStatus.GATEWAY_TIMEOUT),
     },
 )
-@operation("view")
+@operation("view", "read", picture="rendition")
 async def get_rendition(
     collection: str,
     image_id: str,
@@ -170,7 +170,7 @@ async def get_rendition(
 
 
 @router.get("/levels", summary="Grey levels", responses=problem_responses(HTTPStatus.GATEWAY_TIMEOUT))
-@operation("view")
+@operation("view", "read")
 async def get_levels(
     collection: str, image_id: str, request: Request, services: InjectedServices
 ) -> GreyLevels:
@@ -187,7 +187,7 @@ async def get_levels(
 
 
 @router.get("/content", summary="The file itself", response_class=FileResponse, responses=_FILE_ANSWERS)
-@operation("export")
+@operation("export", "read", picture="content")
 async def get_content(
     collection: str, image_id: str, services: InjectedServices, if_none_match: IfNoneMatch = None
 ) -> Response:
@@ -203,7 +203,7 @@ async def get_content(
     response_model=ImageInfo,
     responses={200: {"headers": _ETAG}, 304: _NOT_MODIFIED},
 )
-@operation("view")
+@operation("view", "read")
 async def get_image(
     collection: str,
     image_id: str,
@@ -229,7 +229,7 @@ async def get_image(
 
 
 @router.post("/link", summary="Link to a picture")
-@operation("export")
+@operation("export", "write")
 async def link_image(
     collection: str, image_id: str, wanted: LinkWanted, request: Request, services: InjectedServices
 ) -> PictureLink:
@@ -263,7 +263,7 @@ async def link_image(
     openapi_extra=UPLOADS_BODY,
     dependencies=[may("curator"), Depends(idempotency_key)],
 )
-@operation("create")
+@operation("create", "write")
 async def upload_images(
     collection: str,
     sent: Annotated[list[SentImage], Depends(read_uploads)],
@@ -303,7 +303,7 @@ async def upload_images(
     openapi_extra=UPLOAD_BODY,
     dependencies=[may("curator")],
 )
-@operation("create")
+@operation("create", "write")
 async def put_image(
     collection: str,
     sent: Annotated[SentImage, Depends(read_upload)],
@@ -331,6 +331,7 @@ async def put_image(
     responses={**ENCODING_PROBLEMS, **_CONDITION_PROBLEMS, 200: {"headers": _ETAG}},
     dependencies=[may("curator")],
 )
+@operation("change", "write")
 async def update_image(
     collection: str,
     image_id: str,
@@ -357,7 +358,7 @@ async def update_image(
     responses=_CONDITION_PROBLEMS,
     dependencies=[may("curator")],
 )
-@operation("delete")
+@operation("delete", "write")
 async def delete_image(
     collection: str, image_id: str, services: InjectedServices, condition: IfCondition
 ) -> Removed:
@@ -375,7 +376,7 @@ async def delete_image(
     },
     dependencies=[may("curator"), Depends(idempotency_key)],
 )
-@operation("delete")
+@operation("delete", "write")
 async def delete_matching_images(
     collection: str,
     wanted: ImagesToDelete,
@@ -438,7 +439,7 @@ async def delete_matching_images(
     summary="Erase images",
     dependencies=[may("admin"), Depends(idempotency_key), Depends(ids_left_out)],
 )
-@operation("erase")
+@operation("erase", "write")
 async def erase_images(
     collection: str, wanted: ImagesToErase, request: Request, services: InjectedServices
 ) -> ErasedImages:

@@ -48,7 +48,7 @@ async def known_job(job: _Number, services: InjectedServices) -> Job:
     | {202: {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}}},
     dependencies=[may("admin"), Depends(idempotency_key)],
 )
-@operation("create")
+@operation("create", "write")
 async def create_job(
     new: NewJob, request: Request, services: InjectedServices, response: Response
 ) -> JobEntry:
@@ -60,6 +60,7 @@ async def create_job(
 
 
 @router.get("", summary="All jobs", responses=_PROBLEMS, dependencies=[may("admin")])
+@operation(None, "read")
 async def list_jobs(
     services: InjectedServices,
     state: Annotated[JobState | None, Query(description="Only those in this state.")] = None,
@@ -88,6 +89,7 @@ async def list_jobs(
 
 
 @router.get("/{job}", summary="One job", responses=_PROBLEMS, dependencies=[_OF_JOB])
+@operation(None, "read")
 async def get_job(job: Annotated[Job, Depends(known_job)]) -> JobEntry:
     """A job with its state; one that activates a generation is seen by administrators of its collection."""
     return JobEntry.of(job)
@@ -100,6 +102,7 @@ async def get_job(job: Annotated[Job, Depends(known_job)]) -> JobEntry:
     responses=_PROBLEMS | problem_responses(HTTPStatus.CONFLICT),
     dependencies=[_OF_JOB, Depends(idempotency_key)],
 )
+@operation("change", "write")
 async def cancel_job(job: _Number, services: InjectedServices) -> JobEntry:
     """End a job before its time; its worker may need some seconds to stop it. What it has written stays."""
     return JobEntry.of(await services.write(catalogue.cancel_job, job))
@@ -112,6 +115,7 @@ async def cancel_job(job: _Number, services: InjectedServices) -> JobEntry:
     responses=_PROBLEMS,
     dependencies=[_OF_JOB],
 )
+@operation(None, "read")
 async def stream_job_events(
     job: Annotated[Job, Depends(known_job)], request: Request, services: InjectedServices
 ) -> AsyncIterator[ServerSentEvent]:

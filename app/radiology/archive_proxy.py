@@ -229,7 +229,7 @@ def _check(status: int, content_type: str | None) -> None:
 
 
 @router.get(f"{PREFIX}/{{path:path}}", dependencies=[may("reader", everywhere=True)])
-@operation("view")
+@operation("view", "read")
 async def read_archive(
     path: str, request: Request, services: InjectedServices, principal: InjectedPrincipal
 ) -> Response:

@@ -38,7 +38,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     | {202: {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}}},
     dependencies=[may("curator"), Depends(idempotency_key)],
 )
-@operation("create")
+@operation("create", "write")
 async def index_study(
     collection: str,
     study: StudyUid,

@@ -255,7 +255,7 @@ _Sent = Annotated[_Storing, Depends()]
 
 
 @router.post("/{collection}/dicomweb/studies", summary="Put DICOM instances in (STOW-RS)", **_ROUTE)
-@operation("create")
+@operation("create", "write")
 async def store_instances_of_studies(collection: str, sent: _Sent) -> Response:
     """Put in the films of DICOM files, as an archive sends them; sent again, they are unchanged.
 
@@ -270,7 +270,7 @@ async def store_instances_of_studies(collection: str, sent: _Sent) -> Response:
     summary="Put DICOM instances of a study in (STOW-RS)",
     **_ROUTE,
 )
-@operation("create")
+@operation("create", "write")
 async def store_instances_of_study(
     collection: str,
     study: Annotated[str, Path(description="Study Instance UID; instances of another study fail.")],

@@ -261,7 +261,7 @@ _Asking = Annotated[_Caller, Depends()]
     responses=_PROBLEMS,
     dependencies=_IN_ONE,
 )
-@operation("search")
+@operation("search", "read")
 async def find_similar_studies(
     collection: str, study: StudyUid, wanted: Annotated[_StudiesWanted, Query()], caller: _Asking
 ) -> SimilarResponse:
@@ -279,7 +279,7 @@ async def find_similar_studies(
     responses=_PROBLEMS,
     dependencies=_IN_ONE,
 )
-@operation("search")
+@operation("search", "read")
 async def find_studies_like_image(
     collection: str,
     study: StudyUid,
@@ -297,7 +297,7 @@ async def find_studies_like_image(
     responses=_PROBLEMS,
     dependencies=_IN_ANY,
 )
-@operation("search")
+@operation("search", "read")
 async def find_similar_anywhere(
     study: StudyUid, wanted: Annotated[_StudiesWanted, Query()], caller: _Asking
 ) -> SimilarResponse:
@@ -315,7 +315,7 @@ async def find_similar_anywhere(
     responses=_PROBLEMS,
     dependencies=_IN_ANY,
 )
-@operation("search")
+@operation("search", "read")
 async def find_like_image_anywhere(
     study: StudyUid, sop: SopUid, wanted: Annotated[_ImagesWanted, Query()], caller: _Asking
 ) -> SimilarResponse:

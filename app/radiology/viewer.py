@@ -15,6 +15,7 @@ from urllib.request import urlopen
 from fastapi import APIRouter
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
+from app.edge.operations import operation
 from app.edge.problems import Kind, RequestError
 from app.page_routes import PAGE_FOLDER
 from app.services import InjectedServices
@@ -199,6 +200,7 @@ def viewer_link(
 
 
 @router.get("/reading")
+@operation(None, "read")
 async def get_reading() -> Response:
     """The page around the viewer; what it shows is asked for with the rights of whoever signs in there."""
     headers = {**_ISOLATED, "Content-Security-Policy": _PAGE_POLICY}
@@ -206,6 +208,7 @@ async def get_reading() -> Response:
 
 
 @router.get("/viewer")
+@operation(None, "read")
 async def get_viewer(services: InjectedServices) -> Response:
     """OHIF; it reads pixels from `/dicomweb`."""
     folder = viewer_folder(services.settings.home)
@@ -219,6 +222,7 @@ async def get_viewer(services: InjectedServices) -> Response:
 
 
 @router.get("/viewer/{path:path}")
+@operation(None, "read")
 async def get_viewer_file(path: str, services: InjectedServices) -> Response:
     """A file of the viewer."""
     headers = {**_ISOLATED, "Content-Security-Policy": _VIEWER_POLICY}

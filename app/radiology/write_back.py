@@ -183,7 +183,7 @@ def _most_similar_cases(engine: SearchEngine, collection: str, study: str) -> Ch
     ),
     dependencies=[may("judge"), Depends(idempotency_key)],
 )
-@operation("create")
+@operation("create", "write")
 async def write_results(
     collection: str,
     study: StudyUid,

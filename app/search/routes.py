@@ -110,7 +110,7 @@ _MOST_OPAQUE: Final = 190
     responses=_PROBLEMS,
     openapi_extra=SEARCH_BODY,
 )
-@operation("search", work="search")
+@operation("search", "search")
 async def search_images(
     collection: str,
     sent: Annotated[Search, Depends(read_search)],
@@ -177,7 +177,7 @@ def _active(engine: SearchEngine, collection: str, sent: Search) -> ActiveGenera
     },
     openapi_extra=SEARCH_BODY,
 )
-@operation("view", work="image-search")
+@operation("view", "image-search")
 async def map_similarity(
     collection: str,
     image_id: str,
@@ -232,7 +232,7 @@ def _draw_overlay(found: SimilarityMap) -> bytes:
     response_model=BatchResponse,
     responses=_PROBLEMS | {207: {"model": BatchResponse, "description": "Some have problems."}},
 )
-@operation("search", work="search")
+@operation("search", "search")
 async def search_batch(
     collection: str, query: BatchQuery, request: Request, services: InjectedServices
 ) -> Response:
@@ -281,7 +281,7 @@ async def search_batch(
 
 
 @browse_router.get("/images", summary="All images", responses=_BROWSE_PROBLEMS)
-@operation("browse")
+@operation("browse", "read")
 async def list_images(
     collection: str,
     wanted: Annotated[ImagesWanted, Query()],
@@ -309,7 +309,7 @@ async def list_images(
 
 
 @browse_router.post("/count", summary="Count", responses=_BROWSE_PROBLEMS)
-@operation("browse", work="read")
+@operation("browse", "read")
 async def count_images(collection: str, query: CountQuery, services: InjectedServices) -> Count:
     """How many images, texts or groups pass a filter and have keywords, exactly, however many there are."""
     search = Search.of(query)
@@ -318,7 +318,7 @@ async def count_images(collection: str, query: CountQuery, services: InjectedSer
 
 
 @browse_router.get("/facets", summary="Counts of values", responses=_BROWSE_PROBLEMS)
-@operation("browse")
+@operation("browse", "read")
 async def count_values(
     collection: str,
     wanted: Annotated[FieldsWanted, Query()],
@@ -336,7 +336,7 @@ async def count_values(
 
 
 @browse_router.post("/facets", summary="Counts of values, by a body", responses=_BROWSE_PROBLEMS)
-@operation("browse", work="read")
+@operation("browse", "read")
 async def count_facets(
     collection: str, query: FacetQuery, request: Request, services: InjectedServices
 ) -> CountedFields:

@@ -11,6 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app.edge.admission import Admission, BodyTooLargeError, Stages
 from app.edge.middleware import Methods
+from app.edge.operations import OPERATION, Operation
 from app.settings import Settings
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.search.test_search import SEARCH, problem
@@ -47,7 +48,7 @@ def ask(reader: Reader, chunks: list[bytes], *headers: tuple[bytes, bytes]) -> l
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/", "headers": list(headers), "state": {}}
+    scope = {"type": "http", "method": "POST", OPERATION: Operation(None, "write"), "headers": list(headers)}
     small = Settings().model_copy(update={"max_body_bytes": 100, "max_json_bytes": 10})
     asyncio.run(Admission(reader, Stages(small, lambda _: None))(scope, receive, send))
     return sent
