@@ -15,7 +15,7 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import Message, Scope
 
-from app.edge.operations import path_of
+from app.edge.operations import OPERATION, path_of
 from app.edge.problems import Kind
 from index.errors import shortened
 
@@ -37,13 +37,7 @@ _DETAIL: Final = (
 )
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _READING: Final = frozenset({"GET", "HEAD"})
-# A link may lead here from anywhere: the answer is a page of the service's own.
-# The identity provider sends browsers back to the last.
-_PAGES: Final = frozenset({"/", "/room", "/operate", "/docs", "/v1/session/callback"})
 _FILES: Final = "/page/"
-# Links are made for pages of other sites; the cookie of a session does not count with one.
-_LINKED: Final = re.compile(r"/v1/collections/[^/]+/images/.+/(thumbnail|rendition|content)", re.DOTALL)
-_PICTURE: Final = re.compile(r"/v1/collections/[^/]+/images/.+/(thumbnail|content)", re.DOTALL)
 # Swagger UI writes style attributes; its scripts come from this server all the same.
 _DOCS_POLICY: Final = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
 # A browser may keep the page's own files, and asks whether they are current.
@@ -77,9 +71,7 @@ class Authority:
     @property
     def is_local(self) -> bool:
         """Whether browsers take the name for this machine, whatever a name server says."""
-        if self.name == "localhost" or self.name.endswith(".localhost"):
-            return True
-        return is_loopback(self.name)
+        return self.name == "localhost" or self.name.endswith(".localhost") or is_loopback(self.name)
 
 
 def parse_authority(text: str) -> Authority | None:
@@ -180,18 +172,19 @@ class SiteCheck:
 
     def _may_ask(self, scope: Scope, headers: Headers, origins: Sequence[str], site: str) -> bool:
         """Whether a request that a page has sent, or has led to, is answered."""
-        path, mode = path_of(scope), headers.get("sec-fetch-mode", "")
-        reads = scope["method"] in _READING
-        if reads and mode == "navigate" and (path in _PAGES or path.startswith(_FILES)):
+        operation, mode = scope[OPERATION], headers.get("sec-fetch-mode", "")
+        reads, is_file = scope["method"] in _READING, path_of(scope).startswith(_FILES)
+        if reads and mode == "navigate" and (operation.page or is_file):
             return True
         if origins:
             return len(origins) == 1 and self._may_call(origins[0], site, headers.get("host", ""))
         parameters = scope["query_string"].split(b"&")
         brings_link = any(parameter.startswith(b"link=") for parameter in parameters)
-        if reads and brings_link and _LINKED.fullmatch(path):
+        # Links are made for pages of other sites; the cookie of a session does not count with one.
+        if reads and brings_link and operation.picture is not None:
             return True
         # Elements of an embedding page load these without an Origin; it cannot read the pixels.
-        shared = path.startswith(_FILES) or _PICTURE.fullmatch(path) is not None
+        shared = is_file or operation.picture in ("thumbnail", "content")
         return bool(self._origins) and reads and mode == "no-cors" and shared
 
     def _may_call(self, origin: str, site: str, host: str) -> bool:

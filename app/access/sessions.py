@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from app.edge.operations import is_over_tls
+from app.edge.operations import OPERATION, is_over_tls
 from app.edge.principal import Principal
 from app.edge.problems import Kind, RequestError
 from app.edge.schemas import image_path
@@ -43,8 +43,6 @@ _TOO_LARGE: Final = Kind(
 )
 
 PARAMETER: Final = "link"
-# By the name of the route: an image may be called as a picture is.
-_PICTURES: Final = {"get_thumbnail": "thumbnail", "get_rendition": "rendition", "get_content": "content"}
 # Of the maker's name, which the audit trail shows.
 _MAX_NAME: Final = 200
 _WRONG: Final = Kind("wrong-link", "The link is not valid", HTTPStatus.FORBIDDEN)
@@ -259,7 +257,7 @@ def link_of(request: HTTPConnection) -> tuple[str, Callable[[int], str]] | None:
 
     The address is a function of the key of the collection that the path names.
     """
-    picture = _PICTURES.get(getattr(request.scope.get("endpoint"), "__name__", ""))
+    picture = request.scope[OPERATION].picture
     if picture is None:
         return None
     image = request.path_params["image_id"]

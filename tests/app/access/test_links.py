@@ -215,6 +215,7 @@ def test_pages_of_other_sites_show_a_link_and_nothing_by_a_cookie(service: Servi
     bare = url.partition("?")[0]
     refused(service.client.get(bare, headers={**elsewhere, **AS_ADMIN}), "foreign-page")
     refused(service.client.get(f"{bare}?link=x", headers={**elsewhere, **AS_ADMIN}), "wrong-link")
+    refused(service.client.get(f"{IMAGES}/image-3/levels?link=x", headers=elsewhere), "foreign-page")
 
 
 def test_a_link_holds_until_its_end_and_no_second_longer() -> None:

@@ -78,6 +78,7 @@ def test_elements_of_foreign_pages_load_nothing(client: TestClient, path: str) -
         ("/page/image-search.js", 200),
         (f"{_IMAGES}/image-1/thumbnail", 200),
         (f"{_IMAGES}/image-1/content", 200),
+        (f"{_IMAGES}/image-1/rendition", 403),
         (f"{_IMAGES}/image-1", 403),
         ("/v1/collections", 403),
         ("/metrics", 403),
