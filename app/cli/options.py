@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from app.edge.console import console
 from training.common.atomic import atomic_file
 from training.common.errors import DataError, RecoquestError
+from training.common.progress import console
 from training.trainer.run_state.tracking import TrackerName
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ import typer
 from pydantic import ValidationError
 
 from app.cli.options import Installation, opened, print_table, query_device, read_text
-from app.edge.console import console
 from app.edge.problems import sentence
 from app.search.schemas import SearchHit, SearchQuery, SearchResponse, SimilarityMap, TookMs, Truncation
 from app.search.search import (
@@ -35,7 +34,7 @@ from index.scoring import MIN_IMAGES, MIN_KINDS
 from index.search.request import Part
 from index.search.results import ActiveGeneration
 from training.common.errors import DataError, ImageError, NoRegionsError
-from training.common.progress import progress_bar
+from training.common.progress import console, progress_bar
 from training.imaging.images import DecodedImage, ImageLimits, decode_whole, read_content, read_header
 from training.models.config import Modality
 from training.models.inputs.regions import RegionGrid, grid_of

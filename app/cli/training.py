@@ -24,11 +24,10 @@ from app.cli.options import (
     print_table,
     read_split,
 )
-from app.edge.console import console
 from training.common.atomic import atomic_file
 from training.common.errors import RecipeError, RecoquestError
 from training.common.host import keep_freed_memory
-from training.common.progress import PROGRESS_VARIABLE
+from training.common.progress import PROGRESS_VARIABLE, console
 
 if TYPE_CHECKING:
     from training.classification.images.config import ImageRecipe

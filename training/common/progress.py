@@ -1,7 +1,8 @@
-"""One progress bar for all long work: what is done, how fast, and the time left."""
+"""What commands show on a terminal: tables, and one progress bar for all long work."""
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,16 @@ from rich.progress import (
 # Names the file that whoever has started this process reads the progress from.
 PROGRESS_VARIABLE: Final = "RECOQUEST_PROGRESS"
 _FILE_SECONDS: Final = 0.5
+_WIDTH_WITHOUT_TERMINAL: Final = 120
+
+
+def console() -> Console:
+    """Standard output; a file or a pipe gets a fixed width instead of the 80 columns of no terminal.
+
+    Brackets and colons in texts and names are shown as they are, never read as rich's own markup.
+    """
+    width = None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL
+    return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
 class ProgressBar(Protocol):
@@ -86,9 +97,9 @@ def progress_bar(
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    console = Console(stderr=True)
+    screen = Console(stderr=True)
     named = os.environ.get(PROGRESS_VARIABLE)
-    with Progress(*columns, console=console, refresh_per_second=4, disable=not shown) as progress:
+    with Progress(*columns, console=screen, refresh_per_second=4, disable=not shown) as progress:
         bar = _RichBar(progress, total, description, done)
         if not named or not shown:
             yield bar

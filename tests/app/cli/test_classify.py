@@ -10,7 +10,6 @@ from typing import Any, Final
 import pytest
 
 from app.cli.training import _image_table, _label_table, _text_table
-from app.edge.console import console
 from tests.app.commands import run_command
 from tests.e2e.work import COMMAND
 from tests.training.classification.images.samples import tiny_recipe as tiny_image_recipe
@@ -24,6 +23,7 @@ from training.classification.images.config import ImageRecipe
 from training.classification.images.scores import Scores
 from training.classification.load import load_classification_recipe, shipped
 from training.common.errors import RecipeError
+from training.common.progress import console
 from training.recipes.load import dump_recipe
 from training.recipes.schema import NamedRecipe
 from training.trainer.run_state.checkpoint import load_checkpoint

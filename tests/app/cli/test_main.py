@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from app.cli.errors import ended
 from app.cli.main import build
-from app.edge.console import console
 from index.errors import CatalogueError
 from tests.app.commands import run_command
+from training.common.progress import console
 
 COMMANDS = [
     "bundle",
