@@ -23,7 +23,7 @@ from index.scoring import draw
 from index.vectors.protocol import Keys, Vectors
 from index.vectors.view import CosineView, VectorView
 from index.views.manager import Views
-from training.common.atomic import atomic_file
+from training.common.atomic import write_text
 from training.common.progress import progress_bar
 from training.evaluation.similarity import as_blades, similarity
 from training.imaging.perceptual import SKETCH_DIM, Picture, read_picture, same_picture
@@ -243,8 +243,7 @@ def write_groups(found: Duplicates, folder: Path) -> None:
     shown = {name: _fitting(everything[name], room) for name, room in rooms.items()}
     left_out = {name: len(everything[name]) - len(entries) for name, entries in shown.items()}
     for name, content in (("groups.json", everything), ("result.json", {**shown, "left_out": left_out})):
-        with atomic_file(folder / name) as file:
-            file.write(json.dumps(content).encode() + b"\n")
+        write_text(folder / name, json.dumps(content))
 
 
 def _fitting(entries: Iterable[Any], room: int) -> list[Any]:

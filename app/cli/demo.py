@@ -24,9 +24,8 @@ import typer
 
 from app.cli.errors import stoppable
 from app.cli.serve import bind, refuse_open_network, serve_on, url_of
-from app.cli.training import write_json
 from index.files.stale import try_lock
-from training.common.atomic import atomic_folder
+from training.common.atomic import atomic_folder, write_text
 from training.common.errors import RecoquestError
 
 if TYPE_CHECKING:
@@ -231,7 +230,7 @@ def _prepare_set(name: str, recipe: "Recipe", folder: Path, settings: "Settings"
     def measure() -> str | None:
         encoder = load_encoder(run / "bundle", settings.device)
         report = evaluate(encoder, read_manifest(data).split("test"))
-        write_json(report, measured)
+        write_text(measured, report.model_dump_json(indent=2))
         if report.captions is None:
             return None
         found, images = report.captions.image_recall[10], report.captions.images

@@ -11,6 +11,7 @@ import typer
 
 from app.cli.errors import stoppable
 from app.cli.options import BatchSize, Collection, Device, Home, Sets, Track, opened
+from training.common.atomic import write_text
 from training.common.errors import DataError
 from training.common.host import keep_freed_memory
 from training.common.progress import PROGRESS_VARIABLE
@@ -45,7 +46,7 @@ def retrain(
     track: Track = None,
 ) -> None:
     """Train the model that a collection is searched with further, and let it take over if it is better."""
-    from app.generations.retraining import Retrained, decide, write_kept
+    from app.generations.retraining import Retrained, decide
     from app.jobs.launch import process_count, train_together
     from app.jobs.queue import refuse_second_retraining
     from index.catalogue.collections import require_collection
@@ -82,7 +83,7 @@ def retrain(
         new = read_bundle(run.bundle)
         retrained = Retrained(collection, out, new, metric, gain, promote)
         outcome = decide(engine, settings, retrained, batch_size)
-    write_kept(out / "result.json", outcome.model_dump_json(indent=2))
+    write_text(out / "result.json", outcome.model_dump_json(indent=2))
     if outcome.verdict == "waiting":
         typer.echo(f"It waits for a person: recoquest activate {collection} {outcome.generation}")
 
@@ -137,7 +138,7 @@ def _recipe(
         raise
     for sentence in (retraining.describe_held_out(manifest), *changes):
         typer.echo(sentence)
-    retraining.write_kept(kept, dump_recipe(fitted))
+    write_text(kept, dump_recipe(fitted))
     return fitted
 
 

@@ -24,7 +24,7 @@ from app.cli.options import (
     print_table,
     read_split,
 )
-from training.common.atomic import atomic_file
+from training.common.atomic import write_text
 from training.common.errors import RecipeError, RecoquestError
 from training.common.host import keep_freed_memory
 from training.common.progress import PROGRESS_VARIABLE, console
@@ -408,7 +408,8 @@ def evaluate(
         print_report(beside, title=f"{title}, with the shortcut {shortcut} in images and texts")
         report = report.model_copy(update={"with_shortcut": beside})
     if json_file is not None:
-        write_json(report, json_file)
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(json_file, report.model_dump_json(indent=2))
     if plots is not None:
         _write_plots(embedded, plots)
 
@@ -426,13 +427,6 @@ def print_report(report: "EvaluationReport", *, title: str) -> None:
         screen.print(f"{report.truncated:,} texts are longer than the encoder reads and were cut.")
     for table in _tables(report):
         screen.print(table)
-
-
-def write_json(report: "EvaluationReport", path: Path) -> None:
-    """Write the report, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as file:
-        file.write(report.model_dump_json(indent=2).encode() + b"\n")
 
 
 def _write_plots(embedded: "EmbeddedManifest", folder: Path) -> None:

@@ -20,7 +20,7 @@ from index.engine import SearchEngine
 from index.errors import ActiveChangedError
 from index.files.bundles import registered_bundle
 from index.home import Home
-from training.common.atomic import atomic_file
+from training.common.atomic import write_text
 from training.common.errors import DataError, RecipeError
 from training.common.manifest import Manifest, Record, Split, read_manifest
 from training.data.pairs import differ_in_texts, draw_units
@@ -311,12 +311,6 @@ def searched_with(home: Home, collection: str) -> tuple[Generation, BundleInfo]:
     return generation, registered_bundle(generation, home.bundles_folder)
 
 
-def write_kept(path: Path, content: str) -> None:
-    """Write a small file of a retraining's folder, whole or not at all."""
-    with atomic_file(path) as file:
-        file.write(content.encode() + b"\n")
-
-
 @dataclass(frozen=True, slots=True)
 class Retrained:
     """A retrained model, and what it has to reach to replace the one that its collection is searched with.
@@ -410,7 +404,7 @@ def _judged(retrained: Retrained, base: BundleInfo, device: str, batch_size: int
         )
         return None
     stored = StoredVerdict(against=base.digest, judgement=found)
-    write_kept(out / _JUDGED, stored.model_dump_json(indent=2))
+    write_text(out / _JUDGED, stored.model_dump_json(indent=2))
     on = f"{found.metric} on {found.images:,} images held out ({found.held_out})"
     if base.digest == new.digest:
         typer.echo(f"{on}: {found.before:.2f}.")

@@ -45,7 +45,7 @@ from index.home import Home
 from index.keys.home_secret import patient_key
 from index.writes.deletion import delete_unchanged, find_matching, ids_of
 from index.writes.live import remove_unused_files
-from training.common.atomic import atomic_file
+from training.common.atomic import atomic_file, write_text
 from training.common.errors import RecoquestError
 
 # Images of one request: some ten seconds' work.
@@ -449,6 +449,5 @@ def _rewrite_document(path: Path, names: frozenset[str]) -> bool:
     cleaned = without(value, names)
     if cleaned == value:
         return False
-    with atomic_file(path) as file:
-        file.write(json.dumps(None if cleaned is _GONE else cleaned, ensure_ascii=False).encode() + b"\n")
+    write_text(path, json.dumps(None if cleaned is _GONE else cleaned, ensure_ascii=False))
     return True

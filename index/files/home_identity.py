@@ -18,7 +18,7 @@ from index.catalogue import Catalogue
 from index.catalogue.tables import HomeRow, ImageRow, OrphanRow
 from index.errors import CatalogueBusyError, DiskFullError, HomeError
 from index.files.image_store import ImageStore
-from training.common.atomic import atomic_file
+from training.common.atomic import write_text
 
 FILE: Final = "identity"
 # Images whose files are looked for, to tell whose folder this is.
@@ -63,8 +63,7 @@ def _write(catalogue: Catalogue, home: Path, uid: str) -> None:
         agreed = _noted(session)
     assert agreed is not None
     if _written(home) != agreed:
-        with atomic_file(home / FILE) as file:
-            file.write(f"{agreed}\n".encode())
+        write_text(home / FILE, agreed)
 
 
 def _watch(catalogue: Catalogue, home: Path) -> Callable[[], None]:

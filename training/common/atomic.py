@@ -37,6 +37,12 @@ def atomic_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     sync(path.parent)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text and a line end into a file, as `atomic_file` writes."""
+    with atomic_file(path) as file:
+        file.write(f"{text}\n".encode())
+
+
 @contextmanager
 def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Give a new folder that takes the name `path` only when the block ends well.

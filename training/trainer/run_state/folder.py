@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from training.common.atomic import atomic_file
+from training.common.atomic import atomic_file, write_text
 from training.recipes.load import dump_recipe, first_difference, parse_as
 from training.recipes.schema import NamedRecipe, Recipe
 from training.trainer.run_state.checkpoint import Checkpoint, load_checkpoint
@@ -148,8 +148,7 @@ class RunFolder:
 
     def write_results(self, results: Mapping[str, Any]) -> None:
         """Write `results.json`, of a run that ends in figures and not in a bundle."""
-        with atomic_file(self.path / "results.json") as file:
-            file.write(json.dumps(results, indent=2).encode() + b"\n")
+        write_text(self.path / "results.json", json.dumps(results, indent=2))
 
 
 def _settled(recipe: NamedRecipe, kept: NamedRecipe) -> NamedRecipe:
