@@ -15,8 +15,8 @@ from app.cli.main import build
 from app.jobs.kinds import command_line, digest_of
 from app.settings import load_settings
 from index.catalogue.collections import now
-from training.common.atomic import atomic_file
-from training.common.host import end_with_parent, has_gpu_driver, keep_order_of_sums
+from training.common.atomic import write_text
+from training.common.host import cores, end_with_parent, has_gpu_driver, keep_order_of_sums
 
 # Searches on the same machine come first.
 _NICENESS = 10
@@ -56,14 +56,13 @@ def _write_environment(path: Path, command: Sequence[str]) -> None:
         "bundles": {word: digest for word in command if (digest := digest_of(Path(word))) is not None},
         "host": socket.gethostname(),
         "platform": platform.platform(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores(),
         "gpus": gpus,
         "python": platform.python_version(),
         "commit": _commit(),
         "packages": dict(sorted((found.name, found.version) for found in distributions())),
     }
-    with atomic_file(path) as file:
-        file.write(json.dumps(content, indent=2).encode() + b"\n")
+    write_text(path, json.dumps(content, indent=2))
 
 
 def _commit() -> str | None:

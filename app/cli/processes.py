@@ -13,7 +13,7 @@ import structlog
 from app.cli.errors import DEFECT
 from app.edge.sharing import Sharing
 from app.settings import Settings
-from training.common.host import end_with_parent
+from training.common.host import cores, end_with_parent
 
 # Seconds before a process is replaced: 1, 2, 4 ... of those that end soon after their start.
 _FIRST_REST_S: Final = 1.0
@@ -41,7 +41,7 @@ def share_out(settings: Settings, processes: int) -> Settings:
     """Return the settings of each of so many processes: together they use what one would."""
     if processes == 1:
         return settings
-    threads = settings.threads or len(os.sched_getaffinity(0))
+    threads = settings.threads or cores()
     return settings.model_copy(
         update={
             "threads": max(1, threads // processes),

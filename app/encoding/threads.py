@@ -1,6 +1,5 @@
 """Passes of an encoder on the CPU, the threads of each, and passes in a thread of the service."""
 
-import os
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -23,6 +22,7 @@ from app.encoding.queue import (
     QueryEncoder,
     QueueLimits,
 )
+from training.common.host import cores
 from training.models.embeddings import TextEmbeddings
 from training.models.inputs.images import Pixels
 
@@ -69,11 +69,6 @@ class ComputeThreads:
         total = count or cores()
         lanes = min(total, _MAX_LANES)
         return cls(lanes, total // lanes, count or min(total, _MOST_ALONE))
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def use_torch_threads(count: int) -> None:

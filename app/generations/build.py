@@ -9,7 +9,6 @@ import typer
 from rich.table import Table
 from sqlalchemy import select
 
-from app.encoding.threads import cores
 from app.jobs.folder import ended_long_ago
 from app.jobs.queue import RETRAIN
 from app.settings import Settings
@@ -24,6 +23,7 @@ from index.generations.reindex import generation_for, swap
 from index.generations.reindex import reindex as embed
 from index.home import Home
 from index.writes.vectors import ImageEncoder
+from training.common.host import cores
 from training.common.progress import console
 from training.models.bundle import read_bundle
 from training.models.onnx.encoder import OnnxEncoder

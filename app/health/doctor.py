@@ -42,6 +42,7 @@ from index.keys.api_keys import EVERY_COLLECTION
 from index.writes.vectors import count_lacking
 from training.common.atomic import atomic_file
 from training.common.errors import RecoquestError
+from training.common.host import cores
 from training.common.memory import free_memory
 from training.models.bundle import read_bundle
 from training.models.encoder import choose_device
@@ -97,8 +98,8 @@ def _slip(name: str) -> str:
 
 
 def _memory() -> Finding:
-    free, cores = free_memory(), len(os.sched_getaffinity(0))
-    found = f"{free / _GIB:.1f} GiB free, {cores} cores"
+    free = free_memory()
+    found = f"{free / _GIB:.1f} GiB free, {cores()} cores"
     if free < _LOW_MEMORY:
         return Finding("memory", "doubtful", f"{found}: an encoder and its index may need more.")
     return Finding("memory", "ok", found)

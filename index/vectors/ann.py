@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from index.vectors.protocol import Mask, Rows, Vectors, cosines, rerank_depth, unit
 from index.vectors.rows import Bits, FilterMask
-from index.vectors.store import Guard, VectorStore, cores, use_threads
+from index.vectors.store import Guard, VectorStore, use_threads
+from training.common.host import cores
 
 # The share of energy that the rotated numbers must keep, in steps that FAISS's kernels like.
 _ENERGY: Final = 0.96

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from index.errors import ViewError
 from index.vectors.protocol import Mask, Rows, Vectors, unit
 from index.vectors.rows import FilterMask
+from training.common.host import cores
 
 # A tenth of a core's time where others want all of it, and all of it where they do not.
 _PRIORITY_OF_BUILDS = 10
@@ -69,11 +70,6 @@ _SPREAD: Final = 8
 _FETCHED: Final = 100
 
 _log = logging.getLogger(__name__)
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def use_threads(count: int) -> None:

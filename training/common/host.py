@@ -18,9 +18,14 @@ _MOST_DECODERS = 16
 _GPU_DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
 
 
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def decoding_threads() -> int:
     """How many threads decode beside an encoder: one a core, so that a GPU does not wait for them."""
-    return min(_MOST_DECODERS, len(os.sched_getaffinity(0)))
+    return min(_MOST_DECODERS, cores())
 
 
 def processes_here() -> int:

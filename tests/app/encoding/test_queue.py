@@ -23,8 +23,9 @@ from app.encoding.queue import (
     QueueFullError,
     QueueLimits,
 )
-from app.encoding.threads import ComputeThreads, cores, use_torch_threads
+from app.encoding.threads import ComputeThreads, use_torch_threads
 from tests.app.encoding.fakes import FakeEncoder, Observer, queue_of, vector_of
+from training.common.host import cores
 from training.models.embeddings import TextEmbeddings
 
 

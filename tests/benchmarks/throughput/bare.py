@@ -47,7 +47,8 @@ def measure(bundle: Path, folder: Path, size: int, seconds: float) -> Bare:
     """Measure the ONNX graphs alone, with the threads and the lanes that the service would choose."""
     import numpy as np
 
-    from app.encoding.threads import ComputeThreads, cores
+    from app.encoding.threads import ComputeThreads
+    from training.common.host import cores
     from training.imaging.images import decode_image
     from training.models.onnx.loading import load_onnx_encoder
 
