@@ -22,8 +22,8 @@ from app.search.search import (
     Source,
     file_named,
     find_batch,
+    given_part,
     region_part,
-    stored_part,
 )
 from index.catalogue.images import StoredImage
 from index.catalogue.words import MAX_WORDS, parse_words
@@ -258,10 +258,12 @@ class _Searcher:
             with self._encoding():
                 vector = encoder.embed_images(encoder.prepare_image(decoded.pixels)[None])[0]
             return MadePart(Part(vector, "image"))
-        if source.image_id is not None and source.box is not None:
+        if source.image_id is None:
+            return MadePart(given_part(self._active, source))
+        if source.box is not None:
             _, grid = self.regions_of(source.image_id)
             return MadePart(region_part(grid, source.box, source.field))
-        return MadePart(stored_part(self._installation.engine, self._active, source))
+        return MadePart(Part(self._installation.engine.vector_of(self._active, source.image_id), "image"))
 
     def regions_of(self, image_id: str) -> tuple[StoredImage, RegionGrid]:
         """Embed the regions of a stored image."""

@@ -503,6 +503,13 @@ _Passing = Annotated[
     FilterForm | None,
     Field(description="A filter, as in a search.", examples=[{"field": "view", "eq": "PA"}]),
 ]
+_Containing = Annotated[
+    str,
+    Field(
+        max_length=MAX_CONTAINING,
+        description="Only values that contain this text, in whatever case; goes with field.",
+    ),
+]
 
 
 class CountQuery(Request):
@@ -529,11 +536,7 @@ class FacetQuery(Request):
     field: FieldName | None = Field(
         default=None, description="Only this field, which may be id or group.", examples=[None]
     )
-    containing: str = Field(
-        default="",
-        max_length=MAX_CONTAINING,
-        description="Only values that contain this text, in whatever case; goes with field.",
-    )
+    containing: _Containing = ""
     keywords: Text | None = Field(
         default=None, description="Only images that have any of these words, as in a count.", examples=[None]
     )
@@ -576,11 +579,7 @@ class FieldsWanted(Filtered):
         max_length=MAX_FIELD_NAME_LENGTH,
         description="Only this field, which may be id or group.",
     )
-    containing: str = Field(
-        default="",
-        max_length=MAX_CONTAINING,
-        description="Only values that contain this text, in whatever case; goes with field.",
-    )
+    containing: _Containing = ""
 
 
 _FILES: dict[str, Any] = {

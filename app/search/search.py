@@ -175,11 +175,7 @@ class Search:
         return BatchEntry(vector, replace(self.request, parts=self._digest()), None)
 
     def find(
-        self,
-        engine: SearchEngine,
-        collection: str,
-        active: ActiveGeneration | None,
-        made: Sequence[MadePart],
+        self, engine: SearchEngine, collection: str, active: ActiveGeneration | None, made: Sequence[MadePart]
     ) -> "Found":
         """Search with the vectors of the sources, or list without any.
 
@@ -308,12 +304,13 @@ async def _make_part(services: Services, active: ActiveGeneration, source: Sourc
             config = loaded.encoder.image_config
             decoded = await services.images.decode_query(source.file.content, config)
         return MadePart(Part((await loaded.queue.encode_image(decoded.pixels)).vector, "image"))
-    if source.image_id is not None and source.box is not None:
-        _, grid = await stored_regions(services, active, source.image_id)
-        return MadePart(region_part(grid, source.box, source.field))
     if source.image_id is None:
         return MadePart(given_part(active, source))
-    return MadePart(await services.threads.read(stored_part, services.engine, active, source))
+    if source.box is not None:
+        _, grid = await stored_regions(services, active, source.image_id)
+        return MadePart(region_part(grid, source.box, source.field))
+    vector = await services.threads.read(services.engine.vector_of, active, source.image_id)
+    return MadePart(Part(vector, "image"))
 
 
 @contextmanager
@@ -323,18 +320,6 @@ def file_named(name: str) -> Iterator[None]:
         yield
     except ImageError as error:
         raise type(error)(f"{name}: {error}" if name else str(error)) from error
-
-
-def stored_part(engine: SearchEngine, active: ActiveGeneration, source: Source) -> Part:
-    """Return the vector of a stored image, or the given vector at length one.
-
-    Raises:
-        UnknownImageError: The collection has no such image.
-        QueryError: The vector is none of this collection.
-    """
-    if source.image_id is not None:
-        return Part(engine.vector_of(active, source.image_id), "image")
-    return given_part(active, source)
 
 
 def given_part(active: ActiveGeneration, source: Source) -> Part:
