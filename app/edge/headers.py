@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from fastapi import Header, Request
 
-from app.edge.problems import INVALID, FieldError, RequestError
+from app.edge.problems import invalid
 from index.writes.live import Condition
 
 _QUALITY: Final = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")
@@ -84,9 +84,9 @@ def _tags(request: Request, name: str, *, weak: bool) -> frozenset[str]:
     tags = [_TAG.fullmatch(part) for part in parts]
     found = [tag for tag in tags if tag is not None]
     if len(found) < len(parts) or len(parts) > _MAX_TAGS:
-        message = (
+        raise invalid(
+            name,
             f"{name} must be *, or at most {_MAX_TAGS} ETags as answers gave them, with their double quotes: "
-            f'{name}: "...".'
+            f'{name}: "...".',
         )
-        raise RequestError(INVALID, message, errors=[FieldError(field=name, message=message)])
     return frozenset(f"{'' if weak else tag[1] or ''}{tag[2]}" for tag in found)

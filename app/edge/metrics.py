@@ -233,10 +233,8 @@ class Metrics:
         _add(figures, self._inherited)
         for metric in self.registry.collect():
             family = (metric.name, metric.documentation, metric.type)
-            values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
-            for sample in metric.samples:
-                values[sample.name, tuple(sample.labels.items())] = sample.value
-            _add(figures, {family: values})
+            found = {(one.name, tuple(one.labels.items())): one.value for one in metric.samples}
+            _add(figures, {family: found})
         written = [[*family, list(values.items())] for family, values in figures.items()]
         self._texts.write(json.dumps(written).encode())
 

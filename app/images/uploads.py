@@ -25,7 +25,7 @@ from index.catalogue.connections import is_disk_full
 from index.errors import DiskFullError, StaleWriteError, shortened
 from index.search.results import ActiveGeneration
 from index.vectors.protocol import encode_vectors
-from index.writes.images import ImageWrite, Outcome, PictureWrite
+from index.writes.images import Outcome, PictureWrite
 from index.writes.intake import KnownImage, Prepared, compare
 from index.writes.live import UNCONDITIONAL, Condition, change_image, known_now, put_images
 from training.common.errors import ImageError
@@ -218,19 +218,13 @@ async def write_sent(
     # A batch of the encoder's at a time, so that one request cannot fill the queue.
     places = asyncio.Semaphore(services.settings.encode_batch_size)
     looked = await side_by_side([_look_at(services, known, loaded, image) for image in images], places)
-    ready: list[Prepared] = []
-    texts: list[str] = []
-    for item in looked:
-        if isinstance(item, Exception):
-            if not refuse:
-                raise item
-        elif not item.is_same:
-            ready.append(item)
-            texts += item.record.texts
+    failed = [item for item in looked if isinstance(item, Exception)]
+    if failed and not refuse:
+        raise failed[0]
+    ready = [item for item in looked if isinstance(item, Prepared) and not item.is_same]
+    texts = [text for item in ready for text in item.record.texts]
     vectors, cut = await _embed_texts(services, loaded, texts)
-    writes: dict[str, ImageWrite] = {}
-    for item in ready:
-        writes[item.record.id] = item.write(vectors)
+    writes = {item.record.id: item.write(vectors) for item in ready}
     outcomes: dict[str, Outcome] = {}
     if writes:
         outcomes = await services.threads.write(
