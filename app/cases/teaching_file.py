@@ -32,11 +32,7 @@ from index.search.results import FoundImage
 from training.clinical.findings import STATES
 from training.common.errors import RecoquestError
 from training.common.manifest import MetadataValue
-from training.imaging.processes.pool import (
-    DecodersBusyError,
-    DecoderStartError,
-    DecodingTimeoutError,
-)
+from training.imaging.processes.pool import DecodersBusyError, DecoderStartError, DecodingTimeoutError
 
 # Tries at a picture while others keep the service busy, and the pause between two.
 _TRIES: Final = 5

@@ -41,11 +41,7 @@ class EncoderLoader:
     """
 
     def __init__(
-        self,
-        device: str,
-        threads: int | None,
-        limit_s: float,
-        replaced: Callable[[], object] = lambda: None,
+        self, device: str, threads: int | None, limit_s: float, replaced: Callable[[], object] = lambda: None
     ) -> None:
         self._device = device
         self._threads = ComputeThreads.of(threads)
