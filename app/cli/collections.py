@@ -272,8 +272,7 @@ def delete(
                 deletion.delete(keys)
                 time.sleep(PAUSE_SECONDS)
         typer.echo(f"{collection}: {deletion.deleted:,} of {matched:,} images are deleted.")
-        left = deletion.remaining()
-        if left:
+        if left := deletion.remaining():
             typer.echo(
                 f"{left:,} images pass the filter now, changed or added meanwhile: run the command again.",
                 err=True,

@@ -64,23 +64,19 @@ def tidy(home: Home = None) -> None:
     with opened(home=home) as installation:
         settings, engine = installation.settings, installation.engine
         for collection in engine.names():
-            dropped = drop_old_generations(engine.home, collection, settings.keep_generations)
-            if dropped:
+            if dropped := drop_old_generations(engine.home, collection, settings.keep_generations):
                 typer.echo(f"{collection}: dropped generation {', '.join(map(str, dropped))}.")
             name_kept(engine, collection, settings.keep_generations)
             days = settings.keep_waiting_reports_days
             record = ImageChanges(settings, engine.home.catalogue, collection, "tidy").forgotten
-            late = forget_waiting(engine.home, collection, days, record) if days else 0
-            if late:
+            if days and (late := forget_waiting(engine.home, collection, days, record)):
                 typer.echo(f"{collection}: forgot {late:,} reports that waited for their images.")
         for collection, number in drop_superseded_generations(settings, engine.home):
             typer.echo(f"{collection}: dropped generation {number}, which was never activated.")
-        folders = remove_old_folders(settings, engine.home.catalogue)
-        if folders:
+        if folders := remove_old_folders(settings, engine.home.catalogue):
             typer.echo(f"Removed what was written by job {', '.join(map(str, folders))}.")
         collect_garbage(engine.home)
-        left = remove_stale(unfinished(settings.home), UNTOUCHED_SECONDS)
-        if left:
+        if left := remove_stale(unfinished(settings.home), UNTOUCHED_SECONDS):
             typer.echo(f"Removed {left:,} unfinished files of processes that were killed.")
     typer.echo("Garbage is removed.")
 

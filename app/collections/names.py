@@ -115,8 +115,7 @@ def rename(
             details={"operation": operation, **details},
         )
 
-    gaining = _groups_of(settings, new)
-    if gaining:
+    if gaining := _groups_of(settings, new):
         raise invalid(
             "name",
             f"Groups have roles in {new!r} by RECOQUEST_OIDC_ROLES, which they would gain in the renamed "

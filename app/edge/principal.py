@@ -17,9 +17,9 @@ __all__ = ["EVERY_COLLECTION", "NOBODY", "ROLES", "Grants", "Kind", "Principal",
 Kind = Literal["anonymous", "key", "token", "session", "link"]
 
 _MAX_ADDRESS_LENGTH: Final = 64
-# The holder of one IPv6 address holds all of its /64 network.
 # Addresses whose networks are remembered.
 _REMEMBERED: Final = 64
+# The holder of one IPv6 address holds all of its /64 network.
 _OWN_BITS: Final = 64
 
 # The roles that have all rights of a role, itself among them.

@@ -252,10 +252,7 @@ class LingeringTransport:
 
 _SLOW: Final = Kind("request-timeout", "The request came too slowly", HTTPStatus.REQUEST_TIMEOUT)
 _CROWDED: Final = Kind(
-    "too-many-connections",
-    "Too many connections are open",
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    retry_after_s=1,
+    "too-many-connections", "Too many connections are open", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=1
 )
 _NO_HTTP: Final = Kind("bad-request", "The request is no valid HTTP", HTTPStatus.BAD_REQUEST)
 _LONG_URL: Final = Kind("uri-too-long", "The URL is too long", HTTPStatus.REQUEST_URI_TOO_LONG)

@@ -119,8 +119,7 @@ def finish_swap(engine: SearchEngine, settings: Settings, generation: Generation
     typer.echo(
         f"{generation.collection} is now searched in generation {generation.id} by {generation.model}."
     )
-    dropped = try_drop_old_generations(engine.home, generation.collection, settings.keep_generations)
-    if dropped:
+    if dropped := try_drop_old_generations(engine.home, generation.collection, settings.keep_generations):
         typer.echo(f"Dropped: generation {', '.join(map(str, dropped))}.")
     name_kept(engine, generation.collection, settings.keep_generations)
 
@@ -152,8 +151,7 @@ def build_generation(
         active = find_generation(session, generation.collection_id, "active")
     if active is None or active.id == generation.id:
         return
-    comparison = compare(engine.home, active, generation)
-    if comparison is not None:
+    if (comparison := compare(engine.home, active, generation)) is not None:
         print_comparison(comparison, generation.id)
     if not activated:
         typer.echo(f"To search in it: recoquest activate {generation.collection} {generation.id}", err=True)

@@ -36,11 +36,7 @@ def _few(metadata: Any) -> Any:
 
 
 SplitName = Literal["train", "val", "test"]
-
-
 Texts = Annotated[list[str], Field(fail_fast=True, max_length=MAX_TEXTS)]
-
-
 # The values are judged as those of a manifest's line are.
 Metadata = Annotated[
     dict[str, Any],
@@ -234,8 +230,6 @@ _FILE = {
     "format": "binary",
     "description": "A JPEG, PNG, WebP, AVIF, GIF, BMP, TIFF or DICOM file.",
 }
-
-
 UPLOADS_BODY = _form(
     image={"type": "array", "items": _FILE, "maxItems": MAX_UPLOADS},
     records={
@@ -249,8 +243,6 @@ UPLOADS_BODY = _form(
         "description": "A JSON list with an object for each file, in the same order.",
     },
 )
-
-
 UPLOAD_BODY = _form(
     image=_FILE,
     record={

@@ -423,9 +423,7 @@ class SearchQuery(Request):
         examples=[[]],
     )
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = Field(
-        default=10,
-        description="Number of hits to return.",
-        examples=[10],
+        default=10, description="Number of hits to return.", examples=[10]
     )
     cursor: (
         Annotated[bool | str, _switch_or("`next_cursor` of the page before", MAX_CURSOR_LENGTH)] | None

@@ -47,8 +47,8 @@ from index.search.results import ActiveGeneration, HitDetails, SearchPage, cosin
 from training.common.errors import ImageError, ImageTooLargeError, NoRegionsError, RecoquestError
 from training.models.inputs.regions import Box, RegionGrid, grid_of
 
-# Errors of one search of a batch: every other error is of all of them.
 _TRUNCATION: Final = attrgetter("truncation")
+# Errors of one search of a batch: every other error is of all of them.
 _OF_ONE: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
