@@ -1,14 +1,37 @@
-"""`recoquest import`: what a new user sees, and how it ends."""
+"""`recoquest import`: what a new user sees, how it ends, and films on their way to a search."""
 
-from collections.abc import Callable
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
+from fastapi.testclient import TestClient
+from httpx2 import Response
 
+from app.application import create_app
+from app.engine import open_engine
+from app.settings import Settings
+from index.backup import write_backup
+from index.ingest import ingest_manifest
+from tests.access import AS_ADMIN, OPEN
 from tests.app.commands import outcome
+from tests.app.conftest import make_bundle
+from tests.dicom_films import MARKER, encoded, make_film, uid
+from tests.dicom_markers import MARKED, has_marker, jpeg_film, marked_film, places_of_marker
+from tests.e2e.work import COMMAND
 from tests.image_files import write_photo
 from tests.training.importing.trees import records_of
+from training.common.manifest import read_manifest
+from training.models.encoder import load_encoder
 
 Command = Callable[..., tuple[int, str]]
 
@@ -124,3 +147,249 @@ def test_a_table_in_another_encoding_is_told_its_option_and_read_with_it(
     assert (code, "1 text, for 1 of 1 image." in said) == (0, True)
     (record,) = records_of(tmp_path / "photos").values()
     assert record.texts == ("Das Herz ist groß.",)
+
+
+FILMS: Final = "/v1/collections/films"
+
+
+@pytest.mark.parametrize("content", MARKED, ids=range(len(MARKED)))
+def test_markers_are_found_in_every_form(content: bytes) -> None:
+    assert has_marker(content)
+    assert not has_marker(b"x" * 100)
+
+
+def _import(base: Path, films: Iterable[bytes], *options: object) -> tuple[int, str]:
+    """Import films from a folder whose name marks it into `out`, with a home beside it."""
+    source = base / MARKER
+    source.mkdir()
+    for number, content in enumerate(films, 1):
+        (source / str(number)).write_bytes(content)
+    return outcome("import", "dicom", source, base / "out", *options, "--home", base / "home")
+
+
+@dataclass
+class Searched:
+    """A home into which films with markers were imported and indexed, and all that was said meanwhile.
+
+    Attributes:
+        base: Folder of what was written.
+        said: Output of the import, and answers.
+        log: Of the service.
+    """
+
+    base: Path
+    said: list[bytes]
+    log: io.StringIO
+
+    def keep(self, answer: Response) -> Response:
+        """Keep an answer."""
+        self.said.append(answer.content + repr(answer.headers).encode())
+        return answer
+
+
+@pytest.fixture
+def searched(tmp_path: Path, json_log: io.StringIO) -> Iterator[tuple[Searched, TestClient]]:
+    source, base = tmp_path / f"{MARKER}_films", tmp_path / "written"
+    source.mkdir()
+    base.mkdir()
+    for number in range(4):
+        film = marked_film(number, patient=number // 2, view="PA" if number % 2 else "LL")
+        (source / f"{MARKER}^{number}").write_bytes(encoded(film))
+    (source / "jpeg").write_bytes(encoded(jpeg_film(7)))
+    # Refused and left-out files have markers, too.
+    (source / f"{MARKER}.cut").write_bytes(encoded(marked_film(20))[:-1000])
+    (source / "photometric").write_bytes(
+        encoded(marked_film(21)).replace(b"MONOCHROME2 ", f"{MARKER}1234".encode())
+    )
+    (source / "class").write_bytes(
+        encoded(marked_film(22)).replace(b"1.2.840.10008.5.1.4.1.1.1.1", f"{MARKER}.".ljust(27, "1").encode())
+    )
+    (source / "syntax").write_bytes(
+        encoded(marked_film(23)).replace(b"1.2.840.10008.1.2.1", f"{MARKER}.".ljust(19, "1").encode())
+    )
+    (source / "burned").write_bytes(encoded(marked_film(24, BurnedInAnnotation="YES")))
+    (source / f"{MARKER}.txt").write_text(MARKER)
+    home, out = base / "home", base / "films"
+    code, said = outcome("import", "dicom", str(source), str(out), "--home", str(home), "--max-rejected", "1")
+    assert code == 0, said
+    assert "5 taken" in said
+    settings = Settings(home=home, threads=1, device="cpu", **OPEN)
+    engine = open_engine(settings)
+    bundle = make_bundle(tmp_path / "bundle", seed=0)
+    ingest_manifest(engine, "films", load_encoder(bundle, "cpu"), read_manifest(out), show_progress=False)
+    write_backup(engine.home, base / "backup.tar")
+    engine.home.catalogue.close()
+    searched = Searched(base, [said.encode()], json_log)
+    with TestClient(create_app(settings), "http://localhost", headers=AS_ADMIN) as client:
+        yield searched, client
+
+
+def _ids(answer: Response) -> set[str]:
+    assert answer.status_code == 200, answer.text
+    return {hit["id"] for hit in answer.json()["hits"]}
+
+
+def _search(client: TestClient, condition: dict[str, Any]) -> Response:
+    return client.post(
+        f"{FILMS}/search", json={"like": [{"text": "a chest"}], "filter": condition, "limit": 50}
+    )
+
+
+@pytest.mark.slow
+def test_films_are_searched_by_their_attributes_and_no_marker_is_left(
+    searched: tuple[Searched, TestClient],
+) -> None:
+    kept, client = searched
+    _filters_find_films(client)
+    _pictures_are_seen(kept, client)
+    _uploads_are_stored_or_refused(kept, client)
+    kept.keep(client.get("/metrics"))
+    kept.keep(client.get("/v1/audit"))
+    kept.said.append(kept.log.getvalue().encode())
+    for said in kept.said:
+        assert not has_marker(said), said[:3000]
+    assert places_of_marker(kept.base) == []
+
+
+def _filters_find_films(client: TestClient) -> None:
+    films = {number: uid("film", number) for number in (0, 1, 2, 3, 7)}
+    assert _ids(_search(client, {"field": "view", "eq": "LL"})) == {films[0], films[2]}
+    assert _ids(_search(client, {"field": "age", "gte": 31, "lt": 32})) == {films[2], films[3]}
+    assert _ids(_search(client, {"field": "sex", "eq": "M"})) == {films[0], films[1]}
+    assert _ids(_search(client, {"field": "body_part", "eq": "CHEST"})) == set(films.values())
+    facets = {field["name"]: field for field in client.post(f"{FILMS}/facets", json={}).json()["fields"]}
+    assert facets["date"]["kinds"] == ["date"]
+    day = {"field": "date", "gte": "2022-12", "lt": "2024-01-15"}
+    assert _ids(_search(client, day)) == set(films.values())
+    image = client.get(f"{FILMS}/images/{films[0]}").json()
+    assert image["group"] == image["metadata"]["patient"] != ""
+
+
+def _pictures_are_seen(kept: Searched, client: TestClient) -> None:
+    film = uid("film", 0)
+    for path in ("", "/content", "/thumbnail"):
+        assert kept.keep(client.get(f"{FILMS}/images/{film}{path}")).status_code == 200
+    kept.keep(_search(client, {"field": "view", "eq": "PA"}))
+    kept.keep(client.post(f"{FILMS}/facets", json={}))
+
+
+def _uploads_are_stored_or_refused(kept: Searched, client: TestClient) -> None:
+    upload = encoded(marked_film(30))
+    sent = client.put(
+        f"{FILMS}/images/sent", data={"record": "{}"}, files={"image": ("x.dcm", upload, "application/dicom")}
+    )
+    assert kept.keep(sent).status_code == 201, sent.text
+    kept.keep(client.get(f"{FILMS}/images/sent/content"))
+    for broken in (
+        upload[:-1000],
+        upload.replace(b"MONOCHROME2 ", f"{MARKER}1234".encode()),
+        upload.replace(b"1.2.840.10008.1.2.1", f"{MARKER}.".ljust(19, "1").encode()),
+    ):
+        refused = client.put(
+            f"{FILMS}/images/broken", data={"record": "{}"}, files={"image": ("x.dcm", broken)}
+        )
+        assert kept.keep(refused).status_code == 415, refused.text
+        like = client.post(f"{FILMS}/search/upload", files={"image": ("x.dcm", broken)})
+        assert kept.keep(like).status_code in (404, 415, 422), like.text
+
+
+def test_the_command_names_no_file_and_says_where_to_look(tmp_path: Path) -> None:
+    films = [encoded(make_film(1)), encoded(make_film(2))[:-1000]]
+    code, said = _import(tmp_path, films, "--max-rejected", "0.01")
+    assert code == 1
+    assert "Too much of SOURCE cannot be used: 1 of 2 files" in said
+    assert "File 2: The DICOM image is damaged" in said
+    assert "File numbers are places in: find SOURCE -type f | LC_ALL=C sort." in said
+    assert MARKER not in said
+    assert not (tmp_path / "out" / "manifest.jsonl").exists()
+
+
+def test_another_import_of_the_home_gives_the_same_pseudonyms(tmp_path: Path) -> None:
+    patients = []
+    for name in ("one", "two"):
+        (tmp_path / name).write_bytes(encoded(make_film(1)))
+        outcome(
+            "import",
+            "dicom",
+            str(tmp_path / name),
+            str(tmp_path / f"out-{name}"),
+            "--home",
+            str(tmp_path / "home"),
+        )
+        line = json.loads((tmp_path / f"out-{name}" / "manifest.jsonl").read_text())
+        patients.append((line["metadata"]["patient"], line["metadata"]["date"]))
+    assert patients[0] == patients[1]
+
+
+def test_options_of_other_layouts_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "1").write_bytes(b"")
+    for arguments, words in (
+        (("dicom", tmp_path, tmp_path / "out", "--table", "t.csv"), "DICOM files have no table"),
+        (("folder", tmp_path, "--modality", "CT"), "belong to `recoquest import dicom`"),
+        (("dicom", tmp_path), "give a second folder"),
+    ):
+        assert words in outcome("import", *arguments)[1]
+
+
+def test_the_quarantine_is_taken_after_a_look(tmp_path: Path) -> None:
+    (tmp_path / "1").write_bytes(encoded(make_film(1, BurnedInAnnotation="YES")))
+    arguments = ("dicom", str(tmp_path / "1"), str(tmp_path / "out"), "--home", str(tmp_path / "home"))
+    _, said = outcome("import", *arguments)
+    assert "quarantined: BurnedInAnnotation is YES: 1" in said
+    table = tmp_path / "out" / "quarantine.csv"
+    with table.open(newline="") as file:
+        assert [row["sop"] for row in csv.DictReader(file)] == [uid("film", 1)]
+    looked_at = table.rename(tmp_path / "looked-at.csv")
+    _, said = outcome("import", *arguments, "--take-quarantined", str(looked_at))
+    assert "1 taken" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_import_goes_on_and_loses_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    source, out = tmp_path / "films", tmp_path / "out"
+    source.mkdir()
+    for film in range(60):
+        (source / str(film)).write_bytes(encoded(make_film(film, rows=600, columns=500)))
+    command = [*COMMAND, "import", "dicom", str(source), str(out)]
+    environment = {**os.environ, "RECOQUEST_HOME": str(tmp_path / "home")}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while len(list(out.glob("images/*.dcm"))) < 5 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert not (out / "manifest.jsonl").exists()
+    if number != signal.SIGKILL:
+        assert "goes on where this one ended" in said
+        assert not [path for path in out.rglob("*") if path.name.endswith(".part")]
+    before = {path: path.stat().st_mtime_ns for path in out.glob("images/*.dcm")}
+    assert 5 <= len(before) < 60
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert len(read_manifest(out).records) == len(list((out / "images").iterdir())) == 60
+
+
+def test_films_get_the_reports_of_a_folder(tmp_path: Path) -> None:
+    reports = ["--reports", tmp_path / "reports"]
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / f"{uid('study', 1)}.txt").write_text("Patient: X\nIMPRESSION: Left effusion.")
+    code, said = _import(tmp_path, [encoded(make_film(1))], *reports)
+    assert code == 0, said
+    assert "Reports: 1 found = 1 matched + 0 without an image + 0 refused + 0 left out." in said
+    (record,) = read_manifest(tmp_path / "out").records
+    assert (record.report, record.texts) == ("IMPRESSION: Left effusion.", ("Left effusion.",))
+    assert "1 text, for 1 of 1 image." in said
+    assert outcome("import", "folder", tmp_path / MARKER, tmp_path / "out", *reports)[0] != 0
+
+
+def test_a_study_with_films_of_two_patients_is_named(tmp_path: Path) -> None:
+    films = [make_film(n, study=1 if n < 3 else 3, PatientID=patient) for n, patient in enumerate("ABA", 1)]
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "reports" / f"{uid('study', 1)}.txt").write_text("IMPRESSION: Left effusion.")
+    _, said = _import(tmp_path, map(encoded, films), "--reports", tmp_path / "reports")
+    assert f"Study {uid('study', 1)} has films of 2 patients" in said
+    assert uid("study", 3) not in said
+    assert "images of several patients have its study, and it names no patient" in said
+    assert "0 texts, for 0 of 3 images." in said

@@ -1,14 +1,77 @@
-"""`recoquest audit`, and the events of commands."""
+"""`recoquest keys` and `audit`, and the events of commands."""
 
 import json
 import sqlite3
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from typer.testing import Result
 
-from tests.app.commands import said
+from index.errors import KeyNameError
+from index.keys.api_keys import ROLES
+from tests.app.commands import run_command, said
 from tests.app.conftest import COLLECTION, Indexed
+
+
+def _keys(home: Path, *arguments: str, code: int = 0) -> Result:
+    return run_command("keys", *arguments, home=home, code=code)
+
+
+def test_a_key_is_made_listed_rotated_and_revoked(tmp_path: Path) -> None:
+    made = _keys(tmp_path, "create", "viewer", "--role", "reader", "--role", "judge", "--collection", "a")
+    key = made.stdout.strip()
+    assert "'a'" in made.stderr
+    second = _keys(tmp_path, "rotate", "viewer").stdout.strip()
+    assert isinstance(_keys(tmp_path, "rotate", "viewer", code=1).exception, KeyNameError)
+    _keys(tmp_path, "revoke", key.split("_")[1])
+    listed = _keys(tmp_path, "list", "--json").stdout
+    assert [(one["id"], one["state"], one["grants"]) for one in json.loads(listed)] == [
+        (key.split("_")[1], "revoked", {"a": ["reader", "judge"]}),
+        (second.split("_")[1], "live", {"a": ["reader", "judge"]}),
+    ]
+    trail = run_command("audit", "export", "-", home=tmp_path).stdout
+    events = [json.loads(line) for line in trail.splitlines()]
+    assert [(one["action"], one["details"]["key"]) for one in events if "key" in one["details"]] == [
+        ("create", key.split("_")[1]),
+        ("create", second.split("_")[1]),
+        ("delete", key.split("_")[1]),
+    ]
+    assert key.split("_", 2)[2] not in trail
+    assert key.split("_", 2)[2] not in listed + _keys(tmp_path, "list").output
+
+
+@pytest.mark.parametrize(
+    ("role", "collection", "told"),
+    [
+        ("auditor", "scenes", ["audit trail"]),
+        ("owner", "*", ROLES),
+        *(("reader", name, ["cannot name a collection"]) for name in ("no such", "~1", "", "a/b", "x" * 101)),
+    ],
+)
+def test_a_key_that_gives_no_right_is_refused(
+    tmp_path: Path, role: str, collection: str, told: Sequence[str]
+) -> None:
+    refused = said(_keys(tmp_path, "create", "a", "--role", role, "--collection", collection, code=2))
+    assert all(word in refused for word in told)
+    assert json.loads(_keys(tmp_path, "list", "--json").stdout) == []
+
+
+def test_a_key_of_all_collections_is_made_without_a_warning(tmp_path: Path) -> None:
+    for role in ("auditor", "reader"):
+        made = _keys(tmp_path, "create", role, "--role", role, "--collection", "*")
+        assert made.stderr.count("\n") == 1
+
+
+def test_a_key_for_an_alias_is_made_with_a_warning(own: Indexed) -> None:
+    home = own.settings.home
+    own.run("aliases", "set", "current", COLLECTION)
+    made = _keys(home, "create", "a", "--role", "reader", "--collection", "current")
+    assert f"'current' is an alias of {COLLECTION!r}" in made.stderr
+    assert f"--collection {COLLECTION}" in made.stderr
+    quiet = _keys(home, "create", "b", "--role", "reader", "--collection", COLLECTION)
+    assert "collection" not in quiet.stderr
 
 
 def test_searches_and_judgements_by_commands_are_events(own: Indexed, tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""`recoquest backup` into a folder, and the drill of docs/backup.md."""
+"""`recoquest backup` into a folder, the drill of docs/backup.md, and `tidy` after killed processes."""
 
 import os
 import re
 import shlex
 import subprocess
+import time
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -150,3 +151,17 @@ def test_the_drill_of_the_page_restores_and_searches(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     assert "scenes: 20 images." in done.stdout
     assert re.search(r"\bscene\d+\b", done.stdout)
+
+
+def test_old_unfinished_files_are_removed_and_counted(tmp_path: Path) -> None:
+    open_engine(Settings(home=tmp_path)).close()
+    left = [tmp_path / f"images/originals/0{number}/.file.{number}.part" for number in range(3)]
+    for path in left:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"half")
+    then = time.time() - 2 * 3600
+    for path in left[:2]:
+        os.utime(path, (then, then))
+    for removed in ("Removed 2 unfinished files of processes that were killed.\n", ""):
+        assert run_command("tidy", home=tmp_path).output == f"{removed}Garbage is removed.\n"
+    assert [path.exists() for path in left] == [False, False, True]
