@@ -30,6 +30,7 @@ from index.ingest import ingest_manifest
 from index.keys.api_keys import Role, create_key
 from tests.access import AS_ADMIN, OPEN
 from tests.app.commands import run_command
+from tests.jobs import Jobs, opened_jobs
 from training.common.manifest import Manifest, Record, read_manifest, write_manifest
 from training.models.bundle_writer import save_bundle
 from training.models.config import (
@@ -285,6 +286,14 @@ def local(on_either: Indexed) -> Iterator[TestClient]:
     """A service on a home of the module's own, for the administrator."""
     with serve(on_either) as running:
         yield running
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Jobs]:
+    """Jobs in a catalogue on either database."""
+    url = None if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
+    with opened_jobs(tmp_path / "home", url) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Jobs in a catalogue on either database."""
+"""What tests of jobs share."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,15 +7,8 @@ import pytest
 
 from app.engine import open_engine
 from index.engine import SearchEngine
-from tests.jobs import Jobs, opened_jobs
+from tests.jobs import Jobs
 from training.samples import write_sample_data
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def jobs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Jobs]:
-    url = None if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
-    with opened_jobs(tmp_path / "home", url) as opened:
-        yield opened
 
 
 @pytest.fixture

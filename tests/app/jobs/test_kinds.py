@@ -1,4 +1,4 @@
-"""Jobs of a real worker from a folder of images to a search: each succeeds, and makes what it is for."""
+"""Kinds of jobs: their commands and results, and that each makes what it is for."""
 
 import csv
 import json
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from app.jobs.folder import JobFolder
+from app.jobs.kinds import command_line, read_result
 from index.catalogue.jobs import Job
 from index.engine import SearchEngine
 from index.search.request import SearchRequest
@@ -19,8 +20,32 @@ from training.evaluation.evaluate import EvaluationReport, label_template_of, me
 from training.models.bundle import read_bundle
 from training.models.encoder import load_encoder
 
-# They begin many processes, each of which takes seconds to import what it needs.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+def test_a_training_goes_on_from_its_checkpoint_and_begins_anew_without_one(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    given = ["recipe", "--data", "d"]
+    begun = ["train", "--out", str(run), "--processes", "2", *given]
+    assert command_line("train", given, tmp_path, 2) == begun
+    # A process that is killed before its first checkpoint leaves a folder in which no run could begin.
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints" / ".last.pt.part").touch()
+    assert command_line("train", given, tmp_path, 2) == begun
+    assert not run.exists()
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints" / "last.pt").touch()
+    assert command_line("train", given, tmp_path, 2) == [*begun[:5], "--resume", *given]
+    assert command_line("tidy", [], tmp_path, 2) == ["tidy"]
+    assert command_line("pacs_sync", ["films"], tmp_path, 2) == ["pacs", "sync", "films"]
+
+
+def test_a_result_is_read_where_there_is_one(tmp_path: Path) -> None:
+    assert read_result("evaluate", tmp_path) is None
+    (tmp_path / "report.json").write_text('{"rsum": 1}')
+    assert read_result("evaluate", tmp_path) == {"rsum": 1}
+    assert read_result("tidy", tmp_path) is None
+    (tmp_path / "report.json").write_text('{"rsum": "' + "x" * 100_000 + '"}')
+    assert read_result("evaluate", tmp_path) is None
+
 
 SETS = [part for setting in (*TINY, "train.epochs=1") for part in ("--set", setting)]
 # Vectors are kept in half precision.
@@ -63,6 +88,9 @@ def _check_search(engine: SearchEngine, bundle: Path, data: Path) -> None:
         assert [hit.score for hit in hits] == pytest.approx([by_id[hit.id] for hit in hits], abs=NEAR)
 
 
+# They begin many processes, each of which takes seconds to import what it needs.
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_folder_of_images_becomes_a_collection_and_figures(
     jobs: Jobs, engine: SearchEngine, scenes: Path, photos: Path
 ) -> None:

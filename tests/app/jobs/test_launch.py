@@ -1,4 +1,4 @@
-"""Training jobs in two processes: they are stopped, killed and gone on with together."""
+"""Trainings in several processes: how many, and that they are stopped, killed and gone on with together."""
 
 import json
 import os
@@ -10,17 +10,55 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from app.jobs.folder import JobFolder
+from app.jobs.launch import process_count
 from index.catalogue.jobs import cancel_job
 from tests.app.jobs.trainings import SETS, give_long_training, give_training, in_training, wait_for_the_lock
 from tests.e2e.work import COMMAND
 from tests.jobs import Jobs, opened_jobs
+from training.common.errors import RecipeError
 from training.models.bundle import read_bundle
+from training.recipes.load import load_recipe
 from training.trainer.run_state.checkpoint import load_checkpoint
 
-# They begin many processes, each of which takes seconds to import what it needs.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "gpus", "torchrun", "processes"),
+    [
+        (3, "cpu", 0, False, 3),
+        (0, "cpu", 0, False, 1),
+        (0, "cpu", 4, False, 1),
+        # As many as split the batch evenly.
+        (0, "auto", 1, False, 1),
+        (0, "auto", 4, False, 4),
+        (0, "auto", 5, False, 4),
+        (0, "auto", 8, False, 6),
+        # One that torchrun has started is not shared again.
+        (2, "cpu", 0, True, 1),
+    ],
+)
+def test_as_many_processes_as_are_wanted_or_fit_the_gpus(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: int,
+    device: str,
+    gpus: int,
+    torchrun: bool,
+    processes: int,
+) -> None:
+    recipe = load_recipe("demo-scenes", ["train.batch_size=12"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    if torchrun:
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+    assert process_count(wanted, recipe, tmp_path, resume=False, device=device) == processes
+    if not torchrun:
+        with pytest.raises(RecipeError):
+            process_count(0, recipe, tmp_path, resume=False, device="no device")
+
 
 PROCESSES = 2
 MEMBER = "app.cli.process training"
@@ -63,6 +101,9 @@ def _train_by_hand(scenes: Path, out: Path) -> None:
     )
 
 
+# They begin many processes, each of which takes seconds to import what it needs.
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_one_whose_worker_is_killed_goes_on_to_what_torchrun_comes_to(
     jobs: Jobs, scenes: Path, tmp_path: Path
 ) -> None:
@@ -89,6 +130,8 @@ def test_one_whose_worker_is_killed_goes_on_to_what_torchrun_comes_to(
     assert read_bundle(run / "bundle").digest == read_bundle(tmp_path / "by-hand" / "bundle").digest
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_one_that_is_cancelled_writes_its_checkpoint_and_leaves_no_process(jobs: Jobs, scenes: Path) -> None:
     number = give_long_training(jobs, scenes)
     run = _run(jobs, number)
@@ -104,6 +147,8 @@ def test_one_that_is_cancelled_writes_its_checkpoint_and_leaves_no_process(jobs:
     assert not (run / "bundle").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_one_that_loses_a_process_fails_and_says_so(jobs: Jobs, scenes: Path) -> None:
     number = give_long_training(jobs, scenes)
     run = _run(jobs, number)
@@ -116,6 +161,8 @@ def test_one_that_loses_a_process_fails_and_says_so(jobs: Jobs, scenes: Path) ->
     assert "Another process of the run ended without saying why" in (failed.error or ""), jobs.log(number)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_hang_up_does_not_end_one_that_nohup_began(scenes: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     command = ("train", "demo-scenes", "--data", str(scenes), "--out", str(out), "--device", "cpu", *SETS)
