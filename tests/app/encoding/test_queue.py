@@ -1,9 +1,9 @@
-"""The encoding queue: order, batching, overload, deadlines, failures, threads, and the end of its worker."""
+"""The encoding queue: order, batching, lanes, overload, deadlines, failures, and the end of its worker."""
 
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -12,9 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from app.encoding.queue import (
+    Batches,
+    Encoded,
+    EncoderMemoryError,
+    EncodingError,
     EncodingFailedError,
     EncodingQueue,
     EncodingTimeoutError,
+    InvalidTextError,
     Job,
     Kind,
     Priority,
@@ -23,9 +28,8 @@ from app.encoding.queue import (
     QueueFullError,
     QueueLimits,
 )
-from app.encoding.threads import ComputeThreads, use_torch_threads
 from tests.app.encoding.fakes import FakeEncoder, Observer, queue_of, vector_of
-from training.common.host import cores
+from tests.training.imaging.processes.decoding import wait_until
 from training.models.embeddings import TextEmbeddings
 
 
@@ -251,38 +255,6 @@ def test_closing_fails_what_waits_finishes_what_runs_and_refuses_the_rest() -> N
     assert not [thread for thread in threading.enumerate() if thread in queue._threads]
 
 
-@pytest.fixture(autouse=True)
-def _own_count() -> object:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-def test_passes_side_by_side_share_the_given_number_or_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ComputeThreads.of(6) == ComputeThreads(lanes=4, side_by_side=1, alone=6)
-    assert ComputeThreads.of(9) == ComputeThreads(lanes=4, side_by_side=2, alone=9)
-    assert ComputeThreads.of(1) == ComputeThreads(lanes=1, side_by_side=1, alone=1)
-    assert ComputeThreads.of().lanes == min(cores(), 4)
-    monkeypatch.setattr("app.encoding.threads.cores", lambda: 64)
-    assert ComputeThreads.of() == ComputeThreads(lanes=4, side_by_side=16, alone=8)
-
-
-def test_a_number_holds_in_the_encoders_thread_only() -> None:
-    torch.set_num_threads(1)
-    found: list[int] = []
-    for number in (3, None):
-
-        def encode(number: int | None = number) -> None:
-            if number is not None:
-                use_torch_threads(number)
-            found.append(torch.get_num_threads())
-
-        thread = threading.Thread(target=encode)
-        thread.start()
-        thread.join()
-    assert found == [3, 1]
-
-
 Name = Literal["probe", "search", "upload"]
 _PRIORITIES = {"probe": Priority.PROBE, "search": Priority.SEARCH, "upload": Priority.UPLOAD}
 
@@ -383,3 +355,262 @@ def test_no_text_waits_longer_than_those_before_it_take_passes() -> None:
         # As many of the usual length come as have gone.
         put(line, "search", times=4)
     assert passes == 5
+
+
+class Passes(FakeEncoder):
+    """An encoder that counts its passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+        self.count += 1
+        return super().embed_texts(texts)
+
+
+def jobs_of(texts: Sequence[str], seconds: float = 30.0) -> list[Job]:
+    jobs = [Job("text", text, time.monotonic() + seconds) for text in texts]
+    for job in jobs:
+        assert job.future.set_running_or_notify_cancel()
+    return jobs
+
+
+def outcome(job: Job) -> Encoded | BaseException:
+    error = job.future.exception(0)
+    return job.future.result(0) if error is None else error
+
+
+def refusing(words: Callable[[Sequence[str]], bool], error: Exception) -> Passes:
+    encoder = Passes()
+
+    def before(texts: Sequence[str]) -> None:
+        if words(texts):
+            raise error
+
+    encoder.before = before
+    return encoder
+
+
+@pytest.mark.parametrize("place", range(16))
+def test_one_bad_query_alone_gets_the_error(place: int) -> None:
+    texts = [f"good {number}" for number in range(16)]
+    texts[place] = "bad"
+    jobs = jobs_of(texts)
+    passes = refusing(lambda seen: "bad" in seen, ValueError("a text that nobody may read in a log"))
+    Batches(passes, 16, None).encode(jobs)
+    for text, job in zip(texts, jobs, strict=True):
+        found = outcome(job)
+        if text == "bad":
+            assert isinstance(found, EncodingFailedError)
+            assert "nobody" not in str(found)
+        else:
+            assert isinstance(found, Encoded)
+            np.testing.assert_array_equal(found.vector, vector_of(text))
+    # The whole, and both halves on the way down: 16, 8, 4, 2, 1.
+    assert passes.count == 9
+
+
+def test_an_encoder_that_fails_always_is_tried_a_bounded_number_of_times() -> None:
+    jobs = jobs_of([str(number) for number in range(16)])
+    passes = refusing(lambda _: True, RuntimeError("CUDA error"))
+    Batches(passes, 16, None).encode(jobs)
+    errors = [outcome(job) for job in jobs]
+    assert [type(error) for error in errors] == [EncodingFailedError] * 16
+    assert len({id(error) for error in errors}) == 16
+    assert passes.count == 31
+
+
+def test_queries_past_their_deadline_take_no_further_pass() -> None:
+    jobs = jobs_of(["a", "b", "c", "d"], seconds=0.2)
+
+    def slow(_: Sequence[str]) -> bool:
+        time.sleep(0.3)
+        return True
+
+    passes = refusing(slow, RuntimeError())
+    Batches(passes, 16, None).encode(jobs)
+    assert [type(outcome(job)) for job in jobs] == [EncodingTimeoutError] * 4
+    assert passes.count == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_a_batch_too_large_for_the_memory_is_halved_and_later_ones_stay_small_for_a_while(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = refusing(lambda seen: len(seen) > 3, error)
+    batches, jobs = Batches(encoder, 8, None), jobs_of([str(number) for number in range(8)])
+    batches.encode(jobs)
+    assert all(isinstance(outcome(job), Encoded) for job in jobs)
+    assert encoder.batches == [2, 2, 2, 2]
+    assert batches.size == 2
+    # A query that alone is too large is told so.
+    alone = jobs_of(["small", "large"])
+    Batches(refusing(lambda seen: "large" in seen, error), 8, None).encode(alone)
+    assert [type(outcome(job)) for job in alone] == [Encoded, EncoderMemoryError]
+    later = time.monotonic() + 61
+    monkeypatch.setattr("app.encoding.queue.time.monotonic", lambda: later)
+    assert batches.size == 8
+
+
+def test_a_failure_keeps_nothing_of_its_pass_alive() -> None:
+    jobs = jobs_of(["bad"])
+    Batches(refusing(lambda _: True, ValueError()), 8, None).encode(jobs)
+    error = jobs[0].future.exception(0)
+    assert isinstance(error, EncodingError)
+    cause = error.__cause__
+    assert isinstance(cause, ValueError)
+    assert cause.__traceback__ is None
+
+
+def test_a_vector_that_is_not_finite_fails_its_own_query_only() -> None:
+    class Broken(Passes):
+        def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+            found = super().embed_texts(texts)
+            for vector, text in zip(found.vectors, texts, strict=True):
+                if text == "bad":
+                    vector[0] = np.nan
+            return found
+
+    jobs, passes = jobs_of(["good", "bad", "fine"]), Broken()
+    Batches(passes, 8, None).encode(jobs)
+    assert [type(outcome(job)) for job in jobs] == [Encoded, EncodingFailedError, Encoded]
+    assert passes.count == 1
+
+
+def test_half_of_a_surrogate_pair_is_refused_before_it_waits() -> None:
+    encoder = FakeEncoder()
+    with queue_of(encoder, QueueLimits()) as queue:
+        with pytest.raises(InvalidTextError):
+            queue.submit("text", "broken \ud800")
+        assert queue.submit("text", "a whole pair \U0001f600").result(10).vector.shape == (2,)
+    assert encoder.batches == [1]
+
+
+PATIENCE = 30.0
+
+
+class Gated(FakeEncoder):
+    """Passes that note their thread and wait until the gate of their first text opens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates: dict[str, threading.Event] = {}
+        self.at_work: set[str] = set()
+        self.threads: dict[str, str] = {}
+        self.max_at_once = 0
+        self._lock = threading.Lock()
+
+    def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+        with self._lock:
+            self.at_work.add(texts[0])
+            self.max_at_once = max(self.max_at_once, len(self.at_work))
+            self.threads[texts[0]] = str(threading.get_ident())
+        if texts[0] in self.gates:
+            assert self.gates[texts[0]].wait(PATIENCE)
+        found = super().embed_texts(texts)
+        with self._lock:
+            self.at_work.remove(texts[0])
+        return found
+
+
+@pytest.fixture
+def encoder() -> Gated:
+    return Gated()
+
+
+@pytest.fixture
+def queue(encoder: Gated, monkeypatch: pytest.MonkeyPatch) -> Iterator[EncodingQueue]:
+    # However slow the machine is, no pass seems to hang.
+    monkeypatch.setattr("app.encoding.queue._SLOW_PASS_S", 1000.0)
+    made = EncodingQueue(encoder, QueueLimits(batch_size=4), lanes=2)
+    yield made
+    for gate in encoder.gates.values():
+        gate.set()
+    made.close()
+
+
+def wait_until_at_work(encoder: Gated, *texts: str) -> None:
+    wait_until(lambda: encoder.at_work >= set(texts))
+
+
+def hold(encoder: Gated, queue: EncodingQueue, text: str) -> None:
+    """Have a pass begin that lasts until its gate opens."""
+    encoder.gates[text] = threading.Event()
+    queue.submit("text", text)
+    wait_until_at_work(encoder, text)
+
+
+def test_a_few_texts_wait_to_be_encoded_together(encoder: Gated, queue: EncodingQueue) -> None:
+    hold(encoder, queue, "first")
+    late = queue.submit("text", "late")
+    time.sleep(0.2)
+    assert not late.done()
+    encoder.gates["first"].set()
+    late.result(PATIENCE)
+    assert encoder.max_at_once == 1
+    assert len(set(encoder.threads.values())) == 1
+
+
+def test_enough_texts_are_encoded_beside_the_pass_in_work(encoder: Gated, queue: EncodingQueue) -> None:
+    hold(encoder, queue, "first")
+    more = [queue.submit("text", text) for text in ("a", "b")]
+    assert [future.result(PATIENCE).vector.shape for future in more] == [(2,), (2,)]
+    assert encoder.at_work == {"first"}
+    assert encoder.batches == [2]
+
+
+def test_an_image_and_a_probe_do_not_wait_for_a_pass_of_texts(encoder: Gated, queue: EncodingQueue) -> None:
+    hold(encoder, queue, "first")
+    image = np.full((3, 4, 4), 7, np.uint8)
+    assert queue.submit("image", image).result(PATIENCE).vector.shape == (3,)
+    assert queue.submit("text", "probe", priority=Priority.PROBE).result(PATIENCE).vector.shape == (2,)
+    assert encoder.at_work == {"first"}
+
+
+def test_a_text_does_not_wait_for_a_pass_that_seems_to_hang(
+    encoder: Gated, queue: EncodingQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.encoding.queue._SLOW_PASS_S", 0.01)
+    hold(encoder, queue, "first")
+    time.sleep(0.05)
+    assert queue.submit("text", "late").result(PATIENCE).vector.shape == (2,)
+    assert encoder.at_work == {"first"}
+
+
+def test_texts_that_came_while_both_lanes_worked_are_not_forgotten(
+    encoder: Gated, queue: EncodingQueue
+) -> None:
+    encoder.gates["a"] = threading.Event()
+    hold(encoder, queue, "first")
+    beside = [queue.submit("text", text) for text in ("a", "b")]
+    wait_until_at_work(encoder, "first", "a")
+    late = queue.submit("text", "late")
+    encoder.gates["first"].set()
+    time.sleep(0.2)
+    # One text is not worth a pass beside the other lane's.
+    assert not late.done()
+    encoder.gates["a"].set()
+    late.result(PATIENCE)
+    for future in beside:
+        future.result(PATIENCE)
+
+
+def test_a_text_leaves_the_place_behind_a_pass_that_becomes_slow(
+    encoder: Gated, queue: EncodingQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(encoder, queue, "first")
+    late = queue.submit("text", "late")
+    time.sleep(0.1)
+    assert not late.done()
+    # Nothing else is sent or ends: the pass alone grows old.
+    monkeypatch.setattr("app.encoding.queue._SLOW_PASS_S", 0.05)
+    late.result(PATIENCE)
+    assert "first" in encoder.at_work

@@ -1,4 +1,4 @@
-"""A forward pass that hangs is given up and its thread replaced; a second one ends the process."""
+"""Threads of passes: their number, and one whose pass hangs is replaced; a second one ends the process."""
 
 import asyncio
 import subprocess
@@ -8,12 +8,52 @@ import time
 from collections.abc import Sequence
 
 import pytest
+import torch
 
 from app.cli.errors import HANGING
-from app.encoding.queue import EncodingQueue, EncodingTimeoutError, QueueLimits
-from app.encoding.threads import ThreadedEncoder
+from app.encoding.queue import (
+    EncodingQueue,
+    EncodingTimeoutError,
+    QueueLimits,
+)
+from app.encoding.threads import ComputeThreads, ThreadedEncoder, use_torch_threads
 from tests.app.encoding.fakes import FakeEncoder, Observer, queue_of
 from tests.training.imaging.processes.decoding import wait_until
+
+
+@pytest.fixture
+def _own_count() -> object:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_own_count")
+def test_passes_side_by_side_share_the_given_number_or_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ComputeThreads.of(6) == ComputeThreads(lanes=4, side_by_side=1, alone=6)
+    assert ComputeThreads.of(9) == ComputeThreads(lanes=4, side_by_side=2, alone=9)
+    assert ComputeThreads.of(1) == ComputeThreads(lanes=1, side_by_side=1, alone=1)
+    assert ComputeThreads.of().lanes == min(cores(), 4)
+    monkeypatch.setattr("app.encoding.threads.cores", lambda: 64)
+    assert ComputeThreads.of() == ComputeThreads(lanes=4, side_by_side=16, alone=8)
+
+
+@pytest.mark.usefixtures("_own_count")
+def test_a_number_holds_in_the_encoders_thread_only() -> None:
+    torch.set_num_threads(1)
+    found: list[int] = []
+    for number in (3, None):
+
+        def encode(number: int | None = number) -> None:
+            if number is not None:
+                use_torch_threads(number)
+            found.append(torch.get_num_threads())
+
+        thread = threading.Thread(target=encode)
+        thread.start()
+        thread.join()
+    assert found == [3, 1]
+
 
 # Longer than anything takes on a busy machine; a test that passes waits for none of it.
 PATIENCE = 30.0
