@@ -19,7 +19,7 @@ from index.catalogue import open_catalogue
 from index.catalogue.tables import ImageRow, OrphanRow, TextEmbeddingRow
 from index.errors import DiskFullError, StoreWriteError
 from tests.app.conftest import COLLECTION, Indexed, serve
-from tests.app.images.test_writes import IMAGES, files_of, nearest, picture, post, problem, put
+from tests.app.images.test_uploads import IMAGES, files_of, nearest, picture, post, problem, put
 from tests.e2e.work import run_here
 from tests.frozen import frozen_writer
 

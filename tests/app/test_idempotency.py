@@ -29,7 +29,7 @@ from index.keys.api_keys import Role, create_key
 from index.writes.live import put_images
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed, serve
-from tests.app.images.test_writes import IMAGES, picture, problem
+from tests.app.images.test_uploads import IMAGES, picture, problem
 from tests.browser.service import running
 
 TIDY = b'{"kind": "tidy"}'

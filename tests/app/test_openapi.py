@@ -17,8 +17,8 @@ from app.jobs.kinds import bundle_of
 from app.openapi import EXAMPLES
 from index.catalogue.jobs import add_job, claim_job, end_job
 from tests.app.conftest import Indexed, serve
-from tests.app.generations.test_models import trained_further
-from tests.app.images.test_writes import picture
+from tests.app.generations.test_routes import trained_further
+from tests.app.images.test_uploads import picture
 from tests.dicom_films import encoded, make_film
 from tests.needed import needed_module
 from training.common.manifest import read_manifest, write_manifest

@@ -19,7 +19,7 @@ import pytest
 from index.audit.verify import verify_trail
 from tests.access import ADMIN_KEY, OPEN_ENVIRONMENT
 from tests.app.conftest import COLLECTION, Indexed
-from tests.app.images.test_writes import IMAGES, picture
+from tests.app.images.test_uploads import IMAGES, picture
 
 pytestmark = pytest.mark.slow
 

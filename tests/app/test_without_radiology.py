@@ -15,7 +15,7 @@ from app.application import create_app
 from app.settings import SettingsError, load_settings
 from tests.app.commands import run_command
 from tests.app.conftest import COLLECTION, Indexed, serve
-from tests.app.images.test_writes import IMAGES, put
+from tests.app.images.test_uploads import IMAGES, put
 from tests.app.search.test_search import problem_of, search_image, search_like
 from tests.dicom_films import encoded, make_film
 from training.common.errors import RecoquestError

@@ -14,7 +14,7 @@ from index.backup import write, write_backup
 from index.errors import DiskFullError
 from tests.access import AS_ADMIN, OPEN
 from tests.app.conftest import COLLECTION, LOCAL, Indexed, make_bundle, make_manifest
-from tests.app.images.test_writes import picture, put
+from tests.app.images.test_uploads import picture, put
 from tests.faults.disks import fill
 
 

@@ -18,7 +18,7 @@ from app.decoding.images import ImageDecoders
 from app.settings import Settings
 from tests.access import OPEN
 from tests.app.conftest import COLLECTION, Indexed, make_bundle, serve
-from tests.app.images.test_writes import nearest, put
+from tests.app.images.test_uploads import nearest, put
 from tests.image_files import encoded
 from tests.image_form import ImageForm
 from tests.image_formats import IMAGE_FORMS

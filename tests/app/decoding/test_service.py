@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.decoding.images import ImageDecoders
 from tests.app.conftest import COLLECTION, Indexed, make_bundle, serve
-from tests.app.images.test_writes import picture, post, put, statuses
+from tests.app.images.test_uploads import picture, post, put, statuses
 from tests.app.search.test_search import problem_of, search_image
 from tests.training.data.hostile import (
     deep_png,

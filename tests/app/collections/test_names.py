@@ -1,6 +1,7 @@
-"""Aliases and renaming over HTTP: what answers under which name, and to whom."""
+"""Aliases and renaming over HTTP: what answers under which name, to whom, and what settings name."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,13 @@ import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 from sqlalchemy import select
+from structlog.testing import capture_logs
 
-from app.collections.names import rename
+from app.collections.names import refuse_gained_roles, rename
 from app.edge.problems import RequestError
+from app.engine import open_engine
+from app.health.doctor import examine_roles
+from app.health.doctor import renamed as renamed_names
 from index.audit.event import Actor, id_digest
 from index.catalogue.collections import names_of
 from index.catalogue.jobs import add_job, cancel_job, get_job
@@ -19,7 +24,7 @@ from index.generations import names
 from index.keys.api_keys import Role, find_key
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed, serve
-from tests.app.images.test_writes import problem
+from tests.app.images.test_uploads import problem
 from tests.index.killing import kill_after
 
 
@@ -32,16 +37,17 @@ def home(on_either: Indexed) -> Indexed:
 
 
 @pytest.fixture(scope="module")
-def service(home: Indexed) -> Iterator[TestClient]:
-    with serve(home, key=False) as running:
-        yield running
+def running(home: Indexed) -> Iterator[TestClient]:
+    with serve(home, key=False) as client:
+        yield client
 
 
-@pytest.fixture(autouse=True)
-def _as_before(service: TestClient) -> Iterator[None]:
-    yield
-    for alias in ask(service, "GET", "/v1/aliases").json()["aliases"]:
-        assert ask(service, "DELETE", f"/v1/aliases/{alias['alias']}").status_code == 200
+@pytest.fixture
+def service(running: TestClient) -> Iterator[TestClient]:
+    """The service of all tests, which has no alias before and after each of them."""
+    yield running
+    for alias in ask(running, "GET", "/v1/aliases").json()["aliases"]:
+        assert ask(running, "DELETE", f"/v1/aliases/{alias['alias']}").status_code == 200
 
 
 def ask(service: TestClient, method: str, path: str, body: Any = None, **headers: str) -> Response:
@@ -324,6 +330,7 @@ with engine.home.catalogue.write() as session:
 """
 
 
+@pytest.mark.usefixtures("service")
 @pytest.mark.parametrize("committed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_killed_rename_is_whole_or_was_none(own: Indexed, committed: bool) -> None:
     reader = key(own, "photos reader", "reader", COLLECTION).split("_")[1]
@@ -341,3 +348,52 @@ def test_a_killed_rename_is_whole_or_was_none(own: Indexed, committed: bool) -> 
     with serve(own) as running:
         hits = running.post(f"/v1/collections/{name}/search", json={"text": "a boat"})
         assert len(hits.json()["hits"]) == 10
+
+
+def test_settings_that_name_a_renamed_collection_are_told_and_give_nothing(own: Indexed) -> None:
+    own.index("ward", own.bundle)
+    reader: frozenset[Role] = frozenset({"reader"})
+    roles = {"radiology": {"ward": reader, "current": reader, "later": reader}, "it": {"*": reader}}
+    settings = own.settings.model_copy(update={"oidc_roles": roles, "retrain": ("ward",)})
+    with serve(own, oidc_roles=roles, retrain=("ward",)) as running, capture_logs() as lines:
+        point(running, "current", COLLECTION)
+        renamed = ask(running, "PATCH", "/v1/collections/ward", {"name": "ward-7"})
+        assert renamed.status_code == 200, renamed.text
+        assert renamed.json()["settings"] == ["RECOQUEST_OIDC_ROLES", "RECOQUEST_RETRAIN"]
+        (warning,) = [line for line in lines if "called before" in line["event"]]
+        assert (warning["before"], warning["now"]) == ("ward", "ward-7")
+        # A new collection of the old name would be read by those who had a role in the renamed one.
+        begin = {"name": "ward", "same_model_as": COLLECTION}
+        refused = ask(running, "POST", "/v1/collections", begin)
+        problem(refused, 409, "groups-of-name")
+        assert "'ward-7'" in refused.json()["detail"]
+        assert ask(running, "POST", "/v1/collections", begin | {"name": "later"}).status_code == 201
+        other = ask(running, "PATCH", f"/v1/collections/{COLLECTION}", {"name": "pictures"})
+        assert other.json()["settings"] == []
+    with closing(open_engine(settings)) as engine, engine.home.catalogue.read() as session:
+        (finding,) = examine_roles(settings, session, engine.names())
+        assert finding.state == "doubtful"
+        assert "'ward', which is called 'ward-7' now" in finding.found
+        assert "'current', which is an alias of 'pictures'" in finding.found
+        assert "'later'" not in finding.found
+        assert renamed_names(settings, session) == {"ward": "ward-7"}
+        good = settings.model_copy(update={"oidc_roles": {"radiology": {"ward-7": reader}}})
+        assert [one.state for one in examine_roles(good, session, engine.names())] == ["ok"]
+        assert list(examine_roles(own.settings, session, engine.names())) == []
+        refuse_gained_roles(good, session, "ward")
+        with pytest.raises(RequestError, match="radiology"):
+            refuse_gained_roles(settings, session, "ward")
+
+
+def test_indexing_makes_no_collection_in_which_groups_would_gain_roles(
+    own: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve(own) as running:
+        assert ask(running, "PATCH", f"/v1/collections/{COLLECTION}", {"name": "pictures"}).status_code == 200
+    arguments = ["--bundle", own.bundle, "--data", own.manifest.folder, "--device", "cpu"]
+    monkeypatch.setenv("RECOQUEST_OIDC_ROLES", f'{{"radiology": {{"{COLLECTION}": ["reader"]}}}}')
+    with pytest.raises(RequestError, match="radiology"):
+        own.run("index", COLLECTION, *arguments)
+    own.run("index", "pictures", *arguments)
+    with own.engine() as engine:
+        assert engine.names() == ["pictures"]

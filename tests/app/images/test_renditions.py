@@ -20,7 +20,7 @@ from app.edge.admission import Budget
 from app.settings import Settings
 from index.files.renditions import Rendition
 from tests.app.conftest import Indexed, serve
-from tests.app.images.test_writes import IMAGES, problem, put
+from tests.app.images.test_uploads import IMAGES, problem, put
 from tests.index.pictures import smooth_picture
 from tests.training.imaging.metadata_files import exif
 from training.common.workers import LossReason

@@ -19,7 +19,7 @@ from index.catalogue.lookup import parts
 from index.errors import CatalogueTimeoutError, DiskFullError, UnknownCollectionError
 from tests.app.audit.written import written_events
 from tests.app.conftest import COLLECTION, Indexed, serve
-from tests.app.images.test_writes import files_of
+from tests.app.images.test_uploads import files_of
 from tests.index.killing import kill_after
 
 EVEN = {"field": "view", "eq": "AP"}  # images 0, 3, ... 21
