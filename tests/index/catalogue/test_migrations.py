@@ -1,6 +1,8 @@
 """A catalogue of the oldest schema is brought up to date; words and findings follow the rules of today."""
 
+import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -9,7 +11,11 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from sqlalchemy import MetaData, delete, insert, select, update
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import MetaData, create_engine, delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from index.backup import restore_backup, write_backup
@@ -18,7 +24,7 @@ from index.catalogue.collections import next_sequence
 from index.catalogue.full_text import IndexedWords, add_words, matching, remove_words
 from index.catalogue.jobs import add_job, claim_job, end_job, get_job
 from index.catalogue.migrations import derived
-from index.catalogue.schema import RULES, DerivedRow
+from index.catalogue.schema import HEAD, RULES, DerivedRow
 from index.catalogue.tables import FindingRow, GenerationRow, ImageRow, Table
 from index.engine import SearchEngine
 from index.feedback import (
@@ -30,6 +36,7 @@ from index.feedback import (
 )
 from index.files.orphans import mark_orphans
 from index.generations.reindex import generation_for
+from index.writes.images import findings_of
 from tests.index.catalogue.old_catalogue import (
     COUNT,
     image_row,
@@ -43,8 +50,66 @@ from tests.index.homes import open_home
 from tests.index.killing import kill_after
 from tests.index.meanwhile import note_calls
 from tests.index.samples import ingest, make_manifest, make_records
+from training.clinical.findings import find_findings
 from training.common.manifest import Manifest
 from training.models.encoder import Encoder
+
+_DEFINITIONS = {
+    "sqlite": "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL",
+    "postgresql": """
+    SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'
+    UNION SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal
+    UNION SELECT proname, prosrc FROM pg_proc WHERE proname LIKE 'audit%%'
+    UNION SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint
+        WHERE connamespace = 'public'::regnamespace AND contype IN ('f', 'p', 'u')
+    UNION SELECT table_name || '.' || column_name, concat_ws(' ', data_type, collation_name, is_nullable,
+        character_maximum_length) FROM information_schema.columns WHERE table_schema = 'public'
+    """,
+}
+
+
+def test_a_new_catalogue_and_one_of_the_oldest_schema_end_with_the_same_tables(
+    catalogue_url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "home" / "catalogue.db"
+    new = _definitions(catalogue_url)
+    if catalogue_url.startswith("sqlite"):
+        file.unlink()
+    else:
+        with create_engine(catalogue_url).begin() as connection:
+            connection.exec_driver_sql("DROP SCHEMA public CASCADE")
+            connection.exec_driver_sql("CREATE SCHEMA public")
+    with oldest_schema(catalogue_url):
+        pass
+    assert _definitions(catalogue_url) == new
+    assert {"audit_names_update", "ix_images_split"} <= set(new)
+
+
+def _definitions(url: str) -> dict[str, list[str]]:
+    """Open a catalogue, compare it with the models, and return how its parts are defined, by their names."""
+    open_catalogue(url).close()
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        options = {"compare_type": True, "compare_server_default": True, "include_name": _ours}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, Table.metadata) == []
+        assert context.get_current_revision() == HEAD
+        found = connection.exec_driver_sql(_DEFINITIONS[connection.dialect.name]).all()
+    engine.dispose()
+    # The columns of an older catalogue are in another order.
+    return {name: sorted(re.findall(r'[^\s(),"]+', sql)) for name, sql in found}
+
+
+def _ours(name: str | None, *_: object) -> bool:
+    """Full-text tables are not among SQLAlchemy's."""
+    return name is None or not name.startswith("image_words")
+
+
+def test_the_head_of_the_migrations_is_known() -> None:
+    config = Config()
+    config.set_main_option("script_location", "index.catalogue:migrations")
+    assert ScriptDirectory.from_config(config).get_current_head() == HEAD
+
 
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -402,3 +467,60 @@ def test_an_older_backup_comes_back_with_rows_of_today(
         assert found == [("pleural effusion", "absent")] * 3
         assert _state(session) == (str(RULES), None)
     again.close()
+
+
+_GOLDEN = Path(__file__).with_name("rules_golden.txt")
+_ADVICE = (
+    "# What texts give by the rules for words and findings, number {}. After a change that is meant, raise\n"
+    "# RULES in index/catalogue/schema.py and run `python -m tests.index.catalogue.test_migrations`.\n"
+)
+
+
+def _given(text: str, section: str) -> str:
+    """Return what a text gives, on one line."""
+    plain = text.replace("\\n", "\n")
+    if section == "## Findings":
+        return "; ".join(
+            f"{row['start']}-{row['stop']} {row['finding']}: {row['state']}"
+            + (f" (image: {row['image_finding']})" if not row["image_finding"].endswith(row["state"]) else "")
+            for row in findings_of({}, plain)
+        )
+    words = IndexedWords.of([], plain)
+    return " | ".join((words.words, words.vector, words.runs, " ".join(sorted(words.compounds))))
+
+
+def _rewritten(golden: str) -> str:
+    """Return the golden file as the rules of today have it."""
+    lines, section = [], ""
+    for line in golden.splitlines()[2:]:
+        text, bar, _ = line.partition(" | ")
+        section = line if line.startswith("## ") else section
+        lines.append(f"{text} | {_given(text, section)}".rstrip() if bar else line)
+    return _ADVICE.format(RULES) + "\n".join(lines) + "\n"
+
+
+def test_what_texts_give_changes_with_the_number_of_the_rules_alone() -> None:
+    golden = _GOLDEN.read_text(encoding="utf-8")
+    assert _rewritten(golden).splitlines() == golden.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("changed", "by"),
+    [
+        ("index.catalogue.words._STROKED", {}),
+        ("index.catalogue.full_text.is_compound", str.isalpha),
+        ("index.writes.images.find_findings", lambda text: find_findings(text)[:1]),
+    ],
+)
+def test_another_rule_is_noticed(monkeypatch: pytest.MonkeyPatch, changed: str, by: object) -> None:
+    monkeypatch.setattr(changed, by)
+    golden = _GOLDEN.read_text(encoding="utf-8")
+    assert _rewritten(golden) != golden
+
+
+if __name__ == "__main__":
+    golden = _GOLDEN.read_text(encoding="utf-8")
+    after = _rewritten(golden)
+    if after != golden and after.splitlines()[0] == golden.splitlines()[0]:
+        sys.exit("Texts give something else by the same number of the rules: raise RULES.")
+    _GOLDEN.write_text(after, encoding="utf-8")

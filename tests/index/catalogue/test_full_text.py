@@ -1,8 +1,9 @@
 """Which images words find, and in which order, in every script and on both databases alike."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
-from index.catalogue.full_text import matching, unknown_words
-from index.catalogue.tables import VocabularyRow
+from index.catalogue.collections import Generation
+from index.catalogue.full_text import matching, texts_with, unknown_words
+from index.catalogue.tables import ImageRow, TextRow, VocabularyRow
 from index.catalogue.words import (
     MAX_WORD_LENGTH,
     MAX_WORDS,
@@ -25,11 +27,71 @@ from index.catalogue.words import (
 from index.engine import SearchEngine
 from index.search.request import SearchRequest
 from index.writes.deletion import delete_images
-from tests.index.catalogue.full_text.scripts import draw_texts, multilingual
-from tests.index.catalogue.full_text.written import DIM, Written, put_texts, write
+from tests.index.catalogue.scripts import draw_texts, multilingual
 from tests.index.homes import open_home
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from tests.postgresql import PostgresqlServer
+
+
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def shared(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SearchEngine]:
+    """An engine on either database for all tests of a module."""
+    url = None
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgresql").new_database()
+    opened = open_home(tmp_path_factory.mktemp("words"), url)
+    yield opened
+    opened.close()
+
+
+DIM = 4
+
+
+class Written(NamedTuple):
+    """A collection of texts, and the keys of their images in order."""
+
+    engine: SearchEngine
+    generation: Generation
+    keys: list[int]
+
+    def found(self, words: str, limit: int = 1000, allowed: list[int] | None = None) -> list[int]:
+        """Places of the texts that are found, best first."""
+        among = None if allowed is None else np.array([self.keys[place] for place in allowed], np.int64)
+        with self.engine.home.catalogue.read() as session:
+            keys = matching(session, self.generation.collection_id, words, limit, among).tolist()
+        return [self.keys.index(key) for key in keys]
+
+    def texts(self, words: str) -> list[int]:
+        """Places of the texts that have any of the words themselves."""
+        with self.engine.home.catalogue.read() as session:
+            keys = texts_with(session, np.array(self.keys), words).tolist()
+            rows = [session.get_one(TextRow, key).image_id for key in keys]
+        return [self.keys.index(key) for key in rows]
+
+
+def put_texts(
+    engine: SearchEngine, generation: Generation, texts: Sequence[str], report: str | None = None
+) -> None:
+    """Write an image for each text, with nothing else that is said of it but a report of all."""
+    records = [
+        replace(record, texts=(words,), report=report)
+        for record, words in zip(make_records(len(texts)), texts, strict=True)
+    ]
+    put_vectors(engine, generation, records, unit_vectors(len(texts), DIM))
+
+
+def write(
+    engine: SearchEngine, texts: Sequence[str], report: str | None = None, *, collection: str = "c"
+) -> Written:
+    generation = begin_generation(engine, collection, DIM)
+    put_texts(engine, generation, texts, report)
+    query = select(ImageRow.id).where(ImageRow.collection_id == generation.collection_id)
+    with engine.home.catalogue.read() as session:
+        keys = list(session.execute(query.order_by(ImageRow.external_id)).scalars())
+    return Written(engine, generation, keys)
+
 
 WORDS = (
     "a dog runs on the beach",

@@ -24,7 +24,7 @@ from index.catalogue.words import (
     stems,
     tokens,
 )
-from tests.index.catalogue.full_text.scripts import multilingual
+from tests.index.catalogue.scripts import multilingual
 
 
 @pytest.mark.parametrize(
