@@ -12,7 +12,7 @@ from index.engine import SearchEngine
 from index.errors import QueryError
 from index.filters.facets import MAX_EXAMPLES, MAX_VALUES, Facet, FacetCounts, FilteredFacets
 from index.filters.grammar import parse_filter
-from tests.index.filters.test_kept_up import Collection
+from tests.index.filters.test_column_cache import Collection
 from tests.index.meanwhile import note_calls
 from tests.index.samples import (
     begin_generation,

@@ -18,7 +18,7 @@ from index.filters.column_cache import CollectionState
 from index.search import grouping as groups
 from index.search.grouping import GroupColumn, GroupColumns, Groups
 from index.search.request import SearchRequest
-from tests.index.filters.test_kept_up import Collection, drawn
+from tests.index.filters.test_column_cache import Collection, drawn
 from tests.index.meanwhile import note_calls, plans_of, statements
 from tests.index.orders import group_of
 from training.common.manifest import Record

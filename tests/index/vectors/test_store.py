@@ -1,9 +1,13 @@
-"""Vectors in files against the reference, whatever becomes of the files."""
+"""Vectors in files against the reference, also shared by processes, and threads that build and yield."""
 
+import json
 import logging
 import os
+import subprocess
+import sys
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +16,108 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index.errors import ViewError
-from index.vectors.protocol import unit
+from index.vectors import store
+from index.vectors.protocol import Vectors, encode_vectors, rounded_vectors, unit
 from index.vectors.rows import FilterMask
-from index.vectors.store import MappedStore, VectorStore, write_header
+from index.vectors.store import MappedStore, SharedStore, VectorStore, lower_priority, memory_of, write_header
 from index.vectors.view import CosineView
+from index.views.manager import Views
 from tests.index.meanwhile import note_calls
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import Both, prefer_codes, same
+from tests.index.vectors.reference import ReferenceView
 
 DIM = 32
 
 
-@pytest.fixture(autouse=True)
+def _stored(count: int, seed: int) -> Vectors:
+    """Vectors as the catalogue has rounded them."""
+    return rounded_vectors(encode_vectors(unit_vectors(count, DIM, seed)), DIM)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6))
+def test_as_the_reference_with_rows_in_the_file_behind_it_and_in_memory(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as few:
+        few.setattr(store, "_MORE_ADDRESSES", 100 * DIM * 2)
+        view, reference = CosineView(DIM, shared=True), ReferenceView(DIM)
+        for step in range(6):
+            keys = random.choice(2000, int(random.integers(1, 400)), replace=False).astype(np.int64)
+            vectors = _stored(len(keys), int(random.integers(10**6)))
+            view.add(keys, vectors)
+            reference.add(keys, unit(vectors.copy()))
+            gone = random.choice(2000, int(random.integers(0, 300)), replace=False).astype(np.int64)
+            for one in (view, reference):
+                one.remove(gone)
+            if random.random() < 0.5:
+                view.write(Path(name), f"step{step}")
+                assert view.unshared == 0
+        np.testing.assert_array_equal(view.vectors(view.keys()), reference.vectors(view.keys()))
+        allowed = np.sort(random.choice(2000, int(random.integers(1, 1500)), replace=False)).astype(np.int64)
+        for query in unit_vectors(3, DIM, seed + 1):
+            for among in (None, allowed):
+                found = view.search(query, 10, allowed=among)
+                expected = reference.search(query, 10, allowed=among)
+                assert found.keys.tolist() == expected.keys.tolist()
+                np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+def test_rows_behind_the_file_stay_out_of_it(tmp_path: Path) -> None:
+    vectors = _stored(3000, 1)
+    written = CosineView(DIM)
+    written.add(np.arange(3000), vectors)
+    files = written.write(tmp_path, "v")
+    before = files["rows"].read_bytes()
+    one, other = CosineView(DIM, shared=True), CosineView(DIM, shared=True)
+    for view in (one, other):
+        view.read(files)
+    one.add(np.arange(3000, 3100), _stored(100, 2))
+    other.add(np.arange(3000, 3100), _stored(100, 3))
+    np.testing.assert_array_equal(one.vectors(np.arange(3000, 3100)), unit(_stored(100, 2)))
+    np.testing.assert_array_equal(other.vectors(np.arange(3000, 3100)), unit(_stored(100, 3)))
+    assert one.unshared == 100
+    assert files["rows"].read_bytes() == before
+
+
+def test_codes_are_built_and_searched_over_a_file(tmp_path: Path) -> None:
+    view, reference = CosineView(DIM, shared=True), ReferenceView(DIM)
+    centres = unit_vectors(60, DIM, 2).repeat(100, axis=0)
+    vectors = rounded_vectors(encode_vectors(unit(centres + np.float32(0.5) * _stored(6000, 1))), DIM)
+    view.add(np.arange(6000), vectors)
+    reference.add(np.arange(6000), unit(vectors.copy()))
+    view.write(tmp_path, "before")
+    assert view.build("ivf")
+    assert (view.name, view.unshared) == ("ivf", 0)
+    again = CosineView(DIM, shared=True)
+    again.read(view.write(tmp_path, "after"))
+    prefer_codes(again)
+    queries = unit(view.vectors(np.arange(0, 6000, 500)) + 0.4 * unit_vectors(12, DIM, 5))
+    found = again.search_many(queries, 10)
+    expected = [reference.search(query, 10) for query in queries]
+    assert sum(len(np.intersect1d(a.keys, b.keys)) for a, b in zip(found, expected, strict=True)) > 115
+
+
+def test_where_no_addresses_are_given_the_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(12, "no addresses")
+
+    plain = VectorStore(DIM)
+    plain.add(_stored(500, 1))
+    written = CosineView(DIM)
+    written.add(np.arange(500), _stored(500, 1))
+    path = written.write(tmp_path, "v")["rows"]
+    monkeypatch.setattr(store, "_map", refuse)
+    shared = SharedStore(DIM)
+    shared.read(path)
+    shared.add(_stored(10, 2))
+    assert (len(shared), shared.own_rows) == (510, 510)
+    np.testing.assert_array_equal(memory_of(shared.index)[:500], plain.held)
+
+
+@pytest.fixture
 def _few_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("index.vectors.store._BUFFER_BYTES", 100 * DIM * 2)
 
@@ -38,6 +132,7 @@ def _fill(both: Both, random: np.random.Generator, folder: Path) -> None:
             both.view.write(folder, f"step{step}")
 
 
+@pytest.mark.usefixtures("_few_in_memory")
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6))
 def test_as_the_reference_with_rows_in_snapshot_file_and_memory(seed: int) -> None:
@@ -56,6 +151,7 @@ def test_as_the_reference_with_rows_in_snapshot_file_and_memory(seed: int) -> No
         same(many, reference.search(query, 20))
 
 
+@pytest.mark.usefixtures("_few_in_memory")
 def test_scans_by_several_threads_find_what_is_found_in_memory(tmp_path: Path) -> None:
     vectors = unit_vectors(30_000, DIM, 1)
     files, memory = MappedStore(DIM, tmp_path), VectorStore(DIM)
@@ -75,6 +171,7 @@ def test_scans_by_several_threads_find_what_is_found_in_memory(tmp_path: Path) -
             assert set(files.nearest(query, 12, passing)[1]) == set(memory.nearest(query, 12, passing)[1])
 
 
+@pytest.mark.usefixtures("_few_in_memory")
 def test_snapshots_and_rows_in_memory_are_read_from_one_another(tmp_path: Path) -> None:
     both = Both(DIM)
     both.append(unit_vectors(3000, DIM, 1))
@@ -97,6 +194,7 @@ def test_snapshots_and_rows_in_memory_are_read_from_one_another(tmp_path: Path) 
             same(one.search(query, 10), reference.search(query, 10))
 
 
+@pytest.mark.usefixtures("_few_in_memory")
 def test_searches_go_on_while_vectors_are_copied_back_into_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +217,7 @@ def test_searches_go_on_while_vectors_are_copied_back_into_memory(
         same(one, expected)
 
 
+@pytest.mark.usefixtures("_few_in_memory")
 def test_a_replaced_snapshot_is_read_on_until_it_is_let_go(tmp_path: Path) -> None:
     both = Both(DIM, tmp_path)
     both.append(unit_vectors(500, DIM, 1))
@@ -134,6 +233,7 @@ def test_a_replaced_snapshot_is_read_on_until_it_is_let_go(tmp_path: Path) -> No
     same(other.search(query, 10), both.reference.search(query, 10))
 
 
+@pytest.mark.usefixtures("_few_in_memory")
 def test_a_file_that_is_cut_short_is_noticed_before_it_is_touched(tmp_path: Path) -> None:
     view = CosineView(DIM, tmp_path)
     view.add(np.arange(5000), unit_vectors(5000, DIM, 1))
@@ -148,6 +248,7 @@ def test_a_file_that_is_cut_short_is_noticed_before_it_is_touched(tmp_path: Path
         CosineView(DIM, tmp_path).read(files)
 
 
+@pytest.mark.usefixtures("_few_in_memory")
 def test_a_full_disk_leaves_new_vectors_in_memory_until_there_is_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -174,6 +275,7 @@ def test_a_full_disk_leaves_new_vectors_in_memory_until_there_is_space(
     both.check(query, 700)
 
 
+@pytest.mark.usefixtures("_few_in_memory")
 def test_what_was_moved_to_a_file_leaves_no_file_behind(tmp_path: Path) -> None:
     view = CosineView(DIM, tmp_path / "new")
     view.add(np.arange(1000), unit_vectors(1000, DIM, 1))
@@ -181,6 +283,7 @@ def test_what_was_moved_to_a_file_leaves_no_file_behind(tmp_path: Path) -> None:
     assert list((tmp_path / "new").iterdir()) == []
 
 
+@pytest.mark.usefixtures("_few_in_memory")
 def test_only_candidates_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     view = CosineView(DIM, tmp_path)
     centres = unit_vectors(60, DIM, 2).repeat(100, axis=0)
@@ -192,3 +295,54 @@ def test_only_candidates_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     taken = note_calls(monkeypatch, MappedStore, "take", lambda _, rows, *__: len(rows))
     assert len(view.search(query, 10).keys) == 10
     assert 10 <= sum(taken) < 600
+
+
+def _priority() -> int:
+    return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+_BUILD = """
+import json, os
+from concurrent.futures import ThreadPoolExecutor
+import faiss
+import numpy as np
+from index.vectors.store import use_threads, lower_priority
+
+def build():
+    use_threads(3)
+    vectors = np.random.default_rng(0).random((4000, 16), dtype=np.float32)
+    made = faiss.index_factory(16, "IVF16,PQ4x4fs")
+    made.train(vectors)
+    made.add(vectors)
+    # Now: the threads of a build end with its thread.
+    return sorted(os.getpriority(os.PRIO_PROCESS, int(name)) for name in os.listdir("/proc/self/task"))
+
+print(json.dumps(ThreadPoolExecutor(1, initializer=lower_priority).submit(build).result()))
+"""
+
+
+def test_a_thread_that_yields_lowers_no_other() -> None:
+    with ThreadPoolExecutor(1, initializer=lower_priority) as pool:
+        assert pool.submit(_priority).result() == 10
+    assert _priority() < 10
+
+
+def test_the_threads_that_faiss_begins_for_a_build_yield_too() -> None:
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "3"}
+    shown = subprocess.run(
+        [sys.executable, "-c", _BUILD],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    priorities = json.loads(shown.stdout)
+    assert priorities.count(10) >= 2
+    assert priorities[0] < 10
+
+
+def test_views_are_built_by_a_thread_that_yields(tmp_path: Path) -> None:
+    views = Views(tmp_path)
+    assert views._builder.submit(_priority).result() == 10
+    views.close()

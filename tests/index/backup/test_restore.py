@@ -1,5 +1,6 @@
-"""A backup holds what was there when it began, and a restored catalogue answers as the one before."""
+"""A restored catalogue answers as the one before, and files of a restore stay for those who use them."""
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -17,7 +18,7 @@ from sqlalchemy import select
 from app.cli.main import run
 from index.audit.chain import Trail
 from index.audit.event import Actor, Event
-from index.backup import restore_backup, write, write_backup
+from index.backup import restore, restore_backup, write, write_backup
 from index.cases import put_list, save_case
 from index.catalogue.collections import names_of, require_collection
 from index.catalogue.jobs import add_job, claim_job, list_jobs
@@ -28,20 +29,22 @@ from index.catalogue.studies import (
     note_study,
     write_position,
 )
-from index.catalogue.tables import ImageRow, RemovalRow, TextRow
+from index.catalogue.tables import ImageRow, OrphanRow, RemovalRow, TextRow
 from index.engine import SearchEngine
 from index.errors import BackupError, StoreError
 from index.feedback import JudgedQuery, judgements, record_judgement
+from index.files.image_store import ImageStore
 from index.generations.activation import activate
 from index.generations.names import list_aliases, put_alias, rename_collection
 from index.generations.reindex import generation_for, reindex
 from index.keys.api_keys import create_key
 from index.reports import add_reports
 from index.search.request import SearchRequest
+from index.writes.deletion import collect_garbage
 from index.writes.live import remove_images
 from tests.index.comparing import answers, rows
 from tests.index.homes import open_home
-from tests.index.meanwhile import at_first
+from tests.index.meanwhile import at_first, note_calls
 from tests.index.samples import ingest, make_manifest, make_picture, make_records
 from training.clinical.reports.sections import clinical_sections
 from training.clinical.reports.study_report import StudyReport
@@ -311,3 +314,49 @@ def test_a_killed_backup_leaves_no_file_and_keeps_nothing_from_being_removed(
         content = tar.extractfile("backup.json")
         assert content is not None
         assert json.load(content)["images"] == summary.images == 19
+
+
+@pytest.fixture
+def backup(in_sqlite: SearchEngine, tmp_path: Path) -> Path:
+    write_backup(in_sqlite.home, tmp_path / "backup.tar", show_progress=False)
+    return tmp_path / "backup.tar"
+
+
+def _files(home: Path) -> set[str]:
+    return {path.name for path in (home / "images" / "originals").glob("*/*")}
+
+
+def _loose(engine: SearchEngine) -> set[str]:
+    with engine.home.catalogue.read() as session:
+        return set(session.execute(select(OrphanRow.sha256)).scalars())
+
+
+def test_what_a_restore_that_failed_has_put_into_the_store_is_removed_later(
+    backup: Path, again: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restore, "_NOTED_AT_ONCE", 4)
+    puts = itertools.count()
+
+    def take_seven(*_: object) -> None:
+        if next(puts) >= 7:
+            raise StoreError("the disk does not take it")
+
+    with monkeypatch.context() as patched:
+        note_calls(patched, ImageStore, "put", take_seven)
+        with pytest.raises(StoreError):
+            restore_backup(again.home, backup, show_progress=False)
+    left = _files(tmp_path / "again")
+    assert len(left) == 7
+    assert left <= _loose(again)
+    collect_garbage(again.home)
+    assert (_files(tmp_path / "again"), _loose(again)) == (set(), set())
+    assert restore_backup(again.home, backup, show_progress=False).images == 20
+
+
+def test_nobody_removes_the_files_of_a_restore_before_images_use_them(
+    backup: Path, again: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_first(monkeypatch, restore, "_take_catalogue", lambda: collect_garbage(again.home))
+    assert restore_backup(again.home, backup, show_progress=False).images == 20
+    assert len(_files(tmp_path / "again")) == 20
+    assert _loose(again) == set()
