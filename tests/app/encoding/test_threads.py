@@ -19,6 +19,7 @@ from app.encoding.queue import (
 from app.encoding.threads import ComputeThreads, ThreadedEncoder, use_torch_threads
 from tests.app.encoding.fakes import FakeEncoder, Observer, queue_of
 from tests.training.imaging.processes.decoding import wait_until
+from training.common.host import cores
 
 
 @pytest.fixture
