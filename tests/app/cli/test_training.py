@@ -34,8 +34,8 @@ from training.classification.images.config import ImageRecipe
 from training.classification.images.scores import Scores
 from training.classification.load import load_classification_recipe, shipped
 from training.common.errors import RecipeError, RecoquestError
-from training.common.progress import console
 from training.common.manifest import read_manifest, write_manifest
+from training.common.progress import console
 from training.evaluation.evaluate import EvaluationReport
 from training.evaluation.factors import FactorReading
 from training.models.bundle import read_bundle
