@@ -360,8 +360,8 @@ def _absolute_url(url: str) -> str:
 
 def unknown_variables() -> list[str]:
     """Names in the environment that look like settings and are none: a likely slip of the pen."""
-    # RECOQUEST_DEBUG is a switch of the command line.
-    known = _known_variables() | {PREFIX + "DEBUG"}
+    # A switch of the command line, and what a worker gives its jobs.
+    known = _known_variables() | {PREFIX + "DEBUG", PREFIX + "PROGRESS"}
     candidates = (name for name in os.environ if name.upper().startswith(PREFIX))
     return sorted(n for n in candidates if n.upper() not in known and not n.startswith(_TEST_PREFIX))
 

@@ -551,11 +551,8 @@ class SearchEngine:
     def browse(self, collection: str, request: SearchRequest) -> SearchPage:
         """List the images or texts that pass the filter and have the words, without a query vector.
 
-        Hits have no scores. No generation need be active. Without words, or with `sort`, the order is one of
-        `LIST_ORDERS`, without either that by key, so that what was added last comes last. A key is never
-        given twice and stays with its image: a page begins behind the last key of the page before, whatever
-        is written or removed in between, and no page costs more than another. With words alone the order is
-        by their rank, and made again for each page, as orders with likeness are.
+        Hits have no scores. No generation need be active. The order is that of the request's `sort`, without
+        it that of the words, if any, or else the first of `LIST_ORDERS`.
 
         Raises:
             QueryError: The request cannot be answered without a query.

@@ -304,6 +304,9 @@ class WordList(RecomputedRanking):
 class KeyList(Ranking):
     """Without a query vector: by key, so as the images were added, with the first of each group.
 
+    A key is never given twice and stays with its image: a page begins behind the last key of the page before,
+    whatever is written or removed in between, and no page costs more than another.
+
     Attributes:
         keys: Keys of the list, rising.
         groups: Groups that have one hit each; None: every key is a hit.

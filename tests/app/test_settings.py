@@ -19,6 +19,7 @@ from app.radiology.settings import RadiologySettings
 from app.settings import ENV_FILE_VARIABLE, PREFIX, Settings, SettingsError, load_settings, unknown_variables
 from index.catalogue.database import Catalogue
 from tests.needed import needed_module
+from training.common.progress import PROGRESS_VARIABLE
 
 # Values beside the defaults of settings for which `_other` knows none, or whose value matters to others.
 GIVEN: Final[dict[str, Any]] = {
@@ -116,6 +117,7 @@ def test_the_file_may_be_named_by_a_variable(tmp_path: Path, monkeypatch: pytest
     assert (load_settings().port, load_settings().host) == (2, "b")
     chosen = load_settings(given)
     assert (chosen.port, chosen.host) == (1, Settings.model_fields["host"].default)
+    monkeypatch.setenv(PROGRESS_VARIABLE, "progress.json")
     assert unknown_variables() == []
     monkeypatch.setenv(ENV_FILE_VARIABLE, "")
     assert load_settings().port == Settings.model_fields["port"].default

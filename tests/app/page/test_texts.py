@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from app.edge.problems import KINDS
+from app.jobs import kinds as jobs
 from app.page_routes import SOURCE
 from training.clinical.findings.vocabulary import FINDINGS
 
@@ -250,6 +251,8 @@ def test_terms_are_those_of_the_service() -> None:
         kind, _, name = key.partition(".")
         if kind in {"finding", "field", "state", "kind"}:
             assert text == name.replace("_", " ")
+    operate = table_of(ENGLISH, "operate")
+    assert {key.removeprefix("kind.") for key in operate if key.startswith("kind.")} == {*jobs.KINDS}
 
 
 def test_titles_of_problems_are_those_of_the_service() -> None:
