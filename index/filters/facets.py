@@ -180,6 +180,9 @@ class Overviews:
             if field is None:
                 return FilteredFacets(counted.images(), counted.every(), counted.findings())
             known = known_fields(reading.session, row.id)
+            if field in FLAG_FIELDS:
+                # No image need have it.
+                known[field] = frozenset({"boolean"})
             if field not in known:
                 raise QueryError(unknown_field(field, sorted(known), "to count"), field="field")
             return FilteredFacets(counted.images(), (counted.of(field, known[field], containing),))

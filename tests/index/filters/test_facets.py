@@ -23,7 +23,7 @@ from tests.index.samples import (
     unit_vectors,
 )
 from training.common.manifest import Manifest, Record
-from training.common.record import MetadataValue
+from training.common.record import BLANK_FIELD, MetadataValue
 from training.models.encoder import Encoder
 
 
@@ -157,6 +157,8 @@ def test_values_are_found_by_a_part_of_them(engine: SearchEngine) -> None:
         assert engine.facets("c", field="study", containing=odd).facets[0].values == ()
     (one,) = engine.facets("c", field="id", containing="i59").facets
     assert _counts(one) == {"i59": 1}
+    (flag,) = engine.facets("c", field=BLANK_FIELD).facets
+    assert _counts(flag) == {False: 60}
     with pytest.raises(QueryError, match="to count"):
         engine.facets("c", field="stduy")
     with pytest.raises(QueryError, match="goes with field"):
