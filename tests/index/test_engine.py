@@ -1,4 +1,4 @@
-"""The engine: searches and lists see every write done before them, and one state of what is beside them."""
+"""The engine: searches and lists see every write done before them, and one state of catalogue and vectors."""
 
 import gc
 import math

@@ -159,7 +159,7 @@ def test_markers_are_found_in_every_form(content: bytes) -> None:
 
 
 def _import(base: Path, films: Iterable[bytes], *options: object) -> tuple[int, str]:
-    """Import films from a folder whose name marks it into `out`, with a home beside it."""
+    """Import films from a folder whose name marks it into `out`, with a home next to it."""
     source = base / MARKER
     source.mkdir()
     for number, content in enumerate(films, 1):

@@ -595,7 +595,7 @@ def test_texts_that_came_while_both_lanes_worked_are_not_forgotten(
     late = queue.submit("text", "late")
     encoder.gates["first"].set()
     time.sleep(0.2)
-    # One text is not worth a pass beside the other lane's.
+    # For one text a second pass next to the other lane's would not pay.
     assert not late.done()
     encoder.gates["a"].set()
     late.result(PATIENCE)

@@ -1,4 +1,4 @@
-"""`recoquest retrain` beside the job of a collection."""
+"""`recoquest retrain` while a job retrains the same collection."""
 
 from collections.abc import Callable
 from pathlib import Path

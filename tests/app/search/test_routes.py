@@ -1,4 +1,4 @@
-"""Lists and counts without a query, what is told of hits, and many searches in one request."""
+"""Lists and counts without a query, the parts of hits, and several searches in one request."""
 
 import json
 from collections.abc import Callable, Iterator

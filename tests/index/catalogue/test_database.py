@@ -147,7 +147,7 @@ def test_a_closed_catalogue_leaves_its_log_empty_and_its_file_whole(tmp_path: Pa
         "catalogue.db-shm": 32_768,
         "catalogue.db-wal": 0,
     }
-    # The file alone is whole, and what is beside it adds nothing to another one that is put there.
+    # The file alone is complete; files that came with it add nothing to another one that takes its place.
     alone = tmp_path / "alone.db"
     shutil.copy(file, alone)
     with other.write() as session:
