@@ -1,4 +1,4 @@
-"""Guesses of keys are slowed down, and its holder is not locked out, whatever form the key has."""
+"""Wrong keys slow their sender down and never lock the holder of a key out."""
 
 import base64
 import io
