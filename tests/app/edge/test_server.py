@@ -16,7 +16,7 @@ from app.engine import open_engine
 from index.catalogue.tables import AuditEventRow
 from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
-from tests.app.edge.test_stopping import Service, errors, running
+from tests.app.edge.test_server import Service, errors, running
 
 
 @pytest.mark.slow

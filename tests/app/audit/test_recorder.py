@@ -1,16 +1,21 @@
-"""Events that the trail never takes: kept beside it, told of, and no others wait for them."""
+"""Events on their way to the audit trail: written in batches, or kept beside it as dead letters."""
 
 import asyncio
 import json
 import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pytest
+from fastapi.testclient import TestClient
 from structlog.testing import capture_logs
 
-from app.audit.recorder import Recorder
+from app.audit.recorder import AuditUnavailableError, Recorder
 from app.health.doctor import examine_home
 from app.settings import Settings
 from index.audit.chain import Trail
@@ -18,9 +23,104 @@ from index.audit.dead_letters import count_dead_letters, dead_letters_of, keep_d
 from index.audit.event import Actor, Event
 from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
-from index.catalogue import Catalogue
+from index.catalogue import Catalogue, open_catalogue
+from index.errors import CatalogueBusyError
 from tests.app.commands import said as said_by
 from tests.app.conftest import COLLECTION, Indexed
+
+HERE = f"/v1/collections/{COLLECTION}"
+
+
+class _Stuck(Trail):
+    """A trail of a catalogue that takes no writes at first."""
+
+    refusals = 0
+
+    def append(self, events: Any) -> None:
+        """Refuse some batches."""
+        if _Stuck.refusals:
+            _Stuck.refusals -= 1
+            raise CatalogueBusyError("busy")
+        super().append(events)
+
+
+def _recorder(trail: Trail, counts: list[int]) -> Recorder:
+    return Recorder(trail, counts.append, lambda: counts.append(-1), _letters(counts), patience_s=0.3)
+
+
+def _letters(counts: list[int]) -> Callable[[Trail, Event, Exception], Event]:
+    return partial(keep_dead_letter, Path("no folder/letters"), lambda: counts.append(-2))
+
+
+@pytest.mark.anyio
+async def test_a_batch_that_is_refused_is_written_later(catalogue: Catalogue) -> None:
+    _Stuck.refusals, counts = 2, list[int]()
+    recorder = _recorder(_Stuck(catalogue, b"k" * 32), counts)
+    for number in range(7):
+        await recorder.record(
+            Event(action="view", actor=Actor("anonymous"), details={"n": number}), durable=False
+        )
+    deadline = time.monotonic() + 10
+    while len(recorder) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    recorder.close()
+    assert counts == [-1, -1, 7]
+    with catalogue.read() as session:
+        assert verify_trail(session).events == 7
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_a_batch_search_names_every_hit_in_transactions_of_bounded_size(catalogue: Catalogue) -> None:
+    counts = list[int]()
+    recorder = Recorder(
+        Trail(catalogue, b"k" * 32), counts.append, lambda: counts.append(-1), _letters(counts), 60
+    )
+    event = Event(action="search", actor=Actor("anonymous"), objects=[str(one) for one in range(100_000)])
+    await recorder.record(event, durable=True)
+    recorder.close()
+    assert counts == [20] * 5
+    with catalogue.read() as session:
+        assert verify_trail(session, key=b"k" * 32).events == 100
+        named = [name for entry in all_events(session, Selection()) for name in entry.ids]
+    assert named == event.objects
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+async def test_a_queue_with_many_ids_makes_requests_wait(catalogue: Catalogue) -> None:
+    _Stuck.refusals, counts = 10**6, list[int]()
+    recorder = _recorder(_Stuck(catalogue, b"k" * 32), counts)
+    event = Event(action="search", actor=Actor("anonymous"), objects=["a"] * 500_000)
+    await recorder.record(event, durable=False)
+    with pytest.raises(AuditUnavailableError):
+        await recorder.record(event, durable=False)
+    assert len(recorder) == 500
+    _Stuck.refusals = 0
+    recorder.close()
+
+
+def test_a_change_whose_event_is_not_written_is_said_to_be(own: Indexed, service: TestClient) -> None:
+    catalogue = open_catalogue(own.settings.catalogue_url)
+    _Stuck.refusals = 10**6
+    counts: list[int] = []
+    application: Any = service.app
+    before = application.state.services
+    stuck = _recorder(_Stuck(catalogue, b"k" * 32), counts)
+    application.state.services = replace(before, recorder=stuck)
+    answer = service.delete(f"{HERE}/images/image-4")
+    assert answer.status_code == 503
+    assert answer.json()["type"] == "urn:recoquest:audit-unavailable"
+    # Searches go on, and their events wait.
+    assert service.post(f"{HERE}/search", json={"text": "a boat"}).status_code == 200
+    assert len(stuck) == 2
+    _Stuck.refusals = 0
+    stuck.close()
+    with catalogue.read() as session:
+        assert verify_trail(session).events == 2
+    application.state.services = before
+    catalogue.close()
+
 
 KEY = b"k" * 32
 
