@@ -17,7 +17,7 @@ from training.common.host import keep_order_of_sums
 
 _LONG = (
     "tests/app/encoding",
-    "tests/app/edge/server",
+    "tests/app/edge/test_server",
     "tests/browser",
     "tests/e2e",
     "tests/faults",

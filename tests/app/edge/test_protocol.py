@@ -1,22 +1,26 @@
-"""Bounds of requests on the wire: heads, bodies and connections are ended while they grow, and say why."""
+"""HTTP on the wire: bounds of requests, requests in a row, and bytes that arrive whole and in order."""
 
 import asyncio
 import io
 import json
-import shlex
-import subprocess
-import sys
+import socket
+import struct
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
 
+import httpx
 import pytest
+import uvloop
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.edge.protocol import ConnectionLimits, HeadLimits
-from app.edge.server import LimitsError, allow_descriptors, require_limits
+from app.application import create_app
+from app.edge.protocol import ConnectionLimits, HeadLimits, LingeringTransport
+from app.edge.server import allow_descriptors
+from tests.app.conftest import COLLECTION, Indexed
 from tests.app.raw_http import PATIENCE, Running, echo, problem_of, serving, statuses
-from tests.e2e.work import COMMAND
+from tests.browser.service import running
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /b HTTP/1.1\r\nHost: x\r\n"
@@ -321,52 +325,6 @@ def test_more_connections_at_work_than_allowed_are_refused_and_said_in_the_log_o
     assert 0 < told[0]["refused"] <= 20
 
 
-@pytest.mark.parametrize(
-    ("hard", "allowed", "connections"), [(8192, 1000 + 768, 1000), (512, 512, 512 - 192)]
-)
-def test_the_process_may_open_as_many_files_as_its_connections_need(
-    hard: int, allowed: int, connections: int
-) -> None:
-    script = (
-        "import resource; from app.edge.server import allow_descriptors; "
-        f"resource.setrlimit(resource.RLIMIT_NOFILE, (256, {hard})); print(allow_descriptors(1000)); "
-        "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
-    )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ended.stdout.splitlines()[-2:] == [str(connections), str(allowed)]
-    assert ("too few files" in ended.stdout + ended.stderr) is (allowed < 1768)
-
-
-@pytest.mark.parametrize("command", ["serve", "worker"])
-@pytest.mark.parametrize(
-    ("limit", "sentence"),
-    [
-        ("-n 64", "recoquest: This process may open 64 files and needs at least 256: raise the limit"),
-        ("-n 255", "recoquest: This process may open 255 files and needs at least 256: raise the limit"),
-        ("-v 1500000", "recoquest: This process may use 1.4 GiB of memory addresses and needs at least 4"),
-        ("-d 1000000", "recoquest: This process may use 1.0 GiB of memory addresses and needs at least 2"),
-    ],
-)
-def test_limits_that_are_too_low_are_told_at_the_start(
-    command: str, limit: str, sentence: str, tmp_path: Path
-) -> None:
-    start = shlex.join([*COMMAND, command, "--home", str(tmp_path / "home")])
-    ended = subprocess.run(
-        ["bash", "-c", f"ulimit {limit} && exec {start}"], capture_output=True, text=True, timeout=120
-    )
-    assert ended.returncode == 1
-    assert ended.stderr.replace("\n", " ").startswith(sentence)
-    assert not (tmp_path / "home").exists()
-
-
-def test_too_little_free_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.edge.server.free_memory", lambda: 400 * 2**20)
-    with pytest.raises(LimitsError, match=r"^0\.39 GiB of memory are free, and 0\.75 GiB are needed"):
-        require_limits()
-    monkeypatch.setattr("app.edge.server.free_memory", lambda: 2**30)
-    require_limits()
-
-
 @pytest.mark.slow
 def test_a_thousand_dribbling_connections_keep_nobody_out() -> None:
     # Both ends of each connection are of this process.
@@ -482,3 +440,217 @@ def test_a_check_of_health_that_comes_in_two_parts_is_answered_under_a_crowd() -
 def test_a_refusal_is_read_where_many_are_just_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.edge.protocol._MAX_LEAVING", 0)
     assert statuses(send(b"GET /a HTTP/1.1\r\n\r\n")) == [400]
+
+
+_CONTENT = f"/v1/collections/{COLLECTION}/images/image-1/content"
+
+
+@pytest.fixture(scope="module")
+def address(indexed: Indexed) -> Iterator[httpx.URL]:
+    """Where the service listens."""
+    with running(create_app(indexed.settings)) as url:
+        yield httpx.URL(url)
+
+
+def _ask(address: httpx.URL, head: str) -> bytes:
+    """Send a head, and read to the end of the connection."""
+    with socket.create_connection((address.host, address.port or 80), timeout=20) as connection:
+        connection.sendall(head.encode("latin-1"))
+        received = b""
+        while chunk := connection.recv(65_536):
+            received += chunk
+    return received
+
+
+def test_a_check_without_a_host_in_old_http_is_answered(address: httpx.URL) -> None:
+    assert _ask(address, "GET /livez HTTP/1.0\r\n\r\n").split()[1] == b"200"
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/collections", _CONTENT, "/page/search/page.js", "/metrics", "/nothing"]
+)
+def test_after_the_headers_for_head_comes_the_next_answer(address: httpx.URL, path: str) -> None:
+    head = f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    last = "OPTIONS /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    first, _, rest = _ask(address, head + head + last).partition(b"\r\n\r\n")
+    second, _, rest = rest.partition(b"\r\n\r\n")
+    assert first.split()[1] == second.split()[1] == (b"404" if path == "/nothing" else b"200")
+    assert b"content-length: " in first
+    assert b"content-length: 0\r\n" not in first
+    assert rest.startswith(b"HTTP/1.1 204")
+    assert b"allow: GET, HEAD, OPTIONS" in rest
+
+
+def test_a_refused_body_does_not_spoil_the_next_request(address: httpx.URL) -> None:
+    with httpx.Client(base_url=address, timeout=20) as client:
+        for _ in range(3):
+            refused = client.post(
+                f"/v1/collections/{COLLECTION}/search",
+                json={"text": "x" * 500_000},
+                headers={"Origin": "https://evil.example.org"},
+            )
+            assert refused.status_code == 403
+            assert client.get("/livez").status_code == 200
+
+
+def test_requests_that_crowds_send_in_one_go_keep_nobody_out() -> None:
+    crowd, each = 100, 40
+    answered: list[str] = []
+
+    async def working(scope: Scope, receive: Receive, send: Send) -> None:
+        time.sleep(0.0005)
+        answered.append(scope["path"])
+        await echo(scope, receive, send)
+
+    def before_a_newcomer(port: int) -> int:
+        with ExitStack() as open_ones:
+            for _ in range(crowd):
+                one = open_ones.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
+                one.sendall((GET + b"\r\n") * each)
+            newcomer = open_ones.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
+            newcomer.sendall(b"GET /new HTTP/1.1\r\nHost: x\r\n" + LAST)
+            assert newcomer.recv(65_536)
+        return answered.index("/new")
+
+    async def run() -> int:
+        async with serving(working) as server:
+            return await asyncio.to_thread(before_a_newcomer, server.port)
+
+    # The loop of the service: asyncio's own accepts all that wait in one turn.
+    assert uvloop.run(run()) < crowd * each / 4
+
+
+def test_requests_in_a_row_whose_caller_has_gone_raise_nothing() -> None:
+    asked: list[str] = []
+    raised: list[dict[str, Any]] = []
+
+    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.append(scope["path"])
+        await echo(scope, receive, send)
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+        async with serving(noting) as server:
+            for _ in range(8):
+                with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as caller:
+                    caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    caller.sendall((GET + b"\r\n") * 20)
+            async with asyncio.timeout(PATIENCE):
+                while len(server.connections) or len(asked) < 8:
+                    await asyncio.sleep(0.01)
+
+    uvloop.run(run())
+    assert not raised
+
+
+def _shed(scope: Scope, _: bool) -> bytes | None:
+    return b"HTTP/1.1 503 Busy\r\ncontent-length: 5\r\n\r\nshed;" if scope["path"] == "/shed" else None
+
+
+def test_what_follows_a_shed_request_is_answered_in_its_order() -> None:
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"].startswith("/slow"):
+            await asyncio.sleep(0.2)
+        await echo(scope, receive, send)
+
+    def get(path: bytes, rest: bytes = b"\r\n") -> bytes:
+        return b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n" + rest
+
+    # The requests behind the shed one are parsed in a second piece.
+    begin = get(b"/slow1") + get(b"/shed", b"X: ")
+    first = begin + b"a" * (8192 - len(begin) - 4) + b"\r\n\r\n"
+
+    async def run() -> bytes:
+        async with serving(slow, shed=_shed) as server:
+            return await server.exchange(first + get(b"/slow3") + get(b"/fast4") + get(b"/fast5", LAST))
+
+    answer = uvloop.run(run())
+    places = [
+        answer.index(body) for body in (b"/slow1 0;", b"shed;", b"/slow3 0;", b"/fast4 0;", b"/fast5 0;")
+    ]
+    assert places == sorted(places)
+
+
+def test_idle_time_does_not_end_a_request_that_came_with_a_shed_one() -> None:
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(1.5)
+        await echo(scope, receive, send)
+
+    async def run() -> bytes:
+        async with serving(slow, shed=_shed, keep_alive_s=1) as server:
+            return await server.exchange(b"GET /shed HTTP/1.1\r\nHost: x\r\n\r\n" + GET + LAST)
+
+    assert uvloop.run(run()).endswith(b"/a 0;")
+
+
+class Recorded(asyncio.Transport):
+    """A transport that notes what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[bytes | str] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Note bytes."""
+        self.told.append(bytes(data))
+
+    def write_eof(self) -> None:
+        """Note an end."""
+        self.told.append("eof")
+
+    def is_closing(self) -> bool:
+        """Whether that was noted."""
+        return not {"close", "abort"}.isdisjoint(self.told)
+
+    def close(self) -> None:
+        """Note a close."""
+        self.told.append("close")
+
+    def abort(self) -> None:
+        """Note an abort."""
+        self.told.append("abort")
+
+
+def told(*steps: bytes | str, may_close: bool = True) -> list[bytes | str]:
+    """What the transport below is told of writes and other calls, one after another."""
+    recorded = Recorded()
+
+    async def run() -> None:
+        transport = LingeringTransport(recorded, lambda: may_close)
+        for step in steps:
+            if isinstance(step, bytes):
+                transport.write(step)
+            else:
+                getattr(transport, step)()
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+    return recorded.told
+
+
+LARGE = bytes(1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("steps", "may_close", "expected"),
+    [
+        ([b"head", b"body", b""], True, [b"headbody"]),
+        ([b"head", LARGE, b"tail"], True, [b"head", LARGE, b"tail"]),
+        ([b"answer", "close"], True, [b"answer", "close"]),
+        ([b"answer", "write_eof"], True, [b"answer", "eof"]),
+        ([b"answer", "close"], False, [b"answer"]),
+        ([b"answer", "abort"], True, ["abort"]),
+        ([b"400", "write_eof", b"100 Continue"], True, [b"400", "eof"]),
+    ],
+    ids=["joined", "large", "close", "end", "may not close", "abort", "after the end"],
+)
+def test_bytes_arrive_in_few_writes_and_all_before_the_end_but_for_an_abort(
+    steps: list[bytes | str], may_close: bool, expected: list[bytes | str]
+) -> None:
+    assert told(*steps, may_close=may_close) == expected
+
+
+def test_no_more_than_a_bound_is_held() -> None:
+    parts = told(*[bytes(10_000)] * 100)
+    assert sum(len(part) for part in parts) == 1_000_000
+    assert max(len(part) for part in parts) <= 64 << 10

@@ -1,12 +1,9 @@
-"""Times in headers, traces of callers in the log, spans for OpenTelemetry, and figures for Prometheus."""
+"""Times in headers, traces of callers in the log, and spans for OpenTelemetry."""
 
 import io
 import json
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -17,14 +14,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from app.application import create_app
-from app.edge.metrics import Metrics, read_installation
 from app.edge.request_context import TelemetryError, trace_id_of
-from app.engine import open_engine
-from app.heartbeat import Heartbeat
 from app.settings import Settings
-from index.backup import write_backup
-from index.catalogue.jobs import add_job, cancel_job
-from index.vectors.ann import OperatingPoint
 from tests.app.conftest import COLLECTION, Indexed, serve
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -143,40 +134,3 @@ def test_a_collector_without_the_extra_is_told_in_a_sentence(
     settings = Settings(home=indexed.settings.home, traces_url="http://localhost:4318/v1/traces")
     with pytest.raises(TelemetryError, match=r"pip install recoquest\[telemetry\]"):
         create_app(settings)
-
-
-def test_recall_is_that_of_the_collections_that_have_codes_now() -> None:
-    metrics = Metrics()
-    metrics.recalls_measured([("films", "images", OperatingPoint(96, 200, 0.999, 0.9, 900))])
-    figures = metrics.render().decode()
-    assert 'recoquest_search_recall{collection="films",of="mean",target="images"} 0.999' in figures
-    assert 'recoquest_search_recall{collection="films",of="lowest query",target="images"} 0.9' in figures
-    metrics.recalls_measured([])
-    assert "films" not in metrics.render().decode()
-
-
-def test_an_installation_shows_its_disk_jobs_workers_and_last_backup(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path / "home")
-    with closing(open_engine(settings)) as engine:
-        before = read_installation(settings, engine.home.catalogue)
-        assert (before.workers, before.jobs, before.last_backup) == (0, {}, None)
-        with engine.home.catalogue.write() as session:
-            job = add_job(session, "tidy", [])
-            add_job(session, "tidy", [])
-            cancel_job(session, job.id)
-        heartbeat = Heartbeat(settings)
-        heartbeat.beat()
-        begun = time.time()
-        write_backup(engine.home, tmp_path / "backup.tar")
-        after = read_installation(settings, engine.home.catalogue)
-    assert after.workers == 1
-    assert after.jobs == {"queued": 1, "cancelled": 1}
-    assert after.last_backup is not None
-    assert begun - 1 <= after.last_backup <= time.time()
-    assert 0 < after.free_bytes < after.disk_bytes
-    metrics = Metrics()
-    metrics.installation_read(after)
-    figures = metrics.render().decode()
-    assert 'recoquest_jobs{state="cancelled"} 1.0' in figures
-    assert 'recoquest_jobs{state="failed"} 0.0' in figures
-    assert "recoquest_workers 1.0" in figures
