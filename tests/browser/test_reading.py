@@ -21,7 +21,7 @@ from pydicom.dataset import Dataset
 
 from app.radiology.viewer import ViewerPackageError, install_viewer
 from tests.app.conftest import make_bundle
-from tests.app.radiology.pacs.test_reports import make_report
+from tests.app.radiology.test_reports import make_report
 from tests.browser.conftest import launched, step
 from tests.browser.german import GERMAN, strangers
 from tests.browser.search_page import expect, until

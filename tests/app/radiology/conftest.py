@@ -1,17 +1,34 @@
-"""A collection of films with the metadata of DICOM files: eight studies of three images, of four patients."""
+"""Collections of films: with the metadata of DICOM files, or empty and brought up to date with an archive."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import pytest
 from fastapi.testclient import TestClient
 
+from app.decoding.films import FilmReader, FilmRules, film_reader
+from app.engine import open_engine
+from app.radiology.archive import Archive
+from app.radiology.listing import Selection
+from app.radiology.reports import ReportIntake
+from app.radiology.sync import Sync
+from app.radiology.sync_report import QuarantineList
+from app.settings import Settings
+from index.catalogue.collections import find_active
+from index.engine import SearchEngine
+from index.files.bundles import installed_bundle, register_bundle
+from index.generations.models import create_collection
 from index.ingest import ingest_manifest
 from index.keys.api_keys import Role, create_key
-from tests.access import bearer
-from tests.app.conftest import Indexed, serve
+from index.writes.intake import known_images
+from tests.access import OPEN, bearer
+from tests.app.conftest import Indexed, make_bundle, serve
+from tests.dicom_films import uid
 from training.common.manifest import Record, read_manifest, write_manifest
+from training.models.bundle import read_bundle
 from training.models.encoder import load_encoder
 
 FILMS: Final = "films"
@@ -90,3 +107,73 @@ def films(make_indexed: Callable[..., Indexed]) -> Indexed:
 def client(films: Indexed) -> Iterator[TestClient]:
     with serve(films, key=False) as running:
         yield running
+
+
+@dataclass
+class Home:
+    engine: SearchEngine
+    settings: Settings
+    reader: FilmReader
+
+    def sync(
+        self,
+        archive: Archive,
+        selection: Selection | None = None,
+        quarantined: QuarantineList | None = None,
+    ) -> Sync:
+        intake = ReportIntake(self.engine, self.settings, FILMS, "pacs sync")
+        return Sync(archive, selection or Selection(), self.reader, intake, quarantined)
+
+    def ids(self) -> set[str]:
+        return ids_of(self.engine)
+
+
+def ids_of(engine: SearchEngine) -> set[str]:
+    """The films of the collection."""
+    with engine.home.catalogue.read() as session:
+        found = find_active(session, FILMS)
+        assert found is not None
+        return set(known_images(session, found[0]))
+
+
+def sops(*numbers: int) -> set[str]:
+    """The ids of films by their numbers."""
+    return {uid("film", number) for number in numbers}
+
+
+@contextmanager
+def opened(folder: Path, database: str | None = None, shared: FilmReader | None = None) -> Iterator[Home]:
+    """Give a collection without films in a folder, with a reader of its own or by the rules of its home."""
+    settings = Settings(home=folder / "home", threads=1, device="cpu", database_url=database, **OPEN)
+    engine = open_engine(settings)
+    bundle = read_bundle(make_bundle(folder / "bundle", seed=0))
+    with (
+        installed_bundle(bundle, engine.home.bundles_folder) as info,
+        engine.home.catalogue.write() as session,
+    ):
+        register_bundle(session, info)
+    create_collection(engine.home, FILMS, model=bundle.digest)
+    with ExitStack() as stack:
+        if shared is None:
+            reader = stack.enter_context(film_reader(settings))
+        else:
+            reader, shared.rules = shared, FilmRules.of(settings)
+        yield Home(engine, settings, reader)
+    engine.close()
+
+
+@pytest.fixture(scope="session")
+def shared_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FilmReader]:
+    """A reader whose processes, which take a second to start, serve one test after the other."""
+    with film_reader(
+        Settings(home=tmp_path_factory.mktemp("reader"), threads=1, device="cpu", **OPEN)
+    ) as made:
+        yield made
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def home(request: pytest.FixtureRequest, tmp_path: Path, shared_reader: FilmReader) -> Iterator[Home]:
+    """A collection without films, with its catalogue on either database."""
+    database = None if request.param == "sqlite" else request.getfixturevalue("postgresql_url")
+    with opened(tmp_path, database, shared_reader) as home:
+        yield home

@@ -17,7 +17,7 @@ from index.catalogue.tables import ReportRow
 from index.keys.home_secret import patient_key
 from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.images.erasure.homes import HERE, holding
-from tests.app.radiology.reports.films import give_studies
+from tests.app.radiology.films import give_studies
 from tests.training.clinical.reports.documents import PATIENT, STUDY, hl7_report
 from training.clinical.pseudonyms import keyed_hash
 from training.clinical.reports.hl7 import parse_message, read_message

@@ -1,21 +1,26 @@
 """The archive on the service's own origin: what is passed on, to whom, and what is not."""
 
+import asyncio
 import base64
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
+from itertools import pairwise
 from typing import Any, Final
 
 import httpx
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.application import create_app
 from app.radiology import archive_proxy
+from app.radiology.archive_proxy import parse_path, rewritten
 from app.settings import Settings, SettingsError
 from index.audit.listing import Selection, audit_event, read_events
 from tests.access import ADMIN_KEY, AS_ADMIN
@@ -342,3 +347,84 @@ def test_so_many_answers_at_a_time_and_no_more(
         answer = client.get("/dicomweb/studies", headers=AS_ADMIN)
     problem(answer, 503, "archive-busy")
     assert json.loads(json.dumps(other.asked)) == []
+
+
+ROOT = "https://images.example.org/dicomweb/"
+FOUND = [
+    {
+        "00081190": {"vr": "UR", "Value": ["http://10.0.0.7:8042/dicom-web/studies/1.2/series/3"]},
+        "00420011": {"vr": "OB", "BulkDataURI": "https://pacs/a/b/studies/1.2/bulk/00420011"},
+        "00104000": {"vr": "LT", "Value": ['He said "http://x/y", and studies/1.2 too', "http://pacs/other/1"]},
+        "00100010": {"vr": "PN", "Value": [{"Alphabetic": "Strauß^\u6c34\\\""}]},
+    }
+] * 3  # fmt: skip
+EXPECTED = json.loads(
+    json.dumps(FOUND).replace("http://10.0.0.7:8042/dicom-web/", ROOT).replace("https://pacs/a/b/", ROOT)
+)
+
+
+async def _sent(pieces: list[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+def _rewritten(pieces: list[bytes]) -> list[bytes]:
+    async def read() -> list[bytes]:
+        return [piece async for piece in rewritten(_sent(pieces), ROOT)]
+
+    return asyncio.run(read())
+
+
+@given(st.lists(st.integers(0, 1500)), st.booleans())
+def test_addresses_lead_to_the_service_however_the_json_is_cut(cuts: list[int], ascii_only: bool) -> None:
+    content = json.dumps(FOUND, ensure_ascii=ascii_only).encode()
+    places = [0, *sorted(cuts), len(content)]
+    pieces = [content[start:end] for start, end in pairwise(places)]
+    assert json.loads(b"".join(_rewritten(pieces))) == EXPECTED
+
+
+def test_a_long_text_without_a_quote_is_not_kept_back() -> None:
+    first, _ = _rewritten([b'["' + b"x" * 10_000])
+    assert len(first) > 9_000
+
+
+@pytest.mark.parametrize(
+    ("path", "uid", "is_query"),
+    [
+        ("studies", None, True),
+        ("series", None, True),
+        ("instances", None, True),
+        ("studies/1.2.3/series", "1.2.3", True),
+        ("studies/1.2.3/instances", "1.2.3", True),
+        ("studies/1.2.3/series/4.5/instances", "4.5", True),
+        ("studies/1.2", "1.2", False),
+        ("studies/1.2/metadata", "1.2", False),
+        ("studies/1.2/thumbnail", "1.2", False),
+        ("studies/1.2/series/3.4/rendered", "3.4", False),
+        ("studies/1.2/series/3.4/instances/5", "5", False),
+        ("studies/1.2/series/3.4/instances/5/frames/1", "5", False),
+        ("studies/1.2/series/3.4/instances/5/frames/1,2,30/rendered", "5", False),
+        ("studies/1.2/series/3.4/instances/5/bulk/00420011", "5", False),
+        ("studies/1.2/bulkdata/a/b-c/7", "1.2", False),
+    ],
+)
+def test_queries_and_retrievals(path: str, uid: str | None, is_query: bool) -> None:
+    assert parse_path(path) == (uid, is_query)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "", "/", "studies/", "studies//series", "patients", "studies/1.2/..", "studies/../instances",
+        "studies/1.2/series/.",
+        "studies/1.2/bulkdata/../../instances", "studies/1.2/bulkdata/", "studies/a.b", "studies/1..2",
+        "studies/1.2?x=1",
+        "studies/1.2#x", "studies/1.2\n", "studies/1.2/series/3/instances/4/frames/", "studies/1.2/frames/1",
+        "studies/1.2/series/3/instances/4/frames/1,", "studies/" + "1" * 65,
+        "studies/1.2/bulkdata" + "/a" * 33,
+        "studies/1.2/series/3/instances/4/frames/" + ",".join("1" * 600), "../system",
+        "%2e%2e/system", "studies/\uff11.2",
+    ],
+)  # fmt: skip
+def test_all_else_is_no_path(path: str) -> None:
+    assert parse_path(path) is None

@@ -1,4 +1,4 @@
-"""Messages over a real socket: taken, refused, concurrent, damaged and slow; and their answers."""
+"""Reports as HL7 messages over a socket, and as structured reports of an archive."""
 
 import asyncio
 import os
@@ -13,16 +13,35 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydicom import Dataset
+from pydicom.sequence import Sequence
 
 from app.cli.serve import bind
 from app.engine import open_engine
-from app.radiology.reports import Code, Limits, Listener, ReportIntake, acknowledgement
+from app.radiology.archive import Archive, ArchiveError
+from app.radiology.listing import Selection
+from app.radiology.reports import Code, Limits, Listener, ReportIntake, Taken, acknowledgement
+from index.catalogue.collections import require_collection
+from index.catalogue.images import require_image
 from index.keys.home_secret import patient_key
+from index.reports import count_waiting
 from tests.app.conftest import COLLECTION, Indexed
-from tests.app.radiology.reports.films import give_studies, holding, stored
-from tests.training.clinical.reports.documents import MARKERS, PATIENT, STUDY, hl7_report
+from tests.app.radiology.conftest import FILMS, Home
+from tests.app.radiology.films import give_studies, holding, stored
+from tests.dicom_films import MARKER, make_film, uid
+from tests.orthanc import OrthancServer
+from tests.training.clinical.reports.documents import (
+    MARKERS,
+    PATIENT,
+    STUDY,
+    code,
+    container,
+    hl7_report,
+    structured_report,
+)
 
 KEY_UNKNOWN = "204^Unknown key identifier"
 LIMITS = Limits(message_bytes=200_000, connections=3, message_s=0.6, idle_s=5.0)
@@ -297,3 +316,174 @@ def test_a_damaged_message_has_an_acknowledgement() -> None:
     answer = acknowledgement("AA", b"MSH|^~\\&|a|b|c|d|e||ORU^R01|1" + b"\x1c2" * 300 + b"|P|2.5")
     assert answer.count(b"\x1c") == 0
     assert _fields(answer, "MSA")[2] == "1"
+
+
+def make_report(number: int, film: Dataset, *sentences: str, **more: Any) -> Dataset:
+    """A structured report in the study of a film, with people in its header."""
+    of_film = ("StudyInstanceUID", "AccessionNumber", "PatientID", "PatientName", "StudyDate", "StudyTime")
+    own = {
+        "SOPInstanceUID": uid("report", number),
+        "SeriesInstanceUID": uid("series", film.StudyInstanceUID, "SR"),
+        **{name: film[name].value for name in of_film},
+    }
+    report = structured_report([container("121070", "Findings", *sentences)], **{**own, **more})
+    report.file_meta.MediaStorageSOPInstanceUID = report.SOPInstanceUID
+    return report
+
+
+def predecessor(number: int, study: int) -> Sequence:
+    """The reference of a later version of a report to the one before."""
+    image, series, whole = Dataset(), Dataset(), Dataset()
+    image.ReferencedSOPClassUID = structured_report().SOPClassUID
+    image.ReferencedSOPInstanceUID = uid("report", number)
+    series.SeriesInstanceUID = uid("series", study, "SR")
+    series.ReferencedSOPSequence = Sequence([image])
+    whole.StudyInstanceUID = uid("study", study)
+    whole.ReferencedSeriesSequence = Sequence([series])
+    return Sequence([whole])
+
+
+def _report_of(home: Home, film: int) -> str | None:
+    with home.engine.home.catalogue.read() as session:
+        return require_image(session, FILMS, uid("film", film)).report
+
+
+def test_a_report_is_at_all_films_of_its_study_also_those_that_come_later(
+    home: Home, orthanc: OrthancServer
+) -> None:
+    orthanc.store([make_film(1), make_film(2, study=1, view="LL"), make_film(3)])
+    orthanc.store([make_report(1, make_film(1), "Small left effusion.")])
+    sync = home.sync(Archive(orthanc.dicom_web))
+    first = sync.run()
+    assert (first.found, first.taken, first.reports, first.left_out) == (4, 4, 1, 0)
+    assert [_report_of(home, film) for film in (1, 2, 3)] == ["FINDINGS: Small left effusion."] * 2 + [None]
+    orthanc.store([make_film(4, study=1, view="AP")])
+    grown = sync.run()
+    assert (grown.taken, grown.up_to_date, grown.reports) == (1, 4, 0)
+    assert _report_of(home, 4) == "FINDINGS: Small left effusion."
+
+
+def test_a_report_waits_for_films_that_the_filters_let_in(home: Home, orthanc: OrthancServer) -> None:
+    orthanc.store([make_film(1, Modality="CR"), make_report(1, make_film(1), "Small left effusion.")])
+    orthanc.store([make_film(2, study=1, view="LL")])
+    narrow = Selection(("DX",))
+    done = home.sync(Archive(orthanc.dicom_web), narrow).run()
+    assert (done.taken, done.left_out, done.reports) == (2, 1, 1)
+    assert _report_of(home, 2) == "FINDINGS: Small left effusion."
+    home.sync(Archive(orthanc.dicom_web)).run()
+    assert _report_of(home, 1) == "FINDINGS: Small left effusion."
+
+
+def test_a_later_version_counts_and_the_one_before_when_it_is_deleted(
+    home: Home, orthanc: OrthancServer
+) -> None:
+    orthanc.store([make_film(1), make_report(1, make_film(1), "Small left effusion.")])
+    sync = home.sync(Archive(orthanc.dicom_web))
+    sync.run()
+    orthanc.store(
+        [
+            make_report(
+                2,
+                make_film(1),
+                "No effusion.",
+                PredecessorDocumentsSequence=predecessor(1, 1),
+                ContentDate="20240305",
+            )
+        ]
+    )
+    assert sync.run().reports == 1
+    assert _report_of(home, 1) == "FINDINGS: No effusion."
+    orthanc.delete(uid("report", 2))
+    gone = sync.run()
+    assert (gone.removed, gone.reports_removed, gone.found) == (0, 1, 2)
+    assert _report_of(home, 1) == "FINDINGS: Small left effusion."
+    orthanc.delete(uid("report", 1))
+    assert sync.run().reports_removed == 1
+    assert _report_of(home, 1) is None
+    assert home.ids() == {uid("film", 1)}
+
+
+def test_a_report_that_is_sent_again_is_read_again(home: Home, orthanc: OrthancServer) -> None:
+    orthanc.store([make_film(1), make_report(1, make_film(1), "Small left effusion.")])
+    sync = home.sync(Archive(orthanc.dicom_web))
+    sync.run()
+    orthanc.store([make_report(1, make_film(1), "Large left effusion.")])
+    assert sync.run().reports == 1
+    assert _report_of(home, 1) == "FINDINGS: Large left effusion."
+    orthanc.store([make_report(1, make_film(1))])
+    emptied = sync.run()
+    assert (emptied.refused, emptied.reports, emptied.reports_removed) == (1, 0, 1)
+    assert _report_of(home, 1) is None
+    (reason,) = emptied.reasons
+    assert "no clinical section" in reason
+
+
+def test_what_stops_before_a_report_is_noted_takes_it_again(
+    home: Home, orthanc: OrthancServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = ReportIntake.take
+
+    def stop(intake: ReportIntake, reports: Any) -> Taken:
+        take(intake, reports)
+        raise ArchiveError("The archive is gone.")
+
+    orthanc.store([make_film(1), make_report(1, make_film(1), "Small left effusion.")])
+    with monkeypatch.context() as patch:
+        patch.setattr(ReportIntake, "take", stop)
+        with pytest.raises(ArchiveError):
+            home.sync(Archive(orthanc.dicom_web)).run()
+    again = home.sync(Archive(orthanc.dicom_web)).run()
+    assert (again.found, again.reports) == (2, 1)
+    assert _report_of(home, 1) == "FINDINGS: Small left effusion."
+    orthanc.delete(uid("report", 1))
+    assert home.sync(Archive(orthanc.dicom_web)).run().reports_removed == 1
+    assert _report_of(home, 1) is None
+
+
+def test_reports_go_with_their_study(home: Home, orthanc: OrthancServer) -> None:
+    orthanc.store([make_film(1), make_report(1, make_film(1), "Small left effusion."), make_film(2)])
+    orthanc.store([make_report(3, make_film(3), "A study without films.")])
+    sync = home.sync(Archive(orthanc.dicom_web))
+    assert sync.run().reports == 2
+    assert _waiting(home) == 1
+    orthanc.delete(uid("study", 1))
+    orthanc.delete(uid("study", 3))
+    gone = sync.run()
+    assert (gone.removed, gone.studies, _waiting(home)) == (1, 1, 0)
+    assert home.ids() == {uid("film", 2)}
+
+
+def test_a_report_of_another_patient_is_refused(home: Home, orthanc: OrthancServer) -> None:
+    orthanc.store([make_film(1)])
+    home.sync(Archive(orthanc.dicom_web)).run()
+    orthanc.store([make_report(1, make_film(1), "Small left effusion.", PatientID=f"{MARKER}P7")])
+    done = home.sync(Archive(orthanc.dicom_web)).run()
+    assert (done.refused, done.reports) == (1, 0)
+    assert _report_of(home, 1) is None
+
+
+def test_results_of_programs_are_left_out_and_counted(home: Home, orthanc: OrthancServer) -> None:
+    orthanc.store([make_film(1), make_report(1, make_film(1), "No pneumothorax.")])
+    title = Sequence([code("126000", "DCM", "Imaging Measurement Report")])
+    orthanc.store(
+        [make_report(2, make_film(1), "Pneumothorax.", ConceptNameCodeSequence=title, ContentDate="20250101")]
+    )
+    done = home.sync(Archive(orthanc.dicom_web)).run()
+    assert (done.reports, done.left_out) == (1, 1)
+    assert any("Imaging Measurement Report" in reason for reason in done.reasons)
+    assert _report_of(home, 1) == "FINDINGS: No pneumothorax."
+
+
+def test_no_name_of_a_report_is_kept(home: Home, orthanc: OrthancServer) -> None:
+    orthanc.store([make_film(1), make_report(1, make_film(1), f"{MARKER} has a small left effusion.")])
+    home.sync(Archive(orthanc.dicom_web)).run()
+    assert _report_of(home, 1) == "FINDINGS: ___ has a small left effusion."
+    for path in Path(home.settings.home).rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert not any(marker.encode() in content for marker in (*MARKERS, MARKER, uid("report", 1)))
+
+
+def _waiting(home: Home) -> int:
+    with home.engine.home.catalogue.read() as session:
+        return count_waiting(session, require_collection(session, FILMS).id)

@@ -1,4 +1,4 @@
-"""The viewer: only the published package is installed, and its pages may do no more than they need."""
+"""The viewer: only the published package is installed, its pages have few rights, and hits link to it."""
 
 import hashlib
 import io
@@ -11,7 +11,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.radiology import viewer as installation
-from app.radiology.viewer import ViewerPackageError, install_viewer, viewer_folder, viewer_template
+from app.radiology.viewer import (
+    ViewerPackageError,
+    install_viewer,
+    viewer_folder,
+    viewer_link,
+    viewer_template,
+)
 from app.settings import Settings
 from tests.app.commands import run_command
 from tests.app.conftest import Indexed, serve
@@ -157,3 +163,18 @@ def test_without_a_viewer_the_pages_say_how_to_install_it(client: TestClient, fi
     assert not viewer_folder(Path(films.settings.home)).exists()
     assert "recoquest viewer install" in problem(client.get("/viewer"), 404, "no-viewer")["detail"]
     problem(client.get("/viewer/app.bundle.17.js"), 404, "no-viewer")
+
+
+KNOWN = {"study": "1.2", "series": "1.2.3", "sop": "1.2.3.4"}
+
+
+def test_places_are_filled_and_encoded_behind_the_prefix_of_a_proxy() -> None:
+    template = "https://v.example.org/?s={study}&e={series}&i={sop}"
+    assert viewer_link(template, KNOWN, prefix="/in") == "https://v.example.org/?s=1.2&e=1.2.3&i=1.2.3.4"
+    assert viewer_link("/v?s={study}", KNOWN, prefix="/in") == "/in/v?s=1.2"
+    assert viewer_link("/v?s={study}", {"study": "a&b=c d"}) == "/v?s=a%26b%3Dc%20d"
+    # An image without a UID has no address.
+    without: tuple[dict[str, str | int], ...] = ({}, {"study": ""}, {"study": 7}, {"study": "1.2"})
+    for metadata in without:
+        assert viewer_link("/v?s={study}&i={sop}", metadata) is None
+    assert viewer_link(None, KNOWN) is None

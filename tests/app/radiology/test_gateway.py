@@ -16,14 +16,14 @@ from app.application import create_app
 from app.settings import Settings
 from index.keys.api_keys import Role, create_key
 from tests.access import AS_ADMIN
-from tests.app.radiology.pacs.conftest import COLLECTION, Home
+from tests.app.radiology.conftest import FILMS, Home
 from tests.browser.service import running
 from tests.dicom_films import encoded, make_film, uid
 from tests.jobs import Jobs
 from tests.needed import needed
 from tests.orthanc import OrthancPrograms, OrthancServer, serve_orthanc
 
-DEPLOY: Final = Path(__file__).resolve().parents[4] / "deploy" / "orthanc"
+DEPLOY: Final = Path(__file__).resolve().parents[3] / "deploy" / "orthanc"
 USER: Final = ("recoquest", "change-me")
 _SECONDS: Final = 30.0
 
@@ -67,59 +67,58 @@ def files(tmp_path: Path) -> list[Path]:
 
 @pytest.mark.slow
 def test_what_a_modality_stores_is_indexed_by_a_worker(
-    films: Home,
+    home: Home,
     orthanc_programs: OrthancPrograms,
     storescu: Callable[..., None],
     files: list[Path],
     tmp_path: Path,
 ) -> None:
-    settings = films.settings.model_copy(update={"pacs_sync": f"{COLLECTION} --modality DX"})
+    settings = home.settings.model_copy(update={"pacs_sync": f"{FILMS} --modality DX"})
     folder = tmp_path / "gateway"
     folder.mkdir()
-    with films.engine.home.catalogue.write() as session:
-        made = create_key(session, "gateway", {COLLECTION: frozenset({"curator"})}, days=1)
+    with home.engine.home.catalogue.write() as session:
+        made = create_key(session, "gateway", {FILMS: frozenset({"curator"})}, days=1)
     with running(create_app(settings)) as service:
-        gateway_of = _configured(folder, f"{service}/v1/collections/{COLLECTION}/studies", made.text)
+        gateway_of = _configured(folder, f"{service}/v1/collections/{FILMS}/studies", made.text)
         with serve_orthanc(orthanc_programs, gateway_of, folder=folder, auth=USER) as gateway:
             storescu(gateway, *files)
             queued = _until(lambda: _jobs(service), lambda jobs: len(jobs) == 2)
             assert {(job["kind"], *job["arguments"]) for job in queued} == {
-                ("pacs_sync", COLLECTION, "--modality", "DX", "--study", uid("study", study))
-                for study in (0, 1)
+                ("pacs_sync", FILMS, "--modality", "DX", "--study", uid("study", study)) for study in (0, 1)
             }
-            assert films.ids() == set()
-            jobs = _worker_jobs(films, settings, gateway)
+            assert home.ids() == set()
+            jobs = _worker_jobs(home, settings, gateway)
             with jobs.worker():
                 ended = [jobs.wait(job["id"]) for job in queued]
             assert [job.state for job in ended] == ["done", "done"], jobs.log(ended[0].id)
-            assert films.ids() == {uid("film", number) for number in range(3)}
+            assert home.ids() == {uid("film", number) for number in range(3)}
             # Each study is told of once.
             assert len(_jobs(service)) == 2
 
 
 @pytest.mark.slow
 def test_a_note_comes_into_a_stable_study_once(
-    films: Home,
+    home: Home,
     orthanc_programs: OrthancPrograms,
     storescu: Callable[..., None],
     files: list[Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings = films.settings.model_copy(update={"pacs_sync": f"{COLLECTION} --modality DX"})
+    settings = home.settings.model_copy(update={"pacs_sync": f"{FILMS} --modality DX"})
     # The worker reads it from the environment.
     monkeypatch.setenv("RECOQUEST_PACS_WRITE_BACK", "capture,report")
     writing = settings.model_copy(update={"pacs_write_back": ("capture", "report")})
     folder = tmp_path / "gateway"
     folder.mkdir()
-    with films.engine.home.catalogue.write() as session:
+    with home.engine.home.catalogue.write() as session:
         roles: frozenset[Role] = frozenset({"curator", "judge"})
-        made = create_key(session, "gateway", {COLLECTION: roles}, days=1)
+        made = create_key(session, "gateway", {FILMS: roles}, days=1)
     with running(create_app(writing)) as service:
-        studies = f"{service}/v1/collections/{COLLECTION}/studies"
+        studies = f"{service}/v1/collections/{FILMS}/studies"
         gateway_of = _configured(folder, studies, made.text, note=True)
         with serve_orthanc(orthanc_programs, gateway_of, folder=folder, auth=USER) as gateway:
-            jobs = _worker_jobs(films, settings, gateway)
+            jobs = _worker_jobs(home, settings, gateway)
             with jobs.worker():
                 storescu(gateway, *files)
                 # One job for each study, and one for each that has got a note, which finds it there.
@@ -129,18 +128,18 @@ def test_a_note_comes_into_a_stable_study_once(
                 assert log.count("Note written: 1 of") == 1, log
                 assert log.count("No note: ") == 1, log
                 assert log.count("The study has its note already.") == 1, log
-            assert films.ids() == {uid("film", number) for number in range(3)}
+            assert home.ids() == {uid("film", number) for number in range(3)}
             assert len(gateway.instances()) == len(files) + 2
 
 
-def _worker_jobs(films: Home, settings: Settings, gateway: OrthancServer) -> Jobs:
+def _worker_jobs(home: Home, settings: Settings, gateway: OrthancServer) -> Jobs:
     """The jobs of a service whose archive is the gateway."""
     archive = {
         "pacs_url": gateway.dicom_web,
         "pacs_user": USER[0],
         "pacs_password": SecretStr(USER[1]),
     }
-    return Jobs(settings.model_copy(update=archive), films.engine.home.catalogue)
+    return Jobs(settings.model_copy(update=archive), home.engine.home.catalogue)
 
 
 def _have_ended(jobs: list[Mapping[str, Any]], count: int) -> bool:

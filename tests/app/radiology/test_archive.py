@@ -1,18 +1,31 @@
-"""Requests to an archive: credentials, retries, limits, and errors that name nobody."""
+"""Requests to an archive: credentials, retries, limits, parts of answers, pace, errors that name nobody."""
 
 import base64
 import gzip
 import subprocess
 import tracemalloc
+from datetime import datetime, timedelta
+from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from ssl import PROTOCOL_TLS_SERVER, SSLContext
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from app.radiology.archive import Archive, ArchiveError
+from app.radiology.archive import (
+    Archive,
+    ArchiveError,
+    Hours,
+    MultipartError,
+    OutsideHoursError,
+    Pace,
+    boundary_of,
+    read_parts,
+)
 from app.settings import Settings
-from tests.app.radiology.pacs.small_archive import SmallArchive, multipart, serve
+from tests.app.radiology.small_archive import SmallArchive, multipart, serve
 from tests.dicom_films import encoded, make_film, uid
 
 FILM = make_film(1)
@@ -147,3 +160,112 @@ def test_an_archive_with_a_certificate_of_ones_own_needs_its_authority(tmp_path:
             _archive(archive.url).get_json("studies")
         found = _archive(archive.url, Settings(pacs_ca=certificate)).get_json("studies").value
         assert len(found) == 1
+
+
+_BOUNDARY = b"frontier"
+
+
+def _body(parts: list[bytes]) -> bytes:
+    head = b"\r\n--frontier\r\nContent-Type: Application/DICOM; transfer-syntax=1.2\r\nX: y\r\n\r\n"
+    return b"".join(head + part for part in parts) + b"\r\n--frontier--"
+
+
+@given(
+    st.lists(st.binary(max_size=60), min_size=1, max_size=4).filter(
+        lambda parts: not any(b"\r\n--frontier" in part + b"\r\n--fron" for part in parts)
+    )
+)
+def test_parts_are_as_they_were_sent(parts: list[bytes]) -> None:
+    found = read_parts(_body(parts), _BOUNDARY, 100, 9)
+    assert [part.content for part in found] == parts
+    assert {part.media_type for part in found} == {"application/dicom"}
+
+
+@pytest.mark.parametrize(
+    ("body", "limits", "parts"),
+    [
+        # One that is too large is passed over, and the next is read.
+        (_body([bytes(11), b"small", bytes(10)]), (10, 9), [None, b"small", bytes(10)]),
+        # Reading ends at the first part too many.
+        (_body([b"part"] * 5)[:-20], (10, 2), [b"part"] * 3),
+        (b"This is a message in parts.\r\n\r\n--frontier\r\n\r\none\r\n--frontier--", (100, 9), [b"one"]),
+        (b"--frontiers, and\r\n--frontier \t\r\n\r\none\r\n--frontier-- \r\nend", (100, 9), [b"one"]),
+        (
+            b"--frontier\r\nX: a\r\n b\r\n\r\n--frontier\r\n\r\n\r\n\r\n--frontier--\r\n",
+            *((100, 9), [b"", b"\r\n"]),
+        ),
+        (
+            b"--frontier\r\n\r\none\r\n--frontierland\r\n--fron\r\n--frontier--",
+            *((100, 9), [b"one\r\n--frontierland\r\n--fron"]),
+        ),
+    ],
+)  # fmt: skip
+def test_bodies_are_read_as_the_standard_writes_them(
+    body: bytes, limits: tuple[int, int], parts: list[bytes | None]
+) -> None:
+    assert [part.content for part in read_parts(body, _BOUNDARY, *limits)] == parts
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        *((_body([b"one", b"two"])[:-left], "before its last boundary") for left in (1, 2, 8, 40)),
+        (b"no boundary at all", "."),
+        (b"--frontier\r\nno header\r\n\r\n", "."),
+        (b"--frontier\r\nno header\r\n\r\n\r\n--frontier--", "."),
+        (b"--frontier\r\nX: " + bytes(9000) + b"\r\n\r\n\r\n--frontier--", "."),
+    ],
+)
+def test_a_body_that_is_cut_or_of_another_form_is_an_error(body: bytes, said: str) -> None:
+    with pytest.raises(MultipartError, match=said):
+        read_parts(body, _BOUNDARY, 100, 9)
+
+
+def test_boundaries_are_found_and_other_kinds_have_none() -> None:
+    assert boundary_of('multipart/related; type="application/dicom"; boundary=a-b') == b"a-b"
+    assert boundary_of('Multipart/Related; boundary="a b"') == b"a b"
+    for header in ("", "application/dicom", "multipart/form-data; boundary=a", "multipart/related"):
+        with pytest.raises(MultipartError):
+            boundary_of(header)
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "outside"),
+    [
+        ("20-06", (20, 23, 0, 5), (6, 12, 19)),
+        ("8-17", (8, 16), (7, 17, 0)),
+        ("22-24", (22, 23), (0, 21)),
+        *((text, None, ()) for text in ("", "20", "0-24", "20-25", "6-6", "20:00-06:00", "a-b")),
+    ],
+)
+def test_hours_are_read_across_midnight(
+    text: str, inside: tuple[int, ...] | None, outside: tuple[int, ...]
+) -> None:
+    if inside is None:
+        with pytest.raises(ValueError, match="not two different hours"):
+            Hours.parse(text)
+        return
+    hours = Hours.parse(text)
+    assert all(map(hours.include, inside))
+    assert not any(map(hours.include, outside))
+
+
+def test_outside_its_hours_a_request_waits_or_is_refused() -> None:
+    at = [datetime(2026, 1, 1, 17, 59, 30)]
+    pace = partial(
+        Pace, hours=Hours.parse("18-06"), now=lambda: at[-1],
+        sleep=lambda seconds: at.append(at[-1] + timedelta(seconds=seconds)),
+    )  # fmt: skip
+    with pytest.raises(OutsideHoursError):
+        pace().wait()
+    pace(waits=True).wait()
+    assert at[-1] == datetime(2026, 1, 1, 18)
+
+
+def test_requests_are_spread_by_their_rate() -> None:
+    slept: list[float] = []
+    pace = Pace(100.0, sleep=slept.append)
+    for _ in range(5):
+        pace.wait()
+    # The clock hardly goes on meanwhile: each waits for its own place.
+    assert sum(slept) == pytest.approx(0.01 + 0.02 + 0.03 + 0.04, abs=0.01)
