@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.app.page.test_texts import PAGES, table_of
+from tests.app.page.test_texts import tables
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -51,8 +51,8 @@ _LEAST_LETTERS: Final = 3
 def _patterns() -> tuple[re.Pattern[str], ...]:
     """Whole texts, and their pieces between values that are elements."""
     found = set()
-    for page in PAGES:
-        for text in (text for forms in table_of("de", page).values() for text in forms.values()):
+    for texts in tables("de").values():
+        for text in (text for forms in texts.values() for text in forms.values()):
             pieces = [piece.strip() for piece in _VALUE.split(text)]
             found |= {re.escape(piece) for piece in pieces if _LETTERS.search(piece)}
             if len("".join(_LETTERS.findall("".join(pieces)))) >= _LEAST_LETTERS:

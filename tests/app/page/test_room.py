@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from tests.app.page.test_shared import evaluated
+from tests.app.page.test_texts import evaluated
 
 ROOM: Final = Path(__file__).resolve().parents[3] / "app" / "page" / "room"
 BOX: Final = {"width": 600, "height": 500}

@@ -2,14 +2,11 @@
 
 import json
 import re
-import shutil
-import subprocess
 from typing import Any, Final
 
 import pytest
 
-from tests.app.page.test_texts import PAGE
-from tests.needed import needed
+from tests.app.page.test_texts import PAGE, evaluated
 
 TEXTS: Final = {
     "en": {
@@ -24,16 +21,6 @@ TEXTS: Final = {
         "link": "Siehe {link}.",
     },
 }
-
-
-def evaluated(script: str) -> Any:
-    """What a script writes as JSON."""
-    node = needed(shutil.which("node"), "Node.js", "`apt-get install nodejs`")
-    ran = subprocess.run(
-        [node, "--input-type=module", "-"], input=script, capture_output=True, text=True, timeout=30
-    )
-    assert ran.returncode == 0, ran.stderr
-    return json.loads(ran.stdout)
 
 
 def run(expression: str, *, around: list[str], reader: list[str]) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.app.page.test_shared import evaluated
+from tests.app.page.test_texts import evaluated
 
 CONFIGURATION: Final = Path(__file__).resolve().parents[3] / "app" / "page" / "viewer" / "ohif-config.js"
 WINDOW: Final = """
