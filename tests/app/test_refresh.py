@@ -11,7 +11,8 @@ from app.refresh import verdicts_of_months
 from index.catalogue.tables import FeedbackRow
 from index.engine import SearchEngine
 from index.feedback import JudgedQuery, record_judgement
-from tests.app.conftest import COLLECTION, Indexed
+from tests.app.conftest import COLLECTION, Indexed, serve
+from tests.app.test_processes import wait_until
 
 MARCH = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -55,3 +56,12 @@ def test_supplements_are_no_part_of_the_share(judged: SearchEngine) -> None:
     assert f"{counted} 1.0" in lines
     metrics.verdicts_counted({})
     assert share not in metrics.render().decode()
+
+
+def test_a_service_shows_them_after_its_start(own: Indexed) -> None:
+    with own.write() as session:
+        query = JudgedQuery(("image-1",))
+        record_judgement(session, COLLECTION, query, "image-1", True, limit=9, missed=False)
+    accepted = 'recoquest_feedback_verdicts{collection="photos",month="current",verdict="accepted"} 1.0'
+    with serve(own) as client:
+        wait_until(lambda: accepted in client.get("/metrics").text)

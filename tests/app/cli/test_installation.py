@@ -115,6 +115,7 @@ def test_a_refused_restore_changes_nothing_and_asks_for_what_was_in_use(
     assert asked in told
     assert not_asked not in told
     assert not (tmp_path / "new").exists()
+    run_command("restore", file, "--without-keys", home=tmp_path / "new")
 
 
 def test_a_restore_brings_the_keys_into_a_new_home(

@@ -176,18 +176,20 @@ def test_an_answer_of_unknown_length_ends_with_the_connection_of_an_old_caller()
     assert send(GET + LAST, app=stream).endswith(b"5\r\none, \r\n3\r\ntwo\r\n0\r\n\r\n")
 
 
-def test_callers_who_go_amid_a_body_keep_no_place() -> None:
+@pytest.mark.parametrize(
+    ("sent", "leaving"), [(POST + b"Content-Length: 100\r\n\r\nabc", 0), (b"GET /a HTTP/1.1\r\n\r\n", 1)]
+)
+def test_callers_who_go_amid_a_body_or_are_refused_keep_no_place(sent: bytes, leaving: int) -> None:
     async def run() -> None:
         async with serving(echo) as server:
             _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(POST + b"Content-Length: 100\r\n\r\nabc")
+            writer.write(sent)
             await asyncio.sleep(0.1)
-            assert len(server.connections) == 1
+            assert (len(server.connections), len(server.connections._leaving)) == (1 - leaving, leaving)
             writer.close()
             async with asyncio.timeout(PATIENCE):
-                while len(server.connections):
+                while len(server.connections) or server.connections._leaving:
                     await asyncio.sleep(0.01)
-            assert not server.connections._leaving
 
     asyncio.run(run())
 
