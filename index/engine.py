@@ -637,7 +637,7 @@ class SearchEngine:
             keys, lists = self._listed(state, request, None), 0
             if request.words is not None:
                 keys, lists = np.sort(keys), BY_WORDS
-            ranking = LIST_ORDERS[request.sort or "added"](keys, groups, lists)
+            ranking = LIST_ORDERS[request.sort or "added"](keys, groups, lists, findable)
         return _Search(
             state.collection_id, state.sequence, binding, _NO_QUERY, place, ranking, groups, findable
         )

@@ -39,6 +39,7 @@ from index.filters.grammar import (
     FieldName,
     Filter,
 )
+from index.search.request import Sort
 from index.search.results import ActiveGeneration, CosineKind, FoundImage, HitDetails, HitPart, SearchPage
 from training.clinical.findings import State
 from training.models.inputs.regions import RegionGrid
@@ -296,6 +297,7 @@ def _shown(image: FoundImage, images: str, parts: Sequence[HitPart], details: Hi
     return shown
 
 
+SORT = "added: in the order in which they were added; newest: in the reverse order."
 MAX_LIMIT = 1000
 MAX_EXAMPLES = 16
 MAX_CONTAINING = 200
@@ -353,7 +355,7 @@ class SearchQuery(Request):
 
     A text, liked and disliked examples, and the images of a form make up one query together. Without any of
     them the hits are the images that pass the filter and have the keywords, or all, without scores: in the
-    order in which they were added, with keywords by these.
+    order of sort, without it as they were added, with keywords by these.
     """
 
     text: Text | None = Field(
@@ -411,6 +413,9 @@ class SearchQuery(Request):
         default=None,
         description="Choose hits that differ from each other, by maximal marginal relevance: 0 changes "
         "nothing, 1 looks at nothing else. Scores then do not fall from hit to hit.",
+    )
+    sort: Sort | None = Field(
+        default=None, description=f"Order of a list, so without a query. {SORT}", examples=[None]
     )
     image_boxes: Boxes = Field(
         default=[],
@@ -558,8 +563,9 @@ class ImagesWanted(Filtered):
     cursor: str | None = Field(
         default=None,
         max_length=MAX_CURSOR_LENGTH,
-        description="`next_cursor` of the page before; the filter must be the same.",
+        description="`next_cursor` of the page before; filter and sort must be the same.",
     )
+    sort: Sort | None = Field(default=None, description=f"Order of the images. {SORT}")
     limit: int = Field(default=100, ge=1, le=MAX_LIMIT, description="Number of images on a page.")
     parts: list[HitPart] = Field(
         default=[*DEFAULT_PARTS],

@@ -112,6 +112,7 @@ class Search:
             group_by=query.group_by,
             min_score=query.min_score,
             diversity=query.diversity,
+            sort=query.sort,
             filter=None if query.filter is None else parse_filter(query.filter),
             cursor=query.cursor if isinstance(query.cursor, str) else None,
             # An image that is an example is no answer, but its texts may be.

@@ -18,6 +18,7 @@ from index.errors import QueryError
 from index.filters.column_cache import contains_sorted
 from index.search.cursors import MAX_RANKED, PagePosition
 from index.search.grouping import Groups
+from index.search.request import Sort
 from index.vectors.protocol import NOTHING, Keys, Neighbours, Vectors
 from index.vectors.view import VectorView
 from training.evaluation.similarity import as_blades, similarity
@@ -31,6 +32,8 @@ BY_FINDINGS: Final = 4
 FUSED_PLACES: Final = 1000
 # The first places of the order by likeness from which diverse hits are chosen.
 DIVERSE_PLACES: Final = 1000
+# Gives the keys that a search may find, rising, of all keys; None: all.
+Findable = Callable[[Keys], Keys | None]
 # More are not searched for on top.
 _MANY_HIDDEN: Final = 10_000
 
@@ -223,7 +226,7 @@ class GroupedRanking(RecomputedRanking):
 
     inner: Ranking
     groups: Groups
-    findable: Callable[[Keys], Keys | None]
+    findable: Findable
 
     def total(self) -> int | None:
         """Return the number of groups with a hit; see `Ranking`."""
@@ -331,9 +334,27 @@ class KeyList(Ranking):
         return _unscored(self._hits[start : start + count], self.lists)
 
 
-# Orders of a list without a query, by the name that `SearchRequest.sort` has. Each is made of the rising keys
-# of the list, its groups and the lists that they come from; `page`, `total` and `seen_after` say the rest.
-LIST_ORDERS: Final[Mapping[str, Callable[[Keys, Groups | None, int], Ranking]]] = {"added": KeyList}
+@dataclass(frozen=True, eq=False)
+class NewestFirst(KeyList):
+    """As `KeyList`, from the last key to the first; without groups, whose last one may change."""
+
+    def page(self, count: int, place: PagePosition | None = None) -> Ranked:
+        """Return the hits before a key; see `Ranking`."""
+        end = len(self.keys) if place is None else int(np.searchsorted(self.keys, place.after.key))
+        return _unscored(self.keys[max(end - count, 0) : end][::-1], self.lists)
+
+
+def _newest(keys: Keys, groups: Groups | None, lists: int, findable: Findable) -> Ranking:
+    newest = NewestFirst(keys, None, lists)
+    return newest if groups is None else GroupedRanking(newest, groups, findable)
+
+
+# Orders of a list without a query. Each is made of the rising keys of the list, its groups, the lists they
+# come from, and what gives the keys that a group may have; `page`, `total`, `seen_after` say the rest.
+LIST_ORDERS: Final[Mapping[Sort, Callable[[Keys, Groups | None, int, Findable], Ranking]]] = {
+    "added": lambda keys, groups, lists, _findable: KeyList(keys, groups, lists),
+    "newest": _newest,
+}
 
 
 def _unscored(keys: Keys, lists: int) -> Ranked:

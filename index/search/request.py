@@ -19,6 +19,8 @@ from training.clinical.findings import State, find_findings, image_states
 
 # Scores of texts and of images lie in different ranges.
 QueryKind = Literal["text", "image"]
+# Orders of a list without a query, of `index.search.orders.LIST_ORDERS`.
+Sort = Literal["added", "newest"]
 # A sum this much shorter than its parts is what rounding leaves of parts that cancel each other out.
 _NOTHING: Final = 1e-5
 # Weight of the collection's mean, in disliked examples (measured); the query counts as one liked example.
@@ -45,8 +47,7 @@ class SearchRequest:
         group_by: A field: one hit, the best, for all images that have the same value in it.
         min_score: Lowest cosine of a hit; None: any.
         diversity: Weight of differences between hits, from 0 to 1; None ranks by similarity alone.
-        sort: Order of a list without a query, one of `index.search.orders.LIST_ORDERS`; None: by the rank of
-            words, or as the images were added.
+        sort: Order of a list without a query; None: by the rank of words, or as the images were added.
         kind: Kind of the query vector; None for a composed or unknown one.
         parts: Parts of a composed query vector as text: the vector itself varies with the collection.
     """
@@ -65,7 +66,7 @@ class SearchRequest:
     group_by: str | None = None
     min_score: float | None = None
     diversity: float | None = None
-    sort: str | None = None
+    sort: Sort | None = None
     kind: QueryKind | None = None
     parts: str | None = None
 

@@ -67,6 +67,7 @@ def test_a_collection_is_looked_around_in_and_a_broken_link_told(open_search: Op
         "filter=[1]": "the filter in it",
         "filter=": "the filter in it",
         "words=some": "the switch for exact words in it",
+        "sort=oldest": "the order in it",
         "group=&by=picture": "the mark of an image and the field to group by in it",
     }.items():
         step(broken)
@@ -98,6 +99,24 @@ def test_images_are_grouped_by_a_field_and_a_group_opened(open_search: OpenSearc
     expect(search.tiles).to_have_count(larger[0]["group_size"])
     expect(search.chips).to_have_text([f"group: {larger[0]['group']}"])
     expect(by).to_have_value("")
+
+
+def test_a_list_is_sorted_and_a_ranking_is_not(open_search: OpenSearch) -> None:
+    search = open_search("#collection=shapes").settle()
+    by = search.page.get_by_label("Sort by")
+    with search.answered():
+        by.select_option("newest")
+    expected = search.listed(sort="newest")
+    assert search.ids() == expected[:PAGE_SIZE] != search.listed()[:PAGE_SIZE]
+    assert search.link()["sort"] == ["newest"]
+    search.more.click()
+    expect(search.tiles).to_have_count(2 * PAGE_SIZE)
+    assert search.ids() == expected[: 2 * PAGE_SIZE]
+    search.filter_circles()
+    assert search.ids() == search.listed(filter=CIRCLES, sort="newest")
+    search.search("red")
+    expect(by).to_be_hidden()
+    assert search.ids() == search.found_by_text("red", filter=CIRCLES)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -31,8 +31,8 @@ from index.filters.grammar import parse_filter
 from index.generations.activation import activate, mark_preloading
 from index.generations.reindex import generation_for, reindex
 from index.scoring import Background
-from index.search.orders import VectorRanking
-from index.search.request import SearchRequest
+from index.search.orders import LIST_ORDERS, VectorRanking
+from index.search.request import SearchRequest, Sort
 from index.search.results import Hit
 from index.vectors.protocol import Vectors
 from index.vectors.view import CosineView
@@ -385,11 +385,28 @@ def test_a_list_by_words_is_sorted_as_its_images_were_added(engine: SearchEngine
     hits = listed(engine, words="effusion", sort="added", k=3)
     assert [hit.id for hit in hits] == [record.id for record in added() if record.id in ranked]
     assert {hit.found_by for hit in hits} == {("keywords",)}
-    with pytest.raises(QueryError, match="one of added") as failed:
-        engine.browse("c", SearchRequest(sort="size"))
+    unknown: Any = "size"
+    with pytest.raises(QueryError, match="one of added, newest") as failed:
+        engine.browse("c", SearchRequest(sort=unknown))
     assert failed.value.field == "sort"
     with pytest.raises(QueryError, match="goes with a list"):
         engine.search(engine.active("c"), unit_vectors(1, DIM)[0], SearchRequest(sort="added"))
+
+
+@pytest.mark.usefixtures("generation")
+@pytest.mark.parametrize(
+    "values", [{}, {"filter": parse_filter(PA)}, {"words": "heart"}, {"target": "texts"}], ids=str
+)
+def test_the_newest_come_first_and_stand_for_their_groups(
+    engine: SearchEngine, values: dict[str, Any]
+) -> None:
+    assert {*get_args(Sort)} == {*LIST_ORDERS}
+    expected = [name_of(hit) for hit in listed(engine, sort="added", **values)][::-1]
+    assert [name_of(hit) for hit in listed(engine, sort="newest", k=3, **values)] == expected
+    groups = {record.id: group_of(record, "group") for record in added()}
+    last = {groups[name]: (name, place) for name, place in expected[::-1]}
+    hits = listed(engine, sort="newest", group_by="group", k=3, **values)
+    assert [name_of(hit) for hit in hits] == [name for name in expected if name in last.values()]
 
 
 @pytest.mark.usefixtures("generation")
@@ -442,6 +459,8 @@ def test_groups_have_one_hit_each_and_count_the_rest(
         {"group_by": "group"},
         {"words": "heart", "group_by": "group"},
         {"target": "texts"},
+        {"sort": "newest"},
+        {"sort": "newest", "group_by": "group"},
     ],
     ids=str,
 )

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 # {"box": {"x": ..., "y": ..., "width": ..., "height": ...}} is a part of it, in fractions of its sides.
 Example = str | Mapping[str, Any]
 State = Literal["present", "absent", "uncertain"]
+Sort = Literal["added", "newest"]
 Part = Literal["texts", "findings", "labels", "metadata", "report", "vector"]
 
 
@@ -46,6 +47,7 @@ class SearchOptions(TypedDict, total=False):
     exclude_same_group: bool | str | None
     min_score: float
     diversity: float
+    sort: Sort | None
     limit: int
     with_: Sequence[Part]
 
@@ -71,6 +73,7 @@ class ListOptions(TypedDict, total=False):
     """Keywords of a list of images."""
 
     filter: Mapping[str, Any] | None
+    sort: Sort | None
     with_: Sequence[Part] | None
 
 

@@ -118,12 +118,23 @@ def test_images_are_listed_with_what_is_known_of_them(either: TestClient, on_eit
         assert (image["texts"], image["labels"]) == ([*record.texts], [*record.labels])
         assert either.get(image["links"]["image"]).json()["id"] == image["id"]
     assert len(get(either, "images")["images"]) == 24
+    newest = [image["id"] for image in shown][::-1]
+    page = get(either, "images", limit=7, filter=json.dumps(PA), sort="newest")
+    rest = get(either, "images", filter=json.dumps(PA), sort="newest", cursor=page["next_cursor"])
+    assert [image["id"] for image in page["images"] + rest["images"]] == newest
+    assert ids(page_of(either, filter=PA, sort="newest", limit=24)) == newest
+    changed = {"filter": json.dumps(PA), "cursor": page["next_cursor"]}
+    problem(either.get(f"{HERE}/images", params=changed), 422, "invalid-cursor", "cursor")
+    problem(
+        either.post(f"{HERE}/search", json={"text": "a", "sort": "newest"}), 422, "invalid-request", "sort"
+    )
 
 
 def test_wrong_parameters_of_lists_are_named(either: TestClient) -> None:
     for what, parameters, field in (
         ("images", {"limit": "0"}, "limit"),
         ("images", {"limit": "many"}, "limit"),
+        ("images", {"sort": "oldest"}, "sort"),
         ("images", {"filtre": "{}"}, "filtre"),
         ("images", {"filter": "{"}, "filter"),
         ("images", {"filter": "x" * 16_385}, "filter"),

@@ -1,4 +1,4 @@
-/** The row below the field: how its text is matched, the field that hits are grouped by, and chips of the examples and the filter. */
+/** The row below the field: how its text is matched, the field that hits are grouped by, the order of a list, and chips of the examples and the filter. */
 
 import { fill, h } from '../../shared/dom.js';
 import { iconButton } from '../../shared/icon-button.js';
@@ -6,6 +6,7 @@ import { KEYS } from '../../shared/keys.js';
 import { fieldTitle, findingTitle, stateTitle } from '../../shared/terms.js';
 import { say } from '../words.js';
 import { clauseCount, clauseText, noFilter, withClause, withFinding } from './filter.js';
+import { isUnranked, SORTS } from './query.js';
 import { regionMark } from './region-mark.js';
 
 /**
@@ -49,9 +50,12 @@ export class QueryRow {
       ...Object.entries(MATCHING).map(([kind, { name, title }]) => h('label', { class: 'switch', title: say(title) }, this.switches[kind], h('span', {}, say(name)))));
     this.groups = h('select', { class: 'select group-by', 'aria-label': say('row.groupBy'), on: { change: () => this.#chooseGroup() } });
     this.grouping = h('label', { class: 'grouping', title: say('row.groupWhat') }, h('span', {}, say('row.groupBy')), this.groups);
+    this.sorts = h('select', { class: 'select', 'aria-label': say('row.sortBy'), on: { change: () => this.#chooseSort() } },
+      h('option', { value: '' }, say('row.sort.none')), ...SORTS.map((name) => h('option', { value: name }, say(`row.sort.${name}`))));
+    this.sorting = h('label', { class: 'grouping', title: say('row.sortWhat') }, h('span', {}, say('row.sortBy')), this.sorts);
     this.examples = h('div', { class: 'chips examples', hidden: true });
     this.filters = h('div', { class: 'chips', hidden: true });
-    this.element = h('div', { class: 'query-row' }, this.matching, this.grouping, this.examples, this.filters);
+    this.element = h('div', { class: 'query-row' }, this.matching, this.grouping, this.sorting, this.examples, this.filters);
   }
 
   /** @param {string[]} fields that hits may be grouped by */
@@ -72,6 +76,11 @@ export class QueryRow {
     this.actions.search((query) => ({ ...query, group }));
   }
 
+  #chooseSort() {
+    const sort = this.sorts.value || null;
+    this.actions.search((query) => ({ ...query, sort }));
+  }
+
   #showGroups() {
     const names = this.#group && !this.#fields.includes(this.#group) ? [...this.#fields, this.#group] : this.#fields;
     this.grouping.hidden = names.length === 0;
@@ -80,11 +89,14 @@ export class QueryRow {
   }
 
   /** @param {Query} query */
-  showQuery({ text, picture, like, unlike, boxes, likeness, words, group }) {
+  showQuery(query) {
+    const { text, picture, like, unlike, boxes, likeness, words, group, sort } = query;
     this.switches.likeness.checked = likeness;
     this.switches.words.checked = words;
     this.matching.hidden = picture !== null && !text;
     this.showGroup(group);
+    this.sorting.hidden = !isUnranked(query);
+    this.sorts.value = sort ?? '';
     this.examples.hidden = like.length + unlike.length === 0;
     fill(this.examples, like.length > 0 && this.#side('like', like, boxes), unlike.length > 0 && this.#side('unlike', unlike, {}),
       like.length + unlike.length > 1 && this.#clear(say('row.clearExamples'), this.actions.clearExamples));

@@ -6,9 +6,10 @@
  * @typedef {{file: Blob, name: string, box?: Box | null}} Picture an image file that the reader brought, and the part of it to search by
  * @typedef {{likeness: boolean, words: boolean}} Matching how a text is matched: by likeness to images, by its exact words in texts and
  *   reports, or both
- * @typedef {Matching & {text: string, picture: Picture | null, like: string[], unlike: string[], boxes: Record<string, Box>, group: string | null}} Query `like` and
- *   `unlike` hold ids of the collection, `boxes` the parts of liked images to search by; `group`: the field of which each value has one hit
- * @typedef {{text?: string, keywords?: string, image_boxes?: Box[], like?: Array<{id: string, box?: Box}>, unlike?: Array<{id: string}>, group_by?: string}} QueryBody
+ * @typedef {Matching & {text: string, picture: Picture | null, like: string[], unlike: string[], boxes: Record<string, Box>, group: string | null, sort: string | null}} Query `like` and
+ *   `unlike` hold ids of the collection, `boxes` the parts of liked images to search by; `group`: the field of which each value has one hit; `sort`: the order of a list, one of
+ *   `SORTS`
+ * @typedef {{text?: string, keywords?: string, image_boxes?: Box[], like?: Array<{id: string, box?: Box}>, unlike?: Array<{id: string}>, group_by?: string, sort?: string}} QueryBody
  * @typedef {import('./filter.js').Filter} Filter
  * @typedef {{collection: string | null, query: Query, filter: Filter, opened: string | null}} SearchState
  */
@@ -16,10 +17,13 @@
 import { expressionOf } from './filter.js';
 
 /** Both kinds of matching are on until the reader switches one off. @type {Query} */
-export const NO_QUERY = Object.freeze({ text: '', picture: null, like: [], unlike: [], boxes: Object.freeze({}), likeness: true, words: true, group: null });
+export const NO_QUERY = Object.freeze({ text: '', picture: null, like: [], unlike: [], boxes: Object.freeze({}), likeness: true, words: true, group: null, sort: null });
+
+/** Orders of what has no order by likeness. */
+export const SORTS = ['added', 'newest'];
 
 /** Choices that stay from query to query and are a part of links by their own names: whether a value can be read. @type {Record<string, (value: string) => boolean>} */
-export const CHOICES = { group: (value) => value !== '' };
+export const CHOICES = { group: (value) => value !== '', sort: (value) => SORTS.includes(value) };
 
 /** @param {Query} query @returns {Query} nothing to search for, with the matching and the choices as they are */
 export function withoutQuery({ likeness, words, ...query }) {
@@ -97,7 +101,8 @@ export function sameSearch(a, b) {
 }
 
 /** @param {Query} query @returns {QueryBody} the part of it that the service reads as JSON */
-export function bodyOf({ text, picture, like, unlike, boxes, likeness, words, group }) {
+export function bodyOf(query) {
+  const { text, picture, like, unlike, boxes, likeness, words, group, sort } = query;
   const examples = (ids) => ids.map((id) => ({ id, ...(boxes[id] && { box: boxes[id] }) }));
   return {
     ...(text && likeness && { text }),
@@ -106,6 +111,7 @@ export function bodyOf({ text, picture, like, unlike, boxes, likeness, words, gr
     ...(like.length > 0 && { like: examples(like) }),
     ...(unlike.length > 0 && { unlike: examples(unlike) }),
     ...(group && { group_by: group }),
+    ...(sort && isUnranked(query) && { sort }),
   };
 }
 
