@@ -733,7 +733,7 @@ class Count(Answer):
 
 
 class ImageList(Answer):
-    """A page of images, in the order in which they were added."""
+    """A page of images, in the order of `sort`."""
 
     images: list[ListedImage]
     count: int = Field(description="Images that pass the filter.")
