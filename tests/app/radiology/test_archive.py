@@ -3,12 +3,14 @@
 import base64
 import gzip
 import subprocess
+import time
 import tracemalloc
 from datetime import datetime, timedelta
 from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from ssl import PROTOCOL_TLS_SERVER, SSLContext
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -22,7 +24,11 @@ from app.radiology.archive import (
     OutsideHoursError,
     Pace,
     boundary_of,
+    items,
+    number,
     read_parts,
+    text,
+    values,
 )
 from app.settings import Settings
 from tests.app.radiology.small_archive import SmallArchive, multipart, serve
@@ -46,11 +52,13 @@ def test_a_file_comes_as_the_archive_has_it_also_outside_of_multipart() -> None:
     archive = SmallArchive([FILM])
     assert _file_of(archive) == encoded(FILM)
     assert "transfer-syntax=*" in archive.requests[0][1]["accept"]
-    assert _file_of(SmallArchive(faults=[(200, DICOM, b"whole")])) == b"whole"
+    assert _file_of(SmallArchive(faults=[(200, DICOM, b"whole")]), 5) == b"whole"
+    with pytest.raises(ArchiveError, match="several files for one instance"):
+        _file_of(SmallArchive(faults=[multipart([b"one", b"other"])]))
 
 
 def test_a_file_that_is_too_large_is_not_kept() -> None:
-    for large in (multipart([bytes(5_000_000)]), (200, DICOM, bytes(5_000_000))):
+    for large in (multipart([bytes(1_000_001)]), (200, DICOM, bytes(1_000_001))):
         assert _file_of(SmallArchive(faults=[large]), 1_000_000) is None
 
 
@@ -65,11 +73,26 @@ def test_an_answer_that_inflates_takes_no_more_memory_than_a_file_may() -> None:
     assert most < 1 << 24
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
 def test_what_may_pass_is_asked_again(status: int) -> None:
     archive = SmallArchive([FILM], faults=[(status, {}, b""), (status, {}, b"")])
     assert _file_of(archive) == encoded(FILM)
     assert len(archive.requests) == 3
+
+
+def test_pauses_grow_and_the_archive_may_ask_for_longer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    clock = SimpleNamespace(sleep=slept.append, monotonic=time.monotonic)
+    monkeypatch.setattr("app.radiology.archive.time", clock)
+    asked = ("0", "7", "Wed, 21 Oct 2026 07:28:00 GMT", "0", "100")
+    archive = SmallArchive(faults=[(503, {"Retry-After": after}, b"") for after in asked])
+    with serve(archive):
+        with pytest.raises(ArchiveError, match=r"The archive fails with status 503\.") as failed:
+            Archive(archive.url).get_json("studies")
+        assert Archive(archive.url).get_json("studies").value is None
+    assert (failed.value.status, failed.value.passing, failed.value.late) == (503, True, False)
+    # Up to a fifth more or less, so that several callers don't ask together.
+    assert slept == [pytest.approx(1, rel=0.2), 7, pytest.approx(9, rel=0.2), 60]
 
 
 def test_a_file_that_is_cut_is_asked_again_and_never_taken() -> None:
@@ -90,15 +113,40 @@ def test_a_file_that_is_cut_is_asked_again_and_never_taken() -> None:
         ((401, {}, b""), "check user, password or token"),
         ((403, {}, b""), "check user, password or token"),
         ((404, {}, b""), "status 404"),
+        ((300, {}, b""), "sends elsewhere"),
+        ((400, {}, b""), "fails with status 400"),
+        ((501, {}, b""), "fails with status 501"),
         ((302, {"Location": "http://elsewhere/"}, b""), "sends elsewhere"),
         ((200, {"Content-Type": "text/html"}, b"<html>"), "something else than JSON"),
     ],
 )
 def test_what_will_not_pass_is_said_at_once(fault: tuple[int, dict[str, str], bytes], said: str) -> None:
     archive = SmallArchive(faults=[fault])
-    with serve(archive), pytest.raises(ArchiveError, match=said):
+    with serve(archive), pytest.raises(ArchiveError, match=said) as failed:
         _archive(archive.url).get_json("studies")
     assert len(archive.requests) == 1
+    assert (failed.value.status, failed.value.passing) == (fault[0], False)
+
+
+def test_a_partial_answer_is_told_and_a_long_one_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.radiology.archive._MOST_JSON_BYTES", 3_000_000)
+    warned, long = {"Warning": '299 pacs: "There are more results"'}, b"[%2999999s" % b"]"
+    archive = SmallArchive(faults=[(200, warned, b"[1]"), (200, {}, long), (200, {}, long + b" ")])
+    with serve(archive), pytest.raises(ArchiveError, match="The archive's answer has over 3 MB"):
+        for told in (([1], True), ([], False), None):
+            answer = _archive(archive.url).get_json("studies")
+            assert (answer.value, answer.partial) == told
+
+
+def test_attributes_are_read_from_dicom_json_whatever_they_hold() -> None:
+    item = {"a": {"Value": [None, " 12 ", 3]}, "b": {"Value": []}, "c": {"Value": "x"}, "d": 7, "e": {}}
+    assert [values(item, tag) for tag in "abcdef"] == [[" 12 ", 3], [], [], [], [], []]
+    assert [text(item, tag) for tag in "abf"] == ["12", "", ""]
+    assert [number(item, tag) for tag in "abf"] == [12, None, None]
+    assert [items(value) for value in (None, item, [item])] == [[], [item], [item]]
+    for wrong in ("x", [item, 1]):
+        with pytest.raises(ArchiveError, match="other JSON than DICOM's"):
+            items(wrong)
 
 
 def test_an_archive_that_is_not_there_is_named_without_its_films() -> None:
@@ -115,7 +163,9 @@ def test_an_archive_that_is_not_there_is_named_without_its_films() -> None:
             {"pacs_user": "reader", "pacs_password": "pass:wörd"},
             "Basic " + base64.b64encode("reader:pass:wörd".encode()).decode(),
         ),
+        ({"pacs_user": "reader"}, "Basic " + base64.b64encode(b"reader:").decode()),
         ({"pacs_token": "t0ken"}, "Bearer t0ken"),
+        ({"pacs_user": "reader", "pacs_password": "wörd", "pacs_token": "t0ken"}, "Bearer t0ken"),
     ],
 )
 def test_credentials_are_sent_and_never_shown(settings: dict[str, str], sent: str) -> None:
@@ -213,7 +263,7 @@ def test_bodies_are_read_as_the_standard_writes_them(
         (b"no boundary at all", "."),
         (b"--frontier\r\nno header\r\n\r\n", "."),
         (b"--frontier\r\nno header\r\n\r\n\r\n--frontier--", "."),
-        (b"--frontier\r\nX: " + bytes(9000) + b"\r\n\r\n\r\n--frontier--", "."),
+        (b"--frontier\r\nX: " + bytes(9000) + b"\r\n\r\n\r\n--frontier--", "is not well-formed"),
     ],
 )
 def test_a_body_that_is_cut_or_of_another_form_is_an_error(body: bytes, said: str) -> None:
@@ -224,6 +274,10 @@ def test_a_body_that_is_cut_or_of_another_form_is_an_error(body: bytes, said: st
 def test_boundaries_are_found_and_other_kinds_have_none() -> None:
     assert boundary_of('multipart/related; type="application/dicom"; boundary=a-b') == b"a-b"
     assert boundary_of('Multipart/Related; boundary="a b"') == b"a b"
+    longest = b"b" * 256
+    assert read_parts(b"--%b\r\n\r\none\r\n--%b--" % (longest, longest), longest, 9, 9)[0].content == b"one"
+    with pytest.raises(MultipartError, match="too long"):
+        read_parts(b"", longest + b"b", 9, 9)
     for header in ("", "application/dicom", "multipart/form-data; boundary=a", "multipart/related"):
         with pytest.raises(MultipartError):
             boundary_of(header)
@@ -251,7 +305,7 @@ def test_hours_are_read_across_midnight(
 
 
 def test_outside_its_hours_a_request_waits_or_is_refused() -> None:
-    at = [datetime(2026, 1, 1, 17, 59, 30)]
+    at = [datetime(2026, 1, 1, 17, 58, 50, 500_000)]
     pace = partial(
         Pace, hours=Hours.parse("18-06"), now=lambda: at[-1],
         sleep=lambda seconds: at.append(at[-1] + timedelta(seconds=seconds)),
@@ -259,7 +313,9 @@ def test_outside_its_hours_a_request_waits_or_is_refused() -> None:
     with pytest.raises(OutsideHoursError):
         pace().wait()
     pace(waits=True).wait()
-    assert at[-1] == datetime(2026, 1, 1, 18)
+    assert [(one - at[0]).total_seconds() for one in at] == [0, 30, 60, 69.5]
+    pace().wait()
+    assert Hours.parse("8-17").seconds_until(datetime(2026, 1, 1, 18, 30)) == 13.5 * 3600
 
 
 def test_requests_are_spread_by_their_rate() -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
@@ -29,6 +30,7 @@ from index.writes.live import remove_images
 from tests.access import OPEN
 from tests.app.commands import run_command, said
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
+from tests.app.radiology import small_archive
 from tests.app.radiology.conftest import ids_of
 from tests.app.radiology.films import give_studies, holding, set_details, stored
 from tests.dicom_films import MARKER, make_film, uid
@@ -475,6 +477,9 @@ def test_credentials_come_from_settings_and_are_shown_nowhere(
         (("films", "--url", "http://pacs", "--from", "2024"), "'2024' is not a date"),
         (("films", "--url", "http://pacs", "--from", "2024-02-01", "--to", "2024-01-01"), "--from is after"),
         (("films", "--url", "http://pacs", "--hours", "6"), "not two different hours"),
+        (("films", "--rate", "0.009"), "'--rate': Input should be greater than or equal to 0.01"),
+        (("films", "--every", "0.9"), "'--every': Input should be greater than or equal to 1"),
+        (("films", "--to", "2024-13-01"), "--to: '2024-13-01' is not a date"),
         (("films", "--url", "http://pacs", "--once", "--every", "5"), "not both"),
         (("films", "--url", "http://pacs", "--study", "7"), "give a Study Instance UID"),
         (("films", "--url", "http://pacs", "--study", "1.2.3.4", "--every", "5"), "--study and --every"),
@@ -492,6 +497,44 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     assert said in " ".join(done.stderr.replace("│", " ").split())
     assert "Traceback" not in done.stderr
     assert "word@" not in done.stderr
+
+
+def test_it_follows_the_archive_and_says_what_each_pass_changed(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, paused = small_archive.SmallArchive(FILMS[:1]), list[float]()
+    burnt = make_film(9, BurnedInAnnotation="YES")
+
+    def pause(seconds: float) -> None:
+        paused.append(seconds)
+        if len(paused) == 5:
+            raise KeyboardInterrupt
+        # Nothing is new at first; then the archive fails; then there is another film, and then none.
+        archive.faults = [(403, {}, b"")] if len(paused) == 2 else []
+        archive.films = ([], FILMS[:1], FILMS[:1], [*FILMS[:1], burnt], [])[len(paused)]
+
+    monkeypatch.setattr("app.radiology.commands.time", SimpleNamespace(sleep=pause))
+    options = ("films", "--bundle", str(bundle), "--every", "2.5")
+    with small_archive.serve(archive):
+        done = _here(tmp_path / "home", *options, "--url", archive.url)
+    assert (done.returncode, paused) == (130, [2.5] * 5)
+    one = "1 studies; 1 instances found = 1 taken + 0 up to date + 0 refused + 0 left out + 0 quarantined"
+    assert done.stdout.splitlines() == [f"films: {one}.", f"films: {one.replace('1 ', '0 ')}. Removed: 1."]
+    told = [line for line in done.stderr.splitlines() if not line.startswith("Syncing")]
+    assert told[0].endswith("user, password or token. The next pass is in 2.5 seconds.")
+    assert told[1] == "1 quarantined: BurnedInAnnotation is YES."
+    assert told[2:] == ["recoquest: Stopped. What is written is kept; the same command goes on from there."]
+
+
+def test_reports_are_listened_for_where_this_machine_alone_reaches_them(
+    films: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[int] = []
+    monkeypatch.setattr("app.radiology.reports.Listener.run", lambda *of: ran.append(of[1].getsockname()[1]))
+    shown = films.run("hl7", COLLECTION, "--port", 0).stderr
+    assert shown == f"Listening for HL7 on 127.0.0.1:{ran[0]}, for {COLLECTION}.\n"
+    with pytest.raises(RecoquestError, match=r"Everybody who reaches 0\.0\.0\.0 could write reports"):
+        films.run("hl7", COLLECTION, "--port", 0, "--host", "0.0.0.0")
 
 
 @pytest.mark.slow
@@ -520,28 +563,3 @@ def test_killed_at_any_moment_it_goes_on_with_nothing_missing_or_doubled(
     assert len(orthanc.instances()) == 239
     again = _command(home, *arguments)
     assert "239 instances found = 0 taken + 239 up to date" in again.stdout
-
-
-@pytest.mark.slow
-def test_it_follows_the_archive_until_it_is_stopped(
-    orthanc: OrthancServer, bundle: Path, tmp_path: Path
-) -> None:
-    orthanc.store(FILMS[:2])
-    home = tmp_path / "home"
-    words = _words(home, "films", "--url", orthanc.dicom_web, "--bundle", str(bundle), "--every", "1")
-    process = subprocess.Popen(
-        words, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        assert "2 taken" in process.stdout.readline()
-        orthanc.store(FILMS[2:4])
-        assert "2 taken + 2 up to date" in process.stdout.readline()
-        orthanc.delete(FILMS[0].StudyInstanceUID)
-        assert "Removed: 2." in process.stdout.readline()
-    finally:
-        process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "the same command goes on from there" in told
-    assert _ids(home) == orthanc.instances()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.radiology import sync as running
-from app.radiology.sync_report import COLUMNS, quarantine_list
+from app.radiology.sync_report import COLUMNS, SyncReport, quarantine_list
 from index.errors import CatalogueError
 from tests.app.radiology.conftest import Home
 from tests.app.radiology.small_archive import SmallArchive, archive_of, serve
@@ -23,6 +23,27 @@ FILM = ("1.2", "1.2.3", "1.2.3.4", "modality OT, SC, DOC")
 def _lines(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def test_a_pass_is_told_in_one_line_and_the_commonest_reasons() -> None:
+    report = SyncReport(studies=3120)
+    report.count("taken", number=1412)
+    report.count("taken", "No part describes the image.", known=True)
+    report.count("quarantined", "Known.", number=0)
+    for number in range(9):
+        report.count("left out" if number else "refused", f"Reason {number}.", number=number + 2, known=True)
+    line = (
+        "films: 3,120 studies; 1,467 instances found = 1,412 taken + 1 up to date + 2 refused + "
+        "52 left out + 0 quarantined."
+    )
+    assert report.line("films") == line
+    reasons = [f"{number + 2} left out: Reason {number}." for number in range(8, 0, -1)]
+    assert report.sentences() == reasons
+    report.removed, report.reports, report.doubts = 1000, 3, ["It may have more."]
+    changed = f"{line} Removed: 1,000. Reports: 3 taken, 0 removed.".replace("studies", "studies or more")
+    assert (report.line("films"), report.sentences()) == (changed, ["It may have more.", *reasons])
+    assert SyncReport(reports_removed=1).has_changed
+    assert not SyncReport(up_to_date=1, refused=1, left_out=1, quarantined=1, failures=1).has_changed
 
 
 def test_what_a_pass_quarantines_is_listed_once(home: Home, tmp_path: Path) -> None:
