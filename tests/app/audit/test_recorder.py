@@ -100,6 +100,23 @@ async def test_a_queue_with_many_ids_makes_requests_wait(catalogue: Catalogue) -
     recorder.close()
 
 
+@pytest.mark.anyio
+async def test_a_full_queue_takes_no_events_and_those_that_are_lost_are_counted(
+    catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.audit.recorder._CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(_Stuck, "refusals", 10**6)
+    recorder = _recorder(_Stuck(catalogue, KEY), [])
+    for _ in range(5000):
+        await recorder.record(_event(0), durable=False)
+    with pytest.raises(AuditUnavailableError, match="takes no events: nothing was answered"):
+        await recorder.record(_event(0), durable=False)
+    with capture_logs() as lines:
+        recorder.close()
+    lost = {"event": "events of the audit trail are lost", "count": 5000, "log_level": "error"}
+    assert [line for line in lines if "count" in line] == [lost]
+
+
 def test_a_change_whose_event_is_not_written_is_said_to_be(own: Indexed, service: TestClient) -> None:
     catalogue = open_catalogue(own.settings.catalogue_url)
     _Stuck.refusals = 10**6
@@ -111,6 +128,10 @@ def test_a_change_whose_event_is_not_written_is_said_to_be(own: Indexed, service
     answer = service.delete(f"{HERE}/images/image-4")
     assert answer.status_code == 503
     assert answer.json()["type"] == "urn:recoquest:audit-unavailable"
+    assert answer.json()["detail"].startswith(
+        "The change is made, but the audit trail does not take its event"
+    )
+    assert answer.headers["Retry-After"] == "5"
     # Searches go on, and their events wait.
     assert service.post(f"{HERE}/search", json={"text": "a boat"}).status_code == 200
     assert len(stuck) == 2

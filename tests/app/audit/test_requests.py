@@ -1,8 +1,8 @@
 """Events of requests: who searched, saw, judged and changed what, by which names, on the disk in time."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -105,15 +105,29 @@ def test_images_that_are_looked_at_are_named(
     assert {image} == {one for event in found for one in event["ids"]}
 
 
-def test_thumbnails_are_part_of_the_page_that_showed_the_image(service: TestClient) -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, which passes only where a test says so."""
+    now = [1000.0]
+    monkeypatch.setattr("app.audit.requests.time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def test_thumbnails_are_part_of_the_page_that_showed_the_image(
+    service: TestClient, clock: list[float]
+) -> None:
     hits = service.post(f"{HERE}/search", json={"text": "a boat", "limit": 3}).json()["hits"]
     for hit in hits:
         assert service.get(f"{HERE}/images/{quote(hit['id'], safe='')}/thumbnail").status_code == 200
     others = [
         f"image-{number}" for number in range(6) if f"image-{number}" not in {hit["id"] for hit in hits}
     ]
+    for image in (others[0], others[0], hits[0]["id"]):
+        service.get(f"{HERE}/images/{quote(image, safe='')}/thumbnail")
+        clock[0] += 599.5
     service.get(f"{HERE}/images/{others[0]}/thumbnail")
-    assert [event["details"]["operation"] for event in audited(service)] == ["search_images", "get_thumbnail"]
+    seen = [event["ids"][0] for event in audited(service)]
+    assert seen == [hits[0]["id"], others[0], hits[0]["id"], others[0]]
 
 
 def test_lists_and_counts_are_events(service: TestClient) -> None:
@@ -154,16 +168,17 @@ def test_a_change_is_on_the_disk_when_it_is_answered(service: TestClient, own: I
     assert events[0]["details"]["relevant"] is True
 
 
-def test_refused_callers_are_counted_once_a_second(own: Indexed) -> None:
+def test_refused_callers_are_counted_once_a_second(own: Indexed, clock: list[float]) -> None:
     with serve(own, ("192.0.2.9", 5000), key=False) as service:
         for _ in range(4):
             assert service.delete(f"{HERE}/images/image-1").status_code == 401
-        time.sleep(1.1)
-        assert service.delete(f"{HERE}/images/image-1").status_code == 401
+        for passed in (0.95, 0.1):
+            clock[0] += passed
+            assert service.delete(f"{HERE}/images/image-1").status_code == 401
         first, second = audited(service)
     assert (first["action"], first["outcome"], first["address"]) == ("sign-in", "failure", "192.0.2.9")
-    assert first["details"]["unrecorded_before"] == 0
-    assert second["details"]["unrecorded_before"] == 3
+    details = {"operation": "delete_image", "status": 401, "unrecorded_before": 0}
+    assert (first["details"], second["details"]) == (details, {**details, "unrecorded_before": 4})
 
 
 def test_pages_of_the_trail_go_on_where_the_last_one_ended(service: TestClient) -> None:
@@ -178,7 +193,8 @@ def test_pages_of_the_trail_go_on_where_the_last_one_ended(service: TestClient) 
         cursor = {"cursor": page["next_cursor"] or ""}
     assert len(seen) == len(set(seen)) == 5
     assert page["next_cursor"] is None
-    assert service.get("/v1/audit", params={"cursor": "x"}).status_code == 422
+    for wrong in ({"cursor": "x"}, {"limit": "0"}, {"limit": "1001"}, {"until": "0001-01-01T00:00:00+01:00"}):
+        assert service.get("/v1/audit", params=wrong).status_code == 422
     assert service.get("/v1/audit", params={"since": "2999-01-01"}).json()["events"] == []
 
 

@@ -173,15 +173,17 @@ def test_a_missing_event_is_found(written: Path, sequence: int, forged: bool) ->
 @pytest.mark.parametrize(
     ("statements", "said"),
     [
-        (["DELETE FROM audit_events WHERE sequence > 9"], "cut off"),
-        (["UPDATE audit_names SET name = 'image-99' WHERE name = 'image-5'"], "image-99"),
+        (["DELETE FROM audit_events WHERE sequence > 9"], "Event 10 is missing: the trail was cut off."),
+        (["DELETE FROM audit_head"], "The record of the trail's end is missing."),
+        (["UPDATE audit_head SET hash = 'other'"], "The record of the trail's end differs from its last"),
+        (["UPDATE audit_names SET name = 'image-99' WHERE name = 'image-5'"], "The id 'image-99' of"),
         (
             [
                 "UPDATE audit_head SET (pruned, pruned_hash) = "
                 "(SELECT sequence, hash FROM audit_events WHERE sequence = 4)",
                 "DELETE FROM audit_events WHERE sequence <= 4",
             ],
-            "pruned",
+            "Events up to 4 are gone, and no event says that they were pruned.",
         ),
     ],
 )
@@ -192,8 +194,7 @@ def test_a_cut_tail_another_id_and_a_pruning_without_its_event_are_found(
         for statement in statements:
             connection.execute(statement)
     fault, _ = _verify_file(copied)
-    assert fault is not None
-    assert said in fault
+    assert (fault or "")[: len(said)] == said
 
 
 def test_a_tail_that_was_cut_with_its_record_is_found_by_a_noted_hash(copied: Path) -> None:
@@ -207,8 +208,7 @@ def test_a_tail_that_was_cut_with_its_record_is_found_by_a_noted_hash(copied: Pa
         )
     assert _verify_file(copied)[0] is None
     fault, _ = _verify_file(copied, noted)
-    assert fault is not None
-    assert noted in fault
+    assert fault == f"No event has the hash {noted}, which was to be one of the trail's."
 
 
 def test_a_noted_hash_is_found_after_more_events(catalogue: Catalogue) -> None:
@@ -276,8 +276,8 @@ def test_pruned_events_are_told_of_and_the_chain_goes_on(catalogue: Catalogue) -
     with catalogue.read() as session:
         entries = list(all_events(session, Selection()))
         names = session.execute(text("SELECT name FROM audit_names ORDER BY name")).scalars().all()
-    assert entries[-1].record["details"]["up_to"] == 5
-    assert entries[-1].record["details"]["hash"] == pruned.hash
+    details = {"before": "2026-01-02T00:00:00", "up_to": 5, "hash": pruned.hash, "events": 5}
+    assert (entries[-1].record["action"], entries[-1].record["details"]) == ("prune", details)
     assert names == ["image-0", "image-1", "image-2"]
     assert prune_trail(trail, "2026-01-02T00:00:00", event).events == 0
     assert verify(catalogue).events == 4
@@ -340,12 +340,12 @@ def _named_trail(catalogue: Catalogue) -> Trail:
         trail.forget(session, "ward", ["image-2"])
         erased = Event(action="erase", actor=READER, collection="ward", objects=["image-2"], keyed=True)
         trail.append_in(session, [erased])
-    view = Event(action="view", actor=READER, collection="ward", objects=["x" * 300], outcome="failure")
+    view = Event(action="view", actor=READER, collection="ward", objects=["x" * 256], outcome="failure")
     liked = Event(
         action="search",
         actor=READER,
         collection="ward",
-        query={"like": ["liked"], "filter_ids": ["y" * 300]},
+        query={"like": ["liked"], "unlike": ["y" * 255], "filter_ids": ["y" * 300]},
         time="2026-01-01T00:00:09.000000+00:00",
     )
     trail.append([view, liked])
@@ -357,6 +357,7 @@ def _named_trail(catalogue: Catalogue) -> Trail:
     [
         ("DELETE FROM audit_names WHERE name = 'image-1'", 2),
         ("DELETE FROM audit_names WHERE name = 'liked'", 7),
+        ("DELETE FROM audit_names WHERE name LIKE 'yyy%'", 7),
         ("DELETE FROM audit_names WHERE name IS NULL", 3),
         ("DELETE FROM audit_names", 1),
         ("UPDATE audit_names SET name = NULL WHERE name = 'image-3'", 4),

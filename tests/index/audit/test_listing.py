@@ -90,7 +90,12 @@ def test_events_follow_the_patterns(resources: dict[str, dict[str, Any]], action
     assert resource["agent"][0]["who"] == {"display": "10.0.0.1 for 192.0.2.7"}
     assert resource["agent"][0]["network"] == {"address": "192.0.2.7", "type": "2"}
     assert resource["agent"][2]["who"] == {"display": "Jo Doe", "identifier": {"value": "7f"}}
+    assert resource["agent"][1]["network"] == {"address": "images.example.org", "type": "1"}
     assert resource["entity"][-1]["what"]["identifier"]["value"] == "r1"
+    first, second = resource["entity"][-3:-1]
+    details = (("model", "m" * 64), ("status", "200"), ("words", '["a"]'))
+    assert first["detail"] == [{"type": name, "valueString": value} for name, value in details]
+    assert "detail" not in second
 
 
 def test_a_query_is_in_base64_and_hits_are_named(resources: dict[str, dict[str, Any]]) -> None:
@@ -103,5 +108,6 @@ def test_a_query_is_in_base64_and_hits_are_named(resources: dict[str, dict[str, 
 def test_a_refusal_is_a_failed_login(resources: dict[str, dict[str, Any]]) -> None:
     resource = resources["sign-in"]
     assert (resource["type"]["code"], resource["subtype"][0]["code"]) == ("110114", "110122")
-    assert resource["outcome"] == "4"
+    assert (resource["action"], resource["outcome"]) == ("E", "4")
     assert "meta" not in resource
+    assert resource["entity"][0]["what"] == {"identifier": {"value": "ward"}}
