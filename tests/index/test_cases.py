@@ -124,6 +124,7 @@ def test_what_cannot_be_kept_is_refused_and_nothing_is_written(indexed: SearchEn
 
 
 def test_lists_and_their_images_are_bounded(indexed: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (module.MAX_LISTS, module.MAX_ENTRIES) == (200, 1000)
     monkeypatch.setattr(module, "MAX_LISTS", 2)
     monkeypatch.setattr(module, "MAX_ENTRIES", 2)
     put(indexed, "a", "One")

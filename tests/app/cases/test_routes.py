@@ -122,7 +122,8 @@ def test_what_is_wrong_is_said_and_nothing_is_kept(
 def test_pages_and_lists_that_are_not_there_are_refused(service: TestClient) -> None:
     service.put(f"{CASES}/kept", json={"name": "Kept"})
     problem(service.get(f"{CASES}/kept", params={"cursor": "x"}), 422)
-    problem(service.get(f"{CASES}/kept", params={"limit": 0}), 422)
+    for limit in (0, 1001):
+        problem(service.get(f"{CASES}/kept", params={"limit": limit}), 422)
     problem(service.get(f"{CASES}/kept", params={"page": 2}), 422)
     assert problem(service.get(f"{CASES}/gone"), 404)["type"] == "urn:recoquest:unknown-case-list"
     problem(service.delete(f"{CASES}/gone"), 404)
@@ -136,12 +137,12 @@ def test_the_audit_trail_names_images_and_the_list_and_no_note(service: TestClie
     service.get(f"{CASES}/taught/export")
     service.delete(f"{CASES}/taught")
     events = written_events(service)
-    assert [(event["action"], event["details"]["operation"], event["ids"]) for event in events] == [
-        ("change", "put_case_list", []),
-        ("change", "save_case_image", ["image-3"]),
-        ("browse", "get_case_list", ["image-3"]),
-        ("export", "export_case_list", ["image-3"]),
-        ("delete", "delete_case_list", []),
+    new, read = {"case_list": "taught", "was_there": False}, {"case_list": "taught"}
+    assert [(event["action"], event["ids"], event["details"]) for event in events] == [
+        ("change", [], {"operation": "put_case_list", "status": 201, **new}),
+        ("change", ["image-3"], {"operation": "save_case_image", "status": 200, **new}),
+        ("browse", ["image-3"], {"operation": "get_case_list", "status": 200, **read}),
+        ("export", ["image-3"], {"operation": "export_case_list", "status": 200, **read}),
+        ("delete", [], {"operation": "delete_case_list", "status": 200, **read}),
     ]
-    assert {event["details"]["case_list"] for event in events} == {"taught"}
     assert "Example" not in json.dumps(events)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
+from structlog.testing import capture_logs
 
 from app.cases.teaching_file import teaching_file
 from app.images import renditions
@@ -36,7 +37,7 @@ def films(home: Indexed) -> Indexed:
     records = list(home.manifest.records)
     known: list[tuple[str | None, str, dict[str, str | int]]] = [
         ("aabbccdd00000001", "2024-03-11", {"age": 63, "sex": "F", "laterality": "L"}),
-        ("aabbccdd00000002", "2024-03-01", {"age": 90, "sex": "M", "view": "AP"}),
+        ("aabbccdd00000002", "2024-03-01", {"age": 90, "sex": "M", "view": "AP", "body_part": "CHEST"}),
         ("aabbccdd00000001", "2024-03-01", {"view": "Zimmermann, Dr."}),
         (None, "2024-03-05", {"manufacturer": "ACME-4711", "modality": "DX"}),
     ]
@@ -97,16 +98,19 @@ def test_a_teaching_file_teaches_and_identifies_nothing(service: TestClient, tmp
     assert [row["sex"] for row in rows] == ["F", "M", "", ""]
     # A text that is no code may say anything.
     assert [row["view"] for row in rows] == ["", "AP", "", ""]
-    assert rows[0]["laterality"] == "L"
-    assert rows[3]["modality"] == "DX"
+    cells = ("1", "images/0001.png", "1", "10", "", "L", "60-69", "F", "", "", "pneumothorax: absent")
+    assert tuple(rows[0].values()) == (*cells, "No pneumothorax.", "note 0")
+    assert (rows[1]["body_part"], rows[3]["modality"]) == ("CHEST", "DX")
     assert {row["report"] for row in rows} == {"No pneumothorax."}
-    assert rows[0]["findings"] == "pneumothorax: absent"
     assert [row["note"] for row in rows] == [f"note {place}" for place in range(4)]
     for row in rows:
         picture = Image.open(io.BytesIO(archive.read(row["file"])))
         picture.load()
         assert (picture.format, picture.mode, picture.info) == ("PNG", "RGB", {})
-    assert "no diagnostic device" in archive.read("README.txt").decode()
+    readme = archive.read("README.txt").decode()
+    assert readme.startswith("Teaching file: Pneumothorax\n\nimages/    4 pictures of 8 bits")
+    assert "no diagnostic device" in readme
+    assert {one.date_time for one in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
     assert archive.namelist() == [f"images/{n:04}.png" for n in range(1, 5)] + ["cases.csv", "README.txt"]
     told = service.get(f"{HERE}/images/{film(0)}").json()
     hidden = [*MARKERS, told["sha256"]] if "sha256" in told else [*MARKERS]
@@ -170,20 +174,33 @@ def test_a_file_that_cannot_be_finished_is_known_for_it(
 ) -> None:
     """The service ends the connection: a client that reads the length or the directory sees that."""
     save(service, *((f"image-{place}", "") for place in (8, 9)))
+    tried: list[int] = []
 
     async def making(services: Any, image: StoredImage, rendition: Any) -> bytes:
         if image.id == "image-9":
+            tried.append(0)
             raise DecodersBusyError("full")
         return await renditions.make(services, image, rendition)
 
     monkeypatch.setattr("app.cases.teaching_file.make", making)
     monkeypatch.setattr("app.cases.teaching_file._PAUSE_S", 0.0)
-    answer = service.get(EXPORT)
+    with capture_logs() as lines:
+        answer = service.get(EXPORT)
     assert not zipfile.is_zipfile(io.BytesIO(answer.content))
+    assert [line["reason"] for line in lines if "reason" in line] == ["DecodersBusyError"]
+    assert len(tried) == 5
     monkeypatch.setattr("app.cases.teaching_file.make", failing)
     refused = service.get(EXPORT)
     assert refused.status_code == 429
     assert json.loads(refused.content)["type"] == "urn:recoquest:too-many-requests"
+    # Others have all room, but for the first picture at the tenth look.
+    room: Any = service.app
+    monkeypatch.setattr("app.cases.teaching_file.make", renditions.make)
+    monkeypatch.setattr("app.cases.teaching_file._ROOM_PAUSE_S", 0.0)
+    looks = iter([False] * 9 + [True] + [False] * 11)
+    monkeypatch.setattr(room.state.services.stages.pictures, "reserve", lambda _: next(looks))
+    assert not zipfile.is_zipfile(io.BytesIO(service.get(EXPORT).content))
+    assert list(looks) == [False]
 
 
 async def failing(services: Any, image: StoredImage, rendition: Any) -> bytes:
