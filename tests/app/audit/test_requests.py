@@ -124,7 +124,7 @@ def test_thumbnails_are_part_of_the_page_that_showed_the_image(
     ]
     for image in (others[0], others[0], hits[0]["id"]):
         service.get(f"{HERE}/images/{quote(image, safe='')}/thumbnail")
-        clock[0] += 599.5
+        clock[0] += 300.25
     service.get(f"{HERE}/images/{others[0]}/thumbnail")
     seen = [event["ids"][0] for event in audited(service)]
     assert seen == [hits[0]["id"], others[0], hits[0]["id"], others[0]]

@@ -193,7 +193,6 @@ def test_a_file_that_cannot_be_finished_is_known_for_it(
     refused = service.get(EXPORT)
     assert refused.status_code == 429
     assert json.loads(refused.content)["type"] == "urn:recoquest:too-many-requests"
-    # Others have all room, but for the first picture at the tenth look.
     room: Any = service.app
     monkeypatch.setattr("app.cases.teaching_file.make", renditions.make)
     monkeypatch.setattr("app.cases.teaching_file._ROOM_PAUSE_S", 0.0)

@@ -136,6 +136,7 @@ def test_a_partial_answer_is_told_and_a_long_one_refused(monkeypatch: pytest.Mon
         for told in (([1], True), ([], False), None):
             answer = _archive(archive.url).get_json("studies")
             assert (answer.value, answer.partial) == told
+    assert len(archive.requests) == 3
 
 
 def test_attributes_are_read_from_dicom_json_whatever_they_hold() -> None:

@@ -96,6 +96,9 @@ def test_queries_are_kept_as_it_is_set(catalogue: Catalogue) -> None:
     assert hashed["text"] == [query_digest(KEY, "Größe des Ergusses \n\x1f😀")]
     assert "Erguss" not in canonical(event.record(KEY, "hash"))
     assert query_digest(KEY, "a") != query_digest(b"other" * 7, "a")
+    names: dict[str, dict[str, str]] = {}
+    replace(event, objects=["x" * 255, "x" * 256], query=None).record(KEY, "text", names)
+    assert [len(one["name"]) for one in names.values()] == [255]
 
 
 @pytest.mark.parametrize(
@@ -340,12 +343,12 @@ def _named_trail(catalogue: Catalogue) -> Trail:
         trail.forget(session, "ward", ["image-2"])
         erased = Event(action="erase", actor=READER, collection="ward", objects=["image-2"], keyed=True)
         trail.append_in(session, [erased])
-    view = Event(action="view", actor=READER, collection="ward", objects=["x" * 256], outcome="failure")
+    view = Event(action="view", actor=READER, collection="ward", objects=["x" * 300], outcome="failure")
     liked = Event(
         action="search",
         actor=READER,
         collection="ward",
-        query={"like": ["liked"], "unlike": ["y" * 255], "filter_ids": ["y" * 300]},
+        query={"like": ["liked"], "filter_ids": ["y" * 300]},
         time="2026-01-01T00:00:09.000000+00:00",
     )
     trail.append([view, liked])
@@ -357,7 +360,6 @@ def _named_trail(catalogue: Catalogue) -> Trail:
     [
         ("DELETE FROM audit_names WHERE name = 'image-1'", 2),
         ("DELETE FROM audit_names WHERE name = 'liked'", 7),
-        ("DELETE FROM audit_names WHERE name LIKE 'yyy%'", 7),
         ("DELETE FROM audit_names WHERE name IS NULL", 3),
         ("DELETE FROM audit_names", 1),
         ("UPDATE audit_names SET name = NULL WHERE name = 'image-3'", 4),
