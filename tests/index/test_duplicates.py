@@ -1,7 +1,12 @@
 """Near-duplicates of a collection."""
 
 import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -49,11 +54,24 @@ def filled(engine: SearchEngine, encoder: Encoder, pictures: list[Path]) -> Sear
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_copies_are_found_and_nothing_else_and_a_damaged_file_is_named(
-    filled: SearchEngine, damaged: bool
+    filled: SearchEngine, monkeypatch: pytest.MonkeyPatch, damaged: bool
 ) -> None:
     if damaged:
         filled.image_path("c", "05-coarse").write_bytes(b"damaged")
-    found = find_duplicates(filled.home, "c", show_progress=False)
+    bars, done = list[tuple[str, int, bool]](), Counter[str]()
+
+    @contextmanager
+    def noted(what: str, total: int, *, shown: bool) -> Iterator[SimpleNamespace]:
+        bars.append((what, total, shown))
+        yield SimpleNamespace(advance=lambda count=1: done.update({what: count}))
+
+    monkeypatch.setattr("index.duplicates.progress_bar", noted)
+    found = find_duplicates(filled.home, "c")
+    # 24 images have 23 different files.
+    whats = ["Reading pictures", *["Comparing vectors"] * 2, "Looking at pairs"]
+    totals = [23, 23, 22 if damaged else 23, found.looked_at]
+    assert bars == [(what, total, True) for what, total in zip(whats, totals, strict=True)]
+    assert [done[what] for what in whats] == [totals[0], *[totals[1] + totals[2]] * 2, totals[3]]
     assert [group.ids for group in found.groups] == [
         COPIES[0],
         ("05", "05-small") if damaged else COPIES[1],
@@ -113,14 +131,18 @@ def test_copies_are_found_whatever_the_vectors_say(sqlite: SearchEngine, picture
     assert [group.ids for group in found.groups] == COPIES
 
 
-def test_likely_pairs_equal_the_definition() -> None:
-    """Over several blocks of columns the same pairs as by sorting all similarities."""
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_likely_pairs_equal_the_definition(monkeypatch: pytest.MonkeyPatch, unsigned: bool) -> None:
+    """Over several blocks of rows and columns the same pairs as by sorting all similarities."""
+    monkeypatch.setattr("index.duplicates._ROWS", 40)
+    monkeypatch.setattr("index.duplicates._COLUMNS", 70)
     count, nearest = 150, 5
     vectors = unit_vectors(count, 6)
     keys = np.arange(count, dtype=np.int64) * 3 + 1
     view = CosineView(6)
     view.add(keys, vectors)
-    alike = vectors @ vectors.T
+    vectors = view.vectors(keys)
+    alike = np.abs(vectors @ vectors.T) if unsigned else vectors @ vectors.T
     threshold = np.quantile(alike[np.triu_indices(count, 1)], 1 - nearest / count)
     expected = set()
     for row in range(count):
@@ -128,5 +150,8 @@ def test_likely_pairs_equal_the_definition() -> None:
         for place in near:
             if alike[row, place] >= threshold:
                 expected.add((int(keys[min(row, place)]), int(keys[max(row, place)])))
-    assert likely_pairs(view, keys) == expected
+    assert likely_pairs(view, keys, unsigned=unsigned) == expected
     assert likely_pairs(view, keys[:0]) == set()
+    # Of so few each is near to all others.
+    assert likely_pairs(view, keys[:6]) == set(combinations(keys[:6].tolist(), 2))
+    assert len(likely_pairs(view, keys[:7])) < 21

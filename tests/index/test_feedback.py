@@ -18,6 +18,7 @@ from index.errors import (
     UnknownImageError,
 )
 from index.feedback import (
+    ExportReport,
     FeedbackCounts,
     JudgedQuery,
     Judgement,
@@ -26,7 +27,9 @@ from index.feedback import (
     clear_feedback,
     count_feedback,
     count_usable,
+    count_verdicts,
     export_collection,
+    judged_images,
     judgements,
     learning_pairs,
     record_judgement,
@@ -48,9 +51,12 @@ def say(
     *,
     most: int = 100,
     collection: str = "c",
-) -> None:
+    missed: bool = False,
+) -> bool:
     with engine.home.catalogue.write() as session:
-        record_judgement(session, collection, query, f"image-{image:03}", relevant, limit=most)
+        return record_judgement(
+            session, collection, query, f"image-{image:03}", relevant, limit=most, missed=missed
+        )
 
 
 def said(engine: SearchEngine, collection: str = "c") -> list[Judgement]:
@@ -60,19 +66,25 @@ def said(engine: SearchEngine, collection: str = "c") -> list[Judgement]:
 
 def test_the_last_judgement_of_query_and_image_stands(indexed: SearchEngine) -> None:
     digest = indexed.active("c").digest
-    say(indexed, TEXT, 3, True)
-    say(indexed, TEXT, 4, True)
-    say(indexed, TEXT, 3, False)
-    say(indexed, TEXT, 3, False)
+    assert not say(indexed, TEXT, 3, True, missed=True)
+    assert not say(indexed, TEXT, 4, True)
+    assert [one.verdict for one in said(indexed)] == ["supplemented", "accepted"]
+    assert say(indexed, TEXT, 3, False)
+    assert say(indexed, TEXT, 3, False)
     assert [(one.query, one.image, one.relevant, one.model) for one in said(indexed)] == [
         (TEXT, "image-004", True, digest),
         (TEXT, "image-003", False, digest),
     ]
     with indexed.home.catalogue.read() as session:
         counts = count_feedback(session, "c")
-    assert counts == FeedbackCounts(1, 1, 1, said(indexed)[-1].created)
-    say(indexed, TEXT, 3, None)
-    say(indexed, TEXT, 3, None)
+        first, last = (one.created for one in said(indexed))
+        assert count_feedback(session, "c", since=first) == FeedbackCounts(0, 1, 1, last)
+        assert count_verdicts(session, first, last) == {("c", "accepted"): 1}
+        assert count_verdicts(session, last, last + "1") == {("c", "rejected"): 1}
+        assert list(judged_images(session, "c")) == ["image-003", "image-004"]
+    assert counts == FeedbackCounts(1, 1, 1, last)
+    assert say(indexed, TEXT, 3, None)
+    assert not say(indexed, TEXT, 3, None)
     assert [one.image for one in said(indexed)] == ["image-004"]
     with indexed.home.catalogue.write() as session:
         assert clear_feedback(session, "c") == 1
@@ -125,6 +137,10 @@ def test_what_cannot_be_said_changes_nothing(indexed: SearchEngine) -> None:
     ):
         with pytest.raises(error):
             say(indexed, query, image, True, collection=collection)
+    for query, missed, field in ((JudgedQuery(), False, "query"), (TEXT, True, "missed")):
+        with pytest.raises(QueryError) as failed:
+            say(indexed, query, 3, False, missed=missed)
+        assert failed.value.field == field
     assert said(indexed) == []
 
 
@@ -218,12 +234,17 @@ def test_held_out_images_without_texts_are_searched_for_by_what_they_were_releva
         bare = select(ImageRow.id).where(ImageRow.external_id.in_(["image-000", "image-003"]))
         session.execute(update(ImageRow).where(ImageRow.external_id == "image-003").values(labels=[]))
         session.execute(delete(TextRow).where(TextRow.image_id.in_(bare)))
-    export_collection(taught.home, "c", tmp_path / "exported")
+    taught.image_path("c", "image-019").unlink()
+    report = export_collection(taught.home, "c", tmp_path / "exported")
     records = {record.id: record for record in read_manifest(tmp_path / "exported").records}
     assert records["image-000"].texts == ("two dogs",)
     assert "a cat" not in records["image-001"].texts
     assert records["image-000"].not_texts == records["image-001"].not_texts == ()
-    assert "two dogs" in records["image-002"].texts
+    assert records["image-002"].texts == ("text 2.0", "text 2.1", "a beach", "two dogs")
+    # Every other draw is a text that was searched for.
+    assert records["image-005"].texts == ("text 5.0", "text 5.1", "a mat", "a mat")
+    assert records["image-005"].not_texts == ("a cat",)
+    assert report == ExportReport(18, 1, liked=3, disliked=0, alone=1, judged=UsableFeedback(3, 8, 1, 0))
     # Nothing can be asked that finds the third.
     splits = [records[f"image-{number:03}"].split for number in (0, 1, 3, 4)]
     assert splits == ["val", "val", "test", "val"]

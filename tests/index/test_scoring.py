@@ -1,7 +1,7 @@
 """Which scores count: the background that tells what is unusual, and the measured score that is confident."""
 
 from collections.abc import Collection, Sequence
-from math import inf
+from math import inf, log, nextafter
 from threading import Event
 
 import numpy as np
@@ -18,9 +18,14 @@ from index.scoring import (
     PHRASES,
     Background,
     Confidence,
+    FlagCounts,
     KeptBackground,
     Outcomes,
     Vocabulary,
+    _cross_checked,
+    _excess,
+    _Facts,
+    _Query,
     _student,
     draw,
     least_known,
@@ -174,6 +179,9 @@ def test_a_background_is_kept_until_the_view_has_grown_by_half(engine: SearchEng
         assert not first.knows("a dog on a beach")
         view.add(np.arange(61, 90), unit_vectors(29, DIM, 5))
         assert backgrounds.of(reading, generation, view) is first
+        assert backgrounds.of(reading, generation, _view(unit_vectors(39, DIM))) is not first
+        of_texts = KeptBackground().of(reading, generation, view, "texts")
+        assert of_texts is not None and of_texts.vocabulary is None
         view.add(np.arange(90, 102), unit_vectors(12, DIM, 6))
         grown = backgrounds.of(reading, generation, view)
         assert grown is not first
@@ -230,6 +238,17 @@ def test_words_are_unknown_only_beyond_what_own_texts_have() -> None:
     vocabulary = Vocabulary.of(texts)
     assert vocabulary.knows("a heart of marble") is True
     assert vocabulary.knows("marble") is False
+
+
+def test_a_vocabulary_golden() -> None:
+    """By hand: a word counts once for each image, and a text is covered by words of other images."""
+    found = Vocabulary.of([["a heart", "A heart: a film"], ["a lung"], []])
+    once, twice = log(4), log(2)
+    assert found.weights == {"a": twice, "heart": once, "film": once, "lung": once}
+    assert found.unknown == pytest.approx((3 * once + 2 * twice) / 5)
+    assert found.coverage_threshold == pytest.approx(twice / (twice + 2 * found.unknown))
+    asked = ("a dog sleeps", "a dog sleeps well", "film of dog", "dog", "")
+    assert [found.knows(text) for text in asked] == [True, False, True, False, False]
 
 
 @pytest.mark.parametrize("texts", [CHINESE, [["words"], ["none", "alike"]], [[], []], []])
@@ -301,13 +320,61 @@ def test_queries_of_few_kinds_are_no_evidence_however_many(kinds: int) -> None:
     assert (least_known(found) is not None) == (kinds >= MIN_KINDS)
 
 
+@pytest.mark.parametrize(
+    ("count", "right", "least"), [(100, 100, 0), (100, 50, 50), (100, 57, 50), (105, 105, 0), (9, 9, None)]
+)
+def test_steps_are_tenths_and_the_last_takes_the_rest(count: int, right: int, least: int | None) -> None:
+    places = range(count, 0, -1)
+    excess = [0.5 if place > count - right else -0.5 for place in places]
+    found = _outcomes([*places], excess, [place % MIN_KINDS for place in places])
+    assert least_known(found) == (None if least is None else least + 1)
+
+
+@pytest.mark.parametrize(("mean", "sure"), [(0.6, False), (0.62, True)])
+def test_ten_kinds_are_tested_at_five_percent(mean: float, sure: bool) -> None:
+    """By Student's t the mean must exceed 1.833 standard errors, here 0.611; all kinds weigh the same."""
+    for kinds in ([*range(10)], [*range(10), 0, 0, 0, 0]):
+        excess = [mean + (1 if kind % 2 else -1) for kind in kinds]
+        assert (least_known(_outcomes([1.0] * len(kinds), excess, kinds)) is not None) is sure
+
+
+def test_flags_are_counted_with_the_thresholds_of_the_other_half() -> None:
+    """Queries are right down to a score of 0.5, but for two kinds: one always is, and one never."""
+    places = np.arange(400)
+    kinds = places % 40
+    excess = np.where((kinds == 7) | ((places < 200) & (kinds != 8)), 0.5, -0.5)
+    counts = _cross_checked(Outcomes(1 - places / 400, excess, kinds), np.array([0.9, 0.8, *[0.1] * 158]))
+    assert [*counts.model_dump().values()] == [199, 194, 201, 195, 160, 158]
+
+
+def test_a_hit_is_right_by_image_text_or_labels_and_chance_is_taken_off() -> None:
+    said = [("ab", ()), ("a", ("other",)), ("", ("text",)), ("", ())]
+    sample = [_Facts(frozenset(labels), frozenset(texts)) for labels, texts in said]
+    facts = dict(enumerate(sample, 1))
+    for labels, image, right, chance in (("ab", 4, 3, 2), ("", 4, 2, 1), ("a", None, 2, 2)):
+        query = _Query("text", frozenset(labels), image, "kind")
+        excess = _excess(query, [1, 2, 3, 4, 99], facts, sample, 100)
+        assert excess == pytest.approx(right / 5 - chance / 4)
+    # Chance is at least that of one image, and no hits are none right.
+    assert _excess(_Query("no", frozenset("c"), None, "c"), [], facts, sample, 100) == -1 / 100
+
+
+def test_what_was_measured_holds_within_a_factor() -> None:
+    background = Background(np.ones((1, 2), np.float32), 60)
+    assert [background.fits(count) for count in (39, 40, 90, 91)] == [False, True, True, False]
+    assert not background.knows("anything")
+    none = FlagCounts(true=0, true_right=0, false=0, false_right=0, unanswerable=0, unanswerable_right=0)
+    measured = Confidence(count=60, held_out=0, kinds=0, known=0.5, counts=none)
+    assert [measured.fits(count) for count in (49, 50, 72, 73)] == [False, True, True, False]
+    assert [measured.least(known=known) for known in (True, False)] == [0.5, inf]
+
+
 def test_unknown_words_need_a_score_that_few_unanswerable_phrases_reach() -> None:
     scores = np.linspace(0, 0.99, 100)
-    least = least_unknown(0.3, scores)
-    assert least is not None
-    assert np.count_nonzero(scores >= least) == 1
+    assert least_unknown(0.3, scores) == nextafter(0.98, 1)
     assert least_unknown(0.995, scores) == 0.995
     assert least_unknown(None, scores) is None
+    assert least_unknown(0.3, scores[:39]) == nextafter(0.38, 1)
     # One in forty cannot be told from fewer.
     assert least_unknown(0.3, scores[:38]) is None
 
