@@ -33,7 +33,7 @@ from index.generations.reindex import generation_for, reindex
 from index.scoring import Background
 from index.search.orders import LIST_ORDERS, VectorRanking
 from index.search.request import SearchRequest, Sort
-from index.search.results import Hit
+from index.search.results import CollectionInfo, Hit
 from index.vectors.protocol import Vectors
 from index.vectors.view import CosineView
 from index.writes.deletion import delete_images
@@ -94,7 +94,9 @@ def test_lists_say_what_is_searched_with_what(engine: SearchEngine) -> None:
     generation = begin_generation(engine, "c", DIM)
     put_vectors(engine, generation, make_records(3), unit_vectors(3, DIM))
     first, second = engine.collections()
-    assert (first.name, first.count, first.generation, first.model) == ("c", 3, generation.id, "made-up")
+    assert replace(first, fields=()) == CollectionInfo(
+        "c", 3, generation.id, "made-up", generation.digest, ()
+    )
     assert {field.name: field.kinds for field in first.fields} == {
         "id": ("text",),
         "split": ("text",),
@@ -104,7 +106,9 @@ def test_lists_say_what_is_searched_with_what(engine: SearchEngine) -> None:
         "view": ("text",),
         "urgent": ("boolean",),
     }
-    assert (second.name, second.count, second.generation, second.digest) == ("empty", 0, None, None)
+    assert replace(second, fields=()) == CollectionInfo("empty", 0, None, None, None, fields=())
+    assert engine.collection("c") == first
+    assert engine.names() == ["c", "empty"]
     assert [(model.name, model.dim, model.collections) for model in engine.models()] == [
         ("made-up", DIM, ("c",)),
         ("later", DIM, ()),

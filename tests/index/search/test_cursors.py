@@ -274,6 +274,19 @@ def test_a_cursor_keeps_the_keys_of_all_hits_before(seen: list[int]) -> None:
     assert len(cursor) < 400 + 3 * len(seen)
 
 
+@pytest.mark.parametrize(("composed", "near", "far"), [(False, 0.0099, 0.0101), (True, 0.099, 0.101)])
+def test_a_query_may_differ_by_so_much_and_no_more(composed: bool, near: float, far: float) -> None:
+    for confident in (None, False, True):
+        position = PagePosition(After(0.5, 9, 2**31 - 1), 0, confident, np.arange(0))
+        cursor = encode_cursor(PageEnd(BINDING, QUERY, position))
+        binding = replace(BINDING, composed=composed)
+        found, back = decode_cursor(cursor, binding, QUERY + near * unit_vectors(1, 32, seed=5)[0])
+        assert np.array_equal(found, QUERY)
+        assert back[:3] == position[:3]
+        with pytest.raises(CursorError, match="another query"):
+            decode_cursor(cursor, binding, QUERY + far * unit_vectors(1, 32, seed=5)[0])
+
+
 def without_its_end(missing: int) -> str:
     """A cursor that ends within its query, with the right digest."""
     content = base64.urlsafe_b64decode(cursor_behind() + "==")[: -8 - missing]
@@ -295,7 +308,7 @@ def with_number(number: float) -> Vectors:
         # Forged, without sensible numbers.
         *(cursor_behind(score) for score in (np.nan, np.inf)),
         *(cursor_behind(query=with_number(number)) for number in (np.nan, -np.inf)),
-        cursor_behind(rank=2**32 - 1),
+        cursor_behind(rank=2**31),
         cursor_behind(sequence=-1),
         *(without_its_end(missing) for missing in (1, 4)),
         # No order has so many; they are not unpacked.

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from index.catalogue.collections import TARGETS, Target
+from index.catalogue.words import MAX_WORDS
 from index.errors import CursorError, FilterError, QueryError
 from index.filters.grammar import parse_filter
 from index.search.grouping import GroupColumn, Groups
@@ -280,10 +281,17 @@ def test_hits_tell_their_lists_and_keep_their_cosine(filled: Filled) -> None:
 
 @pytest.mark.usefixtures("few_places")
 def test_what_is_no_request_is_refused_and_named(filled: Filled) -> None:
+    words = [f"word{number}" for number in range(MAX_WORDS + 1)]
+    SearchRequest(k=1, diversity=0, min_score=-1, words=" ".join(words[1:])).check()
+    SearchRequest(diversity=1, min_score=1).check()
     no_field = r"no field 'veiw' to group by\. Did you mean 'view'"
     for request, field, said in (
         (SearchRequest(k=0), "limit", None),
-        (SearchRequest(diversity=1.5), "diversity", None),
+        (SearchRequest(diversity=1.01), "diversity", None),
+        (SearchRequest(diversity=-0.01), "diversity", None),
+        (SearchRequest(min_score=1.01), "min_score", None),
+        (SearchRequest(min_score=-1.01), "min_score", None),
+        (SearchRequest(words=" ".join(words)), "keywords", f"{MAX_WORDS + 1} different words"),
         (SearchRequest(diversity=float("nan")), "diversity", None),
         (SearchRequest(words=" -- "), "keywords", None),
         (SearchRequest(group_by="veiw"), "group_by", no_field),

@@ -216,7 +216,7 @@ def test_the_text_with_most_of_the_words_is_shown_with_their_places(films: Searc
     assert marked(hit) == ("nodule, effusion, 胸水", ["胸水"])
     # A long text is cut around its words.
     text, words = marked(found["long"]) or ("", [])
-    assert (words, len(text)) == (["nodule"], 402)
+    assert (words, len(text), text.index("nodule")) == (["nodule"], 402, 121)
     assert text[0] == text[-1] == "\u2026"
 
 

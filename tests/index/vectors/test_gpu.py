@@ -125,7 +125,8 @@ def test_batches_and_filters_are_searched_on_the_gpu(monkeypatch: pytest.MonkeyP
     asked.clear()
     view.search_many(queries, 10, allowed=np.arange(0, COUNT, 2))
     view.search(queries[0], 10, allowed=np.arange(0, COUNT, 10))
-    assert asked == [(20, 2048), (1, 2048)]
+    view.search(queries[0], 10, allowed=np.arange(5, COUNT))
+    assert asked == [(20, 2048), (1, 2048), (1, 23)]
     asked.clear()
     # Few of the 2,048 nearest would pass.
     view.search(queries[0], 10, allowed=np.arange(0, COUNT, 500))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.vectors.ann import IvfPq
+from index.vectors.ann import IvfPq, list_count, sample_size
 from index.vectors.protocol import Keys, decode_vectors, encode_vectors
 from index.vectors.rows import IdMap, filter_mask
 from index.vectors.store import VectorStore, write_header
@@ -66,6 +66,12 @@ def test_masks_of_fifty_filters_of_half_of_all_are_kept() -> None:
     filters = [keys[start : start + count // 2] for start in range(50)]
     made = [view._passing(allowed) for allowed in filters]
     assert all(view._passing(allowed) is mask for allowed, mask in zip(filters, made, strict=True))
+
+
+def test_there_are_about_one_and_a_half_times_the_root_of_lists() -> None:
+    counts = (0, 100, 250, 60_000, 10**6, 10**9)
+    assert [list_count(count) for count in counts] == [16, 16, 32, 512, 2048, 8192]
+    assert [sample_size(count) for count in counts] == [0, 100, 250, 96 * 512, 96 * 2048, 96 * 8192]
 
 
 def test_lists_of_rows_that_were_added_in_parts_are_those_of_a_whole_reading(tmp_path: Path) -> None:

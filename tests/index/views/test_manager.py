@@ -21,7 +21,7 @@ from index.vectors.gpu import GpuScan
 from index.vectors.protocol import VIEW_NAMES, Vectors, ViewName, encode_vectors
 from index.vectors.view import CosineView
 from index.views import snapshots
-from index.views.manager import Views, choose_view, stored_queries
+from index.views.manager import NO_GPU, Views, choose_view, stored_queries
 from index.writes.deletion import delete_images
 from index.writes.vectors import add_text_vectors, texts_without_vectors
 from tests.index.homes import open_home
@@ -369,8 +369,11 @@ TB, GB = 1 << 40, 1 << 30
         (1000, TB, None, None, "exact"),
         (1_000_000, TB, None, None, "ivf"),
         (1_000_000, GB, None, None, "mapped"),
-        # The view would fit, and leave nothing.
-        (1_000_000, 1_200_000_000, None, None, "mapped"),
+        # A view may take three quarters of what is free.
+        (1_000_000, 1_476_000_000, None, None, "ivf"),
+        (1_000_000, 1_475_999_999, None, None, "mapped"),
+        (15_000, TB, None, None, "exact"),
+        (15_001, TB, None, None, "ivf"),
         (1000, 0, None, None, "exact"),
         (1_000_000, 0, None, "exact", "exact"),
         (1_000_000, TB, None, "mapped", "mapped"),
@@ -390,7 +393,14 @@ def test_size_memory_and_wish_choose_the_view(
 ) -> None:
     choices = choose_view(count, 512, memory, wanted, *(() if gpu is None else (gpu,)))
     assert [choice.name for choice in choices if choice.chosen] == [chosen]
+    assert [choice.bytes for choice in choices] == [size * count for size in (1053, 1107, 83, 1053)]
     assert all(choice.reason for choice in choices)
+
+
+def test_reasons_say_what_is_free_and_what_a_scan_reads() -> None:
+    roomy, tight = ([choice.reason for choice in choose_view(1 << 20, 512, memory)] for memory in (TB, GB))
+    assert roomy == ["a scan reads 1.00 GiB a query", "the fastest", "slower than ivf, which fits", NO_GPU]
+    assert tight == [*["1.0 GiB of memory are free"] * 2, "vectors stay on the disk", NO_GPU]
 
 
 @pytest.mark.parametrize(
@@ -520,6 +530,8 @@ def test_others_take_the_vectors_and_codes_of_the_lead(home: SearchEngine, opene
     for views in (lead, other):
         _share(home, views)
     assert current(home, other) is taken
+    put_vectors(home, active(home)[0], make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
+    assert current(home, other).unshared == 5
 
 
 def test_who_leads_next_does_what_was_left_undone(home: SearchEngine, opener: Opener) -> None:
