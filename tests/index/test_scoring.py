@@ -339,12 +339,12 @@ def test_ten_kinds_are_tested_at_five_percent(mean: float, sure: bool) -> None:
 
 
 def test_flags_are_counted_with_the_thresholds_of_the_other_half() -> None:
-    """Queries are right down to a score of 0.5, but for two kinds: one always is, and one never."""
-    places = np.arange(400)
-    kinds = places % 40
+    """Pairs of queries are right down to a score above 0.5, but for two kinds: one always, and one never."""
+    places, kinds = np.arange(400), np.arange(400) % 40
     excess = np.where((kinds == 7) | ((places < 200) & (kinds != 8)), 0.5, -0.5)
-    counts = _cross_checked(Outcomes(1 - places / 400, excess, kinds), np.array([0.9, 0.8, *[0.1] * 158]))
-    assert [*counts.model_dump().values()] == [199, 194, 201, 195, 160, 158]
+    found = Outcomes(1 - places // 2 / 200, excess, kinds)
+    counts = _cross_checked(found, np.array([0.9, 0.8, *[0.1] * 158]))
+    assert [*counts.model_dump().values()] == [200, 195, 200, 195, 160, 158]
 
 
 def test_a_hit_is_right_by_image_text_or_labels_and_chance_is_taken_off() -> None:
@@ -355,8 +355,8 @@ def test_a_hit_is_right_by_image_text_or_labels_and_chance_is_taken_off() -> Non
         query = _Query("text", frozenset(labels), image, "kind")
         excess = _excess(query, [1, 2, 3, 4, 99], facts, sample, 100)
         assert excess == pytest.approx(right / 5 - chance / 4)
-    # Chance is at least that of one image, and no hits are none right.
-    assert _excess(_Query("no", frozenset("c"), None, "c"), [], facts, sample, 100) == -1 / 100
+    own = _Query("no", frozenset(), 1, "kind")
+    assert [_excess(own, hits, facts, sample, 100) for hits in ([], [1])] == [-0.01, 0.99]
 
 
 def test_what_was_measured_holds_within_a_factor() -> None:
