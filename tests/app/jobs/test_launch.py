@@ -1,6 +1,7 @@
 """Trainings in several processes: how many, and that they are stopped, killed and gone on with together."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed.elastic.multiprocessing.api import SignalException
 
 from app.jobs.folder import JobFolder
-from app.jobs.launch import process_count
+from app.jobs.launch import process_count, train_together
 from index.catalogue.jobs import cancel_job
 from tests.app.jobs.trainings import SETS, give_long_training, give_training, in_training, wait_for_the_lock
 from tests.e2e.work import COMMAND
@@ -21,7 +23,9 @@ from tests.jobs import Jobs, opened_jobs
 from training.common.errors import RecipeError
 from training.models.bundle import read_bundle
 from training.recipes.load import load_recipe
+from training.tasks.opening import RunOptions
 from training.trainer.run_state.checkpoint import load_checkpoint
+from training.trainer.run_state.tracking import TrackerName
 
 
 @pytest.mark.parametrize(
@@ -58,6 +62,31 @@ def test_as_many_processes_as_are_wanted_or_fit_the_gpus(
     if not torchrun:
         with pytest.raises(RecipeError):
             process_count(0, recipe, tmp_path, resume=False, device="no device")
+
+
+def test_the_launcher_gets_the_training_and_the_signals_that_are_not_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(words: list[str]) -> None:
+        assert " ".join(words) == (
+            "--standalone --nproc-per-node 3 --signals-to-handle SIGTERM,SIGINT,SIGQUIT --module "
+            f"app.cli.process training {os.getpid()} train r --data d --out {tmp_path} --set a=1 --resume "
+            "--track wandb --device cpu"
+        )
+        assert logging.root.manager.disable == logging.CRITICAL
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
+        raise SignalException("stopped", signal.SIGTERM)
+
+    monkeypatch.setattr("torch.distributed.run.parse_args", lambda words: words)
+    monkeypatch.setattr("torch.distributed.run.run", run)
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(7))
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    options = RunOptions(tmp_path, resume=True, device="cpu", trackers=(TrackerName.WANDB,))
+    with pytest.raises(SystemExit, match="143"):
+        train_together(3, "train", "r", Path("d"), ["a=1"], options)
+    assert {**os.environ, "logging": logging.root.manager.disable} == {"OMP_NUM_THREADS": "2", "logging": 0}
+    assert signal.signal(signal.SIGHUP, before) == signal.SIG_IGN
 
 
 PROCESSES = 2

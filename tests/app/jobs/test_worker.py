@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import Update, update
@@ -20,12 +22,12 @@ from structlog.testing import capture_logs
 from app.heartbeat import Heartbeat, count_workers
 from app.jobs.folder import JobFolder
 from app.jobs.queue import give_job
-from app.jobs.worker import Worker, give_retrainings
+from app.jobs.worker import Attempt, Worker, give_retrainings
 from app.radiology.jobs import give_sync
 from app.settings import Settings, SettingsError, load_settings
 from index.catalogue.collections import Generation
 from index.catalogue.jobs import Job, add_job, cancel_job, claim_job, end_job, release_job
-from index.catalogue.tables import ImageRow, ModelRow
+from index.catalogue.tables import ImageRow, JobRow, ModelRow
 from index.engine import SearchEngine
 from index.errors import CatalogueError, DiskFullError, JobExistsError
 from index.feedback import JudgedQuery, record_judgement
@@ -202,6 +204,81 @@ def test_a_second_interrupt_waits_for_no_job(jobs: Jobs, monkeypatch: pytest.Mon
     with pytest.raises(KeyboardInterrupt):
         Worker(jobs.settings).work()
     over.set()
+
+
+Attempted = Callable[..., tuple[Job, list[str]]]
+
+
+@pytest.fixture
+def attempt(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Attempted:
+    """Attempts job 1 with a script as its process, to be stopped once $5, the job's folder, has `stop`."""
+    program, number = tmp_path / "program", jobs.give("evaluate", folder=tmp_path)
+    monkeypatch.setattr("app.jobs.worker.sys", SimpleNamespace(executable=str(program)))
+    monkeypatch.setattr("app.jobs.worker._MAX_BEAT_SECONDS", 0.0)
+    with jobs.catalogue.write() as session:
+        claimed: Any = claim_job(session, number, "w")
+    stop: Any = SimpleNamespace(is_set=(_folder(jobs, number).path / "stop").exists)
+
+    def run(script: str, **settings: float) -> tuple[Job, list[str]]:
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o700)
+        with capture_logs() as lines:
+            Attempt(jobs.catalogue, jobs.settings.model_copy(update=settings), claimed, stop).run()
+        return jobs.get(number), [line["event"] for line in lines]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("script", "stop_s", "state", "error"),
+    [
+        ("echo '{\"done\": 1}' > $RECOQUEST_PROGRESS; echo '{}' > $5/report.json", 60, "done", None),
+        ("echo 'recoquest: No space.' >&2; exit 1", 60, "failed", "No space."),
+        ("exit 3", 60, "failed", "It ended with the code 3: see the log."),
+        ("kill -9 $$", 60, "failed", "SIGKILL; the system does so for want of memory. See the log."),
+        ("touch $5/stop; exec sleep 60", 60, "queued", None),
+        ("trap '' TERM; touch $5/stop; exec sleep 60", 0, "queued", None),
+        ("trap 'exit 0' TERM; touch $5/stop; while :; do sleep 0.01; done", 60, "done", None),
+    ],
+)
+def test_an_attempt_ends_as_its_process_does(
+    attempt: Attempted, jobs: Jobs, script: str, stop_s: float, state: str, error: str | None
+) -> None:
+    job, told = attempt(script, job_stop_s=stop_s)
+    assert (job.state, job.worker, told) == (state, None if state == "queued" else "w", ["job left"])
+    assert str(job.error).endswith(str(error))
+    assert (job.progress, job.result) == (({"done": 1}, {}) if "report.json" in script else (None, None))
+    assert jobs.log(1).startswith("--- Attempt 1 by w\n")
+
+
+def test_an_attempt_ends_with_its_claim_its_cancellation_or_its_lease(
+    attempt: Attempted, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    down, lost = Mock(side_effect=CatalogueError("No answer.")), "a job was lost to another worker"
+    for worker, state, event in (("another", "running", lost), ("w", "cancelled", "job left")):
+        with jobs.catalogue.write() as session:
+            session.execute(update(JobRow).values(worker=worker, cancelling=worker == "w"))
+        job, told = attempt("exec sleep 60")
+        assert (job.state, job.worker, told) == (state, worker, [event])
+    monkeypatch.setattr("app.jobs.worker.end_job", down)
+    assert attempt("exit 3", job_lease_s=0)[1] == ["the end of a job is not written"]
+    monkeypatch.setattr("app.jobs.worker.beat", down)
+    assert attempt("exec sleep 60", job_lease_s=0)[1] == ["a job's progress is not written", lost]
+
+
+@pytest.mark.usefixtures("attempt")
+def test_a_worker_is_lost_once_its_beats_have_stood_still_for_longer_than_a_lease(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter((1000.0, 1015.0, 1015.1))
+    monkeypatch.setattr("app.jobs.worker.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("app.jobs.worker.open_catalogue", lambda _: jobs.catalogue)
+    worker = Worker(jobs.settings)
+    with capture_logs() as lines:
+        for state in ("running", "running", "queued"):
+            worker.look()
+            assert jobs.get(1).state == state
+    assert [(line["event"], line["worker"]) for line in lines] == [("a worker was lost", "w")]
 
 
 NIGHT = datetime(2100, 1, 3, 3, 0, 42, tzinfo=UTC)
