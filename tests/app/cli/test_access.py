@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -22,10 +22,14 @@ def _keys(home: Path, *arguments: str, code: int = 0) -> Result:
 def test_a_key_is_made_listed_rotated_and_revoked(tmp_path: Path) -> None:
     made = _keys(tmp_path, "create", "viewer", "--role", "reader", "--role", "judge", "--collection", "a")
     key = made.stdout.strip()
-    assert "'a'" in made.stderr
+    first = json.loads(_keys(tmp_path, "list", "--json").stdout)[0]
+    until = datetime.fromisoformat(first["created"]) + timedelta(days=90)
+    told = f"The key {first['id']} of 'viewer', holds until {until:%Y-%m-%d %H:%M:%S} UTC."
+    assert made.stderr.endswith(f" The key holds there once it is made.\n{told} It is shown this once:\n")
     second = _keys(tmp_path, "rotate", "viewer").stdout.strip()
     assert isinstance(_keys(tmp_path, "rotate", "viewer", code=1).exception, KeyNameError)
-    _keys(tmp_path, "revoke", key.split("_")[1])
+    revoked = _keys(tmp_path, "revoke", key.split("_")[1])
+    assert revoked.stdout == f"The key {key.split('_')[1]} of 'viewer' is revoked.\n"
     listed = _keys(tmp_path, "list", "--json").stdout
     assert [(one["id"], one["state"], one["grants"]) for one in json.loads(listed)] == [
         (key.split("_")[1], "revoked", {"a": ["reader", "judge"]}),
@@ -124,6 +128,8 @@ def test_pruning_is_an_event(own: Indexed) -> None:
     assert own.run("audit", "prune", "--before", "2020-01-02").stdout.startswith("Removed 1 events")
     verified = own.run("audit", "verify").stdout
     assert "1 events are as they were written (1 before them were pruned)" in verified
+    (own.settings.home / "audit-dead-letters.ndjson").write_text("{}\n" * 2)
+    assert own.run("audit", "verify").stderr.startswith("2 events could not be written to the trail: ")
 
 
 def test_a_day_that_is_not_over_is_not_pruned_up_to(own: Indexed) -> None:

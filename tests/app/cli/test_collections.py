@@ -1,13 +1,15 @@
-"""Near-duplicates by the command, by a job and over HTTP: what is printed, kept and told."""
+"""Near-duplicates by the command, by a job and over HTTP: what is told; and what `erase` tells."""
 
 import json
 from pathlib import Path
 
 import pytest
 
+from app.images.deletion import Erasure
 from app.jobs.folder import JobFolder
 from app.jobs.kinds import read_result
 from index.duplicates import DuplicateGroup, Duplicates, as_json, write_groups
+from index.erasure import Erased, KnownBackup
 from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.jobs import opened_jobs
 
@@ -32,7 +34,11 @@ def test_groups_are_written_into_a_folder_and_not_printed(with_a_copy: Indexed, 
 
 
 def test_a_collection_without_any_says_so(own: Indexed) -> None:
-    assert "There are no near-duplicates." in own.run("duplicates", COLLECTION).output
+    with own.engine() as engine:
+        engine.image_path(COLLECTION, "image-3").unlink()
+    done = own.run("duplicates", COLLECTION)
+    assert done.stdout == "There are no near-duplicates.\n"
+    assert done.stderr.endswith("The files of these could not be read: image-3.\n")
 
 
 def _pair(number: int) -> DuplicateGroup:
@@ -67,6 +73,32 @@ def test_a_result_holds_what_there_is_room_for_and_counts_the_rest(tmp_path: Pat
     assert 400 < len(groups) < 5000
     assert 400 < len(unread) < 20_000
     assert result["left_out"] == {"groups": 5001 - len(groups), "unread": 20_000 - len(unread)}
+
+
+def test_an_erasure_tells_what_went_what_stays_and_what_is_left_to_do(
+    own: Indexed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = KnownBackup("/gone.tar", "2026-01-02T03:04:05.678901+00:00", "0" * 64)
+    erased = Erased(("a",), ("1" * 64,), ("f00",), judgements=1200, reports=2, backups=(backup,))
+    files = ((Path("/part"),), False, [3, 4], [5, 6], [Path("/log")])
+    found = Erasure(erased, ("a",), ("b",), ("c",), *files)
+    monkeypatch.setattr("app.images.deletion.erase", lambda *_, **__: found)
+    later = "photos: c is erased, which had one of these ids before it was moved.\n"
+    told = """\
+Judgements for queries that named them: 1,200, erased.
+Removed from job 3, 4.
+The file f00 stays: another image is the same file.
+/log still names one of them and cannot be rewritten: remove it.
+/part is unfinished and may hold one of them: run this again later, or remove it.
+Models that may have learned from them: those of job 5, 6.
+Still in the backup /gone.tar (not there any more) of 2026-01-02 03:04:05 UTC.
+The database's log keeps them until its readers end: run the command again after that.
+"""
+    ids = "photos: a is erased.\nphotos: b was not in the collection.\n"
+    reports = "Reports that waited for them: 2, erased.\n"
+    assert own.run("erase", COLLECTION, "a", "b").stdout == f"{ids}{later}{reports}{told}"
+    people = "photos: 1 images and 2 waiting reports are erased.\n"
+    assert own.run("erase", COLLECTION, "--patient", "P").stdout == f"{people}{later}{told}"
 
 
 @pytest.mark.slow

@@ -40,9 +40,10 @@ def test_a_job_is_given_as_it_would_be_typed_and_seen_on_its_way(work: Work) -> 
     _begin(work, 1)
     assert "training: 1,200 of 5,000 loss 1.5" in work.run("jobs", "list").stdout
     assert work.run("jobs", "cancel", 1).stdout == "Job 1 is being cancelled.\n"
-    shown = work.run("jobs", "show", 1).stdout
-    assert "recoquest train demo-scenes --data scenes --set train.epochs=3" in shown
-    assert "State:    being cancelled" in shown
+    shown = work.run("jobs", "show", 1).stdout.splitlines()
+    assert shown[0] == "Command:  recoquest train demo-scenes --data scenes --set train.epochs=3"
+    assert shown[2:4] == ["State:    being cancelled", "Progress: training: 1,200 of 5,000 loss 1.5"]
+    assert shown[5].endswith(", attempt 1 by w")
 
 
 def test_watching_ends_with_the_job(work: Work) -> None:
@@ -53,7 +54,9 @@ def test_watching_ends_with_the_job(work: Work) -> None:
     assert work.run("jobs", "watch", 1).stdout == "done training: 1,200 of 5,000 loss 1.5\n"
     failed = work.run("jobs", "watch", 2, code=1)
     assert failed.stderr == "No space.\n"
-    assert '{"rsum": 12.5}' in work.run("jobs", "show", 1).stdout
+    assert 'Result:   {"rsum": 12.5}\n' in work.run("jobs", "show", 1).stdout
+    assert "Error:    No space.\n" in work.run("jobs", "show", 2).stdout
+    assert work.run("jobs", "list", "--limit", 1).stdout.count("training") == 1
     assert [job["id"] for job in json.loads(work.run("jobs", "list", "--json").stdout)] == [2, 1]
     listed = json.loads(work.run("jobs", "list", "--state", "failed", "--json").stdout)
     assert [job["id"] for job in listed] == [2]
