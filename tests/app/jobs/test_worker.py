@@ -262,7 +262,9 @@ def test_an_attempt_ends_with_its_claim_its_cancellation_or_its_lease(
         assert (job.state, job.worker, told) == (state, worker, [event])
     monkeypatch.setattr("app.jobs.worker.end_job", down)
     assert attempt("exit 3", job_lease_s=0)[1] == ["the end of a job is not written"]
+    monkeypatch.setattr("app.jobs.worker.end_job", end_job)
     monkeypatch.setattr("app.jobs.worker.beat", down)
+    assert attempt("sleep 0.3")[1][-1] == "job left"
     assert attempt("exec sleep 60", job_lease_s=0)[1] == ["a job's progress is not written", lost]
 
 
