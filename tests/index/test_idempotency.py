@@ -13,6 +13,7 @@ from index.idempotency import (
     KeptAnswer,
     KeyedRequest,
     begin_request,
+    forget_answers,
     keep_answer,
     release_key,
     renew_lease,
@@ -37,6 +38,7 @@ def keep(catalogue: Catalogue, attempt: str, answer: KeptAnswer = ANSWER) -> Non
 
 
 def test_the_answer_is_kept_for_a_day_and_then_forgotten(catalogue: Catalogue) -> None:
+    assert (timedelta(hours=24), timedelta(seconds=30)) == (KEPT, LEASE)
     assert begin(catalogue, "a") is None
     keep(catalogue, "a")
     assert begin(catalogue, "b") == ANSWER
@@ -79,6 +81,18 @@ def test_a_key_is_released_by_an_attempt_without_an_answer_only(catalogue: Catal
     with catalogue.write() as session:
         release_key(session, SENT, "b")
     assert begin(catalogue, "c") == ANSWER
+
+
+def test_answers_are_forgotten_and_attempts_are_not(catalogue: Catalogue) -> None:
+    other = KeyedRequest("caller", "other", "request")
+    begin(catalogue, "a")
+    begin(catalogue, "a", sent=other)
+    keep(catalogue, "a")
+    with catalogue.write() as session:
+        forget_answers(session)
+    assert begin(catalogue, "b") is None
+    with pytest.raises(KeyInUseError):
+        begin(catalogue, "b", sent=other)
 
 
 def test_of_attempts_at_the_same_time_one_is_made(catalogue: Catalogue) -> None:

@@ -4,10 +4,12 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from shutil import copyfile
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,10 +39,12 @@ from index.feedback import JudgedQuery, judgements, record_judgement
 from index.filters.grammar import parse_filter
 from index.generations.activation import activate
 from index.generations.reindex import generation_for, reindex
+from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
 from index.writes.intake import prefetch
 from tests.index.homes import open_home
 from tests.index.killing import kill_after
+from tests.index.meanwhile import note_calls
 from tests.index.samples import ingest, make_bundle, make_manifest, make_picture, make_records, unit_vectors
 from training.common.errors import DataError
 from training.common.manifest import Manifest, Record, Rejections, read_manifest
@@ -568,7 +572,9 @@ def test_pruning_stops_above_its_limit_before_anything_is_changed(
         assert ingest(engine, encoder, shorter, prune=True, prune_limit=limit).pruned == removed
         assert engine.collection("c").count == 34 - removed + 1
         return
-    with pytest.raises(DataError, match=rf"would remove {34 - stay} of the 34 .* \({34 - stay} in 'nas'\)"):
+    most = 9 if limit == 9 else 10
+    told = rf"would remove {34 - stay} of the 34 .* \({34 - stay} in 'nas'\), .* the limit of {most}; .*"
+    with pytest.raises(DataError, match=rf"{told} give --prune-limit {34 - stay}\.$"):
         ingest(engine, encoder, shorter, prune=True, prune_limit=limit)
     assert engine.collection("c").count == 34
     with pytest.raises(UnknownImageError):
@@ -583,14 +589,18 @@ def test_what_the_manifest_no_longer_has_is_counted_and_goes_with_its_files_wher
     indexed: SearchEngine, encoder: Encoder, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("index.catalogue.lookup.AT_ONCE", 2)
+    saved = note_calls(monkeypatch, SearchEngine, "save_snapshot", lambda _, collection: collection)
     assert ingest(indexed, encoder, manifest).absent == ()
     gone = {name: indexed.image_path("c", name) for name in (f"image-{n:03d}" for n in range(15, 20))}
     shorter = _shorter(manifest, 15)
     report = ingest(indexed, encoder, shorter)
     assert (report.absent, report.pruned, report.unchanged) == (tuple(gone), 0, 15)
     assert all(indexed.image("c", name).id == name for name in gone)
+    # Where nothing has changed, no snapshot is written.
+    assert saved == []
     report = ingest(indexed, encoder, shorter, prune=True)
     assert (report.pruned, report.unchanged, len(report.absent)) == (5, 15, 5)
+    assert saved == ["c"]
     for name, path in gone.items():
         with pytest.raises(UnknownImageError):
             indexed.image("c", name)
@@ -598,6 +608,30 @@ def test_what_the_manifest_no_longer_has_is_counted_and_goes_with_its_files_wher
     assert indexed.collection("c").count == 15
     again = ingest(indexed, encoder, shorter, prune=True)
     assert (again.pruned, again.absent) == (0, ())
+
+
+def test_each_step_shows_how_far_it_is(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bars: list[Any] = []
+
+    @contextmanager
+    def progress_bar(description: str, total: int, *, shown: bool) -> Iterator[Any]:
+        advanced: list[tuple[int, str]] = []
+        bars.append((description, total, shown, advanced))
+        yield SimpleNamespace(advance=lambda count, note="": advanced.append((count, note)))
+
+    monkeypatch.setattr("index.ingest.progress_bar", progress_bar)
+    manifest.image_path(manifest.records[9]).write_bytes(b"no image")
+    allowed = replace(manifest, rejections=Rejections(20, 0.1))
+    ingest_manifest(engine, "c", encoder, allowed, batch_size=8)
+    ingest_manifest(engine, "c", encoder, _shorter(manifest, 8), batch_size=8, prune_limit=20, prune=True)
+    assert bars == [
+        ("Indexing c", 20, True, [(8, ""), (8, "1 left out"), (4, "1 left out")]),
+        ("Comparing with c", 8, True, [(8, "")]),
+        ("Indexing c", 8, True, [(8, "")]),
+        ("Removing from c", 11, True, [(11, "")]),
+    ]
 
 
 def test_a_stopped_pruning_goes_on(

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from structlog.testing import capture_logs
 
 from app.concurrency import Part, collected_timings
 from app.encoding.pool import EncoderBrokenError, Encoders
@@ -191,7 +192,12 @@ def test_a_broken_bundle_rests_longer_after_each_try(monkeypatch: pytest.MonkeyP
         assert "damaged" not in str(refused.value)
         await encoders.close()
 
-    asyncio.run(work())
+    with capture_logs() as lines:
+        asyncio.run(work())
+    told = {"event": "encoder cannot be loaded", "log_level": "error", "digest": "broken"}
+    told |= {"error": "BundleError", "reason": "broken is damaged."}
+    for tries, rest_s in ((1, 0.2), (2, 0.4)):
+        assert {**told, "tries": tries, "next_try_s": rest_s} in lines
 
 
 def test_a_bundle_is_tried_again_at_once_when_its_folder_has_changed(

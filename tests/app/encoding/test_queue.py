@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from structlog.testing import capture_logs
 
 from app.encoding.queue import (
     Batches,
@@ -78,6 +79,7 @@ def test_each_caller_gets_the_vector_of_its_own_query() -> None:
         answers = await asyncio.gather(*(queue.encode_text(text) for text in texts))
         for text, answer in zip(texts, answers, strict=True):
             np.testing.assert_array_equal(answer.vector, vector_of(text))
+            assert (answer.truncation, answer.tokens) == (None, len(text))
 
     with queue_of(encoder, QueueLimits(batch_size=7, capacity=64)) as queue:
         asyncio.run(ask(queue))
@@ -304,7 +306,7 @@ def test_uploads_are_served_in_part_while_searches_never_end() -> None:
 def test_uploads_fill_only_places_of_their_own() -> None:
     line = PriorityQueue(2)
     put(line, "upload", "upload")
-    with pytest.raises(QueueFullError, match="uploads"):
+    with pytest.raises(QueueFullError, match="Too many uploads are waiting; try again in a moment"):
         put(line, "upload")
     put(line, "search", "search", "probe")
     with pytest.raises(QueueFullError, match="searches"):
@@ -462,7 +464,10 @@ def test_a_batch_too_large_for_the_memory_is_halved_and_later_ones_stay_small_fo
 
 def test_a_failure_keeps_nothing_of_its_pass_alive() -> None:
     jobs = jobs_of(["bad"])
-    Batches(refusing(lambda _: True, ValueError()), 8, None).encode(jobs)
+    with capture_logs() as lines:
+        Batches(refusing(lambda _: True, ValueError()), 8, None).encode(jobs)
+    told = {"event": "encoding failed", "kind": "text", "size": 1, "error": "ValueError"}
+    assert {**told, "log_level": "error"} in lines
     error = jobs[0].future.exception(0)
     assert isinstance(error, EncodingError)
     cause = error.__cause__
@@ -480,7 +485,9 @@ def test_a_vector_that_is_not_finite_fails_its_own_query_only() -> None:
             return found
 
     jobs, passes = jobs_of(["good", "bad", "fine"]), Broken()
-    Batches(passes, 8, None).encode(jobs)
+    with capture_logs() as lines:
+        Batches(passes, 8, None).encode(jobs)
+    assert {"event": "a vector is not finite", "kind": "text", "log_level": "error"} in lines
     assert [type(outcome(job)) for job in jobs] == [Encoded, EncodingFailedError, Encoded]
     assert passes.count == 1
 

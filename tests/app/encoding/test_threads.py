@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from structlog.testing import capture_logs
 
 from app.cli.errors import HANGING
 from app.encoding.queue import (
@@ -111,12 +112,14 @@ def test_each_thread_that_encodes_is_set_up_first() -> None:
 def test_the_process_is_given_up_when_the_replacement_hangs_too() -> None:
     encoder = Hanging()
     given_up = threading.Event()
-    with queue_of(encoder, LIMITS, None, given_up.set) as queue:
+    with capture_logs() as lines, queue_of(encoder, LIMITS, None, given_up.set) as queue:
         for _ in range(2):
             assert not given_up.is_set()
             with pytest.raises(EncodingTimeoutError):
                 queue.submit("text", "hang").result(PATIENCE)
         assert given_up.wait(PATIENCE)
+        told = [(line["log_level"], line.get("limit_s")) for line in lines if "hangs" in line["event"]]
+        assert told == [("error", 0.2), ("error", 0.2), ("critical", None)]
         # No third thread is lost to it; the queue goes on when one of the two comes back.
         waits = queue.submit("text", "waits")
         time.sleep(0.3)

@@ -102,6 +102,8 @@ def test_the_group_of_an_example_is_left_out_on_demand(client: TestClient) -> No
     page = found(client, like=[{"id": "image-9"}], exclude_same_group=True, limit=24)
     assert alone - set(ids(page)) == {"image-8", "image-10", "image-11"}
     assert "patient-2" not in {hit["group"] for hit in page["hits"]}
+    page = found(client, like=[{"id": "image-9"}], exclude_same_group=False, limit=24)
+    assert set(ids(page)) == alone
 
 
 def test_one_hit_stands_for_each_group_of_any_field(client: TestClient) -> None:
@@ -170,6 +172,20 @@ def test_pages_of_every_form_follow_each_other(client: TestClient) -> None:
         whole = found(client, **form, limit=24)
         hits = [hit for page in pages(client, SEARCH, **form, limit=5) for hit in page["hits"]]
         assert [(h["id"], h["rank"]) for h in hits] == [(h["id"], h["rank"]) for h in whole["hits"]], form
+
+
+def test_the_largest_values_are_taken(client: TestClient) -> None:
+    edge = {"x": 0.5, "y": 0.4, "width": 0.01, "height": 0.6}
+    for query in (
+        {"limit": 1000},
+        {"text": "x" * 10_000, "keywords": "x" * 10_000, "min_score": -1, "limit": 24},
+        {
+            "like": [{"id": "image-1", "box": edge}] * 8,
+            "unlike": [{"text": "x" * 10_000}] * 8,
+            "diversity": 1,
+        },
+    ):
+        assert found(client, **query)["hits"]
 
 
 @pytest.mark.parametrize(

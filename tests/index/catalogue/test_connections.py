@@ -1,6 +1,8 @@
 """How long a process waits for a catalogue that others write to, that is slow, or that does not answer."""
 
+import errno
 import socket
+import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 from sqlalchemy import select, text, update
 
 from index.catalogue import Catalogue, Patience, open_catalogue
+from index.catalogue.connections import is_disk_full, without_password
 from index.catalogue.tables import CollectionRow
 from index.errors import CatalogueBusyError, CatalogueError, CatalogueTimeoutError
 from tests.frozen import frozen_writer
@@ -34,6 +37,28 @@ def rename(catalogue: Catalogue, name: str) -> None:
 def names(catalogue: Catalogue) -> list[str]:
     with catalogue.read() as session:
         return list(session.execute(select(CollectionRow.name)).scalars())
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:se:cr@et@h:5432/db", "postgresql://u:***@h:5432/db"),
+        ("postgresql://h/db?user=u&password=x&p%61ss=y", "postgresql://h/db?user=u&password=***&p%61ss=***"),
+        ("sqlite:////data/a:b@c/catalogue.db", "sqlite:////data/a:b@c/catalogue.db"),
+    ],
+)
+def test_an_address_is_shown_without_its_passwords(url: str, shown: str) -> None:
+    assert without_password(url) == shown
+
+
+def test_errors_of_a_full_disk_are_told_from_others() -> None:
+    found = [is_disk_full(OSError(code, "")) for code in (errno.ENOSPC, errno.EDQUOT, errno.EIO)]
+    for code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR):
+        error = sqlite3.OperationalError()
+        error.sqlite_errorcode = code
+        found.append(is_disk_full(error))
+    assert found == [True, True, False, True, True, False]
+    assert not is_disk_full(None)
 
 
 def test_a_write_gives_up_while_another_one_goes_on_and_reads_do_not_wait(

@@ -1,5 +1,6 @@
 """The words of texts and queries in every script, their number, and their places in a text."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,7 @@ from index.catalogue.words import (
     MAX_WORDS,
     fold,
     fold_aligned,
+    has_beginning,
     has_part,
     indexed_pieces,
     indexed_text,
@@ -96,9 +98,10 @@ def test_pieces_are_no_more_than_characters_and_short(text: str) -> None:
 
 def test_an_image_with_too_many_different_pairs_is_cut() -> None:
     letters = "".join(chr(0x20000 + number % 50_000) for number in range(2 * MAX_CHARACTERS))
-    kept = indexed_text(letters)
-    assert letters.startswith(kept)
-    assert 50_000 < len(kept) < MAX_CHARACTERS
+    assert indexed_text(letters) == letters[: 3 * MAX_CHARACTERS // 4]
+    # 50,000 different pairs of 12 bytes, a place of 2 bytes for each character, and the last one by itself.
+    assert indexed_text(letters[:199_996]) == letters[:199_996]
+    assert indexed_text(letters[:199_997]) == letters[:149_997]
     usual = "胸水はありません。" * (MAX_CHARACTERS // 9)
     assert indexed_text(usual) == usual
 
@@ -204,6 +207,27 @@ def test_either_number_finds_the_other(singular: str, plural: str) -> None:
 def test_other_words_are_no_inflections(word: str, other: str) -> None:
     assert other not in inflections(word)
     assert word not in inflections(other)
+
+
+def test_a_word_of_a_query_is_looked_up_in_all_its_forms() -> None:
+    forms = [" ".join(parse_words(word).words[0].inflections) for word in ("arm", "true")]
+    assert forms == ["arms armes", "trues truees truee trueen trueer truen truese tru trus"]
+    found = parse_words("as выпота лега t2").words
+    assert [word.beginnings for word in found] == [("выпот",), ("лега",), ()]
+
+
+@pytest.mark.parametrize(
+    ("fits", "right", "wrong"),
+    [
+        (is_compound, f"herzens ct1 ct55 выпо выпот7 {'a' * 60}", f"herzen ct c55 вып 肺炎 {'a' * 61}"),
+        (lambda word: has_beginning(word, "ctr"), "ctr55", "ctr ctrx xctr5"),
+        (lambda word: has_beginning(word, "выпот"), "выпота выпот7 выпотабвг", "выпотабвгд"),
+        (lambda word: has_beginning(word, "вып"), "вып7", "выпо"),
+        (lambda word: has_part(word, "herz"), "herzens antherz nonherzherz", "herzen abherz nonherz"),
+    ],
+)
+def test_how_long_words_have_to_be(fits: Callable[[str], bool], right: str, wrong: str) -> None:
+    assert [word for word in [*right.split(), *wrong.split()] if fits(word)] == right.split()
 
 
 def test_words_of_other_letters_and_numbers_have_no_endings() -> None:

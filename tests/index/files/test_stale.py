@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from index.files.stale import UNTOUCHED_SECONDS, remove_abandoned, remove_stale, unfinished
+from index.files.stale import UNTOUCHED_SECONDS, remove_abandoned, remove_stale, try_lock, unfinished
 from training.common.atomic import atomic_file, atomic_folder
 
 PLACES = (
@@ -63,6 +63,12 @@ def test_a_folder_whose_owner_holds_its_lock_stays(home: Path) -> None:
     assert (home / ".backup.tar.part").is_dir()
     os.close(held)
     assert remove_stale(unfinished(home), UNTOUCHED_SECONDS) == 1
+
+
+def test_a_lock_is_shared_with_those_who_share_it_alone(home: Path) -> None:
+    with (home / "notes.part").open() as ours, (home / "notes.part").open() as theirs:
+        assert [try_lock(file, shared=True) for file in (ours, theirs)] == [True, True]
+        assert not try_lock(ours)
 
 
 def test_a_file_that_is_being_written_is_told_from_an_abandoned_one(home: Path) -> None:
