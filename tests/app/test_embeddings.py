@@ -175,5 +175,5 @@ def test_a_reader_embeds_for_its_collections_and_learns_of_no_other(own: Indexed
             assert "Collections: other. Models: tiny-1." in refused.json()["detail"]
         assert ask(COLLECTION, AS_ADMIN).status_code == 200
         events = audited(guarded, action="search")
-    told = {(event["collection"], event["details"]["texts"]) for event in events}
-    assert told >= {("other", 1), (COLLECTION, 1)}
+    told = {(one["collection"], one["details"]["texts"], one["details"]["images"]) for one in events}
+    assert told >= {("other", 1, 0), (COLLECTION, 1, 0)}

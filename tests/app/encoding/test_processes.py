@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fastapi import FastAPI
+from structlog.testing import capture_logs
 
 from app.encoding.pool import EncoderLoader
 from app.encoding.processes import EncoderProcesses, ForkServer
@@ -119,8 +120,9 @@ def test_a_process_that_hangs_is_killed_and_replaced(
     processes = make_processes(limit_s=1.0)
     [before] = processes.pids
     os.kill(before, signal.SIGSTOP)
-    with pytest.raises(EncoderLostError):
+    with capture_logs() as lines, pytest.raises(EncoderLostError, match="process does not answer"):
         processes.embed_texts(["a"])
+    assert {"event": "an encoder's process is replaced", "reason": "wall", "log_level": "error"} in lines
     assert not is_there(before)
     processes._limit_s = PATIENCE
     assert len(processes.embed_texts(["a"]).vectors) == 1
@@ -170,7 +172,7 @@ def test_a_query_whose_process_is_killed_is_told_and_the_next_is_answered(
         wait_until(lambda: queue.depth == 0)
         time.sleep(0.2)
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(EncoderLostError):
+        with pytest.raises(EncoderLostError, match="process has ended"):
             lost.result(PATIENCE)
         assert np.isfinite(queue.submit("text", "a").result(PATIENCE).vector).all()
     finally:

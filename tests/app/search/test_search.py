@@ -620,9 +620,10 @@ def test_an_overlay_has_the_shape_of_the_picture_and_is_opaque_where_it_fits(cli
     answer = ask_map(client, accept="image/png", text="two dogs")
     assert answer.headers["content-type"] == "image/png"
     overlay = Image.open(io.BytesIO(answer.content))
-    assert overlay.mode == "RGBA"
     assert overlay.size == (found["picture_width"], found["picture_height"])
+    assert overlay.convert("RGB").getcolors() == [(overlay.width * overlay.height, (255, 153, 0))]
     alpha = np.asarray(overlay)[..., 3].astype(float)
+    assert 160 < alpha.max() <= 190
     columns = np.nonzero(alpha.any(axis=0))[0]
     area = found["area"]
     assert columns.min() >= round(area["x"] * overlay.width)
