@@ -525,6 +525,31 @@ def test_it_follows_the_archive_and_says_what_each_pass_changed(
     assert told[2:] == ["recoquest: Stopped. What is written is kept; the same command goes on from there."]
 
 
+@pytest.mark.slow
+def test_a_process_follows_the_archive_until_it_is_stopped(
+    orthanc: OrthancServer, bundle: Path, tmp_path: Path
+) -> None:
+    orthanc.store(FILMS[:2])
+    home = tmp_path / "home"
+    words = _words(home, "films", "--url", orthanc.dicom_web, "--bundle", str(bundle), "--every", "1")
+    process = subprocess.Popen(
+        words, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert "2 taken" in process.stdout.readline()
+        orthanc.store(FILMS[2:4])
+        assert "2 taken + 2 up to date" in process.stdout.readline()
+        orthanc.delete(FILMS[0].StudyInstanceUID)
+        assert "Removed: 2." in process.stdout.readline()
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the same command goes on from there" in told
+    assert _ids(home) == orthanc.instances()
+
+
 def test_reports_are_listened_for_where_this_machine_alone_reaches_them(
     films: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
