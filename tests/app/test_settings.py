@@ -100,7 +100,8 @@ def test_arguments_win_over_the_environment_and_that_over_the_file(
 def test_a_wrong_line_of_the_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env_file = tmp_path / "settings.env"
     for line, said in (
-        ("RECOQUEST_PROT=8000", "RECOQUEST_PROT is not a setting"),
+        ("RECOQUEST_PROT=8000", r"^The settings cannot be used: RECOQUEST_PROT is not a setting\.$"),
+        ("RECOQUEST_AUDIT_KEY=short", r": RECOQUEST_AUDIT_KEY: at least 16 letters are needed\.$"),
         ("RECOQUEST_PORT=99999", "RECOQUEST_PORT: Input should be less than or equal to 65535"),
         ("RECOQUEST_CORS_ORIGINS=https://a.org;https://b.org", "is not an origin"),
     ):
@@ -283,7 +284,9 @@ def test_a_secret_may_be_in_a_file(
     else:
         monkeypatch.setenv(line, str(secret))
     found = getattr(load_settings(env_file), name)
-    assert unknown_variables() == []
+    for other in ("RECOQUEST_TEST_URL", "RECOQUEST_DEBUG", "RECOQUEST_PROT", "RECOQUEST_A"):
+        monkeypatch.setenv(other, "1")
+    assert unknown_variables() == ["RECOQUEST_A", "RECOQUEST_PROT"]
     assert (found if isinstance(found, str) else found.get_secret_value()) == "sqlite:////very/secret value"
     given = load_settings(env_file).environment_of_a_job({line: str(secret)})
     assert line not in given
@@ -316,6 +319,9 @@ def test_a_secrets_file_that_is_none_is_named(tmp_path: Path, monkeypatch: pytes
     closed.chmod(0)
     # It is judged as any other secret.
     short.write_text("short")
+    (tmp_path / "long").write_bytes(b"x" * 65_536)
+    monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(tmp_path / "long"))
+    assert _shown(load_settings().admin_key) == "x" * 65_536
     for path, error, said in (
         (tmp_path, SettingsError, r"cannot be read: Is a directory\.$"),
         (closed, SettingsError, r"cannot be read: Permission denied\.$"),
@@ -374,7 +380,8 @@ def test_roles_of_groups_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
             ({"oidc_issuer": issuer, "oidc_audience": "recoquest"}, "https")
             for issuer in (
                 "http://login.example.org", "login.example.org", "https://me@login.example.org",
-                "https://login.example.org?x=1",
+                "https://login.example.org?x=1", "https://login.example.org#x", "https://", "https://[a",
+                "ftp://localhost", "http://10.0.0.1", "http://a.localhost",
             )
         ),
         ({"oidc_issuer": "https://login.example.org"}, "RECOQUEST_OIDC_AUDIENCE"),
@@ -399,7 +406,12 @@ def test_a_provider_and_its_client_are_safe_and_whole(given: dict[str, Any], sai
 def test_a_provider_on_this_machine_needs_no_tls_and_the_page_alone_no_audience(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for issuer in ("https://login.example.org/realms/x", "http://127.0.0.1:9000", "http://localhost:1"):
+    for issuer in (
+        "https://login.example.org/realms/x",
+        "http://127.9.9.9",
+        "http://[::1]:9",
+        "http://localhost",
+    ):
         assert load_settings(oidc_issuer=issuer, oidc_audience="recoquest").oidc_issuer == issuer
     page: dict[str, Any] = {"oidc_issuer": "https://login.example.org", "oidc_client_id": "page"}
     settings = load_settings(**page, public_url="https://a.org/images/")
@@ -408,6 +420,31 @@ def test_a_provider_on_this_machine_needs_no_tls_and_the_page_alone_no_audience(
     (tmp_path / "secret").write_text("from a file\n")
     monkeypatch.setenv("RECOQUEST_OIDC_CLIENT_SECRET_FILE", os.fspath(tmp_path / "secret"))
     assert _shown(load_settings(**page).oidc_client_secret) == "from a file"
+
+
+# Bounds of numbers, and least lengths of texts.
+BOUNDS: Final = {
+    "ge=1": "concurrent_decodes encode_batch_size encode_queue_size job_lease_s keep_generations "
+    "max_image_bytes max_image_pixels max_text_length retrain_feedback threads",
+    "ge=0": "encode_batch_wait_ms job_stop_s keep_jobs_days keep_waiting_reports_days max_feedback port "
+    "readiness_cache_s train_processes",
+    "gt=0": "database_timeout_s encode_deadline_s readiness_timeout_s refresh_s",
+    "ge=1024": "max_bodies_bytes max_body_bytes max_json_bytes", "ge=33554432": "decode_memory_bytes",
+    "ge=8": "max_connections", "ge=2": "max_filter_length", "le=65535": "port",
+    "le=1000": "encode_batch_wait_ms", "min_length=16": "admin_key audit_key",
+    "min_length=12": "backup_passphrase",
+    "min_length=1": "oidc_client_id oidc_client_secret oidc_groups_claim pacs_token pacs_user",
+}  # fmt: skip
+
+
+def test_numbers_and_secrets_have_their_bounds() -> None:
+    found: dict[str, list[str]] = {}
+    for name, field in Settings.model_fields.items():
+        for one in field.metadata:
+            for kind in ("ge", "gt", "le", "min_length"):
+                if hasattr(one, kind):
+                    found.setdefault(f"{kind}={getattr(one, kind)}", []).append(name)
+    assert {bound: " ".join(sorted(names)) for bound, names in found.items()} == BOUNDS
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -77,12 +78,13 @@ def _found(provider: Provider, algorithm: str, kid: str | None) -> str | None:
 
 
 def test_keys_are_found_by_identifier_and_algorithm_and_fetched_once() -> None:
-    site = FakeFetch(RSA, EC, ED)
+    # A hundred are read.
+    site = FakeFetch(*[{"kty": "AKP"}] * 97, RSA, EC, ED, {**EC, "kid": "late"})
     provider = Provider(ISSUER, site, Clock())
     for algorithm, kid in (("RS256", "rsa"), ("PS256", "rsa"), ("ES256", "ec"), ("EdDSA", "ed")):
         assert _found(provider, algorithm, kid) == kid
     assert len(site.asked) == 2
-    for algorithm, kid in (("ES256", "rsa"), ("RS256", "ec"), ("RS256", "another")):
+    for algorithm, kid in (("ES256", "rsa"), ("RS256", "ec"), ("RS256", "another"), ("ES256", "late")):
         with pytest.raises(UnknownSigningKeyError):
             _found(provider, algorithm, kid)
     # Whatever tokens name, the provider is not asked again so soon.
@@ -102,6 +104,7 @@ def test_a_key_without_a_name_is_taken_if_it_is_the_only_one() -> None:
         {**RSA, "alg": "PS512"},
         {**OctKey.generate_key(256).as_dict(private=True), "kid": "rsa"},
         _public(RSAKey.generate_key(1024), "rsa"),
+        {**RSA, "kid": ["rsa"]},
         {"kty": "RSA", "kid": "rsa", "n": "!", "e": "AQAB"},
         {"kty": "RSA", "kid": ["rsa"]},
         {"kty": "AKP", "kid": "rsa"},
@@ -111,8 +114,9 @@ def test_a_key_without_a_name_is_taken_if_it_is_the_only_one() -> None:
 def test_unfit_keys_are_passed_over(unfit: Any) -> None:
     provider = Provider(ISSUER, FakeFetch(unfit, EC), Clock())
     assert _found(provider, "ES256", "ec") == "ec"
-    with pytest.raises(UnknownSigningKeyError):
-        _found(provider, "RS256", "rsa")
+    for kid in ("rsa", None):
+        with pytest.raises(UnknownSigningKeyError):
+            _found(provider, "RS256", kid)
 
 
 def test_a_new_key_is_known_after_a_pause_and_a_withdrawn_one_forgotten() -> None:
@@ -122,10 +126,10 @@ def test_a_new_key_is_known_after_a_pause_and_a_withdrawn_one_forgotten() -> Non
     async def rotate() -> None:
         await provider.signing_key("RS256", "rsa")
         site.documents[KEYS] = {"keys": [EC]}
-        clock.now += 29
+        clock.now += 29.5
         with pytest.raises(UnknownSigningKeyError):
             await provider.signing_key("ES256", "ec")
-        clock.now += 2
+        clock.now += 0.5
         assert (await provider.signing_key("ES256", "ec")).kid == "ec"
         with pytest.raises(UnknownSigningKeyError):
             await provider.signing_key("RS256", "rsa")
@@ -140,13 +144,28 @@ def test_a_withdrawn_key_is_forgotten_though_no_new_one_is_asked_for() -> None:
     async def withdraw() -> None:
         await provider.signing_key("RS256", "rsa")
         site.documents[KEYS] = {"keys": [EC]}
-        clock.now += 301
-        # Known still, while it is looked up beside the request.
+        clock.now += 300
         await provider.signing_key("RS256", "rsa")
+        assert provider._renewal is None
+        # Known still, while it is looked up beside the request; that is done once.
+        clock.now += 1
+        for _ in range(3):
+            await provider.signing_key("RS256", "rsa")
         assert provider._renewal is not None
         await provider._renewal
         with pytest.raises(UnknownSigningKeyError):
             await provider.signing_key("RS256", "rsa")
+        # What is older than ten minutes is not taken without asking.
+        for passed, asked in ((600, 4), (1, 6)):
+            clock.now += passed
+            await provider.discovery()
+            assert len(site.asked) == asked
+        site.documents[KEYS] = {"keys": [RSA]}
+        clock.now += 600
+        assert (await provider.signing_key("ES256", "ec")).kid == "ec"
+        clock.now += 1
+        with pytest.raises(UnknownSigningKeyError):
+            await provider.signing_key("ES256", "ec")
 
     asyncio.run(withdraw())
 
@@ -213,23 +232,30 @@ def _answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
 
 
 def test_a_document_is_read_whole() -> None:
-    wanted = {"keys": ["x" * 100_000]}
+    # As long as one may be.
+    wanted = {"keys": ["x" * ((1 << 20) - 14)]}
+    assert len(json.dumps(wanted)) == 1 << 20
     with _answering(200, json.dumps(wanted).encode()) as url:
         assert asyncio.run(fetch_json(url)) == wanted
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "headers"),
+    ("status", "body", "headers", "said"),
     [
-        (404, b"{}", {}),
-        (302, b"", {"Location": "http://127.0.0.1:1/"}),
-        (200, b"no JSON", {}),
-        (200, b'"' + b"x" * (1 << 20) + b'"', {}),
+        (404, b"{}", {}, "answers with status 404."),
+        (300, b"{}", {}, "answers with status 300."),
+        (302, b"", {"Location": "http://127.0.0.1:1/"}, "answers with status 302."),
+        (200, b"no JSON", {}, "has no JSON document."),
+        (200, b'"' + b"x" * ((1 << 20) - 1) + b'"', {}, "answers with over 1,048,576 bytes."),
     ],
 )
-def test_another_answer_is_an_error_in_a_sentence(status: int, body: bytes, headers: dict[str, str]) -> None:
-    with _answering(status, body, **headers) as url, pytest.raises(ProviderError, match=url):
-        asyncio.run(fetch_json(url))
+def test_another_answer_is_an_error_in_a_sentence(
+    status: int, body: bytes, headers: dict[str, str], said: str
+) -> None:
+    with _answering(status, body, **headers) as url:
+        with pytest.raises(ProviderError) as failed:
+            asyncio.run(fetch_json(url))
+        assert str(failed.value) == f"{url} {said}"
 
 
 def test_nobody_at_the_address_is_an_error_in_a_sentence() -> None:
@@ -241,7 +267,7 @@ SIGNER = SessionSigner(b"s" * 32)
 HERE = "https://images.example.org/"
 
 
-@pytest.mark.parametrize("path", ["/", "/operate", "/images/", "/a/b-c_d.e~f/%C3%A9", "/a;b=c,d@e:f"])
+@pytest.mark.parametrize("path", ["/", "/operate", f"/{'a' * 998}/", "/a/b-c_d.e~f/%C3%A9", "/a;b=c,d@e:f"])
 def test_paths_of_this_service_are_taken(path: str) -> None:
     assert is_own_path(path)
 
@@ -289,7 +315,7 @@ def _sealed(signer: SessionSigner = SIGNER, return_to: str = "/operate") -> tupl
     attempt, response = begin_attempt(signer, return_to), Response()
     keep_attempt(_request_with_cookie(None), response, signer, attempt)
     first, *parts = response.headers["set-cookie"].split("; ")
-    assert {"HttpOnly", "SameSite=lax", "Secure", "Path=/", f"Max-Age={LIFETIME_S}"} == set(parts)
+    assert {"HttpOnly", "SameSite=lax", "Secure", "Path=/", "Max-Age=600"} == set(parts)
     return first.removeprefix(f"{COOKIE}="), attempt.state
 
 
@@ -423,32 +449,32 @@ def test_a_client_with_a_secret_sends_it_as_the_provider_takes_it(
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("changed", "at_fault"),
     [
-        {"nonce": "another"},
-        {"nonce": None},
-        {"aud": "another client"},
-        {"aud": None},
-        {"azp": "another client"},
-        {"iss": "https://login.example.org"},
-        {"exp": 1_000_000},
-        {"exp": None},
-        {"sub": None},
-        {"header": {"kid": "second"}},
-        {"header": {"typ": "at+jwt"}},
-        {"key": RSAKey.generate_key(2048, {"kid": "first"})},
+        ({"nonce": "another"}, "nonce"), ({"nonce": None}, "nonce"), ({"aud": "another client"}, "aud"),
+        ({"aud": None}, "aud"), ({"azp": "another client"}, "azp"), ({"iss": ISSUER}, "iss"),
+        ({"exp": 1_000_000}, None), ({"exp": None}, "exp"), ({"sub": None}, "sub"), ({"sub": ""}, "sub"),
+        ({"pad": "x" * 24_576}, ""), ({"header": {"kid": "second"}}, ""), ({"header": {"typ": "at+jwt"}}, ""),
+        ({"key": RSAKey.generate_key(2048, {"kid": "first"})}, ""),
     ],
-    ids=lambda changed: "another key" if "key" in changed else str(changed),
-)
-def test_an_id_token_that_is_not_for_this_sign_in_is_refused(site: Site, changed: dict[str, Any]) -> None:
+    ids=lambda given: "another key" if given and "key" in given else str(given)[:40],
+)  # fmt: skip
+def test_an_id_token_that_is_not_for_this_sign_in_is_refused(
+    site: Site, changed: dict[str, Any], at_fault: str | None
+) -> None:
     flow = site.flow()
-    site.give(aud=[CLIENT, "another"], azp=CLIENT)
+    # One that has just expired, or is long, is taken.
+    site.give(aud=[CLIENT, "another"], azp=CLIENT, exp=int(time.time()) - 50, pad="x" * 22_000)
     assert _redeem(flow).name == "Ada"
     site.give(**changed)
     with pytest.raises(RequestError) as refused:
         _redeem(flow)
-    assert refused.value.kind.status == 401
-    assert ATTEMPT.nonce not in str(refused.value)
+    kind, said = "token-expired", "The token has expired: get a new one."
+    if at_fault is not None:
+        reason = f"its claim {at_fault!r}" if at_fault else "its form or signature"
+        kind, said = "wrong-token", f"The token is not one for this service: {reason} does not fit."
+    assert (refused.value.kind.slug, str(refused.value)) == (kind, said)
+    assert refused.value.kind.authenticate == 'Bearer error="invalid_token"'
 
 
 def test_an_unsigned_id_token_is_refused(site: Site) -> None:
