@@ -16,7 +16,7 @@ def test_a_worker_counts_for_half_a_minute_and_its_file_is_kept_for_an_hour(
 ) -> None:
     settings, now = Settings(home=tmp_path), 1_000_000.0
     monkeypatch.setattr(time, "time", lambda: now)
-    heartbeat, folder = Heartbeat(settings), tmp_path / "workers"
+    folder, heartbeat = tmp_path / "workers", Heartbeat(settings)
     heartbeat.beat()
     (own,) = folder.iterdir()
     assert own.name == f"{socket.gethostname()}:{os.getpid()}"

@@ -125,6 +125,7 @@ def test_an_authority_is_a_name_and_a_port() -> None:
     assert parse_authority("Images.Example.org:8443") == Authority("images.example.org", 8443)
     assert parse_authority("[2001:DB8::1]") == Authority("2001:db8::1", None)
     assert parse_authority("localhost:") == Authority("localhost", None)
+    assert parse_authority(f"{'a' * 253}:65535") == Authority("a" * 253, 65_535)
 
 
 def test_the_settings_name_the_hosts(indexed: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:

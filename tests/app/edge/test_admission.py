@@ -1,6 +1,7 @@
 """Admission: refusals before any work, places that come back, and one deadline from arrival to answer."""
 
 import asyncio
+import io
 import json
 import sqlite3
 import threading
@@ -10,13 +11,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import SecretStr
 
 from app.application import create_app
 from app.edge.admission import Budget, ConcurrencyLimiter, Place, Stages
+from app.edge.operations import Operation, Work
 from app.settings import Settings
 from index.engine import SearchEngine
 from tests.access import AS_ADMIN
@@ -363,6 +365,33 @@ def test_other_requests_go_the_usual_way(indexed: Indexed, request_: bytes) -> N
 
     assert asyncio.run(run())[-1] == 429
     assert asyncio.run(run())[0] != 429
+
+
+def test_each_kind_of_request_has_its_places_and_its_time(machine: Machine) -> None:
+    stages, found = Stages(Settings(), lambda _: None), []
+    for work in get_args(Work):
+        for kind in (b"application/json", b"Multipart/form-data; boundary=x"):
+            stage, size = stages.of(Operation(None, work), {b"content-type": kind})
+            assert size == ((24 << 20) if b"form" in kind else (1 << 20))
+            if stage is not None and stage.places.kind == work:
+                room = sum(1 for _ in iter(stage.places.take, None))
+                found.append((work, room, stage.places.deadline_s) if room else work)
+    assert found == [
+        ("search", 80, 10.5), ("image-search", 64, 10.5), "image-search", ("read", 256, 10.5), "read",
+        ("write", 32, 60.0), "write", ("change", 32, 600.0), "change",
+    ]  # fmt: skip
+
+
+def test_refused_searches_are_summed_up_in_the_log(
+    indexed: Indexed, machine: Machine, json_log: io.StringIO
+) -> None:
+    stages = full(indexed.settings)
+    for machine.now in (1.0, 2.0, 5.9, 6.0):
+        assert stages.shed({"method": "POST", "path": SEARCH, "headers": []}, False)
+    lines = [json.loads(line) for line in json_log.getvalue().splitlines()]
+    assert [(line["event"], line["number"]) for line in lines] == [
+        ("searches were refused: too many are at work", number) for number in (1, 3)
+    ]
 
 
 def test_a_slow_machine_has_fewer_places(machine: Machine) -> None:

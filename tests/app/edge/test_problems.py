@@ -192,22 +192,32 @@ APP = Path(__file__).parents[3] / "app"
 SECTIONS = re.findall(r"^## (.+)\n\n\*\*(\d{3})\.\*\* (.+)", SOURCE.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def _written() -> Iterator[str]:
-    """Give the name of every kind that the code makes."""
+def _written() -> Iterator[tuple[str, int]]:
+    """Give the name of every kind that the code makes, and the seconds of its Retry-After."""
     for path in APP.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Kind":
                 first = node.args[0] if node.args else None
                 # Other classes have this name too: kinds of jobs, with options of commands.
                 if isinstance(first, ast.Constant) and re.fullmatch(r"[a-z][a-z-]+", str(first.value)):
-                    yield str(first.value)
+                    retry = [one.value for one in node.keywords if one.arg == "retry_after_s"]
+                    yield str(first.value), sum(map(ast.literal_eval, retry))
 
 
 def test_every_kind_has_a_section_and_every_section_a_kind() -> None:
     text = SOURCE.read_text(encoding="utf-8")
     headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
     assert [slug for slug, _, _ in SECTIONS] == headings == sorted(set(headings))
-    assert set(headings) == set(_written())
+    written = set(_written())
+    assert set(headings) == {slug for slug, _ in written}
+    paused = {after: " ".join(sorted(slug for slug, s in written if s == after)) for _, after in written}
+    assert {after: slugs for after, slugs in paused.items() if after} == {
+        1: "archive-busy changed-meanwhile decoding-unavailable encoder-replaced not-ready "
+        "request-in-progress too-many-connections too-many-requests",
+        2: "catalogue-busy catalogue-timeout catalogue-unavailable encoder-loading stopping vectors-damaged",
+        5: "audit-unavailable encoder-out-of-memory", 10: "encoder-unavailable",
+        30: "home-moved identity-provider-unavailable",
+    }  # fmt: skip
     statuses = {slug: int(status) for slug, status, _ in SECTIONS}
     for kind in (*KINDS.values(), *FRAMEWORK_KINDS.values()):
         assert statuses[kind.slug] == kind.status, kind.slug

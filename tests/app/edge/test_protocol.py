@@ -41,19 +41,20 @@ def send(*parts: bytes, limits: ConnectionLimits | None = None, app: ASGIApp = e
     ("parts", "status", "slug"),
     [
         ([GET, *[b"X-%d: " % n + b"a" * 4000 + b"\r\n" for n in range(20)]], 431, "head-too-large"),
-        ([GET + b"X: " + b"a" * 70_000 + b"\r\n" + LAST], 431, "head-too-large"),
+        ([GET + b"X: " + b"a" * 65_502 + b"\r\n" + LAST], 431, "head-too-large"),
         ([GET + b"X: ", b"a" * 300_000], 431, "head-too-large"),
-        ([GET + b"X: 1\r\n" * 101 + LAST], 431, "head-too-large"),
+        ([GET + b"X: 1\r\n" * 99 + LAST], 431, "head-too-large"),
         ([GET, b"a:\r\n" * 120], 431, "head-too-large"),
-        ([b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n"], 414, "uri-too-long"),
+        ([b"GET /" + b"a" * 8192 + b" HTTP/1.1\r\nHost: x\r\n\r\n"], 414, "uri-too-long"),
         ([b"GET /" + b"a" * 5000, b"a" * 5000], 414, "uri-too-long"),
         ([b"\x16\x03\x01 no HTTP"], 400, "bad-request"),
         ([b"GET /a HTTP/1.1\r\n\r\n"], 400, "bad-request"),
         ([CHUNKED + b"\r\n0\r\n", b"X: 1\r\n" * 200, b"\r\n"], 431, "head-too-large"),
-        ([CHUNKED + b"\r\n0\r\n" + b"X: 1\r\n" * 200 + b"\r\n"], 431, "head-too-large"),
+        ([CHUNKED + b"\r\n0\r\n" + b"X: 1\r\n" * 101 + b"\r\n"], 431, "head-too-large"),
         ([CHUNKED + b"\r\n0\r\nX: ", b"a" * 20_000], 431, "head-too-large"),
         ([CHUNKED + b"\r\n1;", b"a" * 20_000], 431, "head-too-large"),
-        ([CHUNKED + b"\r\n" + b"1\r\na\r\n" * 2000], 400, "bad-request"),
+        ([CHUNKED + b"\r\n" + b"1\r\na\r\n" * 1000 + b"0\r\n\r\n"], 400, "bad-request"),
+        ([CHUNKED + b"\r\n" + (b"3f\r\n" + b"a" * 63 + b"\r\n") * 1001], 400, "bad-request"),
         ([CHUNKED + b"\r\nno number\r\n"], 400, "bad-request"),
         ([GET + b"Host: y\r\n" + LAST], 400, "bad-request"),
         ([b"GET ftp://x/a HTTP/1.1\r\nHost: x\r\n\r\n"], 400, "bad-request"),
@@ -74,12 +75,13 @@ def test_a_request_over_a_bound_is_refused_while_it_arrives(
     [
         [GET + b"X: 1\r\n" * 98 + LAST],
         [bytes([byte]) for byte in GET + LAST],
-        [b"GET /a?" + b"b" * 8000 + b" HTTP/1.1\r\nHost: x\r\n" + LAST],
+        [GET + b"X: " + b"a" * 65_501 + b"\r\n" + LAST],
+        [b"GET /a?" + b"b" * 8189 + b" HTTP/1.1\r\nHost: x\r\n" + LAST],
         [b"GET /a HTTP/1.0\r\n\r\n"],
         [GET + b"Upgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n"],
         [b"GET http://y/a HTTP/1.1\r\nHost: x\r\n" + LAST],
     ],
-    ids=["fields", "bytes", "url", "old", "websocket", "whole address"],
+    ids=["fields", "bytes", "size", "url", "old", "websocket", "whole address"],
 )
 def test_a_request_within_the_bounds_is_answered(parts: list[bytes]) -> None:
     answer = send(*parts)
@@ -92,8 +94,11 @@ def test_bodies_of_both_kinds_pass_whole() -> None:
     known = POST + b"Content-Length: %d\r\n" % len(lines) + LAST + lines
     assert send(known).endswith(b"/b %d;" % len(lines))
     chunks = b"".join(b"%x\r\n" % len(part) + part + b"\r\n" for part in (b"x" * 100, b"y" * 70_000) * 20)
-    trailers = b"0\r\n" + b"X: 1\r\n" * 50 + b"\r\n"
+    trailers = b"0\r\n" + b"X: 1\r\n" * 100 + b"\r\n"
     assert send(CHUNKED + LAST + chunks + trailers).endswith(b"/b %d;" % (70_100 * 20))
+    few, many = b"1\r\na\r\n" * 999, (b"40\r\n" + b"a" * 64 + b"\r\n") * 2000
+    assert send(CHUNKED + LAST + few + trailers).endswith(b"/b 999;")
+    assert send(CHUNKED + LAST + many + trailers).endswith(b"/b 128000;")
 
 
 def test_requests_in_a_row_are_answered_in_their_order() -> None:
@@ -216,6 +221,27 @@ def test_what_takes_too_long_is_ended(parts: list[bytes], reason: str, status: i
     assert (status is None) == (answer == b"")
     if status is not None:
         assert problem_of(answer)[0] == status
+
+
+def test_a_request_has_the_time_that_the_documentation_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.edge.protocol._SWEEP_S", 1e6)
+
+    async def run(sent: bytes, allowed_s: int, limits: ConnectionLimits) -> None:
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        async with serving(echo, limits) as server:
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(sent)
+            await until(lambda: any(one._bytes_since == len(sent) for one in server.connections._open))
+            (connection,) = server.connections._open
+            for now, ended in ((begun + allowed_s, 0), (clock() + allowed_s + 0.01, 1)):
+                connection.look(now)
+                assert server.ended.total() == ended
+            writer.close()
+
+    body = POST + b"Content-Length: 327680\r\n\r\n"
+    for sent, allowed_s, stall_s in ((b"", 10, 10.0), (body, 10, 10.0), (body, 30 + 10, 1e6)):
+        asyncio.run(run(sent, allowed_s, ConnectionLimits(stall_s=stall_s)))
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
