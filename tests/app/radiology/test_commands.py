@@ -550,6 +550,7 @@ def test_a_process_follows_the_archive_until_it_is_stopped(
     assert _ids(home) == orthanc.instances()
 
 
+@pytest.mark.usefixtures("json_log")
 def test_reports_are_listened_for_where_this_machine_alone_reaches_them(
     films: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
