@@ -14,7 +14,7 @@ TESTS_AT_ONCE ?= $(shell nproc)
 # Where modules may not be kept compiled, each of the many processes that tests start compiles them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-slow client-typescript test-faults test-hostile lint format types screenshots benchmark benchmark-throughput benchmark-encoding benchmark-input benchmark-training benchmark-overload benchmark-pacs benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search bench-server check-gpu sbom check-image clean
+.PHONY: install demo test test-slow client-typescript test-faults test-hostile lint format types screenshots benchmark benchmark-throughput benchmark-encoding benchmark-input benchmark-training benchmark-overload benchmark-pacs benchmark-objectives benchmark-factors benchmark-feedback benchmark-retraining bench-search bench-server mutations check-gpu sbom check-image clean
 
 install: $(INSTALLED)
 
@@ -119,6 +119,10 @@ bench-search: install
 # The service over HTTP next to a bare echo, Milvus and pgvector: make bench-server ARGS="--count 2000"
 bench-server: install
 	$(BIN)/python -m tests.benchmarks.servers $(ARGS)
+
+# The share of random mistakes that the quick tests notice, an hour for 300: make mutations ARGS="--folder /tmp/mutations"
+mutations: install
+	$(BIN)/python -m tests.benchmarks.mutations $(ARGS)
 
 # On a machine with a GPU: exact hits, threads, batches and writes at a million vectors; a training step of each objective.
 check-gpu: install
