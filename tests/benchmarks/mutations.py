@@ -68,7 +68,7 @@ _COMPUTED: Final[Mapping[type[ast.operator], type[ast.operator]]] = {
 
 
 class Mistake(NamedTuple):
-    """One mistake: what stands in a file, and what would stand there instead.
+    """A mistake in one place of a file.
 
     Attributes:
         path: The file, below the root.
