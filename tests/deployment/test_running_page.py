@@ -241,8 +241,9 @@ def test_a_large_file_passes_and_a_larger_one_is_refused_by_the_service(deployme
     refused = deployment.curl("--include", *larger, url, status=18)
     assert refused.startswith("HTTP/2 413")
     answers = [json.loads(line) for line in deployment.log.read_text("utf-8").splitlines()]
-    sent = [answer["size"] for answer in answers if answer.get("status") == 413]
-    assert sent == [int(re.search(r"^content-length: (\d+)", refused, re.MULTILINE)[1])]  # type: ignore[index]
+    (sent,) = [answer["size"] for answer in answers if answer.get("status") == 413]
+    assert sent > 0
+    assert f"\ncontent-length: {sent}\n" in refused.replace("\r", "")
 
 
 def test_events_of_a_job_come_as_they_happen(deployment: Deployment) -> None:

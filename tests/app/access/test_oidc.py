@@ -146,7 +146,7 @@ def test_a_withdrawn_key_is_forgotten_though_no_new_one_is_asked_for() -> None:
         clock.now += 300
         await provider.signing_key("RS256", "rsa")
         assert provider._renewal is None
-        # Known still, while it is looked up beside the request; that is done once.
+        # The old keys still serve while one background task fetches new ones.
         clock.now += 1
         for _ in range(3):
             await provider.signing_key("RS256", "rsa")

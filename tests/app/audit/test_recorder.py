@@ -1,4 +1,4 @@
-"""Events on their way to the audit trail: written in batches, or kept beside it as dead letters."""
+"""Events are written to the audit trail in batches, or to a file of dead letters."""
 
 import asyncio
 import json
@@ -192,7 +192,7 @@ def test_an_event_that_is_never_taken_is_kept_and_the_others_are_written(
 def test_a_letter_that_cannot_be_kept_is_told_of_once_and_kept_later(
     catalogue: Catalogue, tmp_path: Path
 ) -> None:
-    """A folder stands in the place of the file, until two attempts after the line in the log."""
+    """A folder has the name of the file, until two attempts after the line in the log."""
     path = dead_letters_of(tmp_path)
     path.mkdir()
     failed = list[int]()

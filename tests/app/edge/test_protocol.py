@@ -640,7 +640,7 @@ class Recorded(asyncio.Transport):
 
 
 def told(*steps: bytes | str, may_close: bool = True) -> list[bytes | str]:
-    """What the transport below is told of writes and other calls, one after another."""
+    """The writes and other calls that reach the wrapped transport, in order."""
     recorded = Recorded()
 
     async def run() -> None:
