@@ -736,12 +736,10 @@ class SearchEngine:
                 self._views.share(reading.session, found, target)
 
     def warm_filters(self, generation: int) -> None:
-        """Read the fields of a generation's collection, and count their values."""
+        """Read the fields of a generation's collection, or bring them up to date."""
         with self._catalogue.reading() as reading:
             found, sequence = get_generation(reading.session, generation)
-            state = CollectionState(reading, found.collection_id, sequence)
-            self._fields.warm(state)
-            self._overviews.current(state)
+            self._fields.warm(CollectionState(reading, found.collection_id, sequence))
 
     def forget_removed(self) -> None:
         """Free what is held of collections and generations that were removed, by whatever process.

@@ -283,11 +283,12 @@ def test_a_finding_that_an_image_mentions_twice_counts_once_after_a_write(kept: 
 
 
 def test_values_are_counted_once_until_a_write(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where they were counted ahead of the first request."""
+    """And when they are asked for, since every write would have them counted again."""
     made = note_calls(monkeypatch, FacetCounts, "every")
     source = random.Random(1)
     kept.put(*(drawn(source, number) for number in range(10)))
     kept.engine.warm_filters(kept.generation.id)
+    assert not made
     answers: set[FilteredFacets] = {kept.engine.facets("c") for _ in range(3)}
     assert len(answers) == 1
     kept.engine.overview("c")
