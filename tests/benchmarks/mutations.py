@@ -2,8 +2,8 @@
 
 Run `python -m tests.benchmarks.mutations --folder FOLDER --seed 43`. It works in copies of the committed
 tree: first it runs the quick tests, but those of training, and notes which lines each runs. Then it makes one
-mistake at a time and runs up to 40 of the tests that run its line. A mistake is noticed if a test fails with
-it and passes without it; one in a line that no test runs, or only while it is imported, is not noticed.
+mistake at a time and runs up to 40 of the tests that run its line, or its file where no test runs the line
+but by an import. A mistake is noticed if a test fails with it and passes without it.
 
 Results are kept in the folder; the same command goes on where it was stopped.
 """
@@ -22,9 +22,11 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from queue import Queue
 from threading import Lock
@@ -37,6 +39,8 @@ PACKAGES: Final = ("app", "index")
 # Tests of whole processes and pages come behind the others.
 QUICK: Final = ("tests/app/", "tests/index/")
 TESTS: Final = 40
+# So many of these are chosen by what they look at.
+FOCUSED: Final = 25
 FILES: Final = 16
 _TEST_S: Final = 100
 _RUN_S: Final = 300
@@ -151,54 +155,63 @@ def _has_text(node: ast.BinOp | ast.AugAssign) -> bool:
 
 
 class Covered:
-    """Which tests run a line, from a file of coverage.py with a context for each test."""
+    """Which lines each test runs, from a file of coverage.py with a context for each test."""
 
     def __init__(self, path: Path) -> None:
-        self._base = sqlite3.connect(path, check_same_thread=False)
-        self._files: dict[str, dict[int, set[str]]] = {}
-        self._lock = Lock()
+        # By file: tests by line, and how many of its lines a test runs.
+        self._tests: dict[str, dict[int, set[str]]] = {}
+        self._lines: dict[str, Counter[str]] = {}
+        self._all: Counter[str] = Counter()
+        with closing(sqlite3.connect(path)) as base:
+            rows = base.execute(
+                "SELECT path, context, numbits FROM line_bits JOIN context ON context.id = context_id "
+                "JOIN file ON file.id = file_id WHERE context != ''"
+            )
+            for file, context, bits in rows:
+                test = context.rpartition("|")[0]
+                name = next(file[file.index(f"/{top}/") + 1 :] for top in PACKAGES if f"/{top}/" in file)
+                lines = [8 * at + bit for at, byte in enumerate(bits) for bit in range(8) if byte >> bit & 1]
+                for line in lines:
+                    self._tests.setdefault(name, {}).setdefault(line, set()).add(test)
+                self._lines.setdefault(name, Counter())[test] += len(lines)
+                self._all[test] += len(lines)
 
     def tests(self, mistake: Mistake) -> set[str]:
-        """Return the ids of the tests that run one of a mistake's lines."""
-        with self._lock:
-            lines = self._files.get(mistake.path) or self._read(mistake.path)
+        """Return the tests that run one of a mistake's lines, or its file where the line runs at import."""
+        by_line = self._tests.get(mistake.path, {})
         first, last = mistake.lines
-        return {test for line in range(first, last + 1) for test in lines.get(line, ())}
-
-    def _read(self, path: str) -> dict[int, set[str]]:
-        lines = self._files[path] = {}
-        rows = self._base.execute(
-            "SELECT context, numbits FROM line_bits JOIN context ON context.id = context_id "
-            "JOIN file ON file.id = file_id WHERE path LIKE ? AND context != ''",
-            (f"%/{path}",),
+        return {test for line in range(first, last + 1) for test in by_line.get(line, ())} or set(
+            self._lines.get(mistake.path, ())
         )
-        for context, bits in rows:
-            for place, byte in enumerate(bits):
-                for bit in range(8):
-                    if byte >> bit & 1:
-                        lines.setdefault(8 * place + bit, set()).add(context.rpartition("|")[0])
-        return lines
+
+    def focus(self, test: str, path: str) -> float:
+        """Return the share of a file in all lines that a test runs."""
+        return self._lines[path][test] / self._all[test]
 
 
-def chosen(tests: set[str], draw: random.Random) -> list[str]:
-    """Choose tests: of every function one, the quick ones first, from few files, those of a file together."""
+def chosen(tests: set[str], focus: Callable[[str], float], draw: random.Random) -> list[str]:
+    """Choose tests, one of every function at first, from few files; those of a file stay together.
+
+    Most are those that look at little else than the file of the mistake, the rest is drawn.
+    """
     drawn = sorted(tests)
     draw.shuffle(drawn)
     drawn.sort(key=lambda test: not test.startswith(QUICK))
-    functions: set[str] = set()
-    first: list[str] = []
-    again: list[str] = []
-    for test in drawn:
-        function = test.partition("[")[0]
-        (again if function in functions else first).append(test)
-        functions.add(function)
+    nearest = sorted(drawn, key=lambda test: (not test.startswith(QUICK), -focus(test)))
     files: dict[str, None] = {}
-    some: list[str] = []
-    for test in first + again:
-        file = test.partition("::")[0]
-        if (file in files or len(files) < FILES) and len(some) < TESTS:
-            files[file] = None
-            some.append(test)
+    some: dict[str, None] = {}
+    functions: set[str] = set()
+    for order, number, again in (
+        (nearest, FOCUSED, False),
+        (drawn, TESTS, False),
+        (nearest, TESTS, True),
+    ):
+        for test in order:
+            file, function = test.partition("::")[0], test.partition("[")[0]
+            fits = (file in files or len(files) < FILES) and (again or function not in functions)
+            if fits and len(some) < number:
+                files[file] = some[test] = None
+                functions.add(function)
     return sorted(some, key=lambda test: list(files).index(test.partition("::")[0]))
 
 
@@ -207,6 +220,7 @@ class Tree:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._clock = 0
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, check=True)
@@ -216,7 +230,7 @@ class Tree:
         """Run pytest and return its status, None where it came to no end, and what it printed."""
         command = (sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", *words)
         # Processes that tests start read the copy as well.
-        environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {**os.environ, "PYTHONPATH": str(self.folder)}
         with (self.folder / "pytest.log").open("w+b") as log:
             process = subprocess.Popen(
                 command, cwd=self.folder, env=environment, stdout=log, stderr=log, start_new_session=True
@@ -244,6 +258,9 @@ class Tree:
         source, times = path.read_bytes(), path.stat()
         while tests:
             path.write_bytes(source[: mistake.begin] + mistake.text.encode() + source[mistake.end :])
+            # Python takes a compiled file for this one if time (in seconds) and size are the same.
+            self._clock += 1
+            os.utime(path, (self._clock, self._clock))
             failing = self.failing(tests)
             path.write_bytes(source)
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -298,9 +315,10 @@ def main() -> None:
 
     def look(mistake: Mistake) -> None:
         tests = covered.tests(mistake)
+        focus = partial(covered.focus, path=mistake.path)
         tree = trees.get()
         try:
-            by = chosen(tests, random.Random(f"{options.seed} {mistake}"))
+            by = chosen(tests, focus, random.Random(f"{options.seed} {mistake}"))
             row = {"mistake": mistake, "tests": len(tests), "noticed": tree.notices(mistake, by)}
         finally:
             trees.put(tree)
