@@ -6,15 +6,7 @@ import pytest
 from sqlalchemy import func, select
 
 from index import cases as module
-from index.cases import (
-    CaseList,
-    case_lists,
-    delete_list,
-    put_list,
-    read_list,
-    remove_case,
-    save_case,
-)
+from index.cases import CaseList, case_lists, delete_list, put_list, read_list, remove_case, save_case
 from index.catalogue.tables import CaseEntryRow, CaseListRow
 from index.engine import SearchEngine
 from index.errors import (

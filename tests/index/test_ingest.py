@@ -340,7 +340,7 @@ def _dump(engine: SearchEngine) -> dict[str, list[tuple[str, ...]]]:
             )
             columns = [column for column in table.columns if column.name not in drawn]
             found[table.name] = sorted(
-                (tuple(repr(value) for value in row) for row in session.execute(select(*columns))),
+                (tuple(repr(value) for value in row) for row in session.execute(select(*columns)))
             )
     return found
 
@@ -441,10 +441,7 @@ def test_a_renamed_folder_keeps_all_that_belongs_to_its_images(
     assert (dict(report.moved), report.embedded, report.absent, report.added) == (names, 0, (), 0)
     assert report.taken == 20
     assert _embeddings(indexed) == {names[name]: vector for name, vector in before.items()}
-    assert _judged(indexed) == {
-        ("IMAGE-003", (), True),
-        ("IMAGE-004", ("IMAGE-003", "IMAGE-009"), False),
-    }
+    assert _judged(indexed) == {("IMAGE-003", (), True), ("IMAGE-004", ("IMAGE-003", "IMAGE-009"), False)}
     with indexed.home.catalogue.read() as session:
         _, entries, *_ = read_list(session, "c", "list", limit=10)
     assert [(entry.image, entry.note) for entry in entries] == [("IMAGE-007", "a note")]

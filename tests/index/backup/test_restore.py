@@ -22,13 +22,7 @@ from index.backup import restore, restore_backup, write, write_backup
 from index.cases import put_list, save_case
 from index.catalogue.collections import names_of, require_collection
 from index.catalogue.jobs import add_job, claim_job, list_jobs
-from index.catalogue.studies import (
-    Followed,
-    KnownStudy,
-    Position,
-    note_study,
-    write_position,
-)
+from index.catalogue.studies import Followed, KnownStudy, Position, note_study, write_position
 from index.catalogue.tables import ImageRow, OrphanRow, RemovalRow, TextRow
 from index.engine import SearchEngine
 from index.errors import BackupError, StoreError

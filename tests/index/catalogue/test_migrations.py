@@ -27,23 +27,11 @@ from index.catalogue.migrations import derived
 from index.catalogue.schema import HEAD, RULES, DerivedRow
 from index.catalogue.tables import FindingRow, GenerationRow, ImageRow, Table
 from index.engine import SearchEngine
-from index.feedback import (
-    FeedbackCounts,
-    JudgedQuery,
-    count_feedback,
-    judgements,
-    record_judgement,
-)
+from index.feedback import FeedbackCounts, JudgedQuery, count_feedback, judgements, record_judgement
 from index.files.orphans import mark_orphans
 from index.generations.reindex import generation_for
 from index.writes.images import findings_of
-from tests.index.catalogue.old_catalogue import (
-    COUNT,
-    image_row,
-    make_old,
-    vocabulary,
-    wanted_vocabulary,
-)
+from tests.index.catalogue.old_catalogue import COUNT, image_row, make_old, vocabulary, wanted_vocabulary
 from tests.index.catalogue.revisions import oldest_schema
 from tests.index.comparing import answers, rows
 from tests.index.homes import open_home
