@@ -20,15 +20,14 @@ from index.errors import (
 from index.feedback import User
 from index.generations.names import rename_collection
 from index.writes.live import remove_images
-from tests.index.homes import remove_collection
+from tests.index.homes import in_read, in_write, remove_collection, scalar
 from tests.index.samples import ingest, make_manifest, make_picture
 from training.common.manifest import Manifest
 from training.models.encoder import Encoder
 
 
 def put(engine: SearchEngine, list_id: str, name: str, collection: str = "c") -> tuple[CaseList, bool]:
-    with engine.home.catalogue.write() as session:
-        return put_list(session, collection, list_id, name)
+    return in_write(engine, put_list, collection, list_id, name)
 
 
 def save(
@@ -40,22 +39,18 @@ def save(
 
 
 def entries(engine: SearchEngine, list_id: str = "a", collection: str = "c") -> list[tuple[str, str]]:
-    with engine.home.catalogue.read() as session:
-        return [(one.image, one.note) for one in read_list(session, collection, list_id)[1]]
+    return [(one.image, one.note) for one in in_read(engine, read_list, collection, list_id)[1]]
 
 
 def lists(engine: SearchEngine, collection: str = "c") -> list[tuple[str, str, int]]:
-    with engine.home.catalogue.read() as session:
-        return [(one.id, one.name, one.entries) for one in case_lists(session, collection)]
+    return [(one.id, one.name, one.entries) for one in in_read(engine, case_lists, collection)]
 
 
 def rows_left(engine: SearchEngine) -> tuple[int, int]:
     """Numbers of lists and entries of all collections."""
-    with engine.home.catalogue.read() as session:
-        counts = [
-            session.execute(select(func.count()).select_from(table)).scalar_one()
-            for table in (CaseListRow, CaseEntryRow)
-        ]
+    counts = [
+        scalar(engine, select(func.count()).select_from(table)) for table in (CaseListRow, CaseEntryRow)
+    ]
     return counts[0], counts[1]
 
 
@@ -92,8 +87,7 @@ def test_a_list_is_renamed_and_removed_and_names_are_taken_once(indexed: SearchE
     assert put(indexed, "a", "One")[1] is True
     assert put(indexed, "a", "A first")[0].entries == 1
     assert lists(indexed) == [("a", "A first", 1), ("b", "Another", 0)]
-    with indexed.home.catalogue.write() as session:
-        delete_list(session, "c", "a")
+    in_write(indexed, delete_list, "c", "a")
     assert rows_left(indexed) == (1, 0)
     with pytest.raises(UnknownCaseListError, match="'a'"):
         save(indexed, 3)
@@ -138,8 +132,7 @@ def test_entries_go_with_their_images_and_lists_with_their_collection(
     ingest(indexed, encoder, manifest, "d")
     put(indexed, "a", "One")
     put(indexed, "a", "One", collection="d")
-    with indexed.home.catalogue.write() as session:
-        save_case(session, "d", "a", "image-000", "theirs")
+    in_write(indexed, save_case, "d", "a", "image-000", "theirs")
     for image in range(3):
         save(indexed, image, f"note {image}")
     remove_images(indexed.home, "c", ["image-000"])
@@ -149,8 +142,7 @@ def test_entries_go_with_their_images_and_lists_with_their_collection(
     make_picture(manifest.folder / records[0].image, seed=1000)
     ingest(indexed, encoder, make_manifest(manifest.folder, records))
     assert entries(indexed) == [("image-001", "note 1"), ("image-002", "note 2")]
-    with indexed.home.catalogue.write() as session:
-        rename_collection(session, "c", "e")
+    in_write(indexed, rename_collection, "c", "e")
     assert lists(indexed, "e") == [("a", "One", 2)]
     remove_collection(indexed, "e")
     assert rows_left(indexed) == (1, 1)

@@ -20,6 +20,7 @@ from index.vectors.protocol import encode_vectors
 from index.vectors.view import CosineView
 from index.views.manager import Views
 from index.writes.images import ImageWrite, PictureWrite, write_images
+from tests.index.homes import in_write
 from tests.index.meanwhile import note_calls
 from tests.index.pictures import smooth_picture
 from tests.index.samples import begin_generation, ingest, unit_vectors
@@ -123,10 +124,8 @@ def test_copies_are_found_whatever_the_vectors_say(sqlite: SearchEngine, picture
         sha256 = sqlite.home.store.put(path.read_bytes())
         picture = PictureWrite(sha256, "image/png", 200, 160, vector)
         writes.append(ImageWrite(record, picture))
-    with sqlite.home.catalogue.write() as session:
-        write_images(session, generation, writes)
-    with sqlite.home.catalogue.write() as session:
-        activate(session, generation)
+    in_write(sqlite, write_images, generation, writes)
+    in_write(sqlite, activate, generation)
     found = find_duplicates(sqlite.home, "c", show_progress=False)
     assert [group.ids for group in found.groups] == COPIES
 

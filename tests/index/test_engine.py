@@ -37,7 +37,7 @@ from index.search.results import CollectionInfo, Hit
 from index.vectors.protocol import Vectors
 from index.vectors.view import CosineView
 from index.writes.deletion import delete_images
-from tests.index.homes import open_home, remove_collection
+from tests.index.homes import in_write, open_home, remove_collection
 from tests.index.meanwhile import at_first, beside, statements
 from tests.index.orders import DIM, PA, Filled, all_pages, group_of, make_grouped, name_of, query_of
 from tests.index.samples import (
@@ -609,8 +609,7 @@ def test_what_is_warm_before_it_is_active_stays_warm(
         service.warm(later.id)
         with statements() as sent:
             search_all(service, "kept", before)
-            with engine.home.catalogue.write() as session:
-                activate(session, later, texts=True)
+            in_write(engine, activate, later, texts=True)
             search_all(service, "kept", later.id)
     assert vectors_read(sent) == []
 
@@ -659,13 +658,11 @@ def test_views_of_a_replaced_generation_are_freed_once_nobody_uses_them(
         service.warm(first)
         service.warm(later.id)
         both = held()[0]
-        with engine.home.catalogue.write() as session:
-            mark_preloading(session, later)
+        in_write(engine, mark_preloading, later)
         monkeypatch.setattr("index.views.manager._IDLE_SECONDS", -1.0)
         service.forget_removed()
         assert held()[0] == both
-        with engine.home.catalogue.write() as session:
-            activate(session, later, texts=True)
+        in_write(engine, activate, later, texts=True)
     monkeypatch.setattr("index.views.manager._IDLE_SECONDS", 60.0)
     service.forget_removed()
     assert held()[0] == both

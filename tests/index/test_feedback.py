@@ -35,7 +35,7 @@ from index.feedback import (
     record_judgement,
 )
 from index.writes.live import remove_images
-from tests.index.homes import remove_collection
+from tests.index.homes import in_read, in_write, remove_collection
 from tests.index.samples import ingest, make_manifest, make_picture
 from training.common.manifest import Manifest, read_manifest
 from training.models.encoder import Encoder
@@ -53,10 +53,9 @@ def say(
     collection: str = "c",
     missed: bool = False,
 ) -> bool:
-    with engine.home.catalogue.write() as session:
-        return record_judgement(
-            session, collection, query, f"image-{image:03}", relevant, limit=most, missed=missed
-        )
+    return in_write(
+        engine, record_judgement, collection, query, f"image-{image:03}", relevant, limit=most, missed=missed
+    )
 
 
 def said(engine: SearchEngine, collection: str = "c") -> list[Judgement]:
@@ -123,8 +122,7 @@ def test_judgements_go_with_their_image_its_picture_and_their_collection(
 
 
 def test_what_cannot_be_said_changes_nothing(indexed: SearchEngine) -> None:
-    with indexed.home.catalogue.write() as session:
-        add_collection(session, "empty")
+    in_write(indexed, add_collection, "empty")
     for query, image, collection, error in (
         (TEXT, 99, "c", UnknownImageError),
         (JudgedQuery(images=("image-099",)), 3, "c", UnknownImageError),
@@ -190,8 +188,7 @@ def taught(indexed: SearchEngine) -> Iterator[SearchEngine]:
 
 
 def test_what_judgements_teach(taught: SearchEngine) -> None:
-    with taught.home.catalogue.read() as session:
-        pairs = learning_pairs(session, "c")
+    pairs = in_read(taught, learning_pairs, "c")
     assert set(pairs.positives) == {
         text("two dogs", 0),
         example(10, 0),

@@ -18,6 +18,7 @@ from index.idempotency import (
     release_key,
     renew_lease,
 )
+from tests.index.homes import in_write
 
 SENT = KeyedRequest("caller", "key", "request")
 ANSWER = KeptAnswer(202, {"location": "/v1/jobs/1"}, b'{"id": 1}')
@@ -28,13 +29,11 @@ SECOND = timedelta(seconds=1)
 def begin(
     catalogue: Catalogue, attempt: str, after: timedelta = timedelta(), sent: KeyedRequest = SENT
 ) -> KeptAnswer | None:
-    with catalogue.write() as session:
-        return begin_request(session, sent, attempt, START + after)
+    return in_write(catalogue, begin_request, sent, attempt, START + after)
 
 
 def keep(catalogue: Catalogue, attempt: str, answer: KeptAnswer = ANSWER) -> None:
-    with catalogue.write() as session:
-        keep_answer(session, SENT, attempt, answer)
+    in_write(catalogue, keep_answer, SENT, attempt, answer)
 
 
 def test_the_answer_is_kept_for_a_day_and_then_forgotten(catalogue: Catalogue) -> None:
@@ -52,8 +51,7 @@ def test_while_an_attempt_is_made_no_other_is(catalogue: Catalogue) -> None:
     begin(catalogue, "a")
     with pytest.raises(KeyInUseError):
         begin(catalogue, "b")
-    with catalogue.write() as session:
-        renew_lease(session, SENT, "a", START + LEASE / 2)
+    in_write(catalogue, renew_lease, SENT, "a", START + LEASE / 2)
     with pytest.raises(KeyInUseError):
         begin(catalogue, "b", LEASE)
     assert begin(catalogue, "b", LEASE * 2) is None
@@ -74,12 +72,10 @@ def test_an_attempt_that_was_taken_over_neither_answers_nor_renews(catalogue: Ca
 
 def test_a_key_is_released_by_an_attempt_without_an_answer_only(catalogue: Catalogue) -> None:
     begin(catalogue, "a")
-    with catalogue.write() as session:
-        release_key(session, SENT, "a")
+    in_write(catalogue, release_key, SENT, "a")
     assert begin(catalogue, "b") is None
     keep(catalogue, "b")
-    with catalogue.write() as session:
-        release_key(session, SENT, "b")
+    in_write(catalogue, release_key, SENT, "b")
     assert begin(catalogue, "c") == ANSWER
 
 
@@ -88,8 +84,7 @@ def test_answers_are_forgotten_and_attempts_are_not(catalogue: Catalogue) -> Non
     begin(catalogue, "a")
     begin(catalogue, "a", sent=other)
     keep(catalogue, "a")
-    with catalogue.write() as session:
-        forget_answers(session)
+    in_write(catalogue, forget_answers)
     assert begin(catalogue, "b") is None
     with pytest.raises(KeyInUseError):
         begin(catalogue, "b", sent=other)

@@ -42,7 +42,7 @@ from index.generations.reindex import generation_for, reindex
 from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
 from index.writes.intake import prefetch
-from tests.index.homes import open_home
+from tests.index.homes import in_read, in_write, open_home, scalar
 from tests.index.killing import kill_after
 from tests.index.meanwhile import note_calls
 from tests.index.samples import ingest, make_bundle, make_manifest, make_picture, make_records, unit_vectors
@@ -69,11 +69,10 @@ def test_every_record_can_be_read_back_and_a_second_run_embeds_nothing(
         assert (image.split, image.group, image.metadata) == (record.split, record.group, record.metadata)
         assert (image.width, image.height, image.media_type) == (48, 40, "image/png")
         assert engine.image_path("c", record.id).read_bytes() == manifest.image_path(record).read_bytes()
-    with engine.home.catalogue.read() as session:
-        counts = [
-            session.execute(select(func.count()).select_from(table)).scalar_one()
-            for table in (ImageRow, EmbeddingRow, TextRow, AttributeRow, GenerationRow)
-        ]
+    counts = [
+        scalar(engine, select(func.count()).select_from(table))
+        for table in (ImageRow, EmbeddingRow, TextRow, AttributeRow, GenerationRow)
+    ]
     texts = sum(len(record.texts) for record in manifest.records)
     attributes = sum(len(record.labels) + 3 for record in manifest.records)
     assert counts == [20, 20, texts, attributes, 1]
@@ -220,8 +219,7 @@ def test_a_run_that_another_bundle_overtakes_does_not_take_its_place_back(
     reindex(indexed, other, other_encoder, show_progress=False)
 
     def overtake(*_: object, **__: object) -> None:
-        with indexed.home.catalogue.write() as session:
-            activate(session, other, texts=True)
+        in_write(indexed, activate, other, texts=True)
 
     monkeypatch.setattr("index.ingest.embed_missing_texts", overtake)
     with pytest.raises(GenerationError, match="run it again with that bundle"):
@@ -340,7 +338,7 @@ def _dump(engine: SearchEngine) -> dict[str, list[tuple[str, ...]]]:
             )
             columns = [column for column in table.columns if column.name not in drawn]
             found[table.name] = sorted(
-                (tuple(repr(value) for value in row) for row in session.execute(select(*columns)))
+                tuple(repr(value) for value in row) for row in session.execute(select(*columns))
             )
     return found
 
@@ -418,8 +416,7 @@ def _embeddings(engine: SearchEngine) -> dict[str, bytes]:
 
 
 def _judge(engine: SearchEngine, image: str, query: JudgedQuery, *, relevant: bool = True) -> None:
-    with engine.home.catalogue.write() as session:
-        record_judgement(session, "c", query, image, relevant, limit=100)
+    in_write(engine, record_judgement, "c", query, image, relevant, limit=100)
 
 
 def _judged(engine: SearchEngine) -> set[tuple[str, Sequence[str], bool]]:
@@ -442,8 +439,7 @@ def test_a_renamed_folder_keeps_all_that_belongs_to_its_images(
     assert report.taken == 20
     assert _embeddings(indexed) == {names[name]: vector for name, vector in before.items()}
     assert _judged(indexed) == {("IMAGE-003", (), True), ("IMAGE-004", ("IMAGE-003", "IMAGE-009"), False)}
-    with indexed.home.catalogue.read() as session:
-        _, entries, *_ = read_list(session, "c", "list", limit=10)
+    _, entries, *_ = in_read(indexed, read_list, "c", "list", limit=10)
     assert [(entry.image, entry.note) for entry in entries] == [("IMAGE-007", "a note")]
     assert indexed.image("c", "IMAGE-003").texts == manifest.records[3].texts
     with pytest.raises(UnknownImageError):

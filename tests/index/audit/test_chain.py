@@ -25,6 +25,7 @@ from index.audit.listing import Selection, all_events, read_events
 from index.audit.verify import prune_trail, verify_trail
 from index.catalogue import Catalogue, open_catalogue
 from tests.index.audit.trails import KEY, READER, some_events, trail_of, verify
+from tests.index.homes import in_read
 
 
 @pytest.fixture(scope="module")
@@ -388,8 +389,7 @@ def test_a_trail_is_whole_after_a_pruning_of_its_erasures(catalogue: Catalogue) 
 
 def test_another_key_is_told_from_a_changed_id(catalogue: Catalogue) -> None:
     trail_of(catalogue, 3)
-    with catalogue.read() as session:
-        found = verify_trail(session, key=b"o" * 32)
+    found = in_read(catalogue, verify_trail, key=b"o" * 32)
     assert found.fault is not None
     assert "none of the ids fits" in found.fault
 
@@ -415,8 +415,7 @@ def test_moves_lead_to_the_other_ids_of_an_image(
         trail.append(
             [Event(action="change", actor=READER, collection="ward", objects=objects, details=moved)]
         )
-    with catalogue.read() as session:
-        assert trail.other_ids(session, ["ward"], ids, former=former) == others
+    assert in_read(catalogue, trail.other_ids, ["ward"], ids, former=former) == others
 
 
 def _event(count: int) -> Event:
@@ -467,8 +466,7 @@ def test_all_images_of_a_large_event_are_in_the_trail(catalogue: Catalogue) -> N
     event = _event(2 * MAX_OBJECTS + 5)
     Trail(catalogue, KEY).append([event, _event(1)])
     assert verify(catalogue).events == 4
-    with catalogue.read() as session:
-        entries = read_events(session, Selection(), limit=10)
+    entries = in_read(catalogue, read_events, Selection(), limit=10)
     assert [name for entry in entries[:3] for name in entry.ids] == event.objects
     assert [entry.record["object_count"] for entry in entries] == [MAX_OBJECTS, MAX_OBJECTS, 5, 1]
 

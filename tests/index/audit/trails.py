@@ -9,6 +9,7 @@ from index.audit.chain import Trail
 from index.audit.event import Actor, Event
 from index.audit.verify import Verified, verify_trail
 from index.catalogue import Catalogue
+from tests.index.homes import execute, in_read
 
 KEY = b"k" * 32
 READER = Actor("key", "7f", "Jo Doe", "192.0.2.7")
@@ -35,8 +36,7 @@ def some_events(count: int, *, day: int = 1) -> list[Event]:
 
 def verify(catalogue: Catalogue, head: str | None = None) -> Verified:
     """Verify the trail of a catalogue."""
-    with catalogue.read() as session:
-        return verify_trail(session, key=KEY, head=head)
+    return in_read(catalogue, verify_trail, key=KEY, head=head)
 
 
 def trail_of(catalogue: Catalogue, count: int = 0) -> Trail:
@@ -49,10 +49,8 @@ def trail_of(catalogue: Catalogue, count: int = 0) -> Trail:
 @contextmanager
 def taking_no_events(catalogue: Catalogue) -> Iterator[None]:
     """Let each transaction that writes an event fail at that, until the block ends."""
-    with catalogue.write() as session:
-        session.execute(text("ALTER TABLE audit_head RENAME TO audit_head_away"))
+    execute(catalogue, text("ALTER TABLE audit_head RENAME TO audit_head_away"))
     try:
         yield
     finally:
-        with catalogue.write() as session:
-            session.execute(text("ALTER TABLE audit_head_away RENAME TO audit_head"))
+        execute(catalogue, text("ALTER TABLE audit_head_away RENAME TO audit_head"))

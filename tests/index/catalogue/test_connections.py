@@ -15,6 +15,7 @@ from index.catalogue.connections import is_disk_full, without_password
 from index.catalogue.tables import CollectionRow
 from index.errors import CatalogueBusyError, CatalogueError, CatalogueTimeoutError
 from tests.frozen import frozen_writer
+from tests.index.homes import execute, scalars
 
 HASTY = Patience(statement_s=0.3, lock_s=0.3)
 BUSY = r"Another process has been writing to the catalogue .* for 0\.3 seconds: nothing was written"
@@ -30,13 +31,11 @@ def hasty(catalogue_url: str) -> Iterator[Catalogue]:
 
 
 def rename(catalogue: Catalogue, name: str) -> None:
-    with catalogue.write() as session:
-        session.execute(update(CollectionRow).values(name=name))
+    execute(catalogue, update(CollectionRow).values(name=name))
 
 
 def names(catalogue: Catalogue) -> list[str]:
-    with catalogue.read() as session:
-        return list(session.execute(select(CollectionRow.name)).scalars())
+    return scalars(catalogue, select(CollectionRow.name))
 
 
 @pytest.mark.parametrize(

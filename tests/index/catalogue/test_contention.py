@@ -24,7 +24,7 @@ from index.files.bundles import register_bundle
 from index.generations.activation import drop_generation
 from index.generations.models import create_collection
 from index.generations.reindex import generation_for
-from tests.index.homes import open_home
+from tests.index.homes import in_write, open_home, scalar
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from training.models.bundle import BundleInfo
 from training.models.encoder import Encoder
@@ -65,18 +65,15 @@ def wait_until_it_waits(engine: SearchEngine, working: Future[Any]) -> None:
 
 
 def _model(engine: SearchEngine) -> ModelRow:
-    with engine.home.catalogue.read() as session:
-        return session.execute(select(ModelRow).where(ModelRow.digest == MODEL)).scalar_one()
+    return scalar(engine, select(ModelRow).where(ModelRow.digest == MODEL))
 
 
 def _opened(engine: SearchEngine) -> int:
-    with engine.home.catalogue.write() as session:
-        return open_generation(session, "c", _model(engine)).id
+    return in_write(engine, open_generation, "c", _model(engine)).id
 
 
 def _registered(engine: SearchEngine, bundle: BundleInfo) -> int:
-    with engine.home.catalogue.write() as session:
-        return register_bundle(session, bundle).id
+    return in_write(engine, register_bundle, bundle).id
 
 
 def test_of_two_that_begin_a_collection_of_one_name_one_is_told_that_it_exists(

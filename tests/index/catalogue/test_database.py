@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from index.catalogue import Catalogue, ReadThroughCache, VersionedCache, open_catalogue
 from index.catalogue.tables import CollectionRow, EmbeddingRow
 from index.errors import CatalogueError, CatalogueSchemaError, DamagedCatalogueError
+from tests.index.homes import execute, scalar, scalars
 
 
 @pytest.fixture
@@ -140,8 +141,7 @@ def test_a_closed_catalogue_leaves_its_log_empty_and_its_file_whole(tmp_path: Pa
     file = tmp_path / "catalogue.db"
     catalogue, other = (open_catalogue(f"sqlite:///{file}") for _ in range(2))
     for name, closed in (("a", catalogue), ("b", other)):
-        with other.write() as session:
-            session.execute(insert(CollectionRow).values(name=name))
+        execute(other, insert(CollectionRow).values(name=name))
         closed.close()
     assert {path.name: path.stat().st_size for path in tmp_path.glob("*-*")} == {
         "catalogue.db-shm": 32_768,
@@ -150,13 +150,11 @@ def test_a_closed_catalogue_leaves_its_log_empty_and_its_file_whole(tmp_path: Pa
     # The file alone is complete; files that came with it add nothing to another one that takes its place.
     alone = tmp_path / "alone.db"
     shutil.copy(file, alone)
-    with other.write() as session:
-        session.execute(insert(CollectionRow).values(name="c"))
+    execute(other, insert(CollectionRow).values(name="c"))
     other.close()
     shutil.copy(alone, file)
     again = open_catalogue(f"sqlite:///{file}")
-    with again.read() as session:
-        assert session.execute(select(CollectionRow.name).order_by("name")).scalars().all() == ["a", "b"]
+    assert scalars(again, select(CollectionRow.name).order_by("name")) == ["a", "b"]
     again.close()
 
 
@@ -183,13 +181,11 @@ for round in sys.stdin:
 
 
 def _put(catalogue: Catalogue, name: str) -> None:
-    with catalogue.write() as session:
-        session.execute(insert(CollectionRow).values(name=name))
+    execute(catalogue, insert(CollectionRow).values(name=name))
 
 
 def _count(catalogue: Catalogue) -> int:
-    with catalogue.read() as session:
-        return session.execute(select(func.count()).select_from(CollectionRow)).scalar_one()
+    return scalar(catalogue, select(func.count()).select_from(CollectionRow))
 
 
 @contextmanager
@@ -302,8 +298,7 @@ def test_values_are_read_once_between_two_writes(named: Catalogue) -> None:
     remembered = ReadThroughCache(named, sequence)
     assert [remembered.get(name) for name in "abab"] == [0, 0, 0, 0]
     assert read == ["a", "b"]
-    with named.write() as session:
-        session.execute(update(CollectionRow).values(sequence=7))
+    execute(named, update(CollectionRow).values(sequence=7))
     assert [remembered.get(name) for name in "aa"] == [7, 7]
     assert read == ["a", "b", "a"]
 
@@ -312,8 +307,7 @@ def test_what_began_before_a_write_does_not_drop_what_was_kept_since(named: Cata
     kept: VersionedCache[str, int] = VersionedCache(named)
     before = named.version()
     kept.at(before)["a"] = 1
-    with named.write() as session:
-        session.execute(update(CollectionRow).values(sequence=7))
+    execute(named, update(CollectionRow).values(sequence=7))
     kept.at()["a"] = 2
     assert kept.at(before) == {}
     kept.at(before)["a"] = 3

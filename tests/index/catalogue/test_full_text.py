@@ -28,7 +28,7 @@ from index.engine import SearchEngine
 from index.search.request import SearchRequest
 from index.writes.deletion import delete_images
 from tests.index.catalogue.scripts import draw_texts, multilingual
-from tests.index.homes import open_home
+from tests.index.homes import in_read, in_write, open_home, scalars
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from tests.postgresql import PostgresqlServer
 
@@ -59,8 +59,7 @@ class Written(NamedTuple):
     def found(self, words: str, limit: int = 1000, allowed: list[int] | None = None) -> list[int]:
         """Places of the texts that are found, best first."""
         among = None if allowed is None else np.array([self.keys[place] for place in allowed], np.int64)
-        with self.engine.home.catalogue.read() as session:
-            keys = matching(session, self.generation.collection_id, words, limit, among).tolist()
+        keys = in_read(self.engine, matching, self.generation.collection_id, words, limit, among).tolist()
         return [self.keys.index(key) for key in keys]
 
     def texts(self, words: str) -> list[int]:
@@ -88,8 +87,7 @@ def write(
     generation = begin_generation(engine, collection, DIM)
     put_texts(engine, generation, texts, report)
     query = select(ImageRow.id).where(ImageRow.collection_id == generation.collection_id)
-    with engine.home.catalogue.read() as session:
-        keys = list(session.execute(query.order_by(ImageRow.external_id)).scalars())
+    keys = scalars(engine, query.order_by(ImageRow.external_id))
     return Written(engine, generation, keys)
 
 
@@ -526,8 +524,7 @@ def test_all_compounds_of_a_word_are_found_by_it(engine: SearchEngine, count: in
 def test_words_that_no_text_has_in_any_form_are_unknown(
     known: Written, words: str, unknown: tuple[str, ...]
 ) -> None:
-    with known.engine.home.catalogue.read() as session:
-        assert unknown_words(session, known.generation.collection_id, words) == unknown
+    assert in_read(known.engine, unknown_words, known.generation.collection_id, words) == unknown
 
 
 def test_pages_with_and_without_a_query_tell_unknown_words(known: Written) -> None:
@@ -549,16 +546,12 @@ def _vocabulary(session: Session) -> dict[str, int]:
 def test_long_words_are_counted_by_images_and_go_with_the_last(engine: SearchEngine) -> None:
     catalogue = engine.home.catalogue
     written = write(engine, ["Pleuraerguss, pleuraerguss", "Pleuraerguß im Liegen", "Lungenödem 2026"])
-    with catalogue.read() as session:
-        assert _vocabulary(session) == {"pleuraerguss": 2, "lungenodem": 1}
+    assert in_read(catalogue, _vocabulary) == {"pleuraerguss": 2, "lungenodem": 1}
     changed = replace(make_records(1)[0], texts=("Rippenfraktur",), report=None)
     put_vectors(engine, written.generation, [changed], unit_vectors(1, 4))
-    with catalogue.read() as session:
-        assert _vocabulary(session) == {"pleuraerguss": 1, "lungenodem": 1, "rippenfraktur": 1}
-    with catalogue.write() as session:
-        delete_images(session, "c", ["image-001", "image-002"])
-    with catalogue.read() as session:
-        assert _vocabulary(session) == {"rippenfraktur": 1}
+    assert in_read(catalogue, _vocabulary) == {"pleuraerguss": 1, "lungenodem": 1, "rippenfraktur": 1}
+    in_write(catalogue, delete_images, "c", ["image-001", "image-002"])
+    assert in_read(catalogue, _vocabulary) == {"rippenfraktur": 1}
     assert written.found("erguss") == []
     assert written.found("fraktur") == [0]
 

@@ -21,37 +21,33 @@ from index.catalogue.jobs import (
     rename_in_jobs,
 )
 from index.errors import CollectionInUseError, JobStateError, UnknownJobError
+from tests.index.homes import in_read, in_write
 from tests.index.meanwhile import note_calls
 
 
 def _added(catalogue: Catalogue, kind: str = "tidy") -> Job:
-    with catalogue.write() as session:
-        return add_job(session, kind, ["--set", "a=b"], folder="/data")
+    return in_write(catalogue, add_job, kind, ["--set", "a=b"], folder="/data")
 
 
 def _claimed(catalogue: Catalogue, worker: str = "w") -> Job:
     job = _added(catalogue)
-    with catalogue.write() as session:
-        claimed = claim_job(session, job.id, worker)
+    claimed = in_write(catalogue, claim_job, job.id, worker)
     assert claimed is not None
     return claimed
 
 
 def _found(catalogue: Catalogue, job: Job) -> Job:
-    with catalogue.read() as session:
-        return get_job(session, job.id)
+    return in_read(catalogue, get_job, job.id)
 
 
 def test_a_job_goes_from_queued_to_done(catalogue: Catalogue) -> None:
     job = _added(catalogue)
     assert (job.state, job.kind, job.arguments, job.folder) == ("queued", "tidy", ["--set", "a=b"], "/data")
     assert (job.started, job.ended, job.has_ended) == (None, None, False)
-    with catalogue.write() as session:
-        claimed = claim_job(session, job.id, "w")
+    claimed = in_write(catalogue, claim_job, job.id, "w")
     assert claimed is not None
     assert (claimed.state, claimed.worker, claimed.attempts) == ("running", "w", 1)
-    with catalogue.write() as session:
-        heard = beat(session, job.id, "w", {"done": 1})
+    heard = in_write(catalogue, beat, job.id, "w", {"done": 1})
     assert heard is not None
     assert (heard.beats, heard.progress) == (1, {"done": 1})
     with catalogue.write() as session:
@@ -84,8 +80,7 @@ def test_of_many_that_claim_a_job_one_gets_it(catalogue: Catalogue) -> None:
     def claim_all(worker: str) -> list[int]:
         won: list[int] = []
         while True:
-            with catalogue.read() as session:
-                number = next_job(session)
+            number = in_read(catalogue, next_job)
             if number is None:
                 return won
             with catalogue.write() as session:
@@ -173,8 +168,7 @@ def test_the_latest_job_that_made_a_bundle_is_found(catalogue: Catalogue) -> Non
     made = []
     for bundle in ("a", "b", "a"):
         job = _claimed(catalogue)
-        with catalogue.write() as session:
-            end_job(session, job.id, "w", "done", result={"bundle": bundle, "rsum": 1.0})
+        in_write(catalogue, end_job, job.id, "w", "done", result={"bundle": bundle, "rsum": 1.0})
         made.append(job.id)
     _added(catalogue)
     with catalogue.read() as session:
@@ -210,5 +204,4 @@ def test_no_job_is_renamed_where_one_waits(catalogue: Catalogue) -> None:
         add_job(session, "index", ["old"])
     with pytest.raises(CollectionInUseError, match="is queued"), catalogue.write() as session:
         rename_in_jobs(session, "old", "new")
-    with catalogue.read() as session:
-        assert get_job(session, ended).arguments == ["old"]
+    assert in_read(catalogue, get_job, ended).arguments == ["old"]

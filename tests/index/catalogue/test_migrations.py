@@ -34,7 +34,7 @@ from index.writes.images import findings_of
 from tests.index.catalogue.old_catalogue import COUNT, image_row, make_old, vocabulary, wanted_vocabulary
 from tests.index.catalogue.revisions import oldest_schema
 from tests.index.comparing import answers, rows
-from tests.index.homes import open_home
+from tests.index.homes import execute, in_read, in_write, open_home
 from tests.index.killing import kill_after
 from tests.index.meanwhile import note_calls
 from tests.index.samples import ingest, make_manifest, make_records
@@ -138,8 +138,7 @@ def before(
     for name in ("c", "d"):
         ingest(engine, encoder, manifest, name)
     generation_for(engine.home, "d", other_encoder)
-    with engine.home.catalogue.write() as session:
-        mark_orphans(session, ["f" * 64])
+    in_write(engine, mark_orphans, ["f" * 64])
     yield engine
     engine.close()
 
@@ -275,8 +274,7 @@ def _check_all(catalogue: Catalogue, count: int = COUNT) -> None:
 
 
 def _have_other_rules(catalogue: Catalogue, version: str = "0", **other: Any) -> None:
-    with catalogue.write() as session:
-        session.execute(update(DerivedRow).values(rules="other", version=version, **other))
+    execute(catalogue, update(DerivedRow).values(rules="other", version=version, **other))
 
 
 def test_a_catalogue_of_other_rules_has_the_right_rows_once(
@@ -285,8 +283,7 @@ def test_a_catalogue_of_other_rules_has_the_right_rows_once(
     with closing(open_catalogue(old)) as catalogue:
         _check_all(catalogue)
         assert f"Words and findings of 200 of {COUNT} images" in caplog.messages[-1]
-        with catalogue.write() as session:
-            session.execute(delete(FindingRow).where(FindingRow.image_id == 7))
+        execute(catalogue, delete(FindingRow).where(FindingRow.image_id == 7))
     # Rows that follow the rules are left alone.
     caplog.clear()
     with closing(open_catalogue(old)) as catalogue, catalogue.read() as session:
@@ -407,8 +404,7 @@ def test_two_versions_do_not_undo_each_other_for_ever(
     open_catalogue(old).close()
     assert len(pauses) == 1
     assert "use one version" in caplog.messages[-1]
-    with outdated.read() as session:
-        assert _state(session) == ("other", 200)
+    assert in_read(outdated, _state) == ("other", 200)
     open_catalogue(old).close()
     _check_all(outdated)
 
@@ -419,8 +415,7 @@ def test_rows_of_a_newer_version_are_left_alone(
     _have_other_rules(outdated, "999.1")
     open_catalogue(old).close()
     assert "follow the rules of recoquest 999.1" in caplog.messages[-1]
-    with outdated.read() as session:
-        assert _state(session) == ("other", None)
+    assert in_read(outdated, _state) == ("other", None)
 
 
 def test_who_cannot_write_reads_the_rows_of_older_rules(
@@ -443,8 +438,7 @@ def test_an_older_backup_comes_back_with_rows_of_today(
     manifest = make_manifest(tmp_path / "data", make_records(3))
     engine = open_home(tmp_path / "home", catalogue_url)
     ingest(engine, encoder, manifest)
-    with engine.home.catalogue.write() as session:
-        session.execute(update(ImageRow).values(report="No effusion."))
+    execute(engine, update(ImageRow).values(report="No effusion."))
     _have_other_rules(engine.home.catalogue)
     write_backup(engine.home, tmp_path / "backup.tar", show_progress=False)
     engine.close()

@@ -18,6 +18,7 @@ from index.ingest import ingest_manifest
 from index.writes.deletion import collect_garbage
 from index.writes.live import put_images, remove_images
 from tests.faults.made import begin_world, made_record, made_upload
+from tests.index.homes import in_write, scalars
 from tests.index.samples import make_picture
 from training.common.manifest import Manifest
 from training.common.rejections import Rejections
@@ -29,8 +30,7 @@ class _KilledError(BaseException):
 
 
 def _loose(engine: SearchEngine) -> set[str]:
-    with engine.home.catalogue.read() as session:
-        return set(session.execute(select(OrphanRow.sha256)).scalars())
+    return set(scalars(engine, select(OrphanRow.sha256)))
 
 
 def _files(tmp_path: Path) -> list[Path]:
@@ -120,8 +120,7 @@ def test_a_file_that_others_remove_meanwhile_is_known_while_somebody_may_write_i
     active, store = engine.active("c"), engine.home.store
     ours = made_upload(made_record("ours", 1), "the same")
     digest = str(ours.sha256)
-    with engine.home.catalogue.write() as session:
-        begun = begin_put(session, [digest])
+    begun = in_write(engine, begin_put, [digest])
     # Between any two steps of the write, somebody else uses the file and takes it away.
     put_images(engine.home, active, [made_upload(made_record("theirs", 1), "the same")])
     remove_images(engine.home, "c", ["theirs"])

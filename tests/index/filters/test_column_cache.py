@@ -23,6 +23,7 @@ from index.vectors.protocol import Keys
 from index.writes.deletion import delete_images
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from tests.index.filters.test_passing import passes
+from tests.index.homes import in_read, in_write
 from tests.index.meanwhile import note_calls, plans_of, statements
 from tests.index.samples import begin_generation
 from training.common.manifest import MetadataValue, Record
@@ -57,14 +58,12 @@ class Collection:
         self.records |= {record.id: record for record in records}
 
     def delete(self, *ids: str) -> None:
-        with self.engine.home.catalogue.write() as session:
-            delete_images(session, self.name, ids)
+        in_write(self.engine, delete_images, self.name, ids)
         for each in ids:
             self.records.pop(each, None)
 
     def sequence(self) -> int:
-        with self.engine.home.catalogue.read() as session:
-            return require_collection(session, self.name).sequence
+        return in_read(self.engine, require_collection, self.name).sequence
 
     def reading(self) -> Reading:
         return self.engine.home.catalogue.reading()

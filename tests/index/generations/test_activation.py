@@ -26,6 +26,7 @@ from index.generations.activation import (
 from index.generations.models import list_generations, register_model
 from index.search.request import SearchRequest
 from index.writes.deletion import collect_garbage
+from tests.index.homes import execute, in_read, in_write, scalars
 from tests.index.meanwhile import at_first
 from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
 from training.models.bundle import BundleInfo
@@ -48,19 +49,16 @@ def _generations(engine: SearchEngine, count: int, *, by_hand: bool = False) -> 
         (engine.home.bundles_folder / generation.digest).mkdir(parents=True)
         engine.save_snapshot("c")
         made.append(generation)
-    with engine.home.catalogue.write() as session:
-        session.execute(update(GenerationRow).values(by_hand=by_hand))
+    execute(engine, update(GenerationRow).values(by_hand=by_hand))
     return made
 
 
 def _activate(engine: SearchEngine, generation: Generation) -> None:
-    with engine.home.catalogue.write() as session:
-        activate(session, generation)
+    in_write(engine, activate, generation)
 
 
 def _before(engine: SearchEngine) -> int:
-    with engine.home.catalogue.read() as session:
-        return generation_before(session, "c").id
+    return in_read(engine, generation_before, "c").id
 
 
 def _count(engine: SearchEngine, generation: Generation) -> int:
@@ -78,8 +76,7 @@ def test_rollback_goes_to_the_one_that_was_active_before(engine: SearchEngine) -
     assert _before(engine) == first.id
     # Also where the clock was put back meanwhile.
     later = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="microseconds")
-    with engine.home.catalogue.write() as session:
-        session.execute(update(GenerationRow).where(GenerationRow.id == third.id).values(activated=later))
+    execute(engine, update(GenerationRow).where(GenerationRow.id == third.id).values(activated=later))
     for generation in (first, second):
         _activate(engine, generation)
     assert _before(engine) == first.id
@@ -104,10 +101,8 @@ def test_what_is_announced_is_known_until_it_is_active(engine: SearchEngine) -> 
     _activate(engine, first)
     assert [each.generation for each in engine.preloading()] == [second.id]
     old = (datetime.now(UTC) - timedelta(hours=1)).isoformat(timespec="microseconds")
-    with engine.home.catalogue.write() as session:
-        session.execute(update(GenerationRow).values(announced=old))
-    with engine.home.catalogue.read() as session:
-        assert preloading(session) == []
+    execute(engine, update(GenerationRow).values(announced=old))
+    assert in_read(engine, preloading) == []
 
 
 @pytest.mark.usefixtures("unused")
@@ -127,8 +122,7 @@ def test_old_generations_go_with_vectors_snapshots_and_bundles(
     assert {second.uid, third.uid} <= snapshots
     assert not (engine.home.bundles_folder / first.digest).exists()
     assert (engine.home.bundles_folder / second.digest).exists()
-    with engine.home.catalogue.read() as session:
-        assert first.digest not in session.execute(select(ModelRow.digest)).scalars().all()
+    assert first.digest not in scalars(engine, select(ModelRow.digest))
     assert len(engine.search(engine.active("c"), np.ones(8, np.float32), SearchRequest(k=50)).hits) == COUNT
 
 
@@ -137,8 +131,7 @@ def test_one_that_a_person_activated_goes_only_by_its_number(engine: SearchEngin
     first, second, third = _generations(engine, 3)
     _activate(engine, first)
     for generation, instead_of in ((second, first), (third, second)):
-        with engine.home.catalogue.write() as session:
-            activate(session, generation, instead_of=instead_of.digest)
+        in_write(engine, activate, generation, instead_of=instead_of.digest)
     # The gate alone has activated the second; what a person chose once stays chosen.
     assert old_by_hand(engine.home, "c", keep=0) == [first.id]
     assert drop_old_generations(engine.home, "c", keep=0) == [second.id]
@@ -222,8 +215,7 @@ def test_a_generation_takes_the_place_of_the_model_that_it_was_meant_to_and_of_n
     with pytest.raises(ActiveChangedError, match=by_now), engine.home.catalogue.write() as session:
         activate(session, first, instead_of=second.digest)
     assert engine.active("c").generation == third.id
-    with engine.home.catalogue.write() as session:
-        activate(session, first, instead_of=third.digest)
+    in_write(engine, activate, first, instead_of=third.digest)
     assert engine.active("c").generation == first.id
 
 

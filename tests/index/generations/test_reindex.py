@@ -21,7 +21,7 @@ from index.vectors.protocol import Vectors
 from index.writes.deletion import delete_images
 from index.writes.live import remove_images
 from index.writes.vectors import Embedder
-from tests.index.homes import open_home
+from tests.index.homes import execute, in_read, in_write, open_home
 from tests.index.killing import kill_after
 from tests.index.samples import ingest, make_manifest, make_picture, make_records
 from training.common.manifest import Manifest
@@ -91,8 +91,7 @@ def _count_texts(engine: SearchEngine, generation: Generation) -> int:
 
 
 def _active(engine: SearchEngine) -> Generation:
-    with engine.home.catalogue.read() as session:
-        return generation_of(session, "c", engine.active("c").generation)
+    return in_read(engine, generation_of, "c", engine.active("c").generation)
 
 
 def test_every_image_and_text_is_embedded_beside_the_active_generation(
@@ -133,8 +132,7 @@ def test_images_written_replaced_and_removed_meanwhile_are_followed(
 
     reindex(engine, generation, _Watched(other_encoder, meddle), batch_size=6, show_progress=False)
     assert len(_vectors(engine, generation)) == 17
-    with engine.home.catalogue.write() as session:
-        activate(session, generation, texts=True)
+    in_write(engine, activate, generation, texts=True)
     active = engine.active("c")
     for name in ("image-002", "image-008", "image-019"):
         path = engine.image_path("c", name)
@@ -279,8 +277,7 @@ def test_a_file_that_went_with_its_image_meanwhile_is_no_missing_one(
         assert reindex(indexed, generation, other_encoder, batch_size=6, show_progress=False) == 18
     assert len(_vectors(indexed, generation)) == 18
     # One that is really missing is named, and hides none of the others.
-    with indexed.home.catalogue.write() as session:
-        session.execute(delete(EmbeddingRow).where(EmbeddingRow.generation_id == generation.id))
+    execute(indexed, delete(EmbeddingRow).where(EmbeddingRow.generation_id == generation.id))
     lost.unlink()
     gone.append("image-005")
     monkeypatch.setattr(indexed.home.store, "path", removing)
@@ -300,8 +297,7 @@ def test_a_file_that_cannot_be_read_does_not_count_once_its_image_is_gone(
     def meddle(batch: int) -> None:
         """While the last images are in the encoder, one is deleted, one replaced, and one more comes."""
         if batch == 3:
-            with engine.home.catalogue.write() as session:
-                delete_images(session, "c", ["image-001"])
+            in_write(engine, delete_images, "c", ["image-001"])
             make_picture(manifest.image_path(manifest.records[2]), seed=500)
             kept = [record for record in manifest.records[:16] if record.id != "image-001"]
             ingest(engine, encoder, replace(manifest, records=tuple(kept)))

@@ -30,13 +30,13 @@ from index.keys.api_keys import (
     written_grants,
 )
 from index.keys.home_secret import FILE, patient_key
+from tests.index.homes import in_read, in_write
 
 READER: Grants = {"scenes": frozenset({"reader"})}
 
 
 def _create(catalogue: Catalogue, name: str, days: int | None = 90) -> NewKey:
-    with catalogue.write() as session:
-        return create_key(session, name, READER, days=days)
+    return in_write(catalogue, create_key, name, READER, days=days)
 
 
 def _expire(catalogue: Catalogue, key: str) -> None:
@@ -79,8 +79,7 @@ def test_a_name_has_two_keys_while_it_is_rotated_and_no_third(catalogue: Catalog
     first = _create(catalogue, "viewer", days=30)
     with pytest.raises(KeyNameError, match="rotate"):
         _create(catalogue, "viewer")
-    with catalogue.write() as session:
-        second = rotate_key(session, "viewer")
+    second = in_write(catalogue, rotate_key, "viewer")
     assert second.text != first.text
     assert second.key.grants == first.key.grants
     for key in (first.key, second.key):
@@ -88,16 +87,13 @@ def test_a_name_has_two_keys_while_it_is_rotated_and_no_third(catalogue: Catalog
         assert abs(lived - timedelta(days=30)) < timedelta(seconds=20)
     with pytest.raises(KeyNameError, match=first.key.id), catalogue.write() as session:
         rotate_key(session, "viewer")
-    with catalogue.write() as session:
-        assert revoke_key(session, first.key.id).state == "revoked"
-    with catalogue.write() as session:
-        third = rotate_key(session, "viewer")
-    with catalogue.read() as session:
-        assert [(key.id, key.state) for key in list_keys(session)] == [
-            (first.key.id, "revoked"),
-            (second.key.id, "live"),
-            (third.key.id, "live"),
-        ]
+    assert in_write(catalogue, revoke_key, first.key.id).state == "revoked"
+    third = in_write(catalogue, rotate_key, "viewer")
+    assert [(key.id, key.state) for key in in_read(catalogue, list_keys)] == [
+        (first.key.id, "revoked"),
+        (second.key.id, "live"),
+        (third.key.id, "live"),
+    ]
 
 
 def test_an_expired_key_is_replaced_for_as_many_days_and_a_revoked_one_is_not(catalogue: Catalogue) -> None:
@@ -120,10 +116,8 @@ def test_an_expired_key_is_replaced_for_as_many_days_and_a_revoked_one_is_not(ca
 def test_a_revoked_key_stays_revoked_since_the_same_time(catalogue: Catalogue) -> None:
     made = _create(catalogue, "viewer", days=None)
     assert made.key.expires is None
-    with catalogue.write() as session:
-        once = revoke_key(session, made.key.id)
-    with catalogue.write() as session:
-        assert revoke_key(session, made.key.id) == once
+    once = in_write(catalogue, revoke_key, made.key.id)
+    assert in_write(catalogue, revoke_key, made.key.id) == once
     with pytest.raises(UnknownKeyError, match="list"), catalogue.write() as session:
         revoke_key(session, "0" * 12)
 
@@ -142,8 +136,7 @@ def test_processes_that_start_together_make_one_first_key(catalogue: Catalogue) 
 
     def start() -> NewKey | None:
         at_once.wait()
-        with catalogue.write() as session:
-            return create_first_key(session)
+        return in_write(catalogue, create_first_key)
 
     with ThreadPoolExecutor(4) as threads:
         made = [found.result() for found in [threads.submit(start) for _ in range(4)]]
@@ -151,11 +144,9 @@ def test_processes_that_start_together_make_one_first_key(catalogue: Catalogue) 
     assert len(first) == 1
     key = first[0].key
     assert (key.name, key.grants, key.expires) == ("first admin", {"*": frozenset({"admin"})}, None)
-    with catalogue.write() as session:
-        revoke_key(session, first[0].key.id)
+    in_write(catalogue, revoke_key, first[0].key.id)
     # Revoking every key opens no door to a new one.
-    with catalogue.write() as session:
-        assert create_first_key(session) is None
+    assert in_write(catalogue, create_first_key) is None
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a\nb", "a" * 101])

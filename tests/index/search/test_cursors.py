@@ -22,7 +22,7 @@ from index.search.request import SearchRequest
 from index.search.results import Hit, SearchPage
 from index.vectors.protocol import After, Vectors
 from index.writes.deletion import delete_images
-from tests.index.homes import open_home
+from tests.index.homes import in_write, open_home
 from tests.index.meanwhile import at_first
 from tests.index.orders import (
     COUNT,
@@ -71,8 +71,7 @@ def shown_while_changed(
             return shown, removed
         # Mostly of what stands first, which moves most of the others.
         gone = {draw.choice(there), draw.choice(shown[-9:])} & set(there)
-        with filled.engine.home.catalogue.write() as session:
-            delete_images(session, "signed", sorted(gone))
+        in_write(filled.engine, delete_images, "signed", sorted(gone))
         removed |= gone
         there = [name for name in there if name not in gone]
         new = make_grouped(1, first=COUNT + step), unit_vectors(1, DIM, seed=1000 + step)
@@ -185,8 +184,7 @@ def test_a_page_goes_on_behind_a_hit_that_was_removed(tmp_path: Path, values: di
     request = SearchRequest(k=10, **values)
     expected = [hit.id for hit in filled.search("signed", replace(request, k=15)).hits]
     first = filled.search("signed", request)
-    with filled.engine.home.catalogue.write() as session:
-        delete_images(session, "signed", [first.hits[-1].id])
+    in_write(filled.engine, delete_images, "signed", [first.hits[-1].id])
     second = filled.search("signed", replace(request, k=5, cursor=first.next_cursor))
     found = [hit.id for hit in second.hits]
     assert not set(found) & set(expected[:10])

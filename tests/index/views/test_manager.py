@@ -24,7 +24,7 @@ from index.views import snapshots
 from index.views.manager import NO_GPU, Views, choose_view, stored_queries
 from index.writes.deletion import delete_images
 from index.writes.vectors import add_text_vectors, texts_without_vectors
-from tests.index.homes import open_home
+from tests.index.homes import in_read, in_write, open_home
 from tests.index.meanwhile import hold_up, note_calls
 from tests.index.samples import (
     CpuAsGpu,
@@ -104,8 +104,7 @@ def _write_and_save(engine: SearchEngine, folder: Path) -> int:
     put_vectors(engine, active(engine)[0], make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
     generation, sequence = active(engine)
     other = Views(folder)
-    with engine.home.catalogue.read() as session:
-        other.save(session, generation, sequence)
+    in_read(engine, other.save, generation, sequence)
     other.close()
     return sequence
 
@@ -271,8 +270,7 @@ def test_vectors_that_outgrow_memory_move_to_files_and_come_back_where_there_is_
     put_vectors(home, active(home)[0], make_records(COUNT + 1)[COUNT:], unit_vectors(1, DIM, seed=7))
     assert current(home, views) is view
     wait(lambda: view.name == "mapped")
-    with home.home.catalogue.read() as session:
-        choices = views.explain(session, active(home)[0])
+    choices = in_read(home, views.explain, active(home)[0])
     assert [choice.name for choice in choices if choice.chosen] == ["mapped"]
     views.close()
     late = Views(tmp_path / "views")
@@ -348,8 +346,7 @@ def test_a_build_that_outlives_its_view_writes_no_snapshot(
         old._inconsistent = True
         generation, _ = active(home)
         # As many as before: the number of vectors would tell that the snapshot is of another state.
-        with home.home.catalogue.write() as session:
-            delete_images(session, "c", [make_records(1)[0].id])
+        in_write(home, delete_images, "c", [make_records(1)[0].id])
         put_vectors(home, generation, make_records(COUNT + 1)[COUNT:], unit_vectors(1, DIM, seed=9))
         keys = current(home, views).keys().tolist()
         go_on.set()
@@ -455,8 +452,7 @@ def _same_rows(found: Vectors, wanted: Vectors) -> bool:
 
 def test_they_are_vectors_of_what_is_not_searched(engine: SearchEngine) -> None:
     generation = _filled(engine)
-    with engine.home.catalogue.read() as session:
-        assert stored_queries(session, generation, "images").shape == (0, DIM)
+    assert in_read(engine, stored_queries, generation, "images").shape == (0, DIM)
     texts = _embed_texts(engine, generation)
     assert len(texts) > 100
     with engine.home.catalogue.read() as session:
@@ -591,8 +587,7 @@ def test_an_engine_scans_on_the_gpu_that_is_asked_for_also_after_a_restart(tmp_p
 def test_a_saved_snapshot_needs_no_copy_on_the_gpu(home: SearchEngine, gpu_views: Views) -> None:
     home.set_view("c", "gpu")
     generation, sequence = active(home)
-    with home.home.catalogue.read() as session:
-        gpu_views.save(session, generation, sequence)
+    in_read(home, gpu_views.save, generation, sequence)
     assert current(home, gpu_views).name == "exact"
 
 
@@ -605,8 +600,7 @@ def test_what_a_view_has_on_the_gpu_does_not_count_against_it(home: SearchEngine
     gpu.left = ROOM - view.device_bytes
     home.set_view("c", "gpu")
     assert current(home, views).name == "gpu"
-    with home.home.catalogue.read() as session:
-        choices = views.explain(session, active(home)[0])
+    choices = in_read(home, views.explain, active(home)[0])
     assert [choice.name for choice in choices if choice.chosen] == ["gpu"]
     # Others take it: the view gives way.
     gpu.left = 0

@@ -15,7 +15,7 @@ from index.filters.columns import known_fields
 from index.search.request import SearchRequest
 from index.views.manager import Views
 from index.writes.deletion import collect_garbage, delete_images, remove_unused_fields
-from tests.index.homes import open_home
+from tests.index.homes import in_read, in_write, open_home, scalar, scalars
 from tests.index.meanwhile import at_first
 from tests.index.samples import (
     begin_generation,
@@ -74,11 +74,9 @@ def test_where_every_field_is_used_nothing_is_written(
     engine: SearchEngine, encoder: Encoder, folder: Path
 ) -> None:
     _ingest(engine, encoder, folder, make_records(6))
-    with engine.home.catalogue.read() as session:
-        before = session.execute(select(CollectionRow.sequence)).scalar_one()
+    before = scalar(engine, select(CollectionRow.sequence))
     remove_unused_fields(engine.home.catalogue)
-    with engine.home.catalogue.read() as session:
-        assert session.execute(select(CollectionRow.sequence)).scalar_one() == before
+    assert scalar(engine, select(CollectionRow.sequence)) == before
 
 
 def test_a_field_that_comes_back_meanwhile_stays(
@@ -99,17 +97,14 @@ def test_a_collection_that_is_removed_meanwhile_is_left_alone(
     records = make_records(6)
     _ingest(engine, encoder, folder, records)
     _ingest(engine, encoder, folder, _without_urgent(records))
-    with engine.home.catalogue.read() as session:
-        collection_id = session.execute(select(CollectionRow.id)).scalar_one()
+    collection_id = scalar(engine, select(CollectionRow.id))
 
     def hide() -> None:
-        with engine.home.catalogue.write() as session:
-            hide_collection(session, "c")
+        in_write(engine, hide_collection, "c")
 
     at_first(monkeypatch, engine.home.catalogue, "write", hide)
     remove_unused_fields(engine.home.catalogue)
-    with engine.home.catalogue.read() as session:
-        assert "urgent" in known_fields(session, collection_id)
+    assert "urgent" in in_read(engine, known_fields, collection_id)
 
 
 DIM = 8
@@ -128,14 +123,12 @@ def generation(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> Generat
 
 def _delete(engine: SearchEngine, first: int, stop: int) -> None:
     for record in make_records(stop)[first:]:
-        with engine.home.catalogue.write() as session:
-            delete_images(session, "c", [record.id])
+        in_write(engine, delete_images, "c", [record.id])
 
 
 def _removals(engine: SearchEngine, target: str) -> list[int]:
     query = select(RemovalRow.sequence).where(RemovalRow.target == target).order_by(RemovalRow.sequence)
-    with engine.home.catalogue.read() as session:
-        return list(session.execute(query).scalars())
+    return scalars(engine, query)
 
 
 def _keys(engine: SearchEngine, views: Views) -> list[int]:
@@ -229,8 +222,7 @@ def test_caches_that_are_behind_are_read_anew(engine: SearchEngine, generation: 
     assert everything is not None
     collect_garbage(engine.home)
     assert touched(2) is None
-    with engine.home.catalogue.read() as session:
-        trimmed = session.execute(select(CollectionRow.trimmed)).scalar_one()
+    trimmed = scalar(engine, select(CollectionRow.trimmed))
     later = sum(sequence > trimmed for sequence in _removals(engine, "images"))
     assert 0 < later <= LIMIT
     assert touched(trimmed) == everything[-later:]

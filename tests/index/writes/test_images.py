@@ -26,6 +26,7 @@ from index.vectors.protocol import decode_vectors
 from index.writes import images
 from index.writes.deletion import delete_images
 from index.writes.live import change_image
+from tests.index.homes import execute, in_write, scalars
 from tests.index.samples import (
     begin_generation,
     ingest,
@@ -72,8 +73,7 @@ def test_a_text_that_stays_keeps_its_key(
 def test_texts_of_an_older_catalogue_get_their_vectors(
     indexed: SearchEngine, encoder: Encoder, manifest: Manifest
 ) -> None:
-    with indexed.home.catalogue.write() as session:
-        session.execute(delete(TextEmbeddingRow))
+    execute(indexed, delete(TextEmbeddingRow))
     ingest(indexed, encoder, manifest)
     _check_vectors(indexed, encoder)
 
@@ -125,10 +125,8 @@ def test_texts_and_reports_have_findings_which_change_and_go_with_them(engine: S
         ("two", 0, 0, 17, "pleural effusion", "present", "pleural effusion: present"),
         ("two", 0, 0, 17, "pneumothorax", "present", "pneumothorax: present"),
     ]
-    with engine.home.catalogue.write() as session:
-        delete_images(session, "c", ["two"])
-    with engine.home.catalogue.read() as session:
-        assert session.execute(select(FindingRow.finding)).scalars().all() == ["pleural effusion"]
+    in_write(engine, delete_images, "c", ["two"])
+    assert scalars(engine, select(FindingRow.finding)) == ["pleural effusion"]
 
 
 SAID = "There is a small effusion."
