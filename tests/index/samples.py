@@ -193,6 +193,21 @@ def put_vectors(
             activate(session, generation)
 
 
+def put_records(
+    engine: SearchEngine,
+    records: Sequence[Record],
+    dim: int,
+    *,
+    seed: int = 0,
+    collection: str = "c",
+    **of: Any,
+) -> Generation:
+    """Write records with vectors drawn at random to a generation, and make it active."""
+    generation = begin_generation(engine, collection, dim, **of)
+    put_vectors(engine, generation, records, unit_vectors(len(records), dim, seed))
+    return generation
+
+
 def snapshot_of(uid: str, digest: str, dim: int, *, unsigned: bool = False) -> Generation:
     """Return a generation that a snapshot may be of."""
     return Generation(1, uid, 1, "c", "model", digest, dim, 1, unsigned)

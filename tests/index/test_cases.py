@@ -6,17 +6,10 @@ import pytest
 from sqlalchemy import func, select
 
 from index import cases as module
+from index import errors
 from index.cases import CaseList, case_lists, delete_list, put_list, read_list, remove_case, save_case
 from index.catalogue.tables import CaseEntryRow, CaseListRow
 from index.engine import SearchEngine
-from index.errors import (
-    CaseListExistsError,
-    CasesFullError,
-    QueryError,
-    UnknownCaseListError,
-    UnknownCollectionError,
-    UnknownImageError,
-)
 from index.feedback import User
 from index.generations.names import rename_collection
 from index.writes.live import remove_images
@@ -82,29 +75,29 @@ def test_a_list_is_renamed_and_removed_and_names_are_taken_once(indexed: SearchE
     put(indexed, "b", "Another")
     save(indexed, 3)
     assert lists(indexed) == [("b", "Another", 0), ("a", "One", 1)]
-    with pytest.raises(CaseListExistsError, match="'One'"):
+    with pytest.raises(errors.CaseListExistsError, match="'One'"):
         put(indexed, "b", "One")
     assert put(indexed, "a", "One")[1] is True
     assert put(indexed, "a", "A first")[0].entries == 1
     assert lists(indexed) == [("a", "A first", 1), ("b", "Another", 0)]
     in_write(indexed, delete_list, "c", "a")
     assert rows_left(indexed) == (1, 0)
-    with pytest.raises(UnknownCaseListError, match="'a'"):
+    with pytest.raises(errors.UnknownCaseListError, match="'a'"):
         save(indexed, 3)
 
 
 def test_what_cannot_be_kept_is_refused_and_nothing_is_written(indexed: SearchEngine) -> None:
     put(indexed, "a", "One")
     for wrong in ("nothing", "\x00", "A"):
-        with pytest.raises(UnknownCaseListError):
+        with pytest.raises(errors.UnknownCaseListError):
             entries(indexed, wrong)
-    with pytest.raises(UnknownCollectionError):
+    with pytest.raises(errors.UnknownCollectionError):
         put(indexed, "a", "One", collection="d")
-    with pytest.raises(UnknownImageError):
+    with pytest.raises(errors.UnknownImageError):
         save(indexed, 999)
-    with pytest.raises(QueryError, match="cannot be stored"):
+    with pytest.raises(errors.QueryError, match="cannot be stored"):
         save(indexed, 3, "a\x00b")
-    with pytest.raises(QueryError, match="cannot be stored"):
+    with pytest.raises(errors.QueryError, match="cannot be stored"):
         put(indexed, "b", "a\ud800b")
     assert rows_left(indexed) == (1, 0)
 
@@ -115,12 +108,12 @@ def test_lists_and_their_images_are_bounded(indexed: SearchEngine, monkeypatch: 
     monkeypatch.setattr(module, "MAX_ENTRIES", 2)
     put(indexed, "a", "One")
     put(indexed, "b", "Two")
-    with pytest.raises(CasesFullError, match="has 2 lists"):
+    with pytest.raises(errors.CasesFullError, match="has 2 lists"):
         put(indexed, "c", "Three")
     put(indexed, "b", "Too")
     save(indexed, 1)
     save(indexed, 2)
-    with pytest.raises(CasesFullError, match="has 2 images"):
+    with pytest.raises(errors.CasesFullError, match="has 2 images"):
         save(indexed, 3)
     save(indexed, 2, "changed")
     assert rows_left(indexed) == (2, 2)

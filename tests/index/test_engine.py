@@ -15,17 +15,9 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from index import errors
 from index.catalogue.collections import TARGETS, Generation, Target
 from index.engine import SearchEngine
-from index.errors import (
-    CursorError,
-    FilterError,
-    GenerationError,
-    NoActiveGenerationError,
-    QueryError,
-    UnknownCollectionError,
-    UnknownImageError,
-)
 from index.filters.facets import Overview
 from index.filters.grammar import parse_filter
 from index.generations.activation import activate, mark_preloading
@@ -45,6 +37,7 @@ from tests.index.samples import (
     ingest,
     make_manifest,
     make_records,
+    put_records,
     put_vectors,
     unit_vectors,
 )
@@ -65,25 +58,25 @@ MANY = 300
     ],
 )
 def test_a_vector_that_is_no_query_is_refused(filled: Filled, vector: Vectors) -> None:
-    with pytest.raises(QueryError):
+    with pytest.raises(errors.QueryError):
         filled.engine.search(filled.engine.active("signed"), vector, SearchRequest(k=5))
 
 
 def test_what_is_unknown_is_named(filled: Filled) -> None:
     engine, active = filled.engine, filled.engine.active("signed")
-    with pytest.raises(UnknownCollectionError, match="There are: blades, signed, unsigned"):
+    with pytest.raises(errors.UnknownCollectionError, match="There are: blades, signed, unsigned"):
         engine.active("d")
     for call in (engine.image, engine.image_path):
-        with pytest.raises(UnknownCollectionError):
+        with pytest.raises(errors.UnknownCollectionError):
             call("d", "image-001")
-        with pytest.raises(UnknownImageError, match="no image 'nobody'"):
+        with pytest.raises(errors.UnknownImageError, match="no image 'nobody'"):
             call("signed", "nobody")
-    with pytest.raises(UnknownImageError):
+    with pytest.raises(errors.UnknownImageError):
         engine.vector_of(active, "nobody")
-    with pytest.raises(FilterError, match="Did you mean 'view'"):
+    with pytest.raises(errors.FilterError, match="Did you mean 'view'"):
         filled.search("signed", SearchRequest(filter=parse_filter({"field": "veiw", "eq": "PA"})))
     for other in (replace(active, id=99), replace(active, digest="b" * 64)):
-        with pytest.raises(GenerationError):
+        with pytest.raises(errors.GenerationError):
             engine.search(other, query_of(), SearchRequest(k=5))
 
 
@@ -91,8 +84,7 @@ def test_lists_say_what_is_searched_with_what(engine: SearchEngine) -> None:
     assert engine.collections() == []
     assert engine.models() == []
     begin_generation(engine, "empty", DIM, digest="b" * 64, name="later")
-    generation = begin_generation(engine, "c", DIM)
-    put_vectors(engine, generation, make_records(3), unit_vectors(3, DIM))
+    generation = put_records(engine, make_records(3), DIM)
     first, second = engine.collections()
     assert replace(first, fields=()) == CollectionInfo(
         "c", 3, generation.id, "made-up", generation.digest, ()
@@ -113,7 +105,7 @@ def test_lists_say_what_is_searched_with_what(engine: SearchEngine) -> None:
         ("made-up", DIM, ("c",)),
         ("later", DIM, ()),
     ]
-    with pytest.raises(NoActiveGenerationError, match="empty"):
+    with pytest.raises(errors.NoActiveGenerationError, match="empty"):
         engine.active("empty")
 
 
@@ -154,15 +146,15 @@ def test_searches_beside_writes_never_fail_or_repeat(engine: SearchEngine) -> No
 
 
 def test_names_that_no_database_can_hold_are_unknown_without_asking_it(engine: SearchEngine) -> None:
-    put_vectors(engine, begin_generation(engine, "c", DIM), make_records(1), unit_vectors(1, DIM))
+    put_records(engine, make_records(1), DIM)
     with statements() as sent:
         for name in ("c\0", "\ud800"):
             for call in (engine.active, engine.collection, engine.overview):
-                with pytest.raises(UnknownCollectionError):
+                with pytest.raises(errors.UnknownCollectionError):
                     call(name)
-            with pytest.raises(UnknownCollectionError):
+            with pytest.raises(errors.UnknownCollectionError):
                 engine.image(name, "a")
-            with pytest.raises(UnknownImageError):
+            with pytest.raises(errors.UnknownImageError):
                 engine.image("c", name)
     assert not any("\\x00" in repr(values) or "\\ud800" in repr(values) for _, values in sent)
 
@@ -172,8 +164,7 @@ COUNT = 30
 
 @pytest.fixture
 def small(engine: SearchEngine) -> SearchEngine:
-    generation = begin_generation(engine, "c", DIM)
-    put_vectors(engine, generation, make_records(COUNT), unit_vectors(COUNT, DIM))
+    put_records(engine, make_records(COUNT), DIM)
     return engine
 
 
@@ -201,7 +192,7 @@ def test_a_request_is_resolved_anew_after_every_write(small: SearchEngine) -> No
 def test_filters_that_python_takes_for_equal_are_two(small: SearchEngine) -> None:
     query = {"field": "urgent", "eq": True}
     assert _ids(small, SearchRequest(filter=parse_filter(query)))
-    with pytest.raises(FilterError, match="urgent"):
+    with pytest.raises(errors.FilterError, match="urgent"):
         _ids(small, SearchRequest(filter=parse_filter(query | {"eq": 1})))
 
 
@@ -296,7 +287,7 @@ def test_a_background_that_another_thread_measures_again_is_not_kept(small: Sear
     query, active = unit_vectors(1, DIM, seed=3)[0], small.active("c")
     small.search(active, query, SearchRequest())
     records = [replace(record, id=f"more-{record.id}") for record in make_records(COUNT)]
-    put_vectors(small, begin_generation(small, "c", DIM), records, unit_vectors(COUNT, DIM, seed=5))
+    put_records(small, records, DIM, seed=5)
     with small._views._held[active.generation, "images"].background.lock:
         before = small.search(active, query, SearchRequest())
     after = small.search(active, query, SearchRequest())
@@ -308,9 +299,9 @@ def test_a_collection_that_is_gone_is_unknown_to_a_search_that_began_before(smal
     active, query = small.active("c"), unit_vectors(1, DIM, seed=3)[0]
     small.search(active, query, SearchRequest())
     remove_collection(small, "c")
-    with pytest.raises(UnknownCollectionError):
+    with pytest.raises(errors.UnknownCollectionError):
         small.search(active, query, SearchRequest())
-    with pytest.raises(UnknownCollectionError):
+    with pytest.raises(errors.UnknownCollectionError):
         small.vector_of(active, make_records(1)[0].id)
 
 
@@ -390,10 +381,10 @@ def test_a_list_by_words_is_sorted_as_its_images_were_added(engine: SearchEngine
     assert [hit.id for hit in hits] == [record.id for record in added() if record.id in ranked]
     assert {hit.found_by for hit in hits} == {("keywords",)}
     unknown: Any = "size"
-    with pytest.raises(QueryError, match="one of added, newest") as failed:
+    with pytest.raises(errors.QueryError, match="one of added, newest") as failed:
         engine.browse("c", SearchRequest(sort=unknown))
     assert failed.value.field == "sort"
-    with pytest.raises(QueryError, match="goes with a list"):
+    with pytest.raises(errors.QueryError, match="goes with a list"):
         engine.search(engine.active("c"), unit_vectors(1, DIM)[0], SearchRequest(sort="added"))
 
 
@@ -424,7 +415,7 @@ def test_values_of_what_words_list_are_counted(engine: SearchEngine) -> None:
         assert {value.value: value.count for value in counted.facets[0].values} == views
     whole = engine.facets("c", None, None, words=SearchRequest(words="nowhere"))
     assert (whole.count, [facet.values for facet in whole.facets if facet.values]) == (0, [])
-    with pytest.raises(QueryError):
+    with pytest.raises(errors.QueryError):
         engine.facets("c", words=SearchRequest(words="..."))
 
 
@@ -509,32 +500,31 @@ def test_cursors_are_of_one_list_and_outlive_another_generation(engine: SearchEn
         assert engine.browse("c", replace(request, k=9, cursor=cursor)).hits
         for wrong in requests:
             if wrong is not request:
-                with pytest.raises(CursorError, match="another request"):
+                with pytest.raises(errors.CursorError, match="another request"):
                     engine.browse("c", replace(wrong, cursor=cursor))
         # Cursors of queries continue no list, nor the reverse.
         query = unit_vectors(1, DIM)[0]
         searched = engine.search(engine.active("c"), query, request).next_cursor
-        with pytest.raises(CursorError):
+        with pytest.raises(errors.CursorError):
             engine.browse("c", replace(request, cursor=searched))
-        with pytest.raises(CursorError):
+        with pytest.raises(errors.CursorError):
             engine.search(engine.active("c"), query, replace(request, cursor=cursor))
     cursor = engine.browse("c", SearchRequest(k=2)).next_cursor
-    other = begin_generation(engine, "c", DIM, digest="b" * 64)
-    put_vectors(engine, other, added(), unit_vectors(LISTED, DIM, seed=3))
+    put_records(engine, added(), DIM, seed=3, digest="b" * 64)
     page = engine.browse("c", SearchRequest(k=2, cursor=cursor))
     assert [hit.id for hit in page.hits] == [record.id for record in added()[2:4]]
 
 
 @pytest.mark.usefixtures("generation")
 def test_what_cannot_be_listed_is_refused(engine: SearchEngine) -> None:
-    with pytest.raises(UnknownCollectionError):
+    with pytest.raises(errors.UnknownCollectionError):
         engine.browse("d", SearchRequest())
-    with pytest.raises(QueryError, match="goes with a query") as failed:
+    with pytest.raises(errors.QueryError, match="goes with a query") as failed:
         engine.browse("c", SearchRequest(diversity=0.5))
     assert failed.value.field == "diversity"
-    with pytest.raises(QueryError, match="to group by"):
+    with pytest.raises(errors.QueryError, match="to group by"):
         engine.browse("c", SearchRequest(group_by="patient"))
-    with pytest.raises(FilterError):
+    with pytest.raises(errors.FilterError):
         engine.browse("c", SearchRequest(filter=parse_filter({"field": "sex", "eq": "F"})))
 
 

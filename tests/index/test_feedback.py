@@ -7,33 +7,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete, select, update
 
+from index import errors, feedback
 from index.catalogue.collections import add_collection
 from index.catalogue.tables import ImageRow, TextRow
 from index.engine import SearchEngine
-from index.errors import (
-    FeedbackFullError,
-    NoActiveGenerationError,
-    QueryError,
-    UnknownCollectionError,
-    UnknownImageError,
-)
-from index.feedback import (
-    ExportReport,
-    FeedbackCounts,
-    JudgedQuery,
-    Judgement,
-    LearningPair,
-    UsableFeedback,
-    clear_feedback,
-    count_feedback,
-    count_usable,
-    count_verdicts,
-    export_collection,
-    judged_images,
-    judgements,
-    learning_pairs,
-    record_judgement,
-)
+from index.feedback import FeedbackCounts, JudgedQuery, Judgement, LearningPair, UsableFeedback
 from index.writes.live import remove_images
 from tests.index.homes import in_read, in_write, remove_collection
 from tests.index.samples import ingest, make_manifest, make_picture
@@ -54,13 +32,20 @@ def say(
     missed: bool = False,
 ) -> bool:
     return in_write(
-        engine, record_judgement, collection, query, f"image-{image:03}", relevant, limit=most, missed=missed
+        engine,
+        feedback.record_judgement,
+        collection,
+        query,
+        f"image-{image:03}",
+        relevant,
+        limit=most,
+        missed=missed,
     )
 
 
 def said(engine: SearchEngine, collection: str = "c") -> list[Judgement]:
     with engine.home.catalogue.read() as session:
-        return list(judgements(session, collection))
+        return list(feedback.judgements(session, collection))
 
 
 def test_the_last_judgement_of_query_and_image_stands(indexed: SearchEngine) -> None:
@@ -75,19 +60,19 @@ def test_the_last_judgement_of_query_and_image_stands(indexed: SearchEngine) -> 
         (TEXT, "image-003", False, digest),
     ]
     with indexed.home.catalogue.read() as session:
-        counts = count_feedback(session, "c")
+        counts = feedback.count_feedback(session, "c")
         first, last = (one.created for one in said(indexed))
-        assert count_feedback(session, "c", since=first) == FeedbackCounts(0, 1, 1, last)
-        assert count_verdicts(session, first, last) == {("c", "accepted"): 1}
-        assert count_verdicts(session, last, last + "1") == {("c", "rejected"): 1}
-        assert list(judged_images(session, "c")) == ["image-003", "image-004"]
+        assert feedback.count_feedback(session, "c", since=first) == FeedbackCounts(0, 1, 1, last)
+        assert feedback.count_verdicts(session, first, last) == {("c", "accepted"): 1}
+        assert feedback.count_verdicts(session, last, last + "1") == {("c", "rejected"): 1}
+        assert list(feedback.judged_images(session, "c")) == ["image-003", "image-004"]
     assert counts == FeedbackCounts(1, 1, 1, last)
     assert say(indexed, TEXT, 3, None)
     assert not say(indexed, TEXT, 3, None)
     assert [one.image for one in said(indexed)] == ["image-004"]
     with indexed.home.catalogue.write() as session:
-        assert clear_feedback(session, "c") == 1
-        assert count_feedback(session, "c") == FeedbackCounts(0, 0, 0, None)
+        assert feedback.clear_feedback(session, "c") == 1
+        assert feedback.count_feedback(session, "c") == FeedbackCounts(0, 0, 0, None)
 
 
 def test_a_query_is_known_by_its_parts(indexed: SearchEngine) -> None:
@@ -116,7 +101,7 @@ def test_judgements_go_with_their_image_its_picture_and_their_collection(
     ingest(indexed, encoder, make_manifest(manifest.folder, records))
     assert [one.image for one in said(indexed)] == ["image-002"]
     remove_collection(indexed, "d")
-    with pytest.raises(UnknownCollectionError):
+    with pytest.raises(errors.UnknownCollectionError):
         said(indexed, "d")
     assert len(said(indexed)) == 1
 
@@ -124,19 +109,19 @@ def test_judgements_go_with_their_image_its_picture_and_their_collection(
 def test_what_cannot_be_said_changes_nothing(indexed: SearchEngine) -> None:
     in_write(indexed, add_collection, "empty")
     for query, image, collection, error in (
-        (TEXT, 99, "c", UnknownImageError),
-        (JudgedQuery(images=("image-099",)), 3, "c", UnknownImageError),
-        (JudgedQuery(TEXT.texts, unlike_images=("image-099",)), 3, "c", UnknownImageError),
-        (JudgedQuery(unlike_texts=("a cat",)), 3, "c", QueryError),
-        (JudgedQuery(texts=("a\x00b",)), 3, "c", QueryError),
-        (JudgedQuery(texts=("\ud800",)), 3, "c", QueryError),
-        (TEXT, 3, "other\x00", UnknownCollectionError),
-        (TEXT, 3, "empty", NoActiveGenerationError),
+        (TEXT, 99, "c", errors.UnknownImageError),
+        (JudgedQuery(images=("image-099",)), 3, "c", errors.UnknownImageError),
+        (JudgedQuery(TEXT.texts, unlike_images=("image-099",)), 3, "c", errors.UnknownImageError),
+        (JudgedQuery(unlike_texts=("a cat",)), 3, "c", errors.QueryError),
+        (JudgedQuery(texts=("a\x00b",)), 3, "c", errors.QueryError),
+        (JudgedQuery(texts=("\ud800",)), 3, "c", errors.QueryError),
+        (TEXT, 3, "other\x00", errors.UnknownCollectionError),
+        (TEXT, 3, "empty", errors.NoActiveGenerationError),
     ):
         with pytest.raises(error):
             say(indexed, query, image, True, collection=collection)
     for query, missed, field in ((JudgedQuery(), False, "query"), (TEXT, True, "missed")):
-        with pytest.raises(QueryError) as failed:
+        with pytest.raises(errors.QueryError) as failed:
             say(indexed, query, 3, False, missed=missed)
         assert failed.value.field == field
     assert said(indexed) == []
@@ -145,7 +130,7 @@ def test_what_cannot_be_said_changes_nothing(indexed: SearchEngine) -> None:
 def test_a_collection_has_so_many_judgements_and_no_more(indexed: SearchEngine) -> None:
     for image in range(3):
         say(indexed, TEXT, image, True, most=3)
-    with pytest.raises(FeedbackFullError, match="has 3 judgements"):
+    with pytest.raises(errors.FeedbackFullError, match="has 3 judgements"):
         say(indexed, TEXT, 3, True, most=3)
     say(indexed, TEXT, 2, False, most=3)
     say(indexed, TEXT, 1, None, most=3)
@@ -188,7 +173,7 @@ def taught(indexed: SearchEngine) -> Iterator[SearchEngine]:
 
 
 def test_what_judgements_teach(taught: SearchEngine) -> None:
-    pairs = in_read(taught, learning_pairs, "c")
+    pairs = in_read(taught, feedback.learning_pairs, "c")
     assert set(pairs.positives) == {
         text("two dogs", 0),
         example(10, 0),
@@ -210,15 +195,17 @@ def test_what_a_training_can_use_is_counted(taught: SearchEngine) -> None:
     say(taught, JudgedQuery(("two dogs",), ("image-007",)), 8, False)
     with taught.home.catalogue.write() as session:
         session.execute(update(ImageRow).values(split="train"))
-        assert count_usable(session, "c") == UsableFeedback(7, 0, 4, 4)
-        taught_by_text = {pair for pair in learning_pairs(session, "c").negatives if pair.text is not None}
+        assert feedback.count_usable(session, "c") == UsableFeedback(7, 0, 4, 4)
+        taught_by_text = {
+            pair for pair in feedback.learning_pairs(session, "c").negatives if pair.text is not None
+        }
         assert taught_by_text == {text("two dogs", 1), text("a cat", 5), text("two dogs", 6)}
         session.execute(update(ImageRow).where(ImageRow.external_id == "image-000").values(split="val"))
-        found = count_usable(session, "c")
+        found = feedback.count_usable(session, "c")
         assert found == UsableFeedback(6, 3, 2, 4)
         assert found.all == len(said(taught))
         newest = said(taught)[-2].created
-        assert count_usable(session, "c", since=newest) == UsableFeedback(several_parts=1)
+        assert feedback.count_usable(session, "c", since=newest) == UsableFeedback(several_parts=1)
 
 
 def test_held_out_images_without_texts_are_searched_for_by_what_they_were_relevant_to(
@@ -232,7 +219,7 @@ def test_held_out_images_without_texts_are_searched_for_by_what_they_were_releva
         session.execute(update(ImageRow).where(ImageRow.external_id == "image-003").values(labels=[]))
         session.execute(delete(TextRow).where(TextRow.image_id.in_(bare)))
     taught.image_path("c", "image-019").unlink()
-    report = export_collection(taught.home, "c", tmp_path / "exported")
+    report = feedback.export_collection(taught.home, "c", tmp_path / "exported")
     records = {record.id: record for record in read_manifest(tmp_path / "exported").records}
     assert records["image-000"].texts == ("two dogs",)
     assert "a cat" not in records["image-001"].texts
@@ -241,7 +228,9 @@ def test_held_out_images_without_texts_are_searched_for_by_what_they_were_releva
     # Every other draw is a text that was searched for.
     assert records["image-005"].texts == ("text 5.0", "text 5.1", "a mat", "a mat")
     assert records["image-005"].not_texts == ("a cat",)
-    assert report == ExportReport(18, 1, liked=3, disliked=0, alone=1, judged=UsableFeedback(3, 8, 1, 0))
+    assert report == feedback.ExportReport(
+        18, 1, liked=3, disliked=0, alone=1, judged=UsableFeedback(3, 8, 1, 0)
+    )
     # Nothing can be asked that finds the third.
     splits = [records[f"image-{number:03}"].split for number in (0, 1, 3, 4)]
     assert splits == ["val", "val", "test", "val"]
@@ -259,7 +248,7 @@ def test_images_for_validation_that_choose_no_epoch_are_measured_as_test(
         for row in rows:
             row.labels = ["dog"]
         session.flush()
-    export_collection(taught.home, "c", tmp_path / "exported", feedback=False)
+    feedback.export_collection(taught.home, "c", tmp_path / "exported", feedback=False)
     records = read_manifest(tmp_path / "exported").records
     assert {record.split for record in records if record.labels} == {split}
 
@@ -273,7 +262,7 @@ def test_pairs_that_do_not_go_together_are_those_that_training_draws(
     with taught.home.catalogue.write() as session:
         session.execute(update(ImageRow).values(split="train"))
         session.execute(delete(TextRow))
-    found = export_collection(taught.home, "c", tmp_path / "exported")
+    found = feedback.export_collection(taught.home, "c", tmp_path / "exported")
     assert (found.liked, found.disliked, found.alone) == (5, 2, 2)
-    found = export_collection(taught.home, "c", tmp_path / "labelled", label_sentences=True)
+    found = feedback.export_collection(taught.home, "c", tmp_path / "labelled", label_sentences=True)
     assert (found.disliked, found.alone) == (3, 1)

@@ -5,19 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from index import idempotency
 from index.catalogue import Catalogue
 from index.errors import KeyInUseError
-from index.idempotency import (
-    KEPT,
-    LEASE,
-    KeptAnswer,
-    KeyedRequest,
-    begin_request,
-    forget_answers,
-    keep_answer,
-    release_key,
-    renew_lease,
-)
+from index.idempotency import KeptAnswer, KeyedRequest
 from tests.index.homes import in_write
 
 SENT = KeyedRequest("caller", "key", "request")
@@ -29,53 +20,53 @@ SECOND = timedelta(seconds=1)
 def begin(
     catalogue: Catalogue, attempt: str, after: timedelta = timedelta(), sent: KeyedRequest = SENT
 ) -> KeptAnswer | None:
-    return in_write(catalogue, begin_request, sent, attempt, START + after)
+    return in_write(catalogue, idempotency.begin_request, sent, attempt, START + after)
 
 
 def keep(catalogue: Catalogue, attempt: str, answer: KeptAnswer = ANSWER) -> None:
-    in_write(catalogue, keep_answer, SENT, attempt, answer)
+    in_write(catalogue, idempotency.keep_answer, SENT, attempt, answer)
 
 
 def test_the_answer_is_kept_for_a_day_and_then_forgotten(catalogue: Catalogue) -> None:
-    assert (timedelta(hours=24), timedelta(seconds=30)) == (KEPT, LEASE)
+    assert (timedelta(hours=24), timedelta(seconds=30)) == (idempotency.KEPT, idempotency.LEASE)
     assert begin(catalogue, "a") is None
     keep(catalogue, "a")
     assert begin(catalogue, "b") == ANSWER
     # The first answer stands.
     keep(catalogue, "a", KeptAnswer(500, {}, b""))
-    assert begin(catalogue, "b", KEPT) == ANSWER
-    assert begin(catalogue, "b", KEPT + SECOND) is None
+    assert begin(catalogue, "b", idempotency.KEPT) == ANSWER
+    assert begin(catalogue, "b", idempotency.KEPT + SECOND) is None
 
 
 def test_while_an_attempt_is_made_no_other_is(catalogue: Catalogue) -> None:
     begin(catalogue, "a")
     with pytest.raises(KeyInUseError):
         begin(catalogue, "b")
-    in_write(catalogue, renew_lease, SENT, "a", START + LEASE / 2)
+    in_write(catalogue, idempotency.renew_lease, SENT, "a", START + idempotency.LEASE / 2)
     with pytest.raises(KeyInUseError):
-        begin(catalogue, "b", LEASE)
-    assert begin(catalogue, "b", LEASE * 2) is None
+        begin(catalogue, "b", idempotency.LEASE)
+    assert begin(catalogue, "b", idempotency.LEASE * 2) is None
 
 
 def test_an_attempt_that_was_taken_over_neither_answers_nor_renews(catalogue: Catalogue) -> None:
     begin(catalogue, "a")
-    begin(catalogue, "b", LEASE)
+    begin(catalogue, "b", idempotency.LEASE)
     keep(catalogue, "a")
     with catalogue.write() as session:
-        renew_lease(session, SENT, "a", START + LEASE * 10)
-        release_key(session, SENT, "a")
+        idempotency.renew_lease(session, SENT, "a", START + idempotency.LEASE * 10)
+        idempotency.release_key(session, SENT, "a")
     with pytest.raises(KeyInUseError):
-        begin(catalogue, "c", LEASE)
+        begin(catalogue, "c", idempotency.LEASE)
     keep(catalogue, "b")
-    assert begin(catalogue, "c", LEASE) == ANSWER
+    assert begin(catalogue, "c", idempotency.LEASE) == ANSWER
 
 
 def test_a_key_is_released_by_an_attempt_without_an_answer_only(catalogue: Catalogue) -> None:
     begin(catalogue, "a")
-    in_write(catalogue, release_key, SENT, "a")
+    in_write(catalogue, idempotency.release_key, SENT, "a")
     assert begin(catalogue, "b") is None
     keep(catalogue, "b")
-    in_write(catalogue, release_key, SENT, "b")
+    in_write(catalogue, idempotency.release_key, SENT, "b")
     assert begin(catalogue, "c") == ANSWER
 
 
@@ -84,7 +75,7 @@ def test_answers_are_forgotten_and_attempts_are_not(catalogue: Catalogue) -> Non
     begin(catalogue, "a")
     begin(catalogue, "a", sent=other)
     keep(catalogue, "a")
-    in_write(catalogue, forget_answers)
+    in_write(catalogue, idempotency.forget_answers)
     assert begin(catalogue, "b") is None
     with pytest.raises(KeyInUseError):
         begin(catalogue, "b", sent=other)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine, event, func, select
 
+from index import errors
 from index.cases import put_list, read_list, save_case
 from index.catalogue.tables import (
     AttributeRow,
@@ -28,13 +29,6 @@ from index.catalogue.tables import (
 )
 from index.engine import SearchEngine
 from index.erasure import PendingErasure, keep_others_away
-from index.errors import (
-    FilterError,
-    GenerationError,
-    IncompleteGenerationError,
-    NoActiveGenerationError,
-    UnknownImageError,
-)
 from index.feedback import JudgedQuery, judgements, record_judgement
 from index.filters.grammar import parse_filter
 from index.generations.activation import activate
@@ -106,7 +100,7 @@ def test_texts_of_any_length_are_kept_and_short_ones_filtered_by(
     assert found("labels", letters[2000:4000]) == [record.id]
     assert found(letters[:500], letters[1000:3000]) == [record.id]
     assert found(letters[:500], letters[:2001]) == []
-    with pytest.raises(FilterError, match="There is no field 'comment'"):
+    with pytest.raises(errors.FilterError, match="There is no field 'comment'"):
         found("comment", letters[:6000])
 
 
@@ -169,7 +163,7 @@ def test_lines_and_images_are_left_out_of_one_share(
         manifest.image_path(record).write_bytes(b"no image")
     with pytest.raises(DataError, match="1 of 21 lines and 2 of 20 images") as raised:
         ingest(engine, encoder, replace(manifest, rejections=rejections))
-    with pytest.raises(NoActiveGenerationError):
+    with pytest.raises(errors.NoActiveGenerationError):
         engine.active("c")
     assert [note.split(":")[0] for note in raised.value.__notes__] == ["Line 21", "Line 1", "Line 2"]
 
@@ -222,7 +216,7 @@ def test_a_run_that_another_bundle_overtakes_does_not_take_its_place_back(
         in_write(indexed, activate, other, texts=True)
 
     monkeypatch.setattr("index.ingest.embed_missing_texts", overtake)
-    with pytest.raises(GenerationError, match="run it again with that bundle"):
+    with pytest.raises(errors.GenerationError, match="run it again with that bundle"):
         ingest(indexed, encoder, manifest)
     assert indexed.active("c").generation == other.id
 
@@ -232,7 +226,9 @@ def test_an_incomplete_generation_does_not_take_over(
 ) -> None:
     first = indexed.active("c")
     part = replace(manifest, records=manifest.records[:15])
-    with pytest.raises(GenerationError, match=r"lacks 5 of the 20 images .*image-015.*'tiny' stays active"):
+    with pytest.raises(
+        errors.GenerationError, match=r"lacks 5 of the 20 images .*image-015.*'tiny' stays active"
+    ):
         ingest(indexed, other_encoder, part)
     assert indexed.active("c") == first
     report = ingest(indexed, other_encoder, manifest)
@@ -243,10 +239,10 @@ def test_an_incomplete_generation_does_not_take_over(
 def test_a_picture_changes_by_the_active_bundle_alone_and_is_embedded_again_beside(
     indexed: SearchEngine, encoder: Encoder, other_encoder: Encoder, manifest: Manifest
 ) -> None:
-    with pytest.raises(GenerationError):
+    with pytest.raises(errors.GenerationError):
         ingest(indexed, other_encoder, replace(manifest, records=manifest.records[:15]))
     make_picture(manifest.image_path(manifest.records[0]), seed=77)
-    with pytest.raises(GenerationError, match="image-000"):
+    with pytest.raises(errors.GenerationError, match="image-000"):
         ingest(indexed, other_encoder, manifest)
     ingest(indexed, encoder, manifest)
     assert ingest(indexed, other_encoder, manifest).embedded == 6
@@ -442,7 +438,7 @@ def test_a_renamed_folder_keeps_all_that_belongs_to_its_images(
     _, entries, *_ = in_read(indexed, read_list, "c", "list", limit=10)
     assert [(entry.image, entry.note) for entry in entries] == [("IMAGE-007", "a note")]
     assert indexed.image("c", "IMAGE-003").texts == manifest.records[3].texts
-    with pytest.raises(UnknownImageError):
+    with pytest.raises(errors.UnknownImageError):
         indexed.image("c", "image-003")
 
 
@@ -570,7 +566,7 @@ def test_pruning_stops_above_its_limit_before_anything_is_changed(
     with pytest.raises(DataError, match=rf"{told} give --prune-limit {34 - stay}\.$"):
         ingest(engine, encoder, shorter, prune=True, prune_limit=limit)
     assert engine.collection("c").count == 34
-    with pytest.raises(UnknownImageError):
+    with pytest.raises(errors.UnknownImageError):
         engine.image("c", "new")
 
 
@@ -595,7 +591,7 @@ def test_what_the_manifest_no_longer_has_is_counted_and_goes_with_its_files_wher
     assert (report.pruned, report.unchanged, len(report.absent)) == (5, 15, 5)
     assert saved == ["c"]
     for name, path in gone.items():
-        with pytest.raises(UnknownImageError):
+        with pytest.raises(errors.UnknownImageError):
             indexed.image("c", name)
         assert not path.exists()
     assert indexed.collection("c").count == 15
@@ -685,7 +681,7 @@ def test_another_bundle_takes_over_without_the_images_that_go(
 ) -> None:
     other = load_encoder(make_bundle(tmp_path / "other", seed=5).folder, "cpu")
     shorter = _shorter(manifest, 12)
-    with pytest.raises(IncompleteGenerationError) as refused:
+    with pytest.raises(errors.IncompleteGenerationError) as refused:
         ingest(indexed, other, shorter)
     assert refused.value.__notes__ == ["8 images of it are not in the manifest: --prune removes them."]
     report = ingest(indexed, other, shorter, prune=True)

@@ -9,34 +9,16 @@ import pytest
 from numpy.typing import NDArray
 from sqlalchemy import update
 
+from index import scoring
 from index.catalogue.collections import Generation, Target
 from index.catalogue.tables import GenerationRow
 from index.engine import SearchEngine
-from index.scoring import (
-    MIN_IMAGES,
-    MIN_KINDS,
-    PHRASES,
-    Background,
-    Confidence,
-    FlagCounts,
-    KeptBackground,
-    Outcomes,
-    Vocabulary,
-    _cross_checked,
-    _excess,
-    _Facts,
-    _Query,
-    _student,
-    draw,
-    least_known,
-    least_unknown,
-    measure_background,
-)
+from index.scoring import Background, Confidence, KeptBackground, Outcomes, Vocabulary
 from index.search.request import SearchRequest
 from index.vectors.protocol import Keys, Vectors
 from index.vectors.view import CosineView
 from tests.index.meanwhile import beside
-from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from tests.index.samples import begin_generation, make_records, put_records, put_vectors, unit_vectors
 from tests.index.vectors.reference import ReferenceView
 from training.common.manifest import Record, Split
 from training.models.embeddings import TextEmbeddings
@@ -65,7 +47,7 @@ def _view(vectors: Vectors) -> CosineView:
 @pytest.fixture(scope="module")
 def background() -> Background:
     """Images around the first axis."""
-    found = measure_background(_view(_around(0, COUNT, 1)))
+    found = scoring.measure_background(_view(_around(0, COUNT, 1)))
     assert found is not None
     return found
 
@@ -117,7 +99,7 @@ def test_scores_of_long_vectors_are_those_of_the_sample() -> None:
 
 def test_a_collection_of_equal_vectors_has_finite_numbers() -> None:
     vectors = np.repeat(unit_vectors(1, DIM), 30, axis=0)
-    background = measure_background(_view(vectors))
+    background = scoring.measure_background(_view(vectors))
     assert background is not None
     assert np.isfinite(background.scale(vectors[0]).z_scores(np.ones(1, dtype=np.float32))).all()
 
@@ -139,7 +121,7 @@ class _Shrinking(CosineView):
 
 def test_what_is_removed_meanwhile_is_left_out_of_the_sample() -> None:
     view = _Shrinking(gone=30)
-    background = measure_background(view)
+    background = scoring.measure_background(view)
     assert background is not None
     assert len(background.sample) == background.count == len(view) == COUNT - 30
 
@@ -148,25 +130,19 @@ def test_there_is_no_background_where_all_is_removed_meanwhile(engine: SearchEng
     generation = begin_generation(engine, "c", DIM)
     with engine.home.catalogue.reading() as reading:
         assert KeptBackground().of(reading, generation, _Shrinking(gone=COUNT)) is None
-    assert measure_background(_Shrinking(gone=COUNT)) is None
+    assert scoring.measure_background(_Shrinking(gone=COUNT)) is None
 
 
 def test_the_same_seed_draws_the_same_keys() -> None:
     keys = np.arange(100, dtype=np.int64) * 7
-    assert draw(keys, 100, 0).tolist() == keys.tolist()
-    drawn = draw(keys, 10, 0)
-    assert drawn.tolist() == draw(keys, 10, 0).tolist() == sorted(set(drawn.tolist()))
-    assert drawn.tolist() != draw(keys, 10, 1).tolist()
-
-
-def _fill(engine: SearchEngine, count: int) -> Generation:
-    generation = begin_generation(engine, "c", DIM)
-    put_vectors(engine, generation, make_records(count), unit_vectors(count, DIM))
-    return generation
+    assert scoring.draw(keys, 100, 0).tolist() == keys.tolist()
+    drawn = scoring.draw(keys, 10, 0)
+    assert drawn.tolist() == scoring.draw(keys, 10, 0).tolist() == sorted(set(drawn.tolist()))
+    assert drawn.tolist() != scoring.draw(keys, 10, 1).tolist()
 
 
 def test_a_background_is_kept_until_the_view_has_grown_by_half(engine: SearchEngine) -> None:
-    generation = _fill(engine, 60)
+    generation = put_records(engine, make_records(60), DIM)
     backgrounds = KeptBackground()
     view = _view(unit_vectors(60, DIM))
     with engine.home.catalogue.reading() as reading:
@@ -192,7 +168,7 @@ def test_a_background_is_kept_until_the_view_has_grown_by_half(engine: SearchEng
 
 
 def test_threads_that_come_together_measure_once(engine: SearchEngine) -> None:
-    generation = _fill(engine, 60)
+    generation = put_records(engine, make_records(60), DIM)
     backgrounds = KeptBackground()
     view = _view(unit_vectors(60, DIM))
     found: list[Background | None] = []
@@ -292,7 +268,9 @@ def test_an_encoder_at_chance_is_confident_at_most_once_in_twenty(
     kinds: int, noise: float, hub: float, dim: int
 ) -> None:
     """Images and texts of a kind lie together, so that a whole kind may be right by chance."""
-    flagged = [least_known(_at_chance(seed, kinds, noise, hub, dim)) is not None for seed in range(_DRAWS)]
+    flagged = [
+        scoring.least_known(_at_chance(seed, kinds, noise, hub, dim)) is not None for seed in range(_DRAWS)
+    ]
     assert np.mean(flagged) <= 0.05
 
 
@@ -304,20 +282,24 @@ def test_a_score_counts_down_to_where_queries_are_no_longer_right() -> None:
     random = np.random.default_rng(0)
     scores = np.linspace(1, 0, 400)
     excess = np.where(scores > 0.5, 0.6, 0.0) + 0.1 * random.standard_normal(400)
-    least = least_known(_outcomes(scores.tolist(), excess.tolist(), random.integers(0, 40, 400).tolist()))
+    least = scoring.least_known(
+        _outcomes(scores.tolist(), excess.tolist(), random.integers(0, 40, 400).tolist())
+    )
     assert least is not None
     assert 0.5 < least <= 0.65
     # What is right further down does not count: a query just above it would not be.
     gap = np.where((scores > 0.8) | (scores < 0.4), 0.6, -0.1)
-    least = least_known(_outcomes(scores.tolist(), gap.tolist(), random.integers(0, 40, 400).tolist()))
+    least = scoring.least_known(
+        _outcomes(scores.tolist(), gap.tolist(), random.integers(0, 40, 400).tolist())
+    )
     assert least == pytest.approx(0.8, abs=0.01)
 
 
-@pytest.mark.parametrize("kinds", [1, MIN_KINDS - 1, MIN_KINDS, 40])
+@pytest.mark.parametrize("kinds", [1, scoring.MIN_KINDS - 1, scoring.MIN_KINDS, 40])
 def test_queries_of_few_kinds_are_no_evidence_however_many(kinds: int) -> None:
     queries = range(500)
     found = _outcomes([1 - n / 500 for n in queries], [0.7] * 500, [n % kinds for n in queries])
-    assert (least_known(found) is not None) == (kinds >= MIN_KINDS)
+    assert (scoring.least_known(found) is not None) == (kinds >= scoring.MIN_KINDS)
 
 
 @pytest.mark.parametrize(
@@ -326,8 +308,8 @@ def test_queries_of_few_kinds_are_no_evidence_however_many(kinds: int) -> None:
 def test_steps_are_tenths_and_the_last_takes_the_rest(count: int, right: int, least: int | None) -> None:
     places = range(count, 0, -1)
     excess = [0.5 if place > count - right else -0.5 for place in places]
-    found = _outcomes([*places], excess, [place % MIN_KINDS for place in places])
-    assert least_known(found) == (None if least is None else least + 1)
+    found = _outcomes([*places], excess, [place % scoring.MIN_KINDS for place in places])
+    assert scoring.least_known(found) == (None if least is None else least + 1)
 
 
 @pytest.mark.parametrize(("mean", "sure"), [(0.6, False), (0.62, True)])
@@ -335,7 +317,7 @@ def test_ten_kinds_are_tested_at_five_percent(mean: float, sure: bool) -> None:
     """By Student's t the mean must exceed 1.833 standard errors, here 0.611; all kinds weigh the same."""
     for kinds in ([*range(10)], [*range(10), 0, 0, 0, 0]):
         excess = [mean + (1 if kind % 2 else -1) for kind in kinds]
-        assert (least_known(_outcomes([1.0] * len(kinds), excess, kinds)) is not None) is sure
+        assert (scoring.least_known(_outcomes([1.0] * len(kinds), excess, kinds)) is not None) is sure
 
 
 def test_flags_are_counted_with_the_thresholds_of_the_other_half() -> None:
@@ -343,27 +325,29 @@ def test_flags_are_counted_with_the_thresholds_of_the_other_half() -> None:
     places, kinds = np.arange(400), np.arange(400) % 40
     excess = np.where((kinds == 7) | ((places < 200) & (kinds != 8)), 0.5, -0.5)
     found = Outcomes(1 - places // 2 / 200, excess, kinds)
-    counts = _cross_checked(found, np.array([0.9, 0.8, *[0.1] * 158]))
+    counts = scoring._cross_checked(found, np.array([0.9, 0.8, *[0.1] * 158]))
     assert [*counts.model_dump().values()] == [200, 195, 200, 195, 160, 158]
 
 
 def test_a_hit_is_right_by_image_text_or_labels_and_chance_is_taken_off() -> None:
     said = [("ab", ()), ("a", ("other",)), ("", ("text",)), ("", ())]
-    sample = [_Facts(frozenset(labels), frozenset(texts)) for labels, texts in said]
+    sample = [scoring._Facts(frozenset(labels), frozenset(texts)) for labels, texts in said]
     facts = dict(enumerate(sample, 1))
     for labels, image, right, chance in (("ab", 4, 3, 2), ("", 4, 2, 1), ("a", None, 2, 2)):
-        query = _Query("text", frozenset(labels), image, "kind")
-        excess = _excess(query, [1, 2, 3, 4, 99], facts, sample, 100)
+        query = scoring._Query("text", frozenset(labels), image, "kind")
+        excess = scoring._excess(query, [1, 2, 3, 4, 99], facts, sample, 100)
         assert excess == pytest.approx(right / 5 - chance / 4)
-    own = _Query("no", frozenset(), 1, "kind")
-    assert [_excess(own, hits, facts, sample, 100) for hits in ([], [1])] == [-0.01, 0.99]
+    own = scoring._Query("no", frozenset(), 1, "kind")
+    assert [scoring._excess(own, hits, facts, sample, 100) for hits in ([], [1])] == [-0.01, 0.99]
 
 
 def test_what_was_measured_holds_within_a_factor() -> None:
     background = Background(np.ones((1, 2), np.float32), 60)
     assert [background.fits(count) for count in (39, 40, 90, 91)] == [False, True, True, False]
     assert not background.knows("anything")
-    none = FlagCounts(true=0, true_right=0, false=0, false_right=0, unanswerable=0, unanswerable_right=0)
+    none = scoring.FlagCounts(
+        true=0, true_right=0, false=0, false_right=0, unanswerable=0, unanswerable_right=0
+    )
     measured = Confidence(count=60, held_out=0, kinds=0, known=0.5, counts=none)
     assert [measured.fits(count) for count in (49, 50, 72, 73)] == [False, True, True, False]
     assert [measured.least(known=known) for known in (True, False)] == [0.5, inf]
@@ -371,17 +355,17 @@ def test_what_was_measured_holds_within_a_factor() -> None:
 
 def test_unknown_words_need_a_score_that_few_unanswerable_phrases_reach() -> None:
     scores = np.linspace(0, 0.99, 100)
-    assert least_unknown(0.3, scores) == nextafter(0.98, 1)
-    assert least_unknown(0.995, scores) == 0.995
-    assert least_unknown(None, scores) is None
-    assert least_unknown(0.3, scores[:39]) == nextafter(0.38, 1)
+    assert scoring.least_unknown(0.3, scores) == nextafter(0.98, 1)
+    assert scoring.least_unknown(0.995, scores) == 0.995
+    assert scoring.least_unknown(None, scores) is None
+    assert scoring.least_unknown(0.3, scores[:39]) == nextafter(0.38, 1)
     # One in forty cannot be told from fewer.
-    assert least_unknown(0.3, scores[:38]) is None
+    assert scoring.least_unknown(0.3, scores[:38]) is None
 
 
 @pytest.mark.parametrize(("degrees", "expected"), [(9, 1.833), (19, 1.729), (49, 1.677)])
 def test_quantiles_of_student_are_those_of_the_tables(degrees: int, expected: float) -> None:
-    assert _student(0.95, degrees) == pytest.approx(expected, abs=2e-3)
+    assert scoring._student(0.95, degrees) == pytest.approx(expected, abs=2e-3)
 
 
 class _Texts:
@@ -481,7 +465,7 @@ def test_texts_that_find_nothing_make_nothing_confident(engine: SearchEngine) ->
     assert [_asked(engine, text) for text in ("sign1", "a film", "a dog")] == [False] * 3
 
 
-@pytest.mark.parametrize(("count", "split"), [(MIN_IMAGES - 1, "test"), (140, "train")])
+@pytest.mark.parametrize(("count", "split"), [(scoring.MIN_IMAGES - 1, "test"), (140, "train")])
 def test_nothing_is_said_where_too_few_are_held_out(engine: SearchEngine, count: int, split: Split) -> None:
     generation = _collection(engine, count, split=split)
     encoder = _Texts()
@@ -516,4 +500,4 @@ def test_what_another_version_measured_is_not_used(engine: SearchEngine) -> None
 
 
 def test_phrases_are_many_and_different() -> None:
-    assert len(set(PHRASES)) == len(PHRASES) > 100
+    assert len(set(scoring.PHRASES)) == len(scoring.PHRASES) > 100

@@ -10,7 +10,6 @@ import pytest
 from sqlalchemy import delete, select, text
 
 from index.catalogue.collections import (
-    Generation,
     add_collection,
     add_generation,
     next_sequence,
@@ -25,7 +24,7 @@ from index.generations.activation import drop_generation
 from index.generations.models import create_collection
 from index.generations.reindex import generation_for
 from tests.index.homes import in_write, open_home, scalar
-from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from tests.index.samples import begin_generation, make_records, put_records
 from training.models.bundle import BundleInfo
 from training.models.encoder import Encoder
 
@@ -128,8 +127,7 @@ def test_two_that_embed_a_collection_with_one_bundle_begin_one_generation(
 def test_a_generation_is_dropped_while_its_images_are_removed(
     engine: SearchEngine, other: ThreadPoolExecutor
 ) -> None:
-    old = _filled(engine, MODEL)
-    _filled(engine, "b" * 64)
+    old, _ = (put_records(engine, make_records(30), 8, digest=digest) for digest in (MODEL, "b" * 64))
     with engine.home.catalogue.write() as session:
         next_sequence(session, old.collection_id)
         keys = session.execute(
@@ -144,9 +142,3 @@ def test_a_generation_is_dropped_while_its_images_are_removed(
     with engine.home.catalogue.read() as session:
         assert old.id not in session.execute(select(GenerationRow.id)).scalars().all()
         assert session.execute(select(CollectionRow.name).order_by("name")).scalars().all() == ["c", "first"]
-
-
-def _filled(engine: SearchEngine, digest: str) -> Generation:
-    generation = begin_generation(engine, "c", 8, digest=digest)
-    put_vectors(engine, generation, make_records(30), unit_vectors(30, 8))
-    return generation

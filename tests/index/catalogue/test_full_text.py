@@ -8,22 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
 from index.catalogue.collections import Generation
 from index.catalogue.full_text import matching, texts_with, unknown_words
 from index.catalogue.tables import ImageRow, TextRow, VocabularyRow
-from index.catalogue.words import (
-    MAX_WORD_LENGTH,
-    MAX_WORDS,
-    fold,
-    matched_spans,
-    parse_words,
-    split_words,
-    tokens,
-)
+from index.catalogue.words import MAX_WORD_LENGTH, MAX_WORDS, fold, matched_spans, split_words, tokens
 from index.engine import SearchEngine
 from index.search.request import SearchRequest
 from index.writes.deletion import delete_images
@@ -474,18 +465,6 @@ def test_spellings_find_each_other_behind_what_was_typed(
     ranked = spellings.found(words)
     assert set(ranked) == set(spellings.texts(words)) == found
     assert set(ranked[: len(first)]) == first
-
-
-def test_the_places_of_another_spelling_are_marked() -> None:
-    assert matched_spans("Ein Roentgen, ein Röntgen.", "Röntgen") == [(4, 12), (18, 25)]
-    assert matched_spans("Lungenoedem", "Ödem") == [(0, 11)]
-
-
-@given(st.text(alphabet="aouäöüÄÖÜeiqnrß \u0308\u0301-胸水", max_size=60))
-def test_each_word_is_looked_for_in_a_few_spellings(words: str) -> None:
-    query = parse_words(words)
-    assert all(word.text not in word.inflections for word in query.words)
-    assert all(len(word.inflections) <= 80 for word in query.words)
 
 
 @pytest.mark.parametrize("count", [7, 50, 500, 950])

@@ -2,17 +2,9 @@
 
 from sqlalchemy import func, select
 
+from index.catalogue import studies
 from index.catalogue.collections import add_collection
-from index.catalogue.studies import (
-    Followed,
-    KnownStudy,
-    Position,
-    forget_study,
-    note_study,
-    read_position,
-    read_studies,
-    write_position,
-)
+from index.catalogue.studies import Followed, KnownStudy, Position
 from index.catalogue.tables import ArchiveRow, ArchiveStudyRow
 from index.engine import SearchEngine
 from tests.index.homes import remove_collection
@@ -31,37 +23,37 @@ def test_outcomes_of_a_study_are_added_to_those_before_and_others_go(engine: Sea
     first, second = _followed(engine)
     later = KnownStudy("day", "wider", "2026-11-27T10:00:00+00:00", {"two": "taken", "three": "quarantined"})
     with engine.home.catalogue.write() as session:
-        note_study(session, first, "study", _FIRST)
-        note_study(session, second, "study", _FIRST)
-        note_study(session, first, "study", later, gone=["one"])
+        studies.note_study(session, first, "study", _FIRST)
+        studies.note_study(session, second, "study", _FIRST)
+        studies.note_study(session, first, "study", later, gone=["one"])
     with engine.home.catalogue.read() as session:
-        assert read_studies(session, first) == {
+        assert studies.read_studies(session, first) == {
             "study": KnownStudy("day", "wider", later.checked, {"two": "taken", "three": "quarantined"})
         }
-        assert read_studies(session, second) == {"study": _FIRST}
+        assert studies.read_studies(session, second) == {"study": _FIRST}
     with engine.home.catalogue.write() as session:
-        forget_study(session, first, "study")
-        assert read_studies(session, first) == {}
-        assert read_studies(session, second) == {"study": _FIRST}
+        studies.forget_study(session, first, "study")
+        assert studies.read_studies(session, first) == {}
+        assert studies.read_studies(session, second) == {"study": _FIRST}
 
 
 def test_the_place_in_a_feed_is_that_of_one_archive(engine: SearchEngine) -> None:
     first, second = _followed(engine)
     with engine.home.catalogue.write() as session:
-        assert read_position(session, first) is None
-        write_position(session, first, Position(3, 2, "filters"))
-        write_position(session, first, Position(2**40, 5, "filters"))
+        assert studies.read_position(session, first) is None
+        studies.write_position(session, first, Position(3, 2, "filters"))
+        studies.write_position(session, first, Position(2**40, 5, "filters"))
     with engine.home.catalogue.read() as session:
-        assert read_position(session, first) == Position(2**40, 5, "filters")
-        assert read_position(session, second) is None
+        assert studies.read_position(session, first) == Position(2**40, 5, "filters")
+        assert studies.read_position(session, second) is None
 
 
 def test_a_collection_takes_what_is_known_with_it(engine: SearchEngine) -> None:
     first, second = _followed(engine)
     with engine.home.catalogue.write() as session:
         for followed in (first, second):
-            note_study(session, followed, "study", _FIRST)
-            write_position(session, followed, Position(1, 1, ""))
+            studies.note_study(session, followed, "study", _FIRST)
+            studies.write_position(session, followed, Position(1, 1, ""))
     remove_collection(engine, "films")
     with engine.home.catalogue.read() as session:
         for table in (ArchiveRow, ArchiveStudyRow):

@@ -5,27 +5,9 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from index.catalogue.words import (
-    MAX_CHARACTERS,
-    MAX_WORD_LENGTH,
-    MAX_WORDS,
-    fold,
-    fold_aligned,
-    has_beginning,
-    has_part,
-    indexed_pieces,
-    indexed_text,
-    inflections,
-    is_compound,
-    matched_spans,
-    parse_words,
-    pieces,
-    runs,
-    split_words,
-    stems,
-    tokens,
-)
+from index.catalogue import words
 from tests.index.catalogue.scripts import multilingual
 
 
@@ -50,7 +32,7 @@ from tests.index.catalogue.scripts import multilingual
     ],
 )
 def test_pieces_golden(text: str, found: list[str]) -> None:
-    assert pieces(text) == found
+    assert words.pieces(text) == found
 
 
 @pytest.mark.parametrize(
@@ -64,54 +46,54 @@ def test_pieces_golden(text: str, found: list[str]) -> None:
     ],
 )
 def test_marks_that_make_another_word_are_kept(text: str, others: str) -> None:
-    assert fold(text) != fold(others)
+    assert words.fold(text) != words.fold(others)
 
 
 @given(multilingual)
 def test_an_aligned_fold_is_the_fold(text: str) -> None:
-    folded = fold_aligned(text)
-    assert folded.text == fold(text)
+    folded = words.fold_aligned(text)
+    assert folded.text == words.fold(text)
     assert len(folded.starts) == len(folded.ends) == len(folded.text)
     for starts in (folded.starts, folded.ends):
         assert starts == sorted(starts)
     for number, (start, end) in enumerate(zip(folded.starts, folded.ends, strict=True)):
-        assert folded.text[number] in fold(text[start:end])
+        assert folded.text[number] in words.fold(text[start:end])
 
 
 @given(multilingual)
 def test_words_do_not_depend_on_what_is_around_them(text: str) -> None:
-    folded = fold(text)
-    for word in split_words(folded):
+    folded = words.fold(text)
+    for word in words.split_words(folded):
         assert folded[word.start : word.end] == word.text
-        assert [(found.text, found.unspaced) for found in split_words(f"a {word.text} b")][1:-1] == [
+        assert [(found.text, found.unspaced) for found in words.split_words(f"a {word.text} b")][1:-1] == [
             (word.text, word.unspaced)
         ]
 
 
 @given(multilingual)
 def test_pieces_are_no_more_than_characters_and_short(text: str) -> None:
-    found = pieces(text)
-    assert len(found) <= len(fold(text))
-    assert all(0 < len(piece) <= MAX_WORD_LENGTH and " " not in piece for piece in found)
-    assert indexed_pieces(indexed_text(text)) == found
+    found = words.pieces(text)
+    assert len(found) <= len(words.fold(text))
+    assert all(0 < len(piece) <= words.MAX_WORD_LENGTH and " " not in piece for piece in found)
+    assert words.indexed_pieces(words.indexed_text(text)) == found
 
 
 def test_an_image_with_too_many_different_pairs_is_cut() -> None:
-    letters = "".join(chr(0x20000 + number % 50_000) for number in range(2 * MAX_CHARACTERS))
-    assert indexed_text(letters) == letters[: 3 * MAX_CHARACTERS // 4]
+    letters = "".join(chr(0x20000 + number % 50_000) for number in range(2 * words.MAX_CHARACTERS))
+    assert words.indexed_text(letters) == letters[: 3 * words.MAX_CHARACTERS // 4]
     # 50,000 different pairs of 12 bytes, a place of 2 bytes for each character, and the last one by itself.
-    assert indexed_text(letters[:199_996]) == letters[:199_996]
-    assert indexed_text(letters[:199_997]) == letters[:149_997]
-    usual = "胸水はありません。" * (MAX_CHARACTERS // 9)
-    assert indexed_text(usual) == usual
+    assert words.indexed_text(letters[:199_996]) == letters[:199_996]
+    assert words.indexed_text(letters[:199_997]) == letters[:149_997]
+    usual = "胸水はありません。" * (words.MAX_CHARACTERS // 9)
+    assert words.indexed_text(usual) == usual
 
 
 def test_runs_longer_than_a_pair_are_kept_for_phrases() -> None:
-    assert runs(fold("CT検査で浸潤影、胸水 ปอดบวม")) == "検査で浸潤影 ปอดบวม"
+    assert words.runs(words.fold("CT検査で浸潤影、胸水 ปอดบวม")) == "検査で浸潤影 ปอดบวม"
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "marked"),
+    ("text", "asked", "marked"),
     [
         ("Small effusions, no EFFUSION.", "effusion", ["effusions", "EFFUSION"]),
         ("Kein Pleuraerguss, kleine Ergüsse.", "Erguss", ["Pleuraerguss", "Ergüsse"]),
@@ -132,41 +114,41 @@ def test_runs_longer_than_a_pair_are_kept_for_phrases() -> None:
         ("", "dog", []),
     ],
 )
-def test_spans_golden(text: str, words: str, marked: list[str]) -> None:
-    assert [text[start:end] for start, end in matched_spans(text, words)] == marked
+def test_spans_golden(text: str, asked: str, marked: list[str]) -> None:
+    assert [text[start:end] for start, end in words.matched_spans(text, asked)] == marked
 
 
 @given(multilingual, multilingual)
-def test_spans_are_in_order_and_apart_and_there_where_a_text_matches(text: str, words: str) -> None:
-    spans = matched_spans(text, words)
+def test_spans_are_in_order_and_apart_and_there_where_a_text_matches(text: str, asked: str) -> None:
+    spans = words.matched_spans(text, asked)
     assert all(0 <= start < end <= len(text) for start, end in spans)
     assert all(before[1] <= after[0] for before, after in pairwise(spans))
-    assert parse_words(words).matches(text) == bool(spans)
-    assert bool(matched_spans(words, words)) == bool(tokens(words))
+    assert words.parse_words(asked).matches(text) == bool(spans)
+    assert bool(words.matched_spans(asked, asked)) == bool(words.tokens(asked))
 
 
 @given(multilingual)
 def test_every_word_of_a_text_is_marked_in_it(text: str) -> None:
-    folded = fold_aligned(text)
-    for word in split_words(folded.text):
-        spans = matched_spans(text, word.text)
+    folded = words.fold_aligned(text)
+    for word in words.split_words(folded.text):
+        spans = words.matched_spans(text, word.text)
         first, last = folded.starts[word.start], folded.ends[word.end - 1]
         assert any(start <= first and last <= end for start, end in spans)
 
 
 @given(multilingual)
 def test_any_part_of_a_run_is_found_in_it(text: str) -> None:
-    for word in split_words(fold(text)):
+    for word in words.split_words(words.fold(text)):
         if word.unspaced:
             for part in (word.text[:1], word.text[1:3], word.text[-2:]):
-                assert not part or parse_words(part).matches(text)
+                assert not part or words.parse_words(part).matches(text)
 
 
 def test_a_run_counts_as_a_word_for_each_32_characters() -> None:
-    assert parse_words("胸水 胸水 effusion").size == 2
-    assert parse_words("肺" * 32).size == 1
-    assert parse_words("肺" * 33).size == 2
-    assert parse_words("左侧胸腔积液心影增大双肺未见明显结节" * 50).size < MAX_WORDS
+    assert words.parse_words("胸水 胸水 effusion").size == 2
+    assert words.parse_words("肺" * 32).size == 1
+    assert words.parse_words("肺" * 33).size == 2
+    assert words.parse_words("左侧胸腔积液心影增大双肺未见明显结节" * 50).size < words.MAX_WORDS
 
 
 @pytest.mark.parametrize(
@@ -196,8 +178,8 @@ def test_a_run_counts_as_a_word_for_each_32_characters() -> None:
     ],
 )
 def test_either_number_finds_the_other(singular: str, plural: str) -> None:
-    assert fold(plural) in inflections(fold(singular))
-    assert fold(singular) in inflections(fold(plural))
+    assert words.fold(plural) in words.inflections(words.fold(singular))
+    assert words.fold(singular) in words.inflections(words.fold(plural))
 
 
 @pytest.mark.parametrize(
@@ -205,25 +187,25 @@ def test_either_number_finds_the_other(singular: str, plural: str) -> None:
     [("mass", "mas"), ("the", "then"), ("cat", "cate"), ("as", "a"), ("caf", "cafe"), ("normal", "abnormal")],
 )
 def test_other_words_are_no_inflections(word: str, other: str) -> None:
-    assert other not in inflections(word)
-    assert word not in inflections(other)
+    assert other not in words.inflections(word)
+    assert word not in words.inflections(other)
 
 
 def test_a_word_of_a_query_is_looked_up_in_all_its_forms() -> None:
-    forms = [" ".join(parse_words(word).words[0].inflections) for word in ("arm", "true")]
+    forms = [" ".join(words.parse_words(word).words[0].inflections) for word in ("arm", "true")]
     assert forms == ["arms armes", "trues truees truee trueen trueer truen truese tru trus"]
-    found = parse_words("as выпота лега t2").words
+    found = words.parse_words("as выпота лега t2").words
     assert [word.beginnings for word in found] == [("выпот",), ("лега",), ()]
 
 
 @pytest.mark.parametrize(
     ("fits", "right", "wrong"),
     [
-        (is_compound, f"herzens ct1 ct55 выпо выпот7 {'a' * 60}", f"herzen ct c55 вып 肺炎 {'a' * 61}"),
-        (lambda word: has_beginning(word, "ctr"), "ctr55", "ctr ctrx xctr5"),
-        (lambda word: has_beginning(word, "выпот"), "выпота выпот7 выпотабвг", "выпотабвгд"),
-        (lambda word: has_beginning(word, "вып"), "вып7", "выпо"),
-        (lambda word: has_part(word, "herz"), "herzens antherz nonherzherz", "herzen abherz nonherz"),
+        (words.is_compound, f"herzens ct1 ct55 выпо выпот7 {'a' * 60}", f"herzen ct c55 вып 肺炎 {'a' * 61}"),
+        (lambda word: words.has_beginning(word, "ctr"), "ctr55", "ctr ctrx xctr5"),
+        (lambda word: words.has_beginning(word, "выпот"), "выпота выпот7 выпотабвг", "выпотабвгд"),
+        (lambda word: words.has_beginning(word, "вып"), "вып7", "выпо"),
+        (lambda word: words.has_part(word, "herz"), "herzens antherz nonherzherz", "herzen abherz nonherz"),
     ],
 )
 def test_how_long_words_have_to_be(fits: Callable[[str], bool], right: str, wrong: str) -> None:
@@ -232,8 +214,8 @@ def test_how_long_words_have_to_be(fits: Callable[[str], bool], right: str, wron
 
 def test_words_of_other_letters_and_numbers_have_no_endings() -> None:
     for word in ("выпот", "胸水", "2026", "t2w"):
-        assert inflections(word) == []
-        assert stems(word) == []
+        assert words.inflections(word) == []
+        assert words.stems(word) == []
 
 
 @pytest.mark.parametrize(
@@ -254,5 +236,19 @@ def test_words_of_other_letters_and_numbers_have_no_endings() -> None:
     ],
 )
 def test_parts_of_compounds(word: str, compound: str, is_part: bool) -> None:
-    assert is_compound(fold(compound)) or not is_part
-    assert any(has_part(fold(compound), stem) for stem in stems(fold(word))) is is_part
+    assert words.is_compound(words.fold(compound)) or not is_part
+    assert (
+        any(words.has_part(words.fold(compound), stem) for stem in words.stems(words.fold(word))) is is_part
+    )
+
+
+def test_the_places_of_another_spelling_are_marked() -> None:
+    assert words.matched_spans("Ein Roentgen, ein Röntgen.", "Röntgen") == [(4, 12), (18, 25)]
+    assert words.matched_spans("Lungenoedem", "Ödem") == [(0, 11)]
+
+
+@given(st.text(alphabet="aouäöüÄÖÜeiqnrß \u0308\u0301-胸水", max_size=60))
+def test_each_word_is_looked_for_in_a_few_spellings(asked: str) -> None:
+    query = words.parse_words(asked)
+    assert all(word.text not in word.inflections for word in query.words)
+    assert all(len(word.inflections) <= 80 for word in query.words)

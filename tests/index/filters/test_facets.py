@@ -14,14 +14,7 @@ from index.filters.facets import MAX_EXAMPLES, MAX_VALUES, Facet, FacetCounts, F
 from index.filters.grammar import parse_filter
 from tests.index.filters.test_column_cache import Collection
 from tests.index.meanwhile import note_calls
-from tests.index.samples import (
-    begin_generation,
-    ingest,
-    make_manifest,
-    make_records,
-    put_vectors,
-    unit_vectors,
-)
+from tests.index.samples import ingest, make_manifest, make_records, put_records
 from training.common.manifest import Manifest, Record
 from training.common.record import BLANK_FIELD, MetadataValue
 from training.models.encoder import Encoder
@@ -100,7 +93,7 @@ def films(engine: SearchEngine, taken: Sequence[str]) -> None:
         )
         for number, value in enumerate(taken)
     ]
-    put_vectors(engine, begin_generation(engine, "c", 4), records, unit_vectors(len(records), 4))
+    put_records(engine, records, 4)
 
 
 @pytest.fixture(params=[10_000, 1], ids=["in memory", "by database"])

@@ -11,25 +11,14 @@ from hypothesis import strategies as st
 
 from index.engine import SearchEngine
 from index.errors import FilterError
+from index.filters import grammar
 from index.filters.dates import date_text, parse_date
-from index.filters.grammar import (
-    And,
-    AnyOf,
-    Equals,
-    FieldKind,
-    HasFinding,
-    Not,
-    Or,
-    Range,
-    check_filter,
-    conditions,
-    parse_filter,
-)
+from index.filters.grammar import Equals, Range, check_filter, parse_filter
 from index.search.request import SearchRequest
-from tests.index.samples import begin_generation, put_vectors, unit_vectors
+from tests.index.samples import put_records
 from training.common.manifest import Record
 
-FIELDS: dict[str, frozenset[FieldKind]] = {
+FIELDS: dict[str, frozenset[grammar.FieldKind]] = {
     "id": frozenset({"text"}),
     "age": frozenset({"number"}),
     "view": frozenset({"text"}),
@@ -44,12 +33,12 @@ EFUSION = {"finding": "efusion", "state": "absent"}
     [
         ({"field": "view", "eq": "PA"}, Equals(field="view", eq="PA")),
         ({"field": "urgent", "eq": True}, Equals(field="urgent", eq=True)),
-        ({"field": "labels", "any_of": ["Edema"]}, AnyOf(field="labels", any_of=("Edema",))),
+        ({"field": "labels", "any_of": ["Edema"]}, grammar.AnyOf(field="labels", any_of=("Edema",))),
         ({"field": "age", "gte": 40, "lt": 70}, Range(field="age", gte=40, lt=70)),
-        ({"not": {"field": "age", "gt": 1.5}}, Not(filter=Range(field="age", gt=1.5))),
+        ({"not": {"field": "age", "gt": 1.5}}, grammar.Not(filter=Range(field="age", gt=1.5))),
         (
             {"and": [{"field": "a", "eq": 1}, {"or": [{"field": "b", "lte": "x"}]}]},
-            And(filters=(Equals(field="a", eq=1), Or(filters=(Range(field="b", lte="x"),)))),
+            grammar.And(filters=(Equals(field="a", eq=1), grammar.Or(filters=(Range(field="b", lte="x"),)))),
         ),
     ],
 )
@@ -64,10 +53,12 @@ def test_a_flag_is_known_before_any_image_has_it_and_false_where_one_lacks_it() 
     flagged = Equals(field="image.blank", eq=True)
     for value in ({"field": "image.blank", "eq": False}, {"field": "image.blank", "any_of": [False]}):
         parsed = parse_filter({"and": [value]})
-        assert parsed == And(filters=(Not(filter=flagged),))
+        assert parsed == grammar.And(filters=(grammar.Not(filter=flagged),))
         check_filter(parsed, FIELDS)
     either = parse_filter({"field": "image.blank", "any_of": [True, False]})
-    assert either == Or(filters=(Not(filter=flagged), AnyOf(field="image.blank", any_of=(True,))))
+    assert either == grammar.Or(
+        filters=(grammar.Not(filter=flagged), grammar.AnyOf(field="image.blank", any_of=(True,)))
+    )
     # Others are false only where they say so.
     assert parse_filter({"field": "urgent", "eq": False}) == Equals(field="urgent", eq=False)
     with pytest.raises(FilterError, match="holds boolean values"):
@@ -136,7 +127,7 @@ def test_depth_is_limited_before_anything_recurses() -> None:
 
 def test_size_is_limited() -> None:
     leaf = {"field": "a", "eq": 1}
-    assert sum(1 for _ in conditions(parse_filter({"or": [leaf] * 256}))) == 256
+    assert sum(1 for _ in grammar.conditions(parse_filter({"or": [leaf] * 256}))) == 256
     with pytest.raises(FilterError, match="257 conditions"):
         parse_filter({"or": [leaf] * 257})
     most = [{"field": "a", "any_of": list(range(1024))}] * 4
@@ -211,7 +202,7 @@ def test_a_mistake_is_not_repeated_at_full_length() -> None:
 
 def test_findings_are_named_by_any_of_their_forms() -> None:
     filter = parse_filter({"finding": " Effusions", "state": "absent"})
-    assert filter == HasFinding(finding="pleural effusion", state="absent")
+    assert filter == grammar.HasFinding(finding="pleural effusion", state="absent")
     assert filter.text == '{"finding":"pleural effusion","state":"absent"}'
     assert filter.values() == ["pleural effusion: absent"]
     check_filter(filter, {})
@@ -306,7 +297,7 @@ def test_bounds_of_a_filter_are_whole_periods(
         Record(id=name, image=name, split="train", metadata={"taken": value, "age": 3})
         for name, value in VALUES.items()
     ]
-    put_vectors(engine, begin_generation(engine, "c", 4), records, unit_vectors(len(records), 4))
+    put_records(engine, records, 4)
     condition = parse_filter({"field": "taken", **bounds})
     assert [hit.id for hit in engine.browse("c", SearchRequest(filter=condition)).hits] == [*expected]
     outside = parse_filter({"not": {"field": "taken", **bounds}})

@@ -13,23 +13,11 @@ from sqlalchemy import select
 from index.catalogue.tables import ImageRow
 from index.engine import SearchEngine
 from index.errors import FilterError
+from index.filters import grammar
 from index.filters.column_cache import CollectionState
 from index.filters.columns import known_fields
 from index.filters.dates import parse_date
-from index.filters.grammar import (
-    And,
-    AnyOf,
-    Equals,
-    Filter,
-    HasFinding,
-    Not,
-    Or,
-    Range,
-    check_dates,
-    check_filter,
-    kind_of,
-    parse_filter,
-)
+from index.filters.grammar import Filter, parse_filter
 from index.filters.passing import FieldColumns, passing_keys
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from tests.index.samples import begin_generation
@@ -115,13 +103,13 @@ FILTERS = st.recursive(
 
 def passes(record: Record, filter: Filter) -> bool:
     """The meaning of a filter, in Python."""
-    if isinstance(filter, And):
+    if isinstance(filter, grammar.And):
         return all(passes(record, part) for part in filter.filters)
-    if isinstance(filter, Or):
+    if isinstance(filter, grammar.Or):
         return any(passes(record, part) for part in filter.filters)
-    if isinstance(filter, Not):
+    if isinstance(filter, grammar.Not):
         return not passes(record, filter.filter)
-    if isinstance(filter, HasFinding):
+    if isinstance(filter, grammar.HasFinding):
         said = {SAYING[text].get(filter.finding) for text in (record.report, *record.texts)}
         return filter.state == next((state for state in STATES if state in said), None)
     return any(_holds(value, filter) for value in _values(record, filter.field))
@@ -135,17 +123,21 @@ def _values(record: Record, field: str) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _holds(value: Any, condition: Equals | AnyOf | Range) -> bool:
-    if isinstance(condition, Range) and condition.is_dated:
+def _holds(value: Any, condition: grammar.Equals | grammar.AnyOf | grammar.Range) -> bool:
+    if isinstance(condition, grammar.Range) and condition.is_dated:
         return isinstance(value, str) and all(_on_side(value, *bound) for bound in condition.bounds())
-    if isinstance(condition, Range):
+    if isinstance(condition, grammar.Range):
         signs = {"gt": "__gt__", "gte": "__ge__", "lt": "__lt__", "lte": "__le__"}
         return all(
-            kind_of(value) == kind_of(bound) and getattr(_number(value), signs[sign])(_number(bound))
+            grammar.kind_of(value) == grammar.kind_of(bound)
+            and getattr(_number(value), signs[sign])(_number(bound))
             for sign, bound in condition.bounds()
         )
-    wanted = (condition.eq,) if isinstance(condition, Equals) else condition.any_of
-    return any(kind_of(value) == kind_of(other) and _number(value) == _number(other) for other in wanted)
+    wanted = (condition.eq,) if isinstance(condition, grammar.Equals) else condition.any_of
+    return any(
+        grammar.kind_of(value) == grammar.kind_of(other) and _number(value) == _number(other)
+        for other in wanted
+    )
 
 
 def _on_side(value: str, sign: str, bound: Any) -> bool:
@@ -195,8 +187,8 @@ def test_columns_and_python_agree(engine: SearchEngine, *, in_memory: bool) -> N
             for value in values:
                 parsed = parse_filter(value)
                 try:
-                    check_filter(parsed, fields)
-                    check_dates(parsed, partial(_has_dates, records))
+                    grammar.check_filter(parsed, fields)
+                    grammar.check_dates(parsed, partial(_has_dates, records))
                 except FilterError:
                     seen["refused"] += 1
                     with pytest.raises(FilterError):

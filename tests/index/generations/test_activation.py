@@ -12,23 +12,13 @@ from index.catalogue.tables import EmbeddingRow, GenerationRow, ImageRow, ModelR
 from index.engine import SearchEngine
 from index.errors import ActiveChangedError, DiskFullError, GenerationError, UnknownGenerationError
 from index.files.bundles import installed_bundle
-from index.generations import activation as retention
-from index.generations.activation import (
-    activate,
-    drop_generation,
-    drop_old_generations,
-    generation_before,
-    generation_of,
-    mark_preloading,
-    old_by_hand,
-    try_drop_old_generations,
-)
+from index.generations import activation
 from index.generations.models import list_generations, register_model
 from index.search.request import SearchRequest
 from index.writes.deletion import collect_garbage
 from tests.index.homes import execute, in_read, in_write, scalars
 from tests.index.meanwhile import at_first
-from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from tests.index.samples import begin_generation, make_records, put_records
 from training.models.bundle import BundleInfo
 
 COUNT = 30
@@ -37,15 +27,15 @@ COUNT = 30
 @pytest.fixture
 def unused(monkeypatch: pytest.MonkeyPatch) -> None:
     """No search uses a generation that was active a moment ago."""
-    monkeypatch.setattr(retention, "_IN_USE_SECONDS", 0)
+    monkeypatch.setattr(activation, "_IN_USE_SECONDS", 0)
 
 
 def _generations(engine: SearchEngine, count: int, *, by_hand: bool = False) -> list[Generation]:
     """Make that many generations active one after another, by the gate or by hand."""
     made = []
     for number in range(count):
-        generation = begin_generation(engine, "c", 8, digest=f"{number:064d}", name=f"model-{number}")
-        put_vectors(engine, generation, make_records(COUNT), unit_vectors(COUNT, 8, seed=number))
+        of = {"digest": f"{number:064d}", "name": f"model-{number}"}
+        generation = put_records(engine, make_records(COUNT), 8, seed=number, **of)
         (engine.home.bundles_folder / generation.digest).mkdir(parents=True)
         engine.save_snapshot("c")
         made.append(generation)
@@ -54,11 +44,11 @@ def _generations(engine: SearchEngine, count: int, *, by_hand: bool = False) -> 
 
 
 def _activate(engine: SearchEngine, generation: Generation) -> None:
-    in_write(engine, activate, generation)
+    in_write(engine, activation.activate, generation)
 
 
 def _before(engine: SearchEngine) -> int:
-    return in_read(engine, generation_before, "c").id
+    return in_read(engine, activation.generation_before, "c").id
 
 
 def _count(engine: SearchEngine, generation: Generation) -> int:
@@ -87,16 +77,16 @@ def test_without_another_there_is_nothing_to_roll_back_to(engine: SearchEngine) 
     begin_generation(engine, "c", 8, digest="b" * 64)
     with engine.home.catalogue.read() as session:
         with pytest.raises(UnknownGenerationError, match="cannot be rolled back"):
-            generation_before(session, "c")
+            activation.generation_before(session, "c")
         with pytest.raises(UnknownGenerationError, match="no generation 99; it has "):
-            generation_of(session, "c", 99)
+            activation.generation_of(session, "c", 99)
 
 
 def test_what_is_announced_is_known_until_it_is_active(engine: SearchEngine) -> None:
     first, second = _generations(engine, 2)
     with engine.home.catalogue.write() as session:
-        mark_preloading(session, first)
-        mark_preloading(session, second)
+        activation.mark_preloading(session, first)
+        activation.mark_preloading(session, second)
     assert [each.generation for each in engine.preloading()] == [first.id]
     _activate(engine, first)
     assert [each.generation for each in engine.preloading()] == [second.id]
@@ -109,10 +99,10 @@ def test_what_is_announced_is_known_until_it_is_active(engine: SearchEngine) -> 
 def test_old_generations_go_with_vectors_snapshots_and_bundles(
     engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(activation, "_ROWS_AT_ONCE", 7)
     first, second, third = _generations(engine, 3)
     building = begin_generation(engine, "c", 8, digest="b" * 64)
-    assert drop_old_generations(engine.home, "c", keep=1) == [first.id]
+    assert activation.drop_old_generations(engine.home, "c", keep=1) == [first.id]
     assert _count(engine, first) == 0
     assert (_count(engine, second), _count(engine, third)) == (COUNT, COUNT)
     numbers = [info.number for info in list_generations(engine.home, "c")]
@@ -131,13 +121,13 @@ def test_one_that_a_person_activated_goes_only_by_its_number(engine: SearchEngin
     first, second, third = _generations(engine, 3)
     _activate(engine, first)
     for generation, instead_of in ((second, first), (third, second)):
-        in_write(engine, activate, generation, instead_of=instead_of.digest)
+        in_write(engine, activation.activate, generation, instead_of=instead_of.digest)
     # The gate alone has activated the second; what a person chose once stays chosen.
-    assert old_by_hand(engine.home, "c", keep=0) == [first.id]
-    assert drop_old_generations(engine.home, "c", keep=0) == [second.id]
+    assert activation.old_by_hand(engine.home, "c", keep=0) == [first.id]
+    assert activation.drop_old_generations(engine.home, "c", keep=0) == [second.id]
     assert _count(engine, first) == COUNT
-    drop_generation(engine.home, "c", first.id)
-    assert old_by_hand(engine.home, "c", keep=0) == []
+    activation.drop_generation(engine.home, "c", first.id)
+    assert activation.old_by_hand(engine.home, "c", keep=0) == []
 
 
 @pytest.mark.usefixtures("unused")
@@ -150,15 +140,15 @@ def test_an_error_after_work_that_is_done_is_logged_and_dropping_goes_on_the_nex
         raise DiskFullError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(retention, "_drop_batch", full)
-        assert try_drop_old_generations(engine.home, "c", keep=1) == []
+        patched.setattr(activation, "_drop_batch", full)
+        assert activation.try_drop_old_generations(engine.home, "c", keep=1) == []
     assert "old generations of 'c' are not dropped yet: the disk is full" in caplog.text
-    assert try_drop_old_generations(engine.home, "c", keep=1) == [first.id]
+    assert activation.try_drop_old_generations(engine.home, "c", keep=1) == [first.id]
 
 
 def test_one_that_was_searched_a_minute_ago_stays(engine: SearchEngine) -> None:
     first, second, _ = _generations(engine, 3)
-    assert drop_old_generations(engine.home, "c", keep=0) == []
+    assert activation.drop_old_generations(engine.home, "c", keep=0) == []
     long_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat(timespec="microseconds")
     with engine.home.catalogue.write() as session:
         session.execute(update(GenerationRow).where(GenerationRow.id == second.id).values(activated=long_ago))
@@ -166,7 +156,7 @@ def test_one_that_was_searched_a_minute_ago_stays(engine: SearchEngine) -> None:
             update(GenerationRow).where(GenerationRow.id == first.id).values(activated=long_ago[:-7])
         )
     # The first was retired an hour ago, the second just now.
-    assert drop_old_generations(engine.home, "c", keep=0) == [first.id]
+    assert activation.drop_old_generations(engine.home, "c", keep=0) == [first.id]
 
 
 def test_what_is_embedded_while_a_generation_is_dropped_goes_too(
@@ -181,8 +171,8 @@ def test_what_is_embedded_while_a_generation_is_dropped_goes_too(
             row = {"generation_id": first.id, "image_id": image, "sequence": sequence, "vector": bytes(16)}
             session.add(EmbeddingRow(**row))
 
-    at_first(monkeypatch, retention, "changing_models", embed)
-    drop_generation(engine.home, "c", first.id)
+    at_first(monkeypatch, activation, "changing_models", embed)
+    activation.drop_generation(engine.home, "c", first.id)
     assert (_count(engine, first), _count(engine, second)) == (0, COUNT)
     assert [info.number for info in list_generations(engine.home, "c")] == [second.id]
 
@@ -190,9 +180,8 @@ def test_what_is_embedded_while_a_generation_is_dropped_goes_too(
 @pytest.mark.usefixtures("unused")
 def test_a_bundle_that_another_collection_uses_stays(engine: SearchEngine) -> None:
     first, _, _ = _generations(engine, 3)
-    other = begin_generation(engine, "d", 8, digest=first.digest)
-    put_vectors(engine, other, make_records(5), unit_vectors(5, 8))
-    assert drop_old_generations(engine.home, "c", keep=1) == [first.id]
+    put_records(engine, make_records(5), 8, collection="d", digest=first.digest)
+    assert activation.drop_old_generations(engine.home, "c", keep=1) == [first.id]
     assert (engine.home.bundles_folder / first.digest).exists()
     assert engine.active("d").digest == first.digest
 
@@ -200,11 +189,11 @@ def test_a_bundle_that_another_collection_uses_stays(engine: SearchEngine) -> No
 def test_the_active_generation_cannot_be_dropped(engine: SearchEngine) -> None:
     first, second = _generations(engine, 2)
     with pytest.raises(GenerationError, match="it stays"):
-        drop_generation(engine.home, "c", second.id)
-    drop_generation(engine.home, "c", first.id)
+        activation.drop_generation(engine.home, "c", second.id)
+    activation.drop_generation(engine.home, "c", first.id)
     assert [info.number for info in list_generations(engine.home, "c")] == [second.id]
     with pytest.raises(UnknownGenerationError):
-        drop_generation(engine.home, "c", first.id)
+        activation.drop_generation(engine.home, "c", first.id)
 
 
 def test_a_generation_takes_the_place_of_the_model_that_it_was_meant_to_and_of_no_other(
@@ -213,9 +202,9 @@ def test_a_generation_takes_the_place_of_the_model_that_it_was_meant_to_and_of_n
     first, second, third = _generations(engine, 3)
     by_now = r"is searched with 'model-2' \(generation 3\) by now"
     with pytest.raises(ActiveChangedError, match=by_now), engine.home.catalogue.write() as session:
-        activate(session, first, instead_of=second.digest)
+        activation.activate(session, first, instead_of=second.digest)
     assert engine.active("c").generation == third.id
-    in_write(engine, activate, first, instead_of=third.digest)
+    in_write(engine, activation.activate, first, instead_of=third.digest)
     assert engine.active("c").generation == first.id
 
 
@@ -225,7 +214,7 @@ def _inside(engine: SearchEngine) -> list[str]:
 
 def _drop(engine: SearchEngine, digest: str) -> None:
     """Drop the only generation that was begun with a bundle."""
-    drop_generation(engine.home, "c", begin_generation(engine, "c", 8, digest=digest).id)
+    activation.drop_generation(engine.home, "c", begin_generation(engine, "c", 8, digest=digest).id)
 
 
 @pytest.fixture

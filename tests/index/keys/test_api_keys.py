@@ -15,20 +15,8 @@ from index.audit.chain import KEY_FILE, home_key
 from index.catalogue import Catalogue
 from index.catalogue.tables import ApiKeyRow
 from index.errors import HomeError, KeyNameError, UnknownKeyError
-from index.keys.api_keys import (
-    Grants,
-    NewKey,
-    create_first_key,
-    create_key,
-    find_key,
-    list_keys,
-    note_use,
-    parse_grants,
-    revoke_key,
-    rotate_key,
-    split_key,
-    written_grants,
-)
+from index.keys import api_keys
+from index.keys.api_keys import Grants, NewKey
 from index.keys.home_secret import FILE, patient_key
 from tests.index.homes import in_read, in_write
 
@@ -36,7 +24,7 @@ READER: Grants = {"scenes": frozenset({"reader"})}
 
 
 def _create(catalogue: Catalogue, name: str, days: int | None = 90) -> NewKey:
-    return in_write(catalogue, create_key, name, READER, days=days)
+    return in_write(catalogue, api_keys.create_key, name, READER, days=days)
 
 
 def _expire(catalogue: Catalogue, key: str) -> None:
@@ -47,11 +35,11 @@ def _expire(catalogue: Catalogue, key: str) -> None:
 
 def test_a_key_is_found_by_its_parts_and_its_secret_is_nowhere_in_the_catalogue(catalogue: Catalogue) -> None:
     made = _create(catalogue, "viewer")
-    parts = split_key(made.text)
+    parts = api_keys.split_key(made.text)
     assert parts is not None
     key, secret = parts
     with catalogue.read() as session:
-        found = find_key(session, key)
+        found = api_keys.find_key(session, key)
         row = session.execute(text("SELECT * FROM api_keys")).one()
     assert found == made.key
     assert found is not None
@@ -65,31 +53,31 @@ def test_a_key_is_found_by_its_parts_and_its_secret_is_nowhere_in_the_catalogue(
     "wrong", ["", "rq", "rq_1_2", "rq__", "Bearer", "xx_0123456789ab_" + "a" * 43, "a.b.c"]
 )
 def test_another_text_is_no_key(wrong: str) -> None:
-    assert split_key(wrong) is None
+    assert api_keys.split_key(wrong) is None
 
 
 def test_no_two_keys_are_alike(catalogue: Catalogue) -> None:
     made = [_create(catalogue, f"viewer {number}") for number in range(20)]
     assert len({new.text for new in made} | {new.key.id for new in made}) == 40
     # 256 bits in base64 without its padding.
-    assert {len(parts[1]) for new in made if (parts := split_key(new.text))} == {43}
+    assert {len(parts[1]) for new in made if (parts := api_keys.split_key(new.text))} == {43}
 
 
 def test_a_name_has_two_keys_while_it_is_rotated_and_no_third(catalogue: Catalogue) -> None:
     first = _create(catalogue, "viewer", days=30)
     with pytest.raises(KeyNameError, match="rotate"):
         _create(catalogue, "viewer")
-    second = in_write(catalogue, rotate_key, "viewer")
+    second = in_write(catalogue, api_keys.rotate_key, "viewer")
     assert second.text != first.text
     assert second.key.grants == first.key.grants
     for key in (first.key, second.key):
         lived = datetime.fromisoformat(key.expires or "") - datetime.fromisoformat(key.created)
         assert abs(lived - timedelta(days=30)) < timedelta(seconds=20)
     with pytest.raises(KeyNameError, match=first.key.id), catalogue.write() as session:
-        rotate_key(session, "viewer")
-    assert in_write(catalogue, revoke_key, first.key.id).state == "revoked"
-    third = in_write(catalogue, rotate_key, "viewer")
-    assert [(key.id, key.state) for key in in_read(catalogue, list_keys)] == [
+        api_keys.rotate_key(session, "viewer")
+    assert in_write(catalogue, api_keys.revoke_key, first.key.id).state == "revoked"
+    third = in_write(catalogue, api_keys.rotate_key, "viewer")
+    assert [(key.id, key.state) for key in in_read(catalogue, api_keys.list_keys)] == [
         (first.key.id, "revoked"),
         (second.key.id, "live"),
         (third.key.id, "live"),
@@ -100,33 +88,33 @@ def test_an_expired_key_is_replaced_for_as_many_days_and_a_revoked_one_is_not(ca
     made = _create(catalogue, "viewer")
     _expire(catalogue, made.key.id)
     with catalogue.write() as session:
-        expired = find_key(session, made.key.id)
-        new = rotate_key(session, "viewer").key
+        expired = api_keys.find_key(session, made.key.id)
+        new = api_keys.rotate_key(session, "viewer").key
     assert expired is not None
     assert (expired.state, new.state) == ("expired", "live")
     assert (new.expires or "")[:10] == str(date.fromisoformat(new.created[:10]) + timedelta(days=7))
     with catalogue.write() as session:
         for key in (made.key.id, new.id):
-            revoke_key(session, key)
+            api_keys.revoke_key(session, key)
     with pytest.raises(UnknownKeyError, match="viewer"), catalogue.write() as session:
-        rotate_key(session, "viewer")
+        api_keys.rotate_key(session, "viewer")
     assert _create(catalogue, "viewer").key.state == "live"
 
 
 def test_a_revoked_key_stays_revoked_since_the_same_time(catalogue: Catalogue) -> None:
     made = _create(catalogue, "viewer", days=None)
     assert made.key.expires is None
-    once = in_write(catalogue, revoke_key, made.key.id)
-    assert in_write(catalogue, revoke_key, made.key.id) == once
+    once = in_write(catalogue, api_keys.revoke_key, made.key.id)
+    assert in_write(catalogue, api_keys.revoke_key, made.key.id) == once
     with pytest.raises(UnknownKeyError, match="list"), catalogue.write() as session:
-        revoke_key(session, "0" * 12)
+        api_keys.revoke_key(session, "0" * 12)
 
 
 def test_the_day_of_use_is_kept(catalogue: Catalogue) -> None:
     made = _create(catalogue, "viewer")
     with catalogue.write() as session:
-        note_use(session, made.key.id, "2026-11-27")
-        found = find_key(session, made.key.id)
+        api_keys.note_use(session, made.key.id, "2026-11-27")
+        found = api_keys.find_key(session, made.key.id)
     assert found is not None
     assert (made.key.used, found.used) == (None, "2026-11-27")
 
@@ -136,7 +124,7 @@ def test_processes_that_start_together_make_one_first_key(catalogue: Catalogue) 
 
     def start() -> NewKey | None:
         at_once.wait()
-        return in_write(catalogue, create_first_key)
+        return in_write(catalogue, api_keys.create_first_key)
 
     with ThreadPoolExecutor(4) as threads:
         made = [found.result() for found in [threads.submit(start) for _ in range(4)]]
@@ -144,9 +132,9 @@ def test_processes_that_start_together_make_one_first_key(catalogue: Catalogue) 
     assert len(first) == 1
     key = first[0].key
     assert (key.name, key.grants, key.expires) == ("first admin", {"*": frozenset({"admin"})}, None)
-    in_write(catalogue, revoke_key, first[0].key.id)
+    in_write(catalogue, api_keys.revoke_key, first[0].key.id)
     # Revoking every key opens no door to a new one.
-    assert in_write(catalogue, create_first_key) is None
+    assert in_write(catalogue, api_keys.create_first_key) is None
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a\nb", "a" * 101])
@@ -158,7 +146,7 @@ def test_a_name_is_a_line_of_text(catalogue: Catalogue, name: str) -> None:
 
 def test_grants_are_read_as_they_are_written() -> None:
     written = {"*": ["auditor"], "scenes": ["reader", "curator"]}
-    assert written_grants(parse_grants(written)) == written
+    assert api_keys.written_grants(api_keys.parse_grants(written)) == written
 
 
 @pytest.mark.parametrize(
@@ -166,7 +154,7 @@ def test_grants_are_read_as_they_are_written() -> None:
 )
 def test_other_grants_are_refused(wrong: object) -> None:
     with pytest.raises(ValueError, match=r"role"):
-        parse_grants(wrong)
+        api_keys.parse_grants(wrong)
 
 
 SECRETS = [

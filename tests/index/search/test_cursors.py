@@ -22,22 +22,9 @@ from index.search.request import SearchRequest
 from index.search.results import Hit, SearchPage
 from index.vectors.protocol import After, Vectors
 from index.writes.deletion import delete_images
+from tests.index import orders
 from tests.index.homes import in_write, open_home
 from tests.index.meanwhile import at_first
-from tests.index.orders import (
-    COUNT,
-    DIM,
-    PA,
-    PAGE,
-    Filled,
-    all_pages,
-    combinations,
-    fill,
-    groups_of,
-    make_grouped,
-    name_of,
-    query_of,
-)
 from tests.index.samples import begin_generation, put_vectors, unit_vectors
 
 pytestmark = pytest.mark.usefixtures("few_places")
@@ -56,13 +43,13 @@ IN_PAIRS: list[dict[str, Any]] = [
 
 
 def shown_while_changed(
-    filled: Filled, generation: Generation, request: SearchRequest, seed: int
+    filled: orders.Filled, generation: Generation, request: SearchRequest, seed: int
 ) -> tuple[list[str], set[str]]:
     """Go through all pages with changes between them; what they show, and what was removed."""
     draw = random.Random(seed)
     removed, shown, cursor = set[str](), list[str](), None
     there = [record.id for record in filled.records]
-    for step in range(COUNT):
+    for step in range(orders.COUNT):
         page = filled.search("signed", replace(request, k=draw.randint(1, 4), cursor=cursor), seed)
         assert [hit.rank for hit in page.hits] == list(range(len(shown) + 1, len(shown) + 1 + len(page.hits)))
         shown += [hit.id for hit in page.hits]
@@ -74,7 +61,7 @@ def shown_while_changed(
         in_write(filled.engine, delete_images, "signed", sorted(gone))
         removed |= gone
         there = [name for name in there if name not in gone]
-        new = make_grouped(1, first=COUNT + step), unit_vectors(1, DIM, seed=1000 + step)
+        new = orders.make_grouped(1, first=orders.COUNT + step), unit_vectors(1, orders.DIM, seed=1000 + step)
         put_vectors(filled.engine, generation, *new)
     raise AssertionError("the pages do not end")
 
@@ -91,8 +78,8 @@ def shown_while_changed(
 def test_no_hit_comes_twice_and_none_is_passed_over(tmp_path: Path, values: dict[str, Any]) -> None:
     """Lists end within the collection, so that what is removed moves others into them."""
     for seed in range(2):
-        filled, generations = fill(open_home(tmp_path / str(seed)))
-        groups = groups_of(filled, "group")
+        filled, generations = orders.fill(open_home(tmp_path / str(seed)))
+        groups = orders.groups_of(filled, "group")
         shown, removed = shown_while_changed(filled, generations["signed"], SearchRequest(**values), seed)
         filled.engine.close()
         assert len(removed) > 10
@@ -108,12 +95,14 @@ def test_no_hit_comes_twice_and_none_is_passed_over(tmp_path: Path, values: dict
 
 @pytest.mark.slow
 def test_what_is_written_between_pages_changes_no_page_behind_it(tmp_path: Path) -> None:
-    filled, generations = fill(open_home(tmp_path / "home"))
-    numbers = itertools.count(COUNT)
-    new = make_grouped(200, first=COUNT)
-    for values in combinations():
-        request = SearchRequest(k=PAGE, **{**values, **({"words": "effusion"} if "words" in values else {})})
-        before = filled.search("signed", replace(request, k=COUNT * 3)).hits
+    filled, generations = orders.fill(open_home(tmp_path / "home"))
+    numbers = itertools.count(orders.COUNT)
+    new = orders.make_grouped(200, first=orders.COUNT)
+    for values in orders.combinations():
+        request = SearchRequest(
+            k=orders.PAGE, **{**values, **({"words": "effusion"} if "words" in values else {})}
+        )
+        before = filled.search("signed", replace(request, k=orders.COUNT * 3)).hits
 
         def search_and_write(request: SearchRequest) -> SearchPage:
             page = filled.search("signed", request)
@@ -122,28 +111,28 @@ def test_what_is_written_between_pages_changes_no_page_behind_it(tmp_path: Path)
                 new[next(numbers) % 200], group="patient-3", report="effusion", texts=("effusion",)
             )
             record = replace(record, id=f"new-{next(numbers)}")
-            put_vectors(filled.engine, generations["signed"], [record], query_of()[None])
+            put_vectors(filled.engine, generations["signed"], [record], orders.query_of()[None])
             return page
 
-        names = [name_of(hit) for hit in all_pages(search_and_write, request)]
-        assert names == [name_of(hit) for hit in before], values
+        names = [orders.name_of(hit) for hit in orders.all_pages(search_and_write, request)]
+        assert names == [orders.name_of(hit) for hit in before], values
 
 
 @pytest.mark.parametrize(
     "values",
-    [{}, {"filter": parse_filter(PA)}, {"group_by": "id"}, {"diversity": 0.3}, {"words": "effusion"}],
+    [{}, {"filter": parse_filter(orders.PA)}, {"group_by": "id"}, {"diversity": 0.3}, {"words": "effusion"}],
 )
 def test_an_image_that_is_replaced_between_pages_comes_on_none_behind(
     tmp_path: Path, values: dict[str, Any]
 ) -> None:
     """One that was shown goes far down, and of those to come one goes up, one down and one stays."""
-    filled, generations = fill(open_home(tmp_path / "home"))
+    filled, generations = orders.fill(open_home(tmp_path / "home"))
     request = SearchRequest(k=10, **values)
-    order = [hit.id for hit in filled.search("signed", replace(request, k=COUNT)).hits]
+    order = [hit.id for hit in filled.search("signed", replace(request, k=orders.COUNT)).hits]
     records = {record.id: record for record in filled.records}
     replaced = [order[3], order[12], order[14], order[20]]
-    query = query_of()
-    vectors = np.stack([-query, query, -query, unit_vectors(1, DIM, seed=4)[0]])
+    query = orders.query_of()
+    vectors = np.stack([-query, query, -query, unit_vectors(1, orders.DIM, seed=4)[0]])
 
     def search_and_replace(request: SearchRequest) -> SearchPage:
         page = filled.search("signed", request)
@@ -151,7 +140,7 @@ def test_an_image_that_is_replaced_between_pages_comes_on_none_behind(
             put_vectors(filled.engine, generations["signed"], [records[name] for name in replaced], vectors)
         return page
 
-    found = [hit.id for hit in all_pages(search_and_replace, request)]
+    found = [hit.id for hit in orders.all_pages(search_and_replace, request)]
     expected = [*order[:10], *(name for name in order[10:] if name not in replaced)]
     assert found[:10] == order[:10]
     if {"diversity", "words"} & set(values):
@@ -164,23 +153,23 @@ def test_an_image_that_is_replaced_during_a_search_comes_on_no_page_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second page has begun when another thread brings the view up to date."""
-    filled, generations = fill(open_home(tmp_path / "home"))
+    filled, generations = orders.fill(open_home(tmp_path / "home"))
     first = filled.search("signed", SearchRequest(k=10))
-    order = [hit.id for hit in filled.search("signed", SearchRequest(k=COUNT)).hits]
+    order = [hit.id for hit in filled.search("signed", SearchRequest(k=orders.COUNT)).hits]
     records = {record.id: record for record in filled.records}
 
     def replace_it() -> None:
-        put_vectors(filled.engine, generations["signed"], [records[order[3]]], -query_of()[None])
+        put_vectors(filled.engine, generations["signed"], [records[order[3]]], -orders.query_of()[None])
         filled.engine.warm(filled.engine.active("signed").generation)
 
     at_first(monkeypatch, VectorRanking, "page", replace_it)
-    second = filled.search("signed", SearchRequest(k=COUNT, cursor=first.next_cursor))
+    second = filled.search("signed", SearchRequest(k=orders.COUNT, cursor=first.next_cursor))
     assert [hit.id for hit in second.hits] == order[10:]
 
 
 @pytest.mark.parametrize("values", [{}, {"group_by": "group"}, {"diversity": 0.3}])
 def test_a_page_goes_on_behind_a_hit_that_was_removed(tmp_path: Path, values: dict[str, Any]) -> None:
-    filled, _ = fill(open_home(tmp_path / "home"))
+    filled, _ = orders.fill(open_home(tmp_path / "home"))
     request = SearchRequest(k=10, **values)
     expected = [hit.id for hit in filled.search("signed", replace(request, k=15)).hits]
     first = filled.search("signed", request)
@@ -194,7 +183,7 @@ def test_a_page_goes_on_behind_a_hit_that_was_removed(tmp_path: Path, values: di
 
 
 def test_orders_that_are_made_again_end_at_their_depth(
-    filled: Filled, monkeypatch: pytest.MonkeyPatch
+    filled: orders.Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("index.search.orders.MAX_RANKED", "index.engine.MAX_RANKED"):
         monkeypatch.setattr(name, 25)
@@ -212,13 +201,13 @@ def test_orders_that_are_made_again_end_at_their_depth(
     assert failed.value.field == "cursor"
     # The plain order has no such end.
     plain = SearchRequest(k=10)
-    assert len(all_pages(lambda request: filled.search("signed", request), plain)) == COUNT
+    assert len(orders.all_pages(lambda request: filled.search("signed", request), plain)) == orders.COUNT
 
 
 @pytest.mark.parametrize("differences", [1, pytest.param(6, marks=pytest.mark.slow)])
-def test_a_cursor_is_bound_to_everything_but_k(filled: Filled, differences: int) -> None:
+def test_a_cursor_is_bound_to_everything_but_k(filled: orders.Filled, differences: int) -> None:
     """Changes of a request: each alone, and in the slow tests every pair."""
-    chosen = combinations()
+    chosen = orders.combinations()
     for place, values in enumerate(chosen):
         request = SearchRequest(k=2, **values)
         cursor = filled.search("signed", request).next_cursor
@@ -236,18 +225,18 @@ def test_a_cursor_is_bound_to_everything_but_k(filled: Filled, differences: int)
 def test_a_cursor_outlives_a_restart_and_the_last_bits_of_its_query_and_no_other_generation(
     tmp_path: Path,
 ) -> None:
-    filled, _ = fill(open_home(tmp_path / "home"))
+    filled, _ = orders.fill(open_home(tmp_path / "home"))
     first, request = filled.search("signed", SearchRequest(k=20)), SearchRequest(k=20)
     request = replace(request, cursor=first.next_cursor)
     second = filled.search("signed", request)
     again = open_home(tmp_path / "home")
     active = again.active("signed")
-    assert again.search(active, query_of() + np.float32(1e-6), request).hits == second.hits
+    assert again.search(active, orders.query_of() + np.float32(1e-6), request).hits == second.hits
     assert second.hits[0].rank == 21
-    other = begin_generation(again, "signed", DIM, digest="9" * 64)
-    put_vectors(again, other, filled.records, unit_vectors(COUNT, DIM))
+    other = begin_generation(again, "signed", orders.DIM, digest="9" * 64)
+    put_vectors(again, other, filled.records, unit_vectors(orders.COUNT, orders.DIM))
     with pytest.raises(CursorError, match="replaced"):
-        again.search(again.active("signed"), query_of(), request)
+        again.search(again.active("signed"), orders.query_of(), request)
     again.close()
 
 

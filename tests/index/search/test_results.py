@@ -20,7 +20,7 @@ from index.search.results import FoundImages, Hit, SearchPage
 from index.vectors.protocol import Keys
 from tests.index.meanwhile import note_calls
 from tests.index.orders import all_pages
-from tests.index.samples import begin_generation, make_records, put_vectors, unit_vectors
+from tests.index.samples import begin_generation, make_records, put_records, put_vectors, unit_vectors
 from training.clinical.findings import STATES, State
 from training.common.manifest import Record
 
@@ -240,7 +240,7 @@ def test_a_found_text_is_looked_at_alone(films: SearchEngine) -> None:
 def test_no_read_has_more_values_than_databases_take(
     engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_vectors(engine, begin_generation(engine, "c", 4), make_records(3), unit_vectors(3, 4))
+    put_records(engine, make_records(3), 4)
     asked = note_calls(monkeypatch, Catalogue, "rows", lambda _, read, keys: (read, len(keys)))
     found = FoundImages(engine.home.catalogue).of(range(MAX_VALUES + 10, 0, -1))
     assert {image.id for image in found if image is not None} == {record.id for record in make_records(3)}

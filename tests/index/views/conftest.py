@@ -10,8 +10,8 @@ import pytest
 from index.engine import SearchEngine
 from index.views.manager import Views
 from tests.index.homes import open_home
-from tests.index.samples import CpuAsGpu, begin_generation, make_records, put_vectors
-from tests.index.views.held import COUNT, DIM, vectors
+from tests.index.samples import CpuAsGpu, make_records, put_records
+from tests.index.views.held import COUNT, DIM
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home folder with a collection, to be copied."""
     folder = tmp_path_factory.mktemp("filled") / "home"
     engine = open_home(folder)
-    put_vectors(engine, begin_generation(engine, "c", DIM), make_records(COUNT), vectors())
+    put_records(engine, make_records(COUNT), DIM)
     engine.close()
     return folder
 

@@ -30,6 +30,7 @@ from tests.index.samples import (
     CpuAsGpu,
     begin_generation,
     make_records,
+    put_records,
     put_vectors,
     snapshot_of,
     unit_vectors,
@@ -43,7 +44,6 @@ from tests.index.views.held import (
     current,
     is_building,
     reference_of,
-    vectors,
     wait,
 )
 
@@ -219,7 +219,7 @@ def test_what_is_explained_is_what_is_searched(home: SearchEngine) -> None:
 
 
 def test_vectors_without_a_sign_are_scanned_whatever_was_chosen(sqlite: SearchEngine) -> None:
-    put_vectors(sqlite, begin_generation(sqlite, "c", DIM, unsigned=True), make_records(50), vectors()[:50])
+    put_records(sqlite, make_records(50), DIM, unsigned=True)
     for chosen in ("ivf", "gpu"):
         sqlite.set_view("c", chosen)
         choices = sqlite.explain_views("c")
@@ -428,12 +428,6 @@ FEW = 200
 IMAGES, TEXTS = unit_vectors(FEW, DIM), unit_vectors(4 * FEW, DIM, seed=1)
 
 
-def _filled(engine: SearchEngine) -> Generation:
-    generation = begin_generation(engine, "c", DIM)
-    put_vectors(engine, generation, make_records(FEW), IMAGES)
-    return generation
-
-
 def _embed_texts(engine: SearchEngine, generation: Generation) -> Vectors:
     with engine.home.catalogue.write() as session:
         texts = texts_without_vectors(session, generation, after=0, limit=4 * FEW)
@@ -451,7 +445,7 @@ def _same_rows(found: Vectors, wanted: Vectors) -> bool:
 
 
 def test_they_are_vectors_of_what_is_not_searched(engine: SearchEngine) -> None:
-    generation = _filled(engine)
+    generation = put_records(engine, make_records(FEW), DIM)
     assert in_read(engine, stored_queries, generation, "images").shape == (0, DIM)
     texts = _embed_texts(engine, generation)
     assert len(texts) > 100
@@ -463,7 +457,7 @@ def test_they_are_vectors_of_what_is_not_searched(engine: SearchEngine) -> None:
 def test_a_view_that_is_built_is_measured_by_them(
     engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts = _embed_texts(engine, _filled(engine))
+    texts = _embed_texts(engine, put_records(engine, make_records(FEW), DIM))
     built, asked = threading.Event(), list[Vectors]()
 
     def noted(_view: CosineView, _name: str, _spill: Path, queries: Vectors) -> bool:
@@ -556,7 +550,7 @@ def _asked(engine: SearchEngine, count: int = 5) -> list[list[str]]:
 
 def test_an_engine_scans_on_the_gpu_that_is_asked_for_also_after_a_restart(tmp_path: Path) -> None:
     engine = open_home(tmp_path / "home", gpu=CpuAsGpu())
-    put_vectors(engine, begin_generation(engine, "c", DIM), make_records(COUNT), vectors())
+    put_records(engine, make_records(COUNT), DIM)
     expected = _asked(engine)
     engine.set_view("c", "gpu")
     assert _asked(engine) == expected

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from index.catalogue.collections import Generation
 from index.engine import SearchEngine
 from index.search.request import SearchRequest
 from index.vectors.protocol import Vectors
@@ -21,7 +20,7 @@ from index.views.manager import Views
 from index.views.snapshots import read_snapshot, stored_snapshot, write_snapshot
 from tests.index.homes import open_home
 from tests.index.meanwhile import note_calls
-from tests.index.samples import begin_generation, make_records, put_vectors, snapshot_of, unit_vectors
+from tests.index.samples import make_records, put_records, put_vectors, snapshot_of, unit_vectors
 from tests.index.views.held import active, current
 
 DIM = 8
@@ -157,12 +156,6 @@ def test_a_snapshot_of_something_else_is_not_used(tmp_path: Path) -> None:
         assert read_snapshot(tmp_path, snapshot_of(*other)) is None
 
 
-def _fill(engine: SearchEngine, count: int = 60) -> Generation:
-    generation = begin_generation(engine, "c", DIM)
-    put_vectors(engine, generation, make_records(count), unit_vectors(count, DIM))
-    return generation
-
-
 def _found(engine: SearchEngine) -> list[tuple[str, float]]:
     page = engine.search(engine.active("c"), unit_vectors(1, DIM, 3)[0], SearchRequest(k=100))
     return [(hit.id, hit.score) for hit in page.hits]
@@ -172,7 +165,7 @@ def _found(engine: SearchEngine) -> list[tuple[str, float]]:
 def test_a_start_with_a_damaged_snapshot_answers_the_same(
     engine: SearchEngine, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    generation = _fill(engine, 30)
+    generation = put_records(engine, make_records(30), DIM)
     engine.save_snapshot("c")
     expected = _found(engine)
     damage(tmp_path / "home" / "snapshots" / generation.uid)
@@ -184,7 +177,7 @@ def test_a_start_with_a_damaged_snapshot_answers_the_same(
 def test_a_start_reads_the_snapshot_and_catches_up(
     engine: SearchEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    generation = _fill(engine, 30)
+    generation = put_records(engine, make_records(30), DIM)
     engine.save_snapshot("c")
     put_vectors(engine, generation, make_records(40)[25:], unit_vectors(15, DIM, seed=8))
     added = note_calls(monkeypatch, CosineView, "add", lambda _, keys, __: len(keys))
@@ -198,20 +191,16 @@ def test_a_start_reads_the_snapshot_and_catches_up(
 
 
 def test_a_snapshot_of_a_catalogue_that_was_lost_is_not_used(engine: SearchEngine, tmp_path: Path) -> None:
-    _fill(engine, 30)
+    put_records(engine, make_records(30), DIM)
     engine.save_snapshot("c")
     old = tmp_path / "home"
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     shutil.copytree(old / "snapshots", fresh / "snapshots")
     again = open_home(fresh)
-    generation = begin_generation(again, "c", DIM)
-    assert generation.id == 1
-    put_vectors(again, generation, make_records(30), unit_vectors(30, DIM, seed=50))
-    assert (
-        again.search(again.active("c"), unit_vectors(30, DIM, seed=50)[4], SearchRequest(k=1)).hits[0].id
-        == "image-004"
-    )
+    assert put_records(again, make_records(30), DIM, seed=50).id == 1
+    query = unit_vectors(30, DIM, seed=50)[4]
+    assert again.search(again.active("c"), query, SearchRequest(k=1)).hits[0].id == "image-004"
     again.close()
 
 
@@ -219,7 +208,7 @@ def test_a_snapshot_ahead_of_a_restored_catalogue_is_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = open_home(tmp_path / "home")
-    generation = _fill(engine, 30)
+    generation = put_records(engine, make_records(30), DIM)
     with sqlite3.connect(tmp_path / "home" / "catalogue.db") as source:
         with sqlite3.connect(tmp_path / "backup.db") as backup:
             source.backup(backup)
@@ -255,7 +244,7 @@ def test_what_killed_writers_left_is_removed_after_a_day(tmp_path: Path) -> None
 
 @pytest.fixture
 def home(sqlite: SearchEngine) -> SearchEngine:
-    _fill(sqlite, MANY)
+    put_records(sqlite, make_records(MANY), DIM)
     sqlite.save_snapshot("c")
     return sqlite
 

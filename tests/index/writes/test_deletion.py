@@ -17,14 +17,7 @@ from index.views.manager import Views
 from index.writes.deletion import collect_garbage, delete_images, remove_unused_fields
 from tests.index.homes import in_read, in_write, open_home, scalar, scalars
 from tests.index.meanwhile import at_first
-from tests.index.samples import (
-    begin_generation,
-    ingest,
-    make_manifest,
-    make_records,
-    put_vectors,
-    unit_vectors,
-)
+from tests.index.samples import ingest, make_manifest, make_records, put_records, put_vectors, unit_vectors
 from training.common.manifest import Record
 from training.models.encoder import Encoder
 
@@ -116,9 +109,7 @@ LIMIT = 7
 def generation(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> Generation:
     monkeypatch.setattr("index.writes.deletion._MAX_REMOVALS", LIMIT)
     monkeypatch.setattr("index.writes.deletion._AT_ONCE", 4)
-    generation = begin_generation(engine, "c", DIM)
-    put_vectors(engine, generation, make_records(COUNT), unit_vectors(COUNT, DIM))
-    return generation
+    return put_records(engine, make_records(COUNT), DIM)
 
 
 def _delete(engine: SearchEngine, first: int, stop: int) -> None:

@@ -10,31 +10,15 @@ import pytest
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from index.catalogue import Catalogue, full_text
-from index.catalogue.tables import (
-    REPORT_POSITION,
-    FindingRow,
-    ImageRow,
-    RemovalRow,
-    TextEmbeddingRow,
-    TextRow,
-)
+from index.catalogue import Catalogue, full_text, tables
 from index.catalogue.words import indexed_text
 from index.engine import SearchEngine
-from index.ingest import ingest_manifest
 from index.vectors.protocol import decode_vectors
 from index.writes import images
 from index.writes.deletion import delete_images
 from index.writes.live import change_image
 from tests.index.homes import execute, in_write, scalars
-from tests.index.samples import (
-    begin_generation,
-    ingest,
-    make_manifest,
-    make_records,
-    put_vectors,
-    unit_vectors,
-)
+from tests.index.samples import ingest, make_manifest, put_records
 from training.clinical.findings.findings import find_findings
 from training.common.manifest import Manifest, Record
 from training.models.encoder import Encoder
@@ -42,13 +26,13 @@ from training.models.encoder import Encoder
 
 def _keys(engine: SearchEngine) -> dict[str, int]:
     with engine.home.catalogue.read() as session:
-        return {row.text: row.id for row in session.execute(select(TextRow.id, TextRow.text))}
+        return {row.text: row.id for row in session.execute(select(tables.TextRow.id, tables.TextRow.text))}
 
 
 def _check_vectors(engine: SearchEngine, encoder: Encoder) -> None:
-    query = select(TextRow.text, TextEmbeddingRow.vector).outerjoin(TextEmbeddingRow)
+    query = select(tables.TextRow.text, tables.TextEmbeddingRow.vector).outerjoin(tables.TextEmbeddingRow)
     with engine.home.catalogue.read() as session:
-        rows = session.execute(query.order_by(TextRow.id)).all()
+        rows = session.execute(query.order_by(tables.TextRow.id)).all()
     found = decode_vectors([row.vector for row in rows], encoder.dim)
     np.testing.assert_allclose(found, encoder.embed_texts([row.text for row in rows]).vectors, atol=2e-3)
 
@@ -66,14 +50,16 @@ def test_a_text_that_stays_keeps_its_key(
     assert {text: after[text] for text in before} == before
     assert min(after["another"], after["one more"]) > max(*before.values(), removed)
     with indexed.home.catalogue.read() as session:
-        assert session.execute(select(RemovalRow.target, RemovalRow.key)).all() == [("texts", removed)]
+        assert session.execute(select(tables.RemovalRow.target, tables.RemovalRow.key)).all() == [
+            ("texts", removed)
+        ]
     _check_vectors(indexed, encoder)
 
 
 def test_texts_of_an_older_catalogue_get_their_vectors(
     indexed: SearchEngine, encoder: Encoder, manifest: Manifest
 ) -> None:
-    execute(indexed, delete(TextEmbeddingRow))
+    execute(indexed, delete(tables.TextEmbeddingRow))
     ingest(indexed, encoder, manifest)
     _check_vectors(indexed, encoder)
 
@@ -88,45 +74,40 @@ ONE = Record(
 TWO = Record(id="two", image="two.png", split="train", texts=("Two dogs on a beach.",))
 
 
-def _put(engine: SearchEngine, *records: Record) -> None:
-    generation = begin_generation(engine, "c", 2)
-    put_vectors(engine, generation, records, unit_vectors(len(records), 2))
-
-
 def _rows(engine: SearchEngine) -> list[tuple[object, ...]]:
     query = (
         select(
-            ImageRow.external_id,
-            FindingRow.position,
-            FindingRow.start,
-            FindingRow.stop,
-            FindingRow.finding,
-            FindingRow.state,
-            FindingRow.image_finding,
+            tables.ImageRow.external_id,
+            tables.FindingRow.position,
+            tables.FindingRow.start,
+            tables.FindingRow.stop,
+            tables.FindingRow.finding,
+            tables.FindingRow.state,
+            tables.FindingRow.image_finding,
         )
-        .join(ImageRow, (ImageRow.id == FindingRow.image_id))
-        .where(ImageRow.collection_id == FindingRow.collection_id)
-        .order_by(FindingRow.image_id, FindingRow.position, FindingRow.start)
+        .join(tables.ImageRow, (tables.ImageRow.id == tables.FindingRow.image_id))
+        .where(tables.ImageRow.collection_id == tables.FindingRow.collection_id)
+        .order_by(tables.FindingRow.image_id, tables.FindingRow.position, tables.FindingRow.start)
     )
     with engine.home.catalogue.read() as session:
         return [tuple(row) for row in session.execute(query)]
 
 
 def test_texts_and_reports_have_findings_which_change_and_go_with_them(engine: SearchEngine) -> None:
-    _put(engine, ONE, TWO)
+    put_records(engine, [ONE, TWO], 2)
     assert _rows(engine) == [
-        ("one", REPORT_POSITION, 6, 14, "pleural effusion", "present", "pleural effusion: present"),
-        ("one", REPORT_POSITION, 19, 23, "mass", "absent", "mass: absent"),
+        ("one", tables.REPORT_POSITION, 6, 14, "pleural effusion", "present", "pleural effusion: present"),
+        ("one", tables.REPORT_POSITION, 19, 23, "mass", "absent", "mass: absent"),
         ("one", 1, 3, 11, "pleural effusion", "absent", "pleural effusion: present"),
     ]
-    _put(engine, replace(ONE, report=None), replace(TWO, texts=("Hydropneumothorax.",)))
+    put_records(engine, [replace(ONE, report=None), replace(TWO, texts=("Hydropneumothorax.",))], 2)
     assert _rows(engine) == [
         ("one", 1, 3, 11, "pleural effusion", "absent", "pleural effusion: absent"),
         ("two", 0, 0, 17, "pleural effusion", "present", "pleural effusion: present"),
         ("two", 0, 0, 17, "pneumothorax", "present", "pneumothorax: present"),
     ]
     in_write(engine, delete_images, "c", ["two"])
-    assert scalars(engine, select(FindingRow.finding)) == ["pleural effusion"]
+    assert scalars(engine, select(tables.FindingRow.finding)) == ["pleural effusion"]
 
 
 SAID = "There is a small effusion."
@@ -164,36 +145,29 @@ def said(record: Record) -> Record:
     return replace(record, texts=(*record.texts, SAID))
 
 
-def test_findings_and_words_are_found_before_the_lock(
-    engine: SearchEngine, encoder: Encoder, tmp_path: Path, computed: list[bool]
-) -> None:
-    ingest_manifest(engine, "films", encoder, make_manifest(tmp_path / "data", make_records(3)))
-    active = engine.active("films")
-    image_id = make_records(1)[0].id
-    assert change_image(engine.home, active, image_id, said, {}).outcome == "replaced"
+IMAGE = "image-000"
+
+
+def test_findings_and_words_are_found_before_the_lock(indexed: SearchEngine, computed: list[bool]) -> None:
+    assert change_image(indexed.home, indexed.active("c"), IMAGE, said, {}).outcome == "replaced"
     assert len(computed) >= 8
     assert not any(computed)
-    (finding,) = engine.image("films", image_id).findings
+    (finding,) = indexed.image("c", IMAGE).findings
     assert finding.finding == "pleural effusion"
 
 
-def test_an_image_that_was_changed_meanwhile_is_looked_at_again(
-    engine: SearchEngine, encoder: Encoder, tmp_path: Path
-) -> None:
-    ingest_manifest(engine, "films", encoder, make_manifest(tmp_path / "data", make_records(3)))
-    active = engine.active("films")
-    image_id = make_records(1)[0].id
-    seen: list[Record] = []
+def test_an_image_that_was_changed_meanwhile_is_looked_at_again(indexed: SearchEngine) -> None:
+    active, seen = indexed.active("c"), list[Record]()
 
     def change(record: Record) -> Record:
         if not seen:
             seen.append(record)
             other = replace(record, report="No pneumothorax.")
-            change_image(engine.home, active, image_id, lambda _: other, {})
+            change_image(indexed.home, active, IMAGE, lambda _: other, {})
         return said(record)
 
-    change_image(engine.home, active, image_id, change, {})
-    image = engine.image("films", image_id)
+    change_image(indexed.home, active, IMAGE, change, {})
+    image = indexed.image("c", IMAGE)
     assert (image.report, image.texts[-1]) == ("No pneumothorax.", SAID)
     assert [finding.finding for finding in image.findings] == ["pneumothorax", "pleural effusion"]
-    assert engine.facets("films").findings != ()
+    assert indexed.facets("c").findings != ()
