@@ -34,9 +34,8 @@ def catalogue(catalogue_url: str) -> Iterator[Catalogue]:
 
 @pytest.fixture
 def engine(tmp_path: Path, catalogue_url: str) -> Iterator[SearchEngine]:
-    opened = open_home(tmp_path / "home", catalogue_url)
-    yield opened
-    opened.close()
+    with closing(open_home(tmp_path / "home", catalogue_url)) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -49,9 +48,8 @@ def sqlite(tmp_path: Path) -> Iterator[SearchEngine]:
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     """Collections of each kind of model, which no test writes to."""
-    engine = open_home(tmp_path_factory.mktemp("filled"))
-    yield fill(engine)[0]
-    engine.close()
+    with closing(open_home(tmp_path_factory.mktemp("filled"))) as engine:
+        yield fill(engine)[0]
 
 
 @pytest.fixture

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Executable, Select
+from sqlalchemy import Executable, Select, func, select
 from sqlalchemy.orm import Session
 
 from index.catalogue import Catalogue, open_catalogue
 from index.catalogue.collections import hide_collection
+from index.catalogue.tables import Table
 from index.engine import SearchEngine
 from index.home import Home
 from index.vectors.gpu import Gpu
@@ -67,6 +68,10 @@ def scalars(of: SearchEngine | Catalogue, query: Select[Found]) -> list[Found]:
     """Read the first column of all rows."""
     with _catalogue(of).read() as session:
         return list(session.execute(query).scalars())
+
+
+def count_rows(of: SearchEngine | Catalogue, table: type[Table]) -> int:
+    return scalar(of, select(func.count()).select_from(table))
 
 
 def scalar(of: SearchEngine | Catalogue, query: Select[Found]) -> Found:

@@ -140,26 +140,13 @@ def unit_vectors(count: int, dim: int, seed: int = 0) -> Vectors:
 
 
 def begin_generation(
-    engine: SearchEngine,
-    collection: str,
-    dim: int,
-    *,
-    digest: str = "a" * 64,
-    name: str = "made-up",
-    unsigned: bool = False,
+    engine: SearchEngine, collection: str, dim: int, *, digest: str = "a" * 64, **columns: Any
 ) -> Generation:
+    made = {"name": "made-up", "unsigned": False, "recipe": "", "created": "2026-01-01", "metrics": {}}
     with engine.home.catalogue.write() as session:
         model = session.execute(select(ModelRow).where(ModelRow.digest == digest)).scalar_one_or_none()
         if model is None:
-            model = ModelRow(
-                digest=digest,
-                name=name,
-                dim=dim,
-                unsigned=unsigned,
-                recipe="",
-                created="2026-01-01",
-                metrics={},
-            )
+            model = ModelRow(digest=digest, dim=dim, **{**made, **columns})
             session.add(model)
             session.flush()
         return open_generation(session, collection, model)
@@ -194,16 +181,10 @@ def put_vectors(
 
 
 def put_records(
-    engine: SearchEngine,
-    records: Sequence[Record],
-    dim: int,
-    *,
-    seed: int = 0,
-    collection: str = "c",
-    **of: Any,
+    engine: SearchEngine, records: Sequence[Record], dim: int, seed: int = 0, into: str = "c", **model: Any
 ) -> Generation:
     """Write records with vectors drawn at random to a generation, and make it active."""
-    generation = begin_generation(engine, collection, dim, **of)
+    generation = begin_generation(engine, into, dim, **model)
     put_vectors(engine, generation, records, unit_vectors(len(records), dim, seed))
     return generation
 

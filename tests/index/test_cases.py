@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import func, select
 
 from index import cases as module
 from index import errors
@@ -13,7 +12,7 @@ from index.engine import SearchEngine
 from index.feedback import User
 from index.generations.names import rename_collection
 from index.writes.live import remove_images
-from tests.index.homes import in_read, in_write, remove_collection, scalar
+from tests.index.homes import count_rows, in_read, in_write, remove_collection
 from tests.index.samples import ingest, make_manifest, make_picture
 from training.common.manifest import Manifest
 from training.models.encoder import Encoder
@@ -41,10 +40,7 @@ def lists(engine: SearchEngine, collection: str = "c") -> list[tuple[str, str, i
 
 def rows_left(engine: SearchEngine) -> tuple[int, int]:
     """Numbers of lists and entries of all collections."""
-    counts = [
-        scalar(engine, select(func.count()).select_from(table)) for table in (CaseListRow, CaseEntryRow)
-    ]
-    return counts[0], counts[1]
+    return count_rows(engine, CaseListRow), count_rows(engine, CaseEntryRow)
 
 
 def test_images_stay_in_the_order_in_which_they_came_with_the_last_note(indexed: SearchEngine) -> None:

@@ -160,6 +160,7 @@ def test_names_that_no_database_can_hold_are_unknown_without_asking_it(engine: S
 
 
 COUNT = 30
+QUERY = unit_vectors(1, DIM, seed=3)[0]
 
 
 @pytest.fixture
@@ -169,8 +170,7 @@ def small(engine: SearchEngine) -> SearchEngine:
 
 
 def _ids(engine: SearchEngine, request: SearchRequest) -> list[str]:
-    query = unit_vectors(1, DIM, seed=3)[0]
-    return [hit.id for hit in engine.search(engine.active("c"), query, request).hits]
+    return [hit.id for hit in engine.search(engine.active("c"), QUERY, request).hits]
 
 
 def _put(engine: SearchEngine, record: Record, vector: Vectors) -> None:
@@ -200,17 +200,16 @@ def test_a_hit_is_of_one_state_though_it_is_replaced_during_the_search(
     small: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The search has begun when an image gets another vector and other texts, and the view follows."""
-    query = unit_vectors(1, DIM, seed=3)[0]
     active, request = small.active("c"), SearchRequest(k=COUNT)
-    last = small.search(active, query, request).hits[-1].id
+    last = small.search(active, QUERY, request).hits[-1].id
     record = next(each for each in make_records(COUNT) if each.id == last)
 
     def change() -> None:
-        _put(small, replace(record, texts=("Now the nearest.",)), query)
+        _put(small, replace(record, texts=("Now the nearest.",)), QUERY)
         small.warm(active.generation)
 
     at_first(monkeypatch, VectorRanking, "page", change)
-    first = small.search(active, query, request).hits[0]
+    first = small.search(active, QUERY, request).hits[0]
     assert (first.id, first.image.texts) == (last, ("Now the nearest.",))
 
 
@@ -218,14 +217,14 @@ def test_hits_of_a_filter_that_was_judged_after_a_write_show_what_was_written(
     small: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The search has looked at the catalogue's version, but not yet at what passes, when an image changes."""
-    query, active = unit_vectors(1, DIM, seed=3)[0], small.active("c")
-    every = small.search(active, query, SearchRequest(k=COUNT)).hits
+    active = small.active("c")
+    every = small.search(active, QUERY, SearchRequest(k=COUNT)).hits
     changed = next(hit.id for hit in every if hit.image.metadata["view"] == "AP")
     record = next(each for each in make_records(COUNT) if each.id == changed)
     record = replace(record, metadata={**record.metadata, "view": "PA"})
-    at_first(monkeypatch, SearchEngine, "_resolve", lambda: _put(small, record, query), behind=True)
+    at_first(monkeypatch, SearchEngine, "_resolve", lambda: _put(small, record, QUERY), behind=True)
     passing = parse_filter({"field": "view", "eq": "PA"})
-    hits = small.search(active, query, SearchRequest(k=COUNT, filter=passing)).hits
+    hits = small.search(active, QUERY, SearchRequest(k=COUNT, filter=passing)).hits
     assert changed in {hit.id for hit in hits}
     assert {hit.image.metadata["view"] for hit in hits} == {"PA"}
 
@@ -236,9 +235,8 @@ def test_what_is_resolved_during_a_write_is_of_no_one_version(
     active, request = small.active("c"), SearchRequest()
     record, vector = make_records(COUNT)[0], unit_vectors(1, DIM, seed=9)[0]
     at_first(monkeypatch, SearchRequest, "bound", lambda: _put(small, record, vector))
-    query = unit_vectors(1, DIM, seed=3)[0]
-    assert small._resolve(active, query, request).version is None
-    assert small._resolve(active, query, request).version == small.home.catalogue.version()
+    assert small._resolve(active, QUERY, request).version is None
+    assert small._resolve(active, QUERY, request).version == small.home.catalogue.version()
 
 
 def test_a_collection_that_is_removed_during_its_first_search_gives_no_hits(
@@ -246,7 +244,7 @@ def test_a_collection_that_is_removed_during_its_first_search_gives_no_hits(
 ) -> None:
     active = small.active("c")
     at_first(monkeypatch, SearchEngine, "_resolve", lambda: remove_collection(small, "c"), behind=True)
-    assert small.search(active, unit_vectors(1, DIM, seed=3)[0], SearchRequest()).hits == ()
+    assert small.search(active, QUERY, SearchRequest()).hits == ()
 
 
 @pytest.mark.parametrize("removed", [True, False])
@@ -284,23 +282,23 @@ def test_a_view_that_is_damaged_is_not_searched_again(
 
 def test_a_background_that_another_thread_measures_again_is_not_kept(small: SearchEngine) -> None:
     """The view has twice as many images, and the first search that would measure them has not ended."""
-    query, active = unit_vectors(1, DIM, seed=3)[0], small.active("c")
-    small.search(active, query, SearchRequest())
+    active = small.active("c")
+    small.search(active, QUERY, SearchRequest())
     records = [replace(record, id=f"more-{record.id}") for record in make_records(COUNT)]
     put_records(small, records, DIM, seed=5)
     with small._views._held[active.generation, "images"].background.lock:
-        before = small.search(active, query, SearchRequest())
-    after = small.search(active, query, SearchRequest())
+        before = small.search(active, QUERY, SearchRequest())
+    after = small.search(active, QUERY, SearchRequest())
     assert before.hits == after.hits
     assert before.z_scores != after.z_scores
 
 
 def test_a_collection_that_is_gone_is_unknown_to_a_search_that_began_before(small: SearchEngine) -> None:
-    active, query = small.active("c"), unit_vectors(1, DIM, seed=3)[0]
-    small.search(active, query, SearchRequest())
+    active = small.active("c")
+    small.search(active, QUERY, SearchRequest())
     remove_collection(small, "c")
     with pytest.raises(errors.UnknownCollectionError):
-        small.search(active, query, SearchRequest())
+        small.search(active, QUERY, SearchRequest())
     with pytest.raises(errors.UnknownCollectionError):
         small.vector_of(active, make_records(1)[0].id)
 

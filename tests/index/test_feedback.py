@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import delete, select, update
@@ -22,25 +23,10 @@ TEXT = JudgedQuery(texts=("two dogs",))
 
 
 def say(
-    engine: SearchEngine,
-    query: JudgedQuery,
-    image: int,
-    relevant: bool | None,
-    *,
-    most: int = 100,
-    collection: str = "c",
-    missed: bool = False,
+    engine: SearchEngine, query: JudgedQuery, image: int, relevant: bool | None, to: str = "c", **other: Any
 ) -> bool:
-    return in_write(
-        engine,
-        feedback.record_judgement,
-        collection,
-        query,
-        f"image-{image:03}",
-        relevant,
-        limit=most,
-        missed=missed,
-    )
+    name, given = f"image-{image:03}", {"limit": 100, **other}
+    return in_write(engine, feedback.record_judgement, to, query, name, relevant, **given)
 
 
 def said(engine: SearchEngine, collection: str = "c") -> list[Judgement]:
@@ -93,7 +79,7 @@ def test_judgements_go_with_their_image_its_picture_and_their_collection(
     ingest(indexed, encoder, manifest, "d")
     for image in range(3):
         say(indexed, TEXT, image, True)
-        say(indexed, TEXT, image, True, collection="d")
+        say(indexed, TEXT, image, True, "d")
     remove_images(indexed.home, "c", ["image-000"])
     assert [one.image for one in said(indexed)] == ["image-001", "image-002"]
     records = [replace(record, texts=("another text",)) for record in manifest.records[1:]]
@@ -119,7 +105,7 @@ def test_what_cannot_be_said_changes_nothing(indexed: SearchEngine) -> None:
         (TEXT, 3, "empty", errors.NoActiveGenerationError),
     ):
         with pytest.raises(error):
-            say(indexed, query, image, True, collection=collection)
+            say(indexed, query, image, True, collection)
     for query, missed, field in ((JudgedQuery(), False, "query"), (TEXT, True, "missed")):
         with pytest.raises(errors.QueryError) as failed:
             say(indexed, query, 3, False, missed=missed)
@@ -129,12 +115,12 @@ def test_what_cannot_be_said_changes_nothing(indexed: SearchEngine) -> None:
 
 def test_a_collection_has_so_many_judgements_and_no_more(indexed: SearchEngine) -> None:
     for image in range(3):
-        say(indexed, TEXT, image, True, most=3)
+        say(indexed, TEXT, image, True, limit=3)
     with pytest.raises(errors.FeedbackFullError, match="has 3 judgements"):
-        say(indexed, TEXT, 3, True, most=3)
-    say(indexed, TEXT, 2, False, most=3)
-    say(indexed, TEXT, 1, None, most=3)
-    say(indexed, TEXT, 3, True, most=3)
+        say(indexed, TEXT, 3, True, limit=3)
+    say(indexed, TEXT, 2, False, limit=3)
+    say(indexed, TEXT, 1, None, limit=3)
+    say(indexed, TEXT, 3, True, limit=3)
     assert [(one.image, one.relevant) for one in said(indexed)] == [
         ("image-000", True),
         ("image-002", False),

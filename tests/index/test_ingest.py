@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import Engine, event, func, select
+from sqlalchemy import Engine, event, select
 
 from index import errors
 from index.cases import put_list, read_list, save_case
@@ -36,7 +36,7 @@ from index.generations.reindex import generation_for, reindex
 from index.ingest import ingest_manifest
 from index.search.request import SearchRequest
 from index.writes.intake import prefetch
-from tests.index.homes import in_read, in_write, open_home, scalar
+from tests.index.homes import count_rows, in_read, in_write, open_home
 from tests.index.killing import kill_after
 from tests.index.meanwhile import note_calls
 from tests.index.samples import ingest, make_bundle, make_manifest, make_picture, make_records, unit_vectors
@@ -63,10 +63,8 @@ def test_every_record_can_be_read_back_and_a_second_run_embeds_nothing(
         assert (image.split, image.group, image.metadata) == (record.split, record.group, record.metadata)
         assert (image.width, image.height, image.media_type) == (48, 40, "image/png")
         assert engine.image_path("c", record.id).read_bytes() == manifest.image_path(record).read_bytes()
-    counts = [
-        scalar(engine, select(func.count()).select_from(table))
-        for table in (ImageRow, EmbeddingRow, TextRow, AttributeRow, GenerationRow)
-    ]
+    tables = (ImageRow, EmbeddingRow, TextRow, AttributeRow, GenerationRow)
+    counts = [count_rows(engine, table) for table in tables]
     texts = sum(len(record.texts) for record in manifest.records)
     attributes = sum(len(record.labels) + 3 for record in manifest.records)
     assert counts == [20, 20, texts, attributes, 1]
@@ -481,7 +479,7 @@ def _copies(folder: Path, names: Sequence[str]) -> Manifest:
 
 
 @pytest.mark.parametrize(
-    ("former", "new", "moved", "copies", "ambiguous"),
+    "names",
     [
         ("old-a.png", "new-a.png new-copy.png", "old-a.png>new-a.png", "new-copy.png", ""),
         ("old-a.png", "b-a.png c-a.png", "", "", "b-a.png c-a.png"),
@@ -497,15 +495,9 @@ def _copies(folder: Path, names: Sequence[str]) -> Manifest:
     ],
 )
 def test_a_file_that_moved_and_was_copied_has_copies(
-    engine: SearchEngine,
-    encoder: Encoder,
-    tmp_path: Path,
-    former: str,
-    new: str,
-    moved: str,
-    copies: str,
-    ambiguous: str,
+    engine: SearchEngine, encoder: Encoder, tmp_path: Path, names: Sequence[str]
 ) -> None:
+    former, new, moved, copies, ambiguous = names
     ingest(engine, encoder, _copies(tmp_path / "a", former.split()))
     report = ingest(engine, encoder, _copies(tmp_path / "b", new.split()))
     assert report.moved == dict(one.split(">") for one in moved.split())

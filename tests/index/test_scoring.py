@@ -6,7 +6,6 @@ from threading import Event
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sqlalchemy import update
 
 from index import scoring
@@ -15,7 +14,7 @@ from index.catalogue.tables import GenerationRow
 from index.engine import SearchEngine
 from index.scoring import Background, Confidence, KeptBackground, Outcomes, Vocabulary
 from index.search.request import SearchRequest
-from index.vectors.protocol import Keys, Vectors
+from index.vectors.protocol import Keys, Vectors, unit
 from index.vectors.view import CosineView
 from tests.index.meanwhile import beside
 from tests.index.samples import begin_generation, make_records, put_records, put_vectors, unit_vectors
@@ -27,15 +26,10 @@ DIM = 12
 COUNT = 400
 
 
-def _unit(vectors: NDArray[np.float32]) -> Vectors:
-    unit: Vectors = (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
-    return unit
-
-
 def _around(axis: int, count: int, seed: int, noise: float = 0.5) -> Vectors:
     vectors = noise * unit_vectors(count, DIM, seed)
     vectors[:, axis] += 1
-    return _unit(vectors)
+    return unit(vectors)
 
 
 def _view(vectors: Vectors) -> CosineView:
@@ -68,7 +62,7 @@ def test_the_covariance_tells_the_spread_of_any_query(sharpness: float, mean: fl
     sizes = (np.arange(dim) + 1.0) ** -sharpness
     turned = np.linalg.qr(random.standard_normal((dim, dim)))[0]
     varying = random.standard_normal((500, dim)) * sizes + mean * random.standard_normal(dim)
-    vectors = _unit((varying @ turned).astype(np.float32))
+    vectors = unit((varying @ turned).astype(np.float32))
     background = Background(vectors, 500)
     largest = np.linalg.norm(vectors - vectors.mean(axis=0), ord=2) / np.sqrt(500)
     for query in np.concatenate((vectors[:50], unit_vectors(50, dim, 9), turned.astype(np.float32))):
@@ -238,9 +232,7 @@ _DRAWS = 60
 
 
 def _near(rows: Vectors, noise: float, seed: int) -> Vectors:
-    vectors = rows + noise * unit_vectors(len(rows), rows.shape[1], seed)
-    unit: Vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    return unit
+    return unit(rows + np.float32(noise) * unit_vectors(len(rows), rows.shape[1], seed))
 
 
 def _at_chance(seed: int, kinds: int, noise: float, hub: float, dim: int) -> Outcomes:
@@ -416,20 +408,20 @@ def _asked(engine: SearchEngine, text: str, target: Target = "images") -> bool |
     return engine.search(engine.active("c"), vector, request, text).confident
 
 
+def _measured(engine: SearchEngine, generation: Generation, encoder: _Texts) -> Confidence:
+    engine.measure_confidence(generation.id, encoder)
+    measured = engine.confidence(engine.active("c"))
+    assert measured is not None
+    return measured
+
+
 def test_labels_and_texts_are_confident_and_what_nothing_answers_is_not(engine: SearchEngine) -> None:
     generation = _collection(engine, 140)
     assert _asked(engine, LABELS[0]) is None
-    engine.measure_confidence(generation.id, _Texts())
+    measured = _measured(engine, generation, _Texts())
     assert [_asked(engine, label) for label in LABELS] == [True] * len(LABELS)
-    unanswered = (
-        "a fractured femur",
-        "a dog on a beach",
-        "ein Zug",
-        "an invoice",
-        "sign99",
-        "melanoma",
-        "\u00bf",
-    )
+    unanswered = ["a fractured femur", "a dog on a beach", "ein Zug", "an invoice"]
+    unanswered += ["sign99", "melanoma", "\u00bf"]
     assert [_asked(engine, text) for text in unanswered] == [False] * len(unanswered)
     # It is of one text that searches images.
     active = engine.active("c")
@@ -438,8 +430,6 @@ def test_labels_and_texts_are_confident_and_what_nothing_answers_is_not(engine: 
     first = engine.search(active, _centres()[0], SearchRequest(k=5, kind="text"), LABELS[0])
     later = SearchRequest(k=5, kind="text", cursor=first.next_cursor)
     assert engine.search(active, _centres()[0], later, LABELS[0]).confident is True
-    measured = engine.confidence(active)
-    assert measured is not None
     assert measured.counts is not None
     assert (measured.held_out, measured.kinds, measured.count) == (140, 14, 140)
     assert measured.counts.unanswerable > 40
@@ -448,18 +438,14 @@ def test_labels_and_texts_are_confident_and_what_nothing_answers_is_not(engine: 
 
 def test_images_without_labels_are_right_by_their_own_text(engine: SearchEngine) -> None:
     generation = _collection(engine, 140, labelled=False)
-    engine.measure_confidence(generation.id, _Texts())
-    measured = engine.confidence(engine.active("c"))
-    assert measured is not None
+    measured = _measured(engine, generation, _Texts())
     assert measured.kinds == 140
     assert measured.known is not None
 
 
 def test_texts_that_find_nothing_make_nothing_confident(engine: SearchEngine) -> None:
     generation = _collection(engine, 140, good=False, labelled=False)
-    engine.measure_confidence(generation.id, _Texts())
-    measured = engine.confidence(engine.active("c"))
-    assert measured is not None
+    measured = _measured(engine, generation, _Texts())
     assert (measured.known, measured.unknown) == (None, None)
     assert [measured.least(known=known) for known in (True, False)] == [inf, inf]
     assert [_asked(engine, text) for text in ("sign1", "a film", "a dog")] == [False] * 3
@@ -469,9 +455,7 @@ def test_texts_that_find_nothing_make_nothing_confident(engine: SearchEngine) ->
 def test_nothing_is_said_where_too_few_are_held_out(engine: SearchEngine, count: int, split: Split) -> None:
     generation = _collection(engine, count, split=split)
     encoder = _Texts()
-    engine.measure_confidence(generation.id, encoder)
-    measured = engine.confidence(engine.active("c"))
-    assert measured is not None
+    measured = _measured(engine, generation, encoder)
     assert (measured.counts, measured.held_out) == (None, count if split == "test" else 0)
     assert encoder.asked == []
     assert _asked(engine, LABELS[0]) is None

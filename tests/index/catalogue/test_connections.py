@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, text, update
+from sqlalchemy import insert, select, text, update
 
 from index.catalogue import Catalogue, Patience, open_catalogue
 from index.catalogue.connections import is_disk_full, without_password
@@ -24,8 +24,7 @@ BUSY = r"Another process has been writing to the catalogue .* for 0\.3 seconds: 
 @pytest.fixture
 def hasty(catalogue_url: str) -> Iterator[Catalogue]:
     opened = open_catalogue(catalogue_url, HASTY)
-    with opened.write() as session:
-        session.add(CollectionRow(name="c", sequence=1))
+    execute(opened, insert(CollectionRow).values(name="c", sequence=1))
     yield opened
     opened.close()
 
@@ -81,8 +80,7 @@ def test_a_write_gives_up_while_another_one_goes_on_and_reads_do_not_wait(
 def test_a_process_that_is_stopped_while_it_writes_holds_up_writes_alone(tmp_path: Path) -> None:
     database = tmp_path / "catalogue.db"
     catalogue = open_catalogue(f"sqlite:///{database}", HASTY)
-    with catalogue.write() as session:
-        session.add(CollectionRow(name="c", sequence=1))
+    execute(catalogue, insert(CollectionRow).values(name="c", sequence=1))
     with frozen_writer(database):
         for _ in range(2):
             with pytest.raises(CatalogueBusyError, match=BUSY):
@@ -123,8 +121,7 @@ def test_a_writer_that_says_nothing_lets_others_go_on(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalogue = open_catalogue(postgresql_url)
-    with catalogue.write() as session:
-        session.add(CollectionRow(name="c", sequence=1))
+    execute(catalogue, insert(CollectionRow).values(name="c", sequence=1))
     monkeypatch.setattr("index.catalogue.connections._IDLE_MS", 200)
     with pytest.raises(CatalogueError), catalogue.write() as session:
         session.execute(update(CollectionRow).values(name="idle"))

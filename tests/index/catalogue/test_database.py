@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from index.catalogue import Catalogue, ReadThroughCache, VersionedCache, open_catalogue
 from index.catalogue.tables import CollectionRow, EmbeddingRow
 from index.errors import CatalogueError, CatalogueSchemaError, DamagedCatalogueError
-from tests.index.homes import execute, scalar, scalars
+from tests.index.homes import count_rows, execute, scalars
 
 
 @pytest.fixture
@@ -184,10 +184,6 @@ def _put(catalogue: Catalogue, name: str) -> None:
     execute(catalogue, insert(CollectionRow).values(name=name))
 
 
-def _count(catalogue: Catalogue) -> int:
-    return scalar(catalogue, select(func.count()).select_from(CollectionRow))
-
-
 @contextmanager
 def _writers(url: str) -> Iterator[list["subprocess.Popen[str]"]]:
     """Processes that write at the same time, each round when it is told to."""
@@ -227,7 +223,7 @@ def test_one_version_is_one_state_while_processes_write(on_sqlite: Catalogue, ur
     counts: dict[Hashable, int] = {}
 
     def look() -> None:
-        version, count = on_sqlite.version(), _count(on_sqlite)
+        version, count = on_sqlite.version(), count_rows(on_sqlite, CollectionRow)
         if on_sqlite.version() == version:
             assert counts.setdefault(version, count) == count
 

@@ -174,19 +174,8 @@ def known(shared: SearchEngine) -> Written:
         *(
             (typed, [0, 1])
             for typed in (
-                *(
-                    "dog*",
-                    "dog AND",
-                    "NEAR(dog",
-                    "words:dog",
-                    "-dog",
-                    "^dog",
-                    "\0dog",
-                    "dog\0",
-                    "dog'",
-                    'dog"',
-                ),
-                *("'; DROP TABLE images; -- dog", "dog & !", "dog | (", "dog:*", "\\dog", "<-> dog"),
+                *("dog*", "dog AND", "NEAR(dog", "words:dog", "-dog", "^dog", "\0dog", "dog\0", "dog'"),
+                *('dog"', "'; DROP TABLE images; -- dog", "dog & !", "dog | (", "dog:*", "\\dog", "<-> dog"),
             )
         ),
     ],
@@ -287,48 +276,32 @@ def test_long_words_are_looked_up_and_not_compared_with_every_image(
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("found", "asked"),
     [
-        ("胸水", [0]),
-        ("积液", [1]),
-        ("结节", [1]),
-        ("肺炎", [2]),
-        ("肺", [0, 1, 2]),
-        ("CT", [1, 2]),
-        ("ct検査", [1, 2]),  # Two words: CT is in both.
-        ("検査", [2]),
-        ("清明です。", [0]),
-        ("水胸", []),
-        ("胸積", []),
-        ("흉수", [3]),
-        ("심장은 정상", [3]),
-        ("น้ำ", [4]),
-        ("ปอด", [4]),
-        ("หัวใจโต", [4]),
-        ("выпот", [11]),
-        ("pa", [10]),
-        ("FILM", [9, 10]),
-        ("ＣＡＦＥ", [10]),
-        ("cafe", [10]),
-        ("cafe\u0301", [10]),
-        ("caf", []),
-        ("Erguss", [5, 6, 7]),
-        ("Ergüsse", [5, 6, 7]),
-        ("ödem", [5]),
-        ("Lunge", [5]),
-        ("Fraktur", [6, 7]),
-        ("Rippe", [6]),
-        ("effusion", [8, 9]),
-        ("effusions", [8, 9]),
-        ("opacity", [8, 9]),
-        ("normal", []),
-        ("impression", [8]),
+        ([], ("水胸", "胸積", "caf", "normal")),
+        ([0], ("胸水", "清明です。")),
+        ([1], ("积液", "结节")),
+        ([2], ("肺炎", "検査")),
+        ([0, 1, 2], ("肺",)),
+        # Two words: CT is in both.
+        ([1, 2], ("CT", "ct検査")),
+        ([3], ("흉수", "심장은 정상")),
+        ([4], ("น้ำ", "ปอด", "หัวใจโต")),
+        ([11], ("выпот",)),
+        ([10], ("pa", "ＣＡＦＥ", "cafe", "cafe\u0301")),
+        ([9, 10], ("FILM",)),
+        ([5], ("ödem", "Lunge")),
+        ([6], ("Rippe",)),
+        ([6, 7], ("Fraktur",)),
+        ([5, 6, 7], ("Erguss", "Ergüsse")),
+        ([8], ("impression",)),
+        ([8, 9], ("effusion", "effusions", "opacity")),
     ],
 )
-def test_words_of_every_script_are_found(reports: Written, words: str, found: list[int]) -> None:
-    assert sorted(reports.found(words)) == found
-    assert reports.texts(words) == found
-    assert [place for place, text in enumerate(REPORTS) if matched_spans(text, words)] == found
+def test_words_of_every_script_are_found(reports: Written, found: list[int], asked: Sequence[str]) -> None:
+    for words in asked:
+        assert sorted(reports.found(words)) == reports.texts(words) == found, words
+        assert [place for place, text in enumerate(REPORTS) if matched_spans(text, words)] == found, words
 
 
 @pytest.mark.parametrize(
@@ -439,32 +412,27 @@ def test_a_word_itself_comes_before_the_same_with_digits_or_an_ending(engine: Se
 
 
 @pytest.mark.parametrize(
-    ("words", "first", "found"),
+    ("asked", "first", "found"),
     [
-        ("Röntgen", {0, 2}, {0, 1, 2}),
+        ("Röntgen rontgen", {0, 2}, {0, 1, 2}),
         ("Roentgen", {1}, {0, 1, 2}),
-        ("rontgen", {0, 2}, {0, 1, 2}),
-        ("Ödem", {3}, {3, 4, 5, 6}),
+        ("Ödem O\u0308dem", {3}, {3, 4, 5, 6}),
         ("OEDEM", {4}, {3, 4, 5, 6}),
-        ("O\u0308dem", {3}, {3, 4, 5, 6}),
-        ("Erguss", {7, 8}, {7, 8, 11, 12}),
-        ("Erguß", {7, 8}, {7, 8, 11, 12}),
+        ("Erguss Erguß", {7, 8}, {7, 8, 11, 12}),
         ("Ergüsse", {11}, {7, 8, 11, 12}),
         ("Erguesse", {12}, {7, 8, 11, 12}),
         ("gross", {7, 8}, {7, 8}),
-        ("neue", {9}, {9}),
-        ("Dauer", {9}, {9}),
-        ("aktuell", {9}, {9}),
-        ("true", {10}, {10}),
-        ("poet", {10}, {10}),
+        ("neue Dauer aktuell", {9}, {9}),
+        ("true poet", {10}, {10}),
     ],
 )
 def test_spellings_find_each_other_behind_what_was_typed(
-    spellings: Written, words: str, first: set[int], found: set[int]
+    spellings: Written, asked: str, first: set[int], found: set[int]
 ) -> None:
-    ranked = spellings.found(words)
-    assert set(ranked) == set(spellings.texts(words)) == found
-    assert set(ranked[: len(first)]) == first
+    for words in asked.split():
+        ranked = spellings.found(words)
+        assert set(ranked) == set(spellings.texts(words)) == found, words
+        assert set(ranked[: len(first)]) == first, words
 
 
 @pytest.mark.parametrize("count", [7, 50, 500, 950])

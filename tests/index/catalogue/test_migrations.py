@@ -309,20 +309,10 @@ def test_a_killed_process_is_followed_up(outdated: Catalogue, old: str, tmp_path
     open_catalogue(old).close()
     with outdated.write() as session:
         assert _findings(session, 1, 640) == [(640, -1, "pleural effusion", "uncertain")]
-        restored = {**_finding(1), "state": "uncertain", "image_finding": "pleural effusion: uncertain"}
-        session.execute(insert(FindingRow), restored)
+        restored = {"image_id": 1, "position": -1, "start": 9, "stop": 25, "collection_id": 2}
+        said = {"finding": "pleural effusion", "state": "uncertain"}
+        session.execute(insert(FindingRow), restored | said | {"image_finding": ": ".join(said.values())})
     _check_all(outdated)
-
-
-def _finding(key: int) -> dict[str, Any]:
-    return {
-        "image_id": key,
-        "position": -1,
-        "start": 9,
-        "finding": "pleural effusion",
-        "stop": 25,
-        "collection_id": 1 + key % 2,
-    }
 
 
 def test_two_that_start_together_make_each_row_once(old: str, monkeypatch: pytest.MonkeyPatch) -> None:

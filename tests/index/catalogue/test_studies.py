@@ -1,13 +1,11 @@
 """Known studies of an archive: kept by collection and archive, merged, and gone with them."""
 
-from sqlalchemy import func, select
-
 from index.catalogue import studies
 from index.catalogue.collections import add_collection
 from index.catalogue.studies import Followed, KnownStudy, Position
 from index.catalogue.tables import ArchiveRow, ArchiveStudyRow
 from index.engine import SearchEngine
-from tests.index.homes import remove_collection
+from tests.index.homes import count_rows, remove_collection
 
 _FIRST = KnownStudy("day", "selection", None, {"one": "taken", "two": "refused"})
 
@@ -55,6 +53,4 @@ def test_a_collection_takes_what_is_known_with_it(engine: SearchEngine) -> None:
             studies.note_study(session, followed, "study", _FIRST)
             studies.write_position(session, followed, Position(1, 1, ""))
     remove_collection(engine, "films")
-    with engine.home.catalogue.read() as session:
-        for table in (ArchiveRow, ArchiveStudyRow):
-            assert session.execute(select(func.count()).select_from(table)).scalar_one() == 0
+    assert (count_rows(engine, ArchiveRow), count_rows(engine, ArchiveStudyRow)) == (0, 0)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete, select
+from sqlalchemy import delete, insert, select
 
 from index.backup import restore_backup, write_backup
 from index.catalogue.tables import CollectionRow, HomeRow
@@ -13,7 +13,7 @@ from index.engine import SearchEngine
 from index.errors import HomeError
 from index.files.home_identity import FILE, bind_identity
 from index.writes.live import remove_images
-from tests.index.homes import open_home
+from tests.index.homes import execute, open_home
 from training.common.manifest import Manifest
 from training.models.encoder import Encoder
 
@@ -76,8 +76,7 @@ def test_a_process_that_was_killed_between_the_two_is_made_up_for(
 ) -> None:
     uid = noted(bound)
     if lost == "row":
-        with bound.home.catalogue.write() as session:
-            session.execute(delete(HomeRow))
+        execute(bound, delete(HomeRow))
     else:
         (home / FILE).unlink()
     late = open_home(home, catalogue_url)
@@ -165,8 +164,7 @@ def test_a_folder_that_is_mounted_anew_is_still_the_one_of_a_server(postgresql_u
     shutil.copytree(home, home.with_name("mounted"))
     shutil.rmtree(home)
     home.with_name("mounted").rename(home)
-    with engine.home.catalogue.write() as session:
-        session.add(CollectionRow(name="c", sequence=1))
+    execute(engine, insert(CollectionRow).values(name="c", sequence=1))
     engine.close()
 
 

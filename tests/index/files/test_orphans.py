@@ -14,12 +14,11 @@ from index.errors import ConditionError
 from index.files import orphans
 from index.files.image_store import ImageStore
 from index.files.orphans import begin_put, keep_files
-from index.ingest import ingest_manifest
 from index.writes.deletion import collect_garbage
 from index.writes.live import put_images, remove_images
 from tests.faults.made import begin_world, made_record, made_upload
 from tests.index.homes import in_write, scalars
-from tests.index.samples import make_picture
+from tests.index.samples import ingest, make_picture
 from training.common.manifest import Manifest
 from training.common.rejections import Rejections
 from training.models.encoder import Encoder
@@ -33,12 +32,8 @@ def _loose(engine: SearchEngine) -> set[str]:
     return set(scalars(engine, select(OrphanRow.sha256)))
 
 
-def _files(tmp_path: Path) -> list[Path]:
-    return list((tmp_path / "home" / "images" / "originals").glob("*/*"))
-
-
-def _ingest(engine: SearchEngine, encoder: Encoder, manifest: Manifest) -> None:
-    ingest_manifest(engine, "c", encoder, manifest, batch_size=6, show_progress=False)
+def _files(engine: SearchEngine) -> list[Path]:
+    return list(engine.home.store.originals())
 
 
 def test_no_file_is_kept_before_it_is_noted(
@@ -53,34 +48,30 @@ def test_no_file_is_kept_before_it_is_noted(
         return digest
 
     monkeypatch.setattr(ImageStore, "put", look_and_put)
-    _ingest(engine, encoder, manifest)
+    ingest(engine, encoder, manifest)
     assert noted == [True] * 20
     assert _loose(engine) == set()
     # One that was lost comes back the same way, and those that are there are left alone.
     path = engine.image_path("c", "image-002")
     path.unlink()
-    _ingest(engine, encoder, manifest)
+    ingest(engine, encoder, manifest)
     assert path.is_file()
     assert noted == [True] * 21
     assert _loose(engine) == set()
 
 
 def test_what_a_killed_run_kept_and_did_not_write_is_removed(
-    engine: SearchEngine,
-    encoder: Encoder,
-    manifest: Manifest,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kill(*_: object) -> None:
         raise _KilledError
 
     monkeypatch.setattr("index.ingest.write_images", kill)
     with pytest.raises(_KilledError):
-        _ingest(engine, encoder, manifest)
-    assert _files(tmp_path)
+        ingest(engine, encoder, manifest)
+    assert _files(engine)
     collect_garbage(engine.home)
-    assert _files(tmp_path) == []
+    assert _files(engine) == []
     # The run might yet write them, for all that others know.
     assert _loose(engine)
     monkeypatch.setattr(orphans, "_LONGEST_PUT_NS", 0)
@@ -105,14 +96,12 @@ def test_an_image_whose_file_changes_before_it_is_kept_is_left_out(
 
     monkeypatch.setattr("index.ingest.begin_put", change_and_note)
     rejections = Rejections(20, 0.1)
-    report = ingest_manifest(
-        engine, "c", encoder, replace(manifest, rejections=rejections), batch_size=6, show_progress=False
-    )
+    report = ingest(engine, encoder, replace(manifest, rejections=rejections))
     assert report.added == 19
     assert [item.reason.split(": ")[1] for item in report.rejections.items] == [
         "The file was changed while it was being indexed."
     ]
-    assert len(_files(tmp_path)) == 19
+    assert len(_files(engine)) == 19
 
 
 def test_a_file_that_others_remove_meanwhile_is_known_while_somebody_may_write_it(tmp_path: Path) -> None:
@@ -127,15 +116,15 @@ def test_a_file_that_others_remove_meanwhile_is_known_while_somebody_may_write_i
     store.put(ours.content)
     put_images(engine.home, active, [made_upload(made_record("theirs", 2), "the same")])
     remove_images(engine.home, "c", ["theirs"])
-    assert _files(tmp_path) == []
+    assert _files(engine) == []
 
     # Killed when the file is back, before the commit.
     with pytest.raises(_KilledError), engine.home.catalogue.write() as session:
         keep_files(session, store, [digest], lambda _: ours.content, [begun])
         raise _KilledError
-    assert len(_files(tmp_path)) == 1
+    assert len(_files(engine)) == 1
     collect_garbage(engine.home)
-    assert _files(tmp_path) == []
+    assert _files(engine) == []
     engine.close()
 
 
@@ -158,6 +147,6 @@ def test_a_write_that_is_refused_leaves_no_file_that_others_have_removed_meanwhi
     monkeypatch.setattr(ImageStore, "put_all", use_and_remove)
     with pytest.raises(ConditionError):
         put_images(engine.home, active, [made_upload(made_record("ours", 1), "the same")], refuse)
-    assert _files(tmp_path) == []
+    assert _files(engine) == []
     assert _loose(engine) == set()
     engine.close()

@@ -302,14 +302,8 @@ def test_fields_that_do_not_fit_are_read_in_part(
     collection = Collection(engine, 32 * 10)
     source = random.Random(4)
     collection.put(*(drawn(source, number) for number in range(8)))
-    few, many, texts = (
-        parse_filter(value)
-        for value in (
-            {"field": "age", "gte": 40},
-            {"not": {"field": "age", "gte": 30}},
-            {"field": "labels", "eq": "Edema"},
-        )
-    )
+    few, texts = parse_filter({"field": "age", "gte": 40}), parse_filter({"field": "labels", "eq": "Edema"})
+    many = parse_filter({"not": {"field": "age", "gte": 30}})
     for filter in (few, texts):
         collection.check(filter)
     collection.put(*(drawn(source, number) for number in range(8, 20)))

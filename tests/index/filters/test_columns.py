@@ -157,14 +157,9 @@ def test_few_values_are_found_without_a_look_at_the_rest(engine: SearchEngine, c
 
 
 def test_spans_that_touch_are_joined() -> None:
-    point, below = (
-        Interval(Endpoint(0, 5.0), Endpoint(0, 5.0, after=True)),
-        Interval(Endpoint(-1), Endpoint(0, 5.0)),
-    )
-    above, between = (
-        Interval(Endpoint(0, 5.0, after=True), Endpoint(1)),
-        Interval(Endpoint(0, 7.0), Endpoint(0, 9.0)),
-    )
+    five, behind = Endpoint(0, 5.0), Endpoint(0, 5.0, after=True)
+    point, below, above = Interval(five, behind), Interval(Endpoint(-1), five), Interval(behind, Endpoint(1))
+    between = Interval(Endpoint(0, 7.0), Endpoint(0, 9.0))
     assert joined([above, point]) == [Interval(point.low, above.high)]
     assert joined([above, below]) == [below, above]
     assert joined([between, above, point, below]) == [Interval(below.low, above.high)]

@@ -70,14 +70,10 @@ def records(draw: st.DrawFn) -> list[Record]:
 
 def conditions_on(name: str) -> st.SearchStrategy[dict[str, Any]]:
     texts = st.sampled_from([*TEXTS, "train", "g1", "Edema", "i0"])
+    signs = st.sampled_from(["gt", "gte", "lt", "lte"])
     bounds = st.one_of(
-        st.dictionaries(
-            st.sampled_from(["gt", "gte", "lt", "lte"]), st.sampled_from(NUMBERS), min_size=1, max_size=2
-        ),
-        st.dictionaries(st.sampled_from(["gt", "gte", "lt", "lte"]), texts, min_size=1, max_size=2),
-        st.dictionaries(
-            st.sampled_from(["gt", "gte", "lt", "lte"]), st.sampled_from(DATES), min_size=1, max_size=2
-        ),
+        st.dictionaries(signs, values, min_size=1, max_size=2)
+        for values in (st.sampled_from(NUMBERS), texts, st.sampled_from(DATES))
     )
     values = st.one_of(SCALARS, texts)
     return st.one_of(
@@ -195,11 +191,8 @@ def test_columns_and_python_agree(engine: SearchEngine, *, in_memory: bool) -> N
                         ask(parsed)
                     continue
                 keys = ask(parsed)
-                found = set(
-                    session.execute(
-                        select(ImageRow.external_id).where(ImageRow.id.in_(keys.tolist()))
-                    ).scalars()
-                )
+                names = select(ImageRow.external_id).where(ImageRow.id.in_(keys.tolist()))
+                found = set(session.execute(names).scalars())
                 assert found == {record.id for record in records if passes(record, parsed)}, value
                 assert (np.diff(keys) > 0).all()
                 seen["passing"] += len(found)

@@ -34,8 +34,8 @@ def _generations(engine: SearchEngine, count: int, *, by_hand: bool = False) -> 
     """Make that many generations active one after another, by the gate or by hand."""
     made = []
     for number in range(count):
-        of = {"digest": f"{number:064d}", "name": f"model-{number}"}
-        generation = put_records(engine, make_records(COUNT), 8, seed=number, **of)
+        digest, name = f"{number:064d}", f"model-{number}"
+        generation = put_records(engine, make_records(COUNT), 8, number, digest=digest, name=name)
         (engine.home.bundles_folder / generation.digest).mkdir(parents=True)
         engine.save_snapshot("c")
         made.append(generation)
@@ -180,7 +180,7 @@ def test_what_is_embedded_while_a_generation_is_dropped_goes_too(
 @pytest.mark.usefixtures("unused")
 def test_a_bundle_that_another_collection_uses_stays(engine: SearchEngine) -> None:
     first, _, _ = _generations(engine, 3)
-    put_records(engine, make_records(5), 8, collection="d", digest=first.digest)
+    put_records(engine, make_records(5), 8, into="d", digest=first.digest)
     assert activation.drop_old_generations(engine.home, "c", keep=1) == [first.id]
     assert (engine.home.bundles_folder / first.digest).exists()
     assert engine.active("d").digest == first.digest

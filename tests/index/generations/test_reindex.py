@@ -12,6 +12,7 @@ from index.catalogue.collections import Generation
 from index.catalogue.tables import EmbeddingRow, TextEmbeddingRow
 from index.engine import SearchEngine
 from index.errors import GenerationError, IncompleteGenerationError, UnknownCollectionError
+from index.files.bundles import install_bundle, registered_bundle
 from index.generations.activation import activate, drop_generation, generation_of
 from index.generations.comparison import compare
 from index.generations.models import list_generations
@@ -24,6 +25,7 @@ from index.writes.vectors import Embedder
 from tests.index.homes import execute, in_read, in_write, open_home
 from tests.index.killing import kill_after
 from tests.index.samples import ingest, make_manifest, make_picture, make_records
+from training.common.errors import BundleError
 from training.common.manifest import Manifest
 from training.imaging.images import decode_image
 from training.models.bundle import BundleInfo
@@ -51,11 +53,8 @@ class _Watched:
     min_image_side = None
 
     def __init__(self, encoder: Encoder, act: Callable[[int], object], *, of_texts: bool = False) -> None:
-        self.info, self.modalities, self.prepare_image = (
-            encoder.info,
-            encoder.modalities,
-            encoder.prepare_image,
-        )
+        self.info, self.modalities = encoder.info, encoder.modalities
+        self.prepare_image = encoder.prepare_image
         self._encoder, self._act, self._of_texts, self._batches = encoder, act, of_texts, 0
 
     def embed_images(self, images: Pixels) -> Vectors:
@@ -177,16 +176,14 @@ def test_rolling_back_embeds_what_was_written_since_and_goes_back_and_forth(
     assert engine.active("c").generation == second.id
     # It goes on in the state that it has.
     assert generation_for(engine.home, "c", encoder).id == first.id
-    assert [info.state for info in list_generations(engine.home, "c") if info.number == first.id] == [
-        "retired"
-    ]
+    states = {info.number: info.state for info in list_generations(engine.home, "c")}
+    assert states[first.id] == "retired"
     assert swap(engine, first, encoder, preload_s=0, show_progress=False) == 5
     assert engine.active("c").generation == first.id
     assert swap(engine, second, other_encoder, preload_s=0, show_progress=False) == 0
-    states = {
-        info.number: (info.state, info.images, info.missing) for info in list_generations(engine.home, "c")
-    }
-    assert states == {first.id: ("retired", 20, 0), second.id: ("active", 20, 0)}
+    listed = list_generations(engine.home, "c")
+    found = {info.number: (info.state, info.images, info.missing) for info in listed}
+    assert found == {first.id: ("retired", 20, 0), second.id: ("active", 20, 0)}
 
 
 def test_a_swap_ends_though_an_image_is_written_during_each_snapshot(
@@ -239,10 +236,8 @@ def test_no_run_goes_on_writing_to_a_generation_that_was_dropped(
     slow = _Watched(other_encoder, drop)
     with pytest.raises(GenerationError, match=r"of 'c' was dropped since this run began: run it again\.$"):
         ingest(indexed, slow, manifest, batch_size=20)
-    generation, slow = (
-        generation_for(indexed.home, "c", other_encoder),
-        _Watched(other_encoder, drop, of_texts=True),
-    )
+    generation = generation_for(indexed.home, "c", other_encoder)
+    slow = _Watched(other_encoder, drop, of_texts=True)
     with pytest.raises(GenerationError, match="There is no generation"):
         reindex(indexed, generation, slow, show_progress=False)
 
@@ -319,9 +314,6 @@ def test_only_the_bundle_of_a_generation_may_fill_it(
 def test_a_bundle_in_the_place_of_another_is_not_taken_for_it(
     engine: SearchEngine, encoder: Encoder, other_encoder: Encoder, bundle: BundleInfo, manifest: Manifest
 ) -> None:
-    from index.files.bundles import install_bundle, registered_bundle
-    from training.common.errors import BundleError
-
     ingest(engine, encoder, manifest)
     generation = _active(engine)
     place = engine.home.bundles_folder / generation.digest

@@ -25,6 +25,7 @@ from index.writes.deletion import delete_images
 from tests.index import orders
 from tests.index.homes import in_write, open_home
 from tests.index.meanwhile import at_first
+from tests.index.orders import Filled
 from tests.index.samples import begin_generation, put_vectors, unit_vectors
 
 pytestmark = pytest.mark.usefixtures("few_places")
@@ -43,7 +44,7 @@ IN_PAIRS: list[dict[str, Any]] = [
 
 
 def shown_while_changed(
-    filled: orders.Filled, generation: Generation, request: SearchRequest, seed: int
+    filled: Filled, generation: Generation, request: SearchRequest, seed: int
 ) -> tuple[list[str], set[str]]:
     """Go through all pages with changes between them; what they show, and what was removed."""
     draw = random.Random(seed)
@@ -183,7 +184,7 @@ def test_a_page_goes_on_behind_a_hit_that_was_removed(tmp_path: Path, values: di
 
 
 def test_orders_that_are_made_again_end_at_their_depth(
-    filled: orders.Filled, monkeypatch: pytest.MonkeyPatch
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("index.search.orders.MAX_RANKED", "index.engine.MAX_RANKED"):
         monkeypatch.setattr(name, 25)
@@ -205,7 +206,7 @@ def test_orders_that_are_made_again_end_at_their_depth(
 
 
 @pytest.mark.parametrize("differences", [1, pytest.param(6, marks=pytest.mark.slow)])
-def test_a_cursor_is_bound_to_everything_but_k(filled: orders.Filled, differences: int) -> None:
+def test_a_cursor_is_bound_to_everything_but_k(filled: Filled, differences: int) -> None:
     """Changes of a request: each alone, and in the slow tests every pair."""
     chosen = orders.combinations()
     for place, values in enumerate(chosen):

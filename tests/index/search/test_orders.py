@@ -21,7 +21,10 @@ from index.search.results import Hit, SearchPage
 from index.vectors.protocol import NOTHING, After, Keys, Neighbours, Vectors
 from index.vectors.view import CosineView
 from tests.index import orders
+from tests.index.orders import Filled
 from tests.index.samples import unit_vectors
+
+pytestmark = pytest.mark.usefixtures("few_places")
 
 DIM = 16
 _COUNT = 50
@@ -32,6 +35,7 @@ class _Noting(CosineView):
 
     def __init__(self) -> None:
         super().__init__(DIM)
+        self.add(np.arange(_COUNT), unit_vectors(_COUNT, DIM))
         self.limits: list[Keys | None] = []
 
     def search(
@@ -44,7 +48,6 @@ class _Noting(CosineView):
 
 def test_matches_of_words_take_no_filter_s_place_in_the_view() -> None:
     view = _Noting()
-    view.add(np.arange(_COUNT), unit_vectors(_COUNT, DIM))
     allowed = np.arange(0, _COUNT, 2)
     nearest = VectorRanking(view, unit_vectors(1, DIM, seed=1)[0], allowed, np.empty(0, dtype=np.int64))
     # The last one is not in the view.
@@ -56,20 +59,18 @@ def test_matches_of_words_take_no_filter_s_place_in_the_view() -> None:
 
 def test_many_hidden_keys_are_left_out_as_by_a_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     view = _Noting()
-    view.add(np.arange(_COUNT), unit_vectors(_COUNT, DIM))
-    query = unit_vectors(1, DIM, seed=1)[0]
-    hidden = np.arange(0, _COUNT, 2)
-    few = [
-        VectorRanking(view, query, allowed, hidden).with_few_hidden().page(9)
-        for allowed in (None, np.arange(7, 40))
-    ]
+
+    def pages() -> list[Neighbours]:
+        rankings = (
+            VectorRanking(view, orders.query_of(), allowed, np.arange(0, _COUNT, 2))
+            for allowed in (None, np.arange(7, 40))
+        )
+        return [ranking.with_few_hidden().page(9) for ranking in rankings]
+
+    few = pages()
     assert [limit is None for limit in view.limits] == [True, False]
     monkeypatch.setattr("index.search.orders._MANY_HIDDEN", 10)
-    many = [
-        VectorRanking(view, query, allowed, hidden).with_few_hidden().page(9)
-        for allowed in (None, np.arange(7, 40))
-    ]
-    for one, other in zip(few, many, strict=True):
+    for one, other in zip(few, pages(), strict=True):
         assert one.keys.tolist() == other.keys.tolist()
     assert [len(limit) for limit in view.limits[2:] if limit is not None] == [25, 17]
 
@@ -77,7 +78,6 @@ def test_many_hidden_keys_are_left_out_as_by_a_filter(monkeypatch: pytest.Monkey
 def test_groups_end_when_each_that_can_be_found_has_a_hit() -> None:
     """All of a group may be left out; then nothing is gained by looking deeper."""
     view = _Noting()
-    view.add(np.arange(_COUNT), unit_vectors(_COUNT, DIM))
     query = unit_vectors(1, DIM, seed=1)[0]
     column = GroupColumn(np.arange(_COUNT), np.arange(_COUNT) % 4)
     hidden = np.arange(0, _COUNT, 4)
@@ -163,7 +163,7 @@ def test_more_than_there_is_gives_all_and_nothing_gives_nothing() -> None:
     assert len(diversify(keys[:0], scores[:0], vectors[:0], diversity=0.3, count=9)) == 0
 
 
-def check_others(filled: orders.Filled, kind: str, request: SearchRequest, hits: Sequence[Hit]) -> None:
+def check_others(filled: Filled, kind: str, request: SearchRequest, hits: Sequence[Hit]) -> None:
     """Make sure that hits of groups count the others that could be found."""
     groups = orders.groups_of(filled, request.group_by or "")
     single = orders.reference(filled, kind, replace(request, group_by=None, diversity=None))
@@ -171,11 +171,8 @@ def check_others(filled: orders.Filled, kind: str, request: SearchRequest, hits:
     assert [hit.others for hit in hits] == [sizes[groups[hit.id]] - 1 for hit in hits]
 
 
-@pytest.mark.usefixtures("few_places")
 @pytest.mark.parametrize("kind", ["signed", "unsigned", pytest.param("blades", marks=pytest.mark.slow)])
-def test_every_combination_equals_the_reference_on_one_page_and_over_all(
-    filled: orders.Filled, kind: str
-) -> None:
+def test_every_combination_equals_the_reference_on_one_page_and_over_all(filled: Filled, kind: str) -> None:
     records = {record.id: record for record in filled.records}
     for values in orders.combinations():
         request = SearchRequest(k=orders.PAGE, **values)
@@ -194,9 +191,8 @@ def test_every_combination_equals_the_reference_on_one_page_and_over_all(
         assert paged == list(whole.hits), values
 
 
-@pytest.mark.usefixtures("few_places")
 @pytest.mark.parametrize("kind", orders.KINDS)
-def test_searches_of_a_batch_answer_as_each_alone(filled: orders.Filled, kind: str) -> None:
+def test_searches_of_a_batch_answer_as_each_alone(filled: Filled, kind: str) -> None:
     active = filled.engine.active(kind)
     requests = [
         SearchRequest(**{"k": 3 + place % 7, "kind": "image", **values})
@@ -212,8 +208,7 @@ def test_searches_of_a_batch_answer_as_each_alone(filled: orders.Filled, kind: s
     assert filled.engine.search_batch(active, []) == []
 
 
-@pytest.mark.usefixtures("few_places")
-def test_a_wrong_search_of_a_batch_fails_alone(filled: orders.Filled) -> None:
+def test_a_wrong_search_of_a_batch_fails_alone(filled: Filled) -> None:
     active = filled.engine.active("signed")
     wrong = [
         SearchRequest(filter=parse_filter({"field": "unknown", "eq": 1})),
@@ -232,12 +227,9 @@ def test_a_wrong_search_of_a_batch_fails_alone(filled: orders.Filled) -> None:
         assert page.hits == filled.engine.search(active, orders.query_of(1), request).hits
 
 
-@pytest.mark.usefixtures("few_places")
 @pytest.mark.parametrize("field", ["group", "split", "id", "labels", "view", "age", "urgent"])
 @pytest.mark.parametrize("target", TARGETS)
-def test_groups_are_of_any_field_and_count_the_others(
-    filled: orders.Filled, field: str, target: Target
-) -> None:
+def test_groups_are_of_any_field_and_count_the_others(filled: Filled, field: str, target: Target) -> None:
     for filter in (None, parse_filter(orders.PA)):
         for words in (None, "effusion heart"):
             request = SearchRequest(
@@ -256,8 +248,7 @@ def test_groups_are_of_any_field_and_count_the_others(
     assert filled.search("signed", SearchRequest(k=1)).hits[0].others is None
 
 
-@pytest.mark.usefixtures("few_places")
-def test_hits_tell_their_lists_and_keep_their_cosine(filled: orders.Filled) -> None:
+def test_hits_tell_their_lists_and_keep_their_cosine(filled: Filled) -> None:
     page = filled.search("signed", SearchRequest(k=orders.COUNT, words="effusion"))
     plain = {hit.id: hit for hit in filled.search("signed", SearchRequest(k=orders.COUNT)).hits}
     nearest = {hit.id for hit in plain.values() if hit.rank <= orders.PLACES}
@@ -272,8 +263,7 @@ def test_hits_tell_their_lists_and_keep_their_cosine(filled: orders.Filled) -> N
     assert sum("keywords" in hit.found_by for hit in page.hits) == min(orders.PLACES, len(has))
 
 
-@pytest.mark.usefixtures("few_places")
-def test_what_is_no_request_is_refused_and_named(filled: orders.Filled) -> None:
+def test_what_is_no_request_is_refused_and_named(filled: Filled) -> None:
     words = [f"word{number}" for number in range(MAX_WORDS + 1)]
     SearchRequest(k=1, diversity=0, min_score=-1, words=" ".join(words[1:])).check()
     SearchRequest(diversity=1, min_score=1).check()
@@ -299,10 +289,7 @@ def test_what_is_no_request_is_refused_and_named(filled: orders.Filled) -> None:
         assert failed.value.field == field
 
 
-@pytest.mark.usefixtures("few_places")
-def test_a_page_is_exact_where_its_view_says_so(
-    filled: orders.Filled, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_is_exact_where_its_view_says_so(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     search = CosineView.search
     inexact = lambda *given, **asked: search(*given, **asked)._replace(exact=False)  # noqa: E731
     monkeypatch.setattr(CosineView, "search", inexact)
@@ -310,17 +297,13 @@ def test_a_page_is_exact_where_its_view_says_so(
         assert not filled.search("signed", SearchRequest(k=orders.PAGE, **values)).exact, values
 
 
-@pytest.mark.usefixtures("few_places")
 @pytest.mark.parametrize("number", [3e38, 1e-38, 1.0])
 def test_a_query_of_large_or_small_numbers_keeps_its_direction(number: float) -> None:
     query = unit_query(np.full(8, -number, dtype=np.float32), 8)
     np.testing.assert_allclose(query, np.full(8, -(8**-0.5)), rtol=1e-6)
 
 
-@pytest.mark.usefixtures("few_places")
-def test_several_parts_make_one_query_but_not_for_blades_and_vectors_without_a_sign(
-    filled: orders.Filled,
-) -> None:
+def test_several_parts_make_one_query_but_not_for_blades_and_vectors_without_a_sign(filled: Filled) -> None:
     engine = filled.engine
     for kind in orders.KINDS:
         active = engine.active(kind)
@@ -336,8 +319,7 @@ def test_several_parts_make_one_query_but_not_for_blades_and_vectors_without_a_s
                 engine.compose(active, both)
 
 
-@pytest.mark.usefixtures("few_places")
-def test_z_scores_are_those_of_the_sample(filled: orders.Filled) -> None:
+def test_z_scores_are_those_of_the_sample(filled: Filled) -> None:
     active = filled.engine.active("signed")
     near = filled.engine.vector_of(active, "image-040")
     unusual = filled.engine.search(active, near, SearchRequest(k=orders.COUNT)).z_scores

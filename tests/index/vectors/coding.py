@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from index.vectors.ann import OperatingPoint, calibrate
-from index.vectors.protocol import Keys, Neighbours, Vectors, ViewName, decode_vectors, encode_vectors
+from index.vectors.protocol import Keys, Neighbours, Vectors, ViewName, decode_vectors, encode_vectors, unit
 from index.vectors.view import CosineView
 from tests.index.samples import unit_vectors
 from tests.index.vectors.reference import ReferenceView
@@ -45,15 +45,15 @@ def clustered(count: int, seed: int) -> Vectors:
     random = np.random.default_rng(seed)
     centres = unit_vectors(5, DIM, seed=90).repeat(8, axis=0) + 0.8 * unit_vectors(40, DIM, seed=91)
     made = centres[random.integers(0, 40, count)] + 0.07 * random.standard_normal((count, DIM))
-    vectors: Vectors = (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
-    return vectors
+    return unit(made.astype(np.float32))
 
 
 class Both:
     """A view and the reference, which get the same."""
 
-    def __init__(self, dim: int = DIM, folder: Path | None = None) -> None:
-        self.view, self.reference, self.count = CosineView(dim, folder), ReferenceView(dim), 0
+    def __init__(self, dim: int = DIM, folder: Path | None = None, *, shared: bool = False) -> None:
+        self.view = CosineView(dim, folder, shared=shared)
+        self.reference, self.count = ReferenceView(dim), 0
 
     @classmethod
     def clustered(cls, name: ViewName, folder: Path, count: int = COUNT) -> Self:

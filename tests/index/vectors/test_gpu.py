@@ -17,7 +17,7 @@ import torch
 
 from index.vectors import gpu as module
 from index.vectors.gpu import Gpu, GpuScan
-from index.vectors.protocol import After, Vectors
+from index.vectors.protocol import After, Vectors, unit
 from tests.index.meanwhile import note_calls
 from tests.index.samples import CpuAsGpu, unit_vectors
 from tests.index.vectors.coding import Both, same, stored_as
@@ -80,10 +80,9 @@ def test_a_gpu_whose_trial_fails_is_not_used_again(monkeypatch: pytest.MonkeyPat
 def _close(count: int, seed: int) -> Vectors:
     """Vectors around a few centers, whose products with a query differ by less than float16 can tell."""
     random = np.random.default_rng(seed)
-    made = unit_vectors(7, DIM, seed)[random.integers(0, 7, count)] + 2e-4 * random.standard_normal(
-        (count, DIM)
-    )
-    return stored_as((made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32))
+    centers = unit_vectors(7, DIM, seed)[random.integers(0, 7, count)]
+    made = centers + 2e-4 * random.standard_normal((count, DIM))
+    return stored_as(unit(made.astype(np.float32)))
 
 
 def _on_gpu(vectors: Vectors, gpu: Gpu | None = None) -> Both:

@@ -25,7 +25,6 @@ from index.views.manager import Views
 from tests.index.meanwhile import note_calls
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import Both, prefer_codes, same
-from tests.index.vectors.reference import ReferenceView
 
 DIM = 32
 
@@ -33,34 +32,6 @@ DIM = 32
 def _stored(count: int, seed: int) -> Vectors:
     """Vectors as the catalogue has rounded them."""
     return rounded_vectors(encode_vectors(unit_vectors(count, DIM, seed)), DIM)
-
-
-@settings(max_examples=20, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 10**6))
-def test_as_the_reference_with_rows_in_the_file_behind_it_and_in_memory(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as few:
-        few.setattr(store, "_MORE_ADDRESSES", 100 * DIM * 2)
-        view, reference = CosineView(DIM, shared=True), ReferenceView(DIM)
-        for step in range(6):
-            keys = random.choice(2000, int(random.integers(1, 400)), replace=False).astype(np.int64)
-            vectors = _stored(len(keys), int(random.integers(10**6)))
-            view.add(keys, vectors)
-            reference.add(keys, unit(vectors.copy()))
-            gone = random.choice(2000, int(random.integers(0, 300)), replace=False).astype(np.int64)
-            for one in (view, reference):
-                one.remove(gone)
-            if random.random() < 0.5:
-                view.write(Path(name), f"step{step}")
-                assert view.unshared == 0
-        np.testing.assert_array_equal(view.vectors(view.keys()), reference.vectors(view.keys()))
-        allowed = np.sort(random.choice(2000, int(random.integers(1, 1500)), replace=False)).astype(np.int64)
-        for query in unit_vectors(3, DIM, seed + 1):
-            for among in (None, allowed):
-                found = view.search(query, 10, allowed=among)
-                expected = reference.search(query, 10, allowed=among)
-                assert found.keys.tolist() == expected.keys.tolist()
-                np.testing.assert_array_equal(found.scores, expected.scores)
 
 
 def test_rows_behind_the_file_stay_out_of_it(tmp_path: Path) -> None:
@@ -81,11 +52,10 @@ def test_rows_behind_the_file_stay_out_of_it(tmp_path: Path) -> None:
 
 
 def test_codes_are_built_and_searched_over_a_file(tmp_path: Path) -> None:
-    view, reference = CosineView(DIM, shared=True), ReferenceView(DIM)
+    both = Both(DIM, shared=True)
     centres = unit_vectors(60, DIM, 2).repeat(100, axis=0)
-    vectors = rounded_vectors(encode_vectors(unit(centres + np.float32(0.5) * _stored(6000, 1))), DIM)
-    view.add(np.arange(6000), vectors)
-    reference.add(np.arange(6000), unit(vectors.copy()))
+    both.append(unit(centres + np.float32(0.5) * _stored(6000, 1)))
+    view = both.view
     view.write(tmp_path, "before")
     assert view.build("ivf")
     assert (view.name, view.unshared) == ("ivf", 0)
@@ -94,7 +64,7 @@ def test_codes_are_built_and_searched_over_a_file(tmp_path: Path) -> None:
     prefer_codes(again)
     queries = unit(view.vectors(np.arange(0, 6000, 500)) + 0.4 * unit_vectors(12, DIM, 5))
     found = again.search_many(queries, 10)
-    expected = [reference.search(query, 10) for query in queries]
+    expected = [both.reference.search(query, 10) for query in queries]
     assert sum(len(np.intersect1d(a.keys, b.keys)) for a, b in zip(found, expected, strict=True)) > 115
 
 
@@ -119,26 +89,29 @@ def test_where_no_addresses_are_given_the_file_is_read(
 
 @pytest.fixture
 def _few_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("index.vectors.store._BUFFER_BYTES", 100 * DIM * 2)
+    for name in ("_BUFFER_BYTES", "_MORE_ADDRESSES"):
+        monkeypatch.setattr(store, name, 100 * DIM * 2)
 
 
 def _fill(both: Both, random: np.random.Generator, folder: Path) -> None:
     """Write, remove and replace some keys, with a snapshot at any time."""
     for step in range(6):
-        keys = random.choice(2000, int(random.integers(1, 160)), replace=False).astype(np.int64)
+        keys = random.choice(2000, int(random.integers(1, 400)), replace=False).astype(np.int64)
         both.add(keys, unit_vectors(len(keys), DIM, int(random.integers(10**6))))
         both.remove(random.choice(2000, int(random.integers(0, 300)), replace=False).astype(np.int64))
-        if random.random() < 0.4:
+        if random.random() < 0.5:
             both.view.write(folder, f"step{step}")
+            assert both.view.mapped or both.view.unshared == 0
 
 
 @pytest.mark.usefixtures("_few_in_memory")
+@pytest.mark.parametrize("shared", [False, True])
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6))
-def test_as_the_reference_with_rows_in_snapshot_file_and_memory(seed: int) -> None:
+def test_as_the_reference_with_rows_in_snapshot_file_and_memory(shared: bool, seed: int) -> None:
     random = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as name:
-        both = Both(DIM, Path(name))
+        both = Both(DIM, None if shared else Path(name), shared=shared)
         view, reference = both.view, both.reference
         _fill(both, random, Path(name))
         assert view.keys().tolist() == reference.keys().tolist()

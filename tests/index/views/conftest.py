@@ -18,9 +18,8 @@ from tests.index.views.held import COUNT, DIM
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home folder with a collection, to be copied."""
     folder = tmp_path_factory.mktemp("filled") / "home"
-    engine = open_home(folder)
-    put_records(engine, make_records(COUNT), DIM)
-    engine.close()
+    with closing(open_home(folder)) as engine:
+        put_records(engine, make_records(COUNT), DIM)
     return folder
 
 

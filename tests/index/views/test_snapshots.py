@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -209,11 +210,8 @@ def test_a_snapshot_ahead_of_a_restored_catalogue_is_not_used(
 ) -> None:
     engine = open_home(tmp_path / "home")
     generation = put_records(engine, make_records(30), DIM)
-    with sqlite3.connect(tmp_path / "home" / "catalogue.db") as source:
-        with sqlite3.connect(tmp_path / "backup.db") as backup:
-            source.backup(backup)
-        backup.close()
-    source.close()
+    with closing(sqlite3.connect(tmp_path / "home" / "catalogue.db")) as source:
+        source.execute("VACUUM INTO ?", (str(tmp_path / "backup.db"),))
     put_vectors(engine, generation, make_records(40), unit_vectors(40, DIM, seed=8))
     engine.save_snapshot("c")
     engine.close()
