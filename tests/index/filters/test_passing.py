@@ -17,7 +17,7 @@ from index.filters import grammar
 from index.filters.column_cache import CollectionState
 from index.filters.columns import known_fields
 from index.filters.dates import parse_date
-from index.filters.grammar import Filter, parse_filter
+from index.filters.grammar import Filter, kind_of, parse_filter
 from index.filters.passing import FieldColumns, passing_keys
 from index.writes.images import ImageWrite, PictureWrite, write_images
 from tests.index.samples import begin_generation
@@ -125,15 +125,11 @@ def _holds(value: Any, condition: grammar.Equals | grammar.AnyOf | grammar.Range
     if isinstance(condition, grammar.Range):
         signs = {"gt": "__gt__", "gte": "__ge__", "lt": "__lt__", "lte": "__le__"}
         return all(
-            grammar.kind_of(value) == grammar.kind_of(bound)
-            and getattr(_number(value), signs[sign])(_number(bound))
+            kind_of(value) == kind_of(bound) and getattr(_number(value), signs[sign])(_number(bound))
             for sign, bound in condition.bounds()
         )
     wanted = (condition.eq,) if isinstance(condition, grammar.Equals) else condition.any_of
-    return any(
-        grammar.kind_of(value) == grammar.kind_of(other) and _number(value) == _number(other)
-        for other in wanted
-    )
+    return any(kind_of(value) == kind_of(other) and _number(value) == _number(other) for other in wanted)
 
 
 def _on_side(value: str, sign: str, bound: Any) -> bool:

@@ -148,11 +148,14 @@ def said(record: Record) -> Record:
 IMAGE = "image-000"
 
 
-def test_findings_and_words_are_found_before_the_lock(indexed: SearchEngine, computed: list[bool]) -> None:
-    assert change_image(indexed.home, indexed.active("c"), IMAGE, said, {}).outcome == "replaced"
+def test_findings_and_words_are_found_before_the_lock(
+    engine: SearchEngine, encoder: Encoder, manifest: Manifest, computed: list[bool]
+) -> None:
+    ingest(engine, encoder, manifest)
+    assert change_image(engine.home, engine.active("c"), IMAGE, said, {}).outcome == "replaced"
     assert len(computed) >= 8
     assert not any(computed)
-    (finding,) = indexed.image("c", IMAGE).findings
+    (finding,) = engine.image("c", IMAGE).findings
     assert finding.finding == "pleural effusion"
 
 
