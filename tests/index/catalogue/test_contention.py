@@ -72,7 +72,8 @@ def _opened(engine: SearchEngine) -> int:
 
 
 def _registered(engine: SearchEngine, bundle: BundleInfo) -> int:
-    return in_write(engine, register_bundle, bundle).id
+    with engine.home.catalogue.write() as session:
+        return register_bundle(session, bundle).id
 
 
 def test_of_two_that_begin_a_collection_of_one_name_one_is_told_that_it_exists(
