@@ -72,8 +72,10 @@ def conditions_on(name: str) -> st.SearchStrategy[dict[str, Any]]:
     texts = st.sampled_from([*TEXTS, "train", "g1", "Edema", "i0"])
     signs = st.sampled_from(["gt", "gte", "lt", "lte"])
     bounds = st.one_of(
-        st.dictionaries(signs, values, min_size=1, max_size=2)
-        for values in (st.sampled_from(NUMBERS), texts, st.sampled_from(DATES))
+        [
+            st.dictionaries(signs, bound, min_size=1, max_size=2)
+            for bound in (st.sampled_from(NUMBERS), texts, st.sampled_from(DATES))
+        ]
     )
     values = st.one_of(SCALARS, texts)
     return st.one_of(
