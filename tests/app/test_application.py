@@ -50,7 +50,8 @@ def test_answers_carry_headers_that_bind_a_browser(client: TestClient) -> None:
 
 def test_other_origins_are_let_in_only_when_they_are_named(client: TestClient, indexed: Indexed) -> None:
     viewer = "https://viewer.example.org"
-    headers, named = {"origin": viewer}, {"cors_origins": (viewer,), "frame_ancestors": (viewer,)}
+    headers = {"origin": viewer}
+    named: dict[str, Any] = {"cors_origins": (viewer,), "frame_ancestors": (viewer,)}
     assert "access-control-allow-origin" not in client.get("/livez", headers=headers).headers
     with serve(indexed, key=False, **named, max_json_bytes=1024) as shared:
         answer = shared.get("/page/image-search.js", headers=headers)
