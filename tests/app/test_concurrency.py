@@ -149,7 +149,6 @@ def test_no_second_check_of_health_begins_while_one_is_stuck() -> None:
     begun = []
 
     async def run(threads: Threads, opened: threading.Event) -> None:
-
         def check() -> None:
             begun.append(True)
             opened.wait(PATIENCE)
