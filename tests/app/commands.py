@@ -38,6 +38,13 @@ def indexed_work(folder: Path, *collections: str, images: int = 15) -> Work:
     return Work(folder)
 
 
+def refusal(work: Work, *words: object) -> str:
+    """The one sentence by which a command is refused."""
+    sentence = work.run(*words, code=1).stderr
+    assert sentence.count("\n") == 1, sentence
+    return sentence
+
+
 def said(done: Result) -> str:
     """All that a command has said, in one line and without the frames around it."""
     words = re.sub("[│╭╰─╮╯]", " ", f"{done.output} {done.exception or ''}")

@@ -14,7 +14,7 @@ from app.application import create_app
 from index.engine import SearchEngine
 from index.errors import CatalogueError, DiskFullError, StoreError, ViewError
 from tests.app.conftest import COLLECTION, PATIENT, REPORT, Indexed, serve
-from tests.app.search.test_search import SEARCH, problem, search_image, search_like
+from tests.app.search.test_search import SEARCH, page_of, problem, search_image, search_like
 from training.common.errors import RecoquestError
 
 QUERY = "unusual cardiomegaly words"
@@ -49,15 +49,11 @@ def test_answers_carry_headers_that_bind_a_browser(client: TestClient) -> None:
 
 
 def test_other_origins_are_let_in_only_when_they_are_named(client: TestClient, indexed: Indexed) -> None:
-    headers = {"origin": "https://viewer.example.org"}
+    viewer = "https://viewer.example.org"
+    headers = {"origin": viewer}
+    named: dict[str, Any] = {"cors_origins": (viewer,), "frame_ancestors": (viewer,)}
     assert "access-control-allow-origin" not in client.get("/livez", headers=headers).headers
-    with serve(
-        indexed,
-        key=False,
-        cors_origins=("https://viewer.example.org",),
-        frame_ancestors=("https://viewer.example.org",),
-        max_json_bytes=1024,
-    ) as shared:
+    with serve(indexed, key=False, **named, max_json_bytes=1024) as shared:
         answer = shared.get("/page/image-search.js", headers=headers)
         assert answer.headers["access-control-allow-origin"] == "https://viewer.example.org"
         assert answer.headers["cross-origin-resource-policy"] == "cross-origin"
@@ -121,10 +117,7 @@ def test_the_log_is_json_and_holds_nothing_of_queries_or_patients(
 ) -> None:
     name = f"{PATIENT} %237%3F"
     with serve(indexed, key=False) as client:
-        assert (
-            client.post(SEARCH, json={"text": QUERY, "filter": {"field": "id", "eq": PATIENT}}).status_code
-            == 200
-        )
+        page_of(client, text=QUERY, filter={"field": "id", "eq": PATIENT})
         client.post(SEARCH, json={"text": QUERY, "limit": 0})
         client.post(SEARCH, json={"text": QUERY, "filter": {"field": PATIENT, "eq": 1}})
         for path in ("", "/thumbnail", "/content"):

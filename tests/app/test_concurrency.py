@@ -4,9 +4,8 @@ import asyncio
 import gc
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import pytest
 import structlog
@@ -25,6 +24,7 @@ from app.concurrency import (
 from index.errors import CatalogueBusyError
 
 MS = 1_000_000
+Result = TypeVar("Result")
 
 
 @pytest.mark.parametrize(
@@ -89,19 +89,24 @@ def test_so_many_parts_are_kept_and_no_more() -> None:
 PATIENCE = 30.0
 
 
-@contextmanager
-def gate() -> Iterator[threading.Event]:
-    """An event that work waits for; it is set in the end, so that no thread outlives a test."""
+def run_gated(run: Callable[[Threads, threading.Event], Coroutine[Any, Any, Result]]) -> Result:
+    """Run with threads, and with an event that work waits for; no thread outlives it."""
     opened = threading.Event()
+
+    async def whole() -> Result:
+        threads = Threads()
+        result = await run(threads, opened)
+        threads.close()
+        return result
+
     try:
-        yield opened
+        return asyncio.run(whole())
     finally:
         opened.set()
 
 
 def test_writes_that_wait_for_a_lock_starve_no_read_and_no_check_of_health() -> None:
-    async def run(opened: threading.Event) -> None:
-        threads = Threads()
+    async def run(threads: Threads, opened: threading.Event) -> None:
         waiting = [asyncio.create_task(threads.write(opened.wait, PATIENCE)) for _ in range(50)]
         await asyncio.sleep(0)
         assert await asyncio.wait_for(threads.read(lambda: 5), PATIENCE / 2) == 5
@@ -109,10 +114,8 @@ def test_writes_that_wait_for_a_lock_starve_no_read_and_no_check_of_health() -> 
         assert await asyncio.wait_for(threads.background(lambda: 7), PATIENCE / 2) == 7
         opened.set()
         assert await asyncio.gather(*waiting) == [True] * 50
-        threads.close()
 
-    with gate() as opened:
-        asyncio.run(run(opened))
+    run_gated(run)
 
 
 def test_a_cancelled_caller_returns_at_once_and_its_thread_takes_nothing_before_it_is_done() -> None:
@@ -128,8 +131,7 @@ def test_a_cancelled_caller_returns_at_once_and_its_thread_takes_nothing_before_
         with lock:
             at_work -= 1
 
-    async def run(opened: threading.Event) -> None:
-        threads = Threads()
+    async def run(threads: Threads, opened: threading.Event) -> None:
         for _ in range(40):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(threads.write(work, opened), 0.01)
@@ -137,10 +139,8 @@ def test_a_cancelled_caller_returns_at_once_and_its_thread_takes_nothing_before_
         assert 0 < at_work <= 3
         opened.set()
         await asyncio.wait_for(threads.finish(PATIENCE), PATIENCE)
-        threads.close()
 
-    with gate() as opened:
-        asyncio.run(run(opened))
+    run_gated(run)
     assert at_work == 0
     assert most <= 4
 
@@ -148,9 +148,7 @@ def test_a_cancelled_caller_returns_at_once_and_its_thread_takes_nothing_before_
 def test_no_second_check_of_health_begins_while_one_is_stuck() -> None:
     begun = []
 
-    async def run(opened: threading.Event) -> None:
-        threads = Threads()
-
+    async def run(threads: Threads, opened: threading.Event) -> None:
         def check() -> None:
             begun.append(True)
             opened.wait(PATIENCE)
@@ -163,30 +161,24 @@ def test_no_second_check_of_health_begins_while_one_is_stuck() -> None:
         opened.set()
         await threads.finish(PATIENCE)
         await threads.health(check)
-        threads.close()
 
-    with gate() as opened:
-        asyncio.run(run(opened))
+    run_gated(run)
     assert len(begun) == 2
 
 
 def test_context_variables_are_carried_into_a_thread() -> None:
-    async def run() -> dict[str, object]:
-        threads = Threads()
+    async def run(threads: Threads, _: threading.Event) -> dict[str, object]:
         with structlog.contextvars.bound_contextvars(request_id="abc"):
-            found = await threads.read(structlog.contextvars.get_contextvars)
-        threads.close()
-        return dict(found)
+            return dict(await threads.read(structlog.contextvars.get_contextvars))
 
-    assert asyncio.run(run()) == {"request_id": "abc"}
+    assert run_gated(run) == {"request_id": "abc"}
 
 
 def test_a_write_that_waits_long_for_its_thread_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.concurrency._MAX_WAIT_S", 0.1)
     written: list[int] = []
 
-    async def run(opened: threading.Event) -> None:
-        threads = Threads()
+    async def run(threads: Threads, opened: threading.Event) -> None:
         at_work = [asyncio.create_task(threads.write(opened.wait, PATIENCE)) for _ in range(3)]
         await asyncio.sleep(0)
         late = asyncio.create_task(threads.write(written.append, 1))
@@ -196,27 +188,21 @@ def test_a_write_that_waits_long_for_its_thread_is_refused(monkeypatch: pytest.M
         with pytest.raises(CatalogueBusyError):
             await late
         await threads.write(written.append, 2)
-        threads.close()
 
-    with gate() as opened:
-        asyncio.run(run(opened))
+    run_gated(run)
     assert written == [2]
 
 
 def test_the_end_waits_for_a_stuck_thread_for_a_while_only() -> None:
-    async def run(opened: threading.Event) -> tuple[bool, bool]:
-        threads = Threads()
+    async def run(threads: Threads, opened: threading.Event) -> tuple[bool, bool]:
         stuck = asyncio.create_task(threads.read(opened.wait, PATIENCE))
         await asyncio.sleep(0)
         early = await threads.finish(0.1)
         opened.set()
         await stuck
-        late = await threads.finish(PATIENCE)
-        threads.close()
-        return early, late
+        return early, await threads.finish(PATIENCE)
 
-    with gate() as opened:
-        assert asyncio.run(run(opened)) == (False, True)
+    assert run_gated(run) == (False, True)
 
 
 def request_of(*messages: dict[str, Any]) -> Request:

@@ -12,27 +12,25 @@ from httpx2 import Response
 from tests.access import AS_ADMIN, bearer
 from tests.app.audit.test_requests import audited
 from tests.app.conftest import COLLECTION, Indexed, make_bundle, serve
+from tests.app.search.test_search import body_of, page_of
 
 TEXT = "two dogs in the snow"
 
 
-def embed(client: TestClient, **body: Any) -> Response:
-    answer: Response = client.post("/v1/embeddings", json={"model": COLLECTION, **body})
+def embed(client: TestClient, headers: dict[str, str] | None = None, **body: Any) -> Response:
+    sent = {"model": COLLECTION, **body}
+    answer: Response = client.post("/v1/embeddings", json=sent, headers=headers)
     return answer
 
 
 def vectors(client: TestClient, **body: Any) -> list[Any]:
-    answer = embed(client, **body)
-    assert answer.status_code == 200, answer.text
-    found = answer.json()
+    found = body_of(embed(client, **body))
     assert [one["index"] for one in found["data"]] == list(range(len(found["data"])))
     return [one["embedding"] for one in found["data"]]
 
 
 def test_the_answer_has_the_form_of_openai(client: TestClient, indexed: Indexed) -> None:
-    answer = embed(client, input=[TEXT, "a boat at sea"])
-    assert answer.status_code == 200, answer.text
-    found = answer.json()
+    found = body_of(embed(client, input=[TEXT, "a boat at sea"]))
     (digest,) = [one["digest"] for one in client.get("/v1/models").json()["models"]]
     assert found.keys() == {"object", "data", "model", "digest", "truncations", "usage"}
     assert (found["object"], found["model"], found["digest"]) == ("list", COLLECTION, digest)
@@ -52,9 +50,7 @@ def test_the_vector_of_a_text_finds_what_the_text_finds_and_that_of_an_image_is_
     client: TestClient, indexed: Indexed
 ) -> None:
     def hits(**query: Any) -> list[tuple[str, Any]]:
-        found = client.post(f"/v1/collections/{COLLECTION}/search", json={"limit": 24, **query}).json()[
-            "hits"
-        ]
+        found = page_of(client, limit=24, **query)["hits"]
         return [(hit["id"], pytest.approx(hit["cosine"], abs=1e-4)) for hit in found]
 
     # Its own length is taken for dimensions, and a user is not looked at.
@@ -64,9 +60,8 @@ def test_the_vector_of_a_text_finds_what_the_text_finds_and_that_of_an_image_is_
     (sealed,) = vectors(client, input=TEXT, encoding_format="base64")
     np.testing.assert_array_equal(np.frombuffer(base64.b64decode(sealed), "<f4"), np.float32(vector))
     content = base64.b64encode(indexed.image_bytes(3)).decode()
-    made = vectors(
-        client, input=[{"image": content}, {"text": TEXT}, {"image": f"data:image/png;base64,{content}"}]
-    )
+    address = f"data:image/png;base64,{content}"
+    made = vectors(client, input=[{"image": content}, {"text": TEXT}, {"image": address}])
     listed = client.get(f"/v1/collections/{COLLECTION}/images", params={"with": ["vector"]}).json()["images"]
     (stored,) = [image["vector"] for image in listed if image["id"] == "image-3"]
     np.testing.assert_allclose(made[0], stored, atol=1e-4)
@@ -160,20 +155,14 @@ def test_a_reader_embeds_for_its_collections_and_learns_of_no_other(own: Indexed
     with serve(own, key=False, open_reading=False) as guarded:
         listed = guarded.get("/v1/models", headers=AS_ADMIN).json()["models"]
         digest = {model["name"]: model["digest"] for model in listed}
-
-        def ask(model: str, headers: dict[str, str]) -> Response:
-            body = {"model": model, "input": TEXT}
-            answer: Response = guarded.post("/v1/embeddings", json=body, headers=headers)
-            return answer
-
-        assert ask("other", {}).status_code == 401
+        assert embed(guarded, model="other", input=TEXT).status_code == 401
         for name in ("other", "tiny-1", digest["tiny-1"]):
-            assert ask(name, reader).status_code == 200
+            assert embed(guarded, reader, model=name, input=TEXT).status_code == 200
         for name in (COLLECTION, "tiny-0", digest["tiny-0"], "nothing"):
-            refused = ask(name, reader)
+            refused = embed(guarded, reader, model=name, input=TEXT)
             assert refused.status_code == 404
             assert "Collections: other. Models: tiny-1." in refused.json()["detail"]
-        assert ask(COLLECTION, AS_ADMIN).status_code == 200
+        assert embed(guarded, AS_ADMIN, input=TEXT).status_code == 200
         events = audited(guarded, action="search")
     told = {(one["collection"], one["details"]["texts"], one["details"]["images"]) for one in events}
     assert told >= {("other", 1, 0), (COLLECTION, 1, 0)}

@@ -1,13 +1,11 @@
 """Idempotency-Key: requests that are sent again, also after a cut connection or a restart, are done once."""
 
 import hashlib
-import json
 import socket
 import threading
 import time
 import uuid
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -32,6 +30,7 @@ from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.images.test_uploads import IMAGES, picture, problem
 from tests.browser.service import running
 
+FEEDBACK = f"/v1/collections/{COLLECTION}/feedback"
 TIDY = b'{"kind": "tidy"}'
 
 
@@ -69,8 +68,7 @@ def test_a_key_with_another_request_is_refused(local: TestClient) -> None:
     before = number_of_jobs(local)
     other = give(local, key, kind="duplicates", collection=COLLECTION)
     assert "draw a new key" in problem(other, 422, "idempotency-key-reused")["detail"]
-    cancel = local.post("/v1/jobs/1/cancel", headers=key)
-    problem(cancel, 422, "idempotency-key-reused")
+    problem(local.post("/v1/jobs/1/cancel", headers=key), 422, "idempotency-key-reused")
     assert number_of_jobs(local) == before
 
 
@@ -139,9 +137,8 @@ def test_uploads_and_collections_are_answered_again(local: TestClient) -> None:
 
 def test_callers_without_rights_learn_no_answer(on_either: Indexed) -> None:
     secret = SecretStr("a key of sixteen letters")
-    keyed = replace(on_either, settings=on_either.settings.model_copy(update={"admin_key": secret}))
     key = new_key()
-    with serve(keyed) as client:
+    with serve(on_either, admin_key=secret) as client:
         bearer = {"Authorization": f"Bearer {secret.get_secret_value()}"}
         first = give(client, {**key, **bearer})
         assert first.status_code == 202
@@ -157,17 +154,11 @@ def test_names_of_requests_belong_to_their_caller_whatever_else_is_sent(on_eithe
     with serve(on_either) as client:
         for hit, credentials in (("image-1", AS_ADMIN), ("image-2", one), ("image-3", two)):
             judgement = {"query": {"text": "a boat"}, "hit": hit, "relevant": True}
-            answer = client.post(
-                f"/v1/collections/{COLLECTION}/feedback", json=judgement, headers={**key, **credentials}
-            )
+            answer = client.post(FEEDBACK, json=judgement, headers={**key, **credentials})
             assert (answer.status_code, answer.json()["hit"]) == (200, hit)
             assert "Idempotency-Replayed" not in answer.headers
         # What a load balancer adds makes nobody another caller.
-        again = client.post(
-            f"/v1/collections/{COLLECTION}/feedback",
-            json=judgement,
-            headers={**key, **two, "Cookie": "node=7"},
-        )
+        again = client.post(FEEDBACK, json=judgement, headers={**key, **two, "Cookie": "node=7"})
         assert again.headers["Idempotency-Replayed"] == "true"
 
 
@@ -224,14 +215,9 @@ def test_an_upload_whose_caller_has_gone_is_answered_later(
         return real(*args, **named)
 
     monkeypatch.setattr("app.images.uploads.put_images", slow)
-    body = _form(b"b" * 20, {"id": "gone"}, picture(3))
-    headers = {
-        "Host": "localhost",
-        "Content-Type": f"multipart/form-data; boundary={'b' * 20}",
-        "Content-Length": str(len(body)),
-        **AS_ADMIN,
-        **new_key(),
-    }
+    files = {"image": ("x.png", picture(3), "image/png")}
+    form = httpx.Request("POST", "http://localhost", data={"records": '[{"id": "gone"}]'}, files=files)
+    body, headers = form.read(), {**form.headers, **AS_ADMIN, **new_key()}
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     with running(create_app(own.settings)) as url, as_admin(url) as client:
         address = httpx.URL(url)
@@ -249,16 +235,6 @@ def test_an_upload_whose_caller_has_gone_is_answered_later(
             time.sleep(0.05)
         assert (again.status_code, again.headers["Idempotency-Replayed"]) == (200, "true")
         assert again.json()["results"][0]["status"] == "created"
-
-
-def _form(boundary: bytes, record: dict[str, Any], content: bytes) -> bytes:
-    parts = {
-        b'name="records"': json.dumps([record]).encode(),
-        b'name="image"; filename="x.png"\r\nContent-Type: image/png': content,
-    }
-    heads = (b"--%s\r\nContent-Disposition: form-data; %s\r\n\r\n" % (boundary, name) for name in parts)
-    body = b"".join(head + part + b"\r\n" for head, part in zip(heads, parts.values(), strict=True))
-    return body + b"--%s--\r\n" % boundary
 
 
 WINDOW = 1 << 16
@@ -296,7 +272,6 @@ def test_a_large_body_is_hashed_beside_the_event_loop(
 
     monkeypatch.setattr(idempotency, "fingerprint", watched)
     body = {"query": {"text": "a"}, "hit": "image-1", "relevant": True, "unknown": "x" * 200_000}
-    path = f"/v1/collections/{COLLECTION}/feedback"
-    service.post(path, json=body, headers={"Idempotency-Key": "large"})
-    assert len(threads) == 1
-    assert threads[0].startswith("read")
+    service.post(FEEDBACK, json=body, headers={"Idempotency-Key": "large"})
+    (thread,) = threads
+    assert thread.startswith("read")

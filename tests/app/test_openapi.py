@@ -180,29 +180,21 @@ class Service:
 @pytest.fixture(scope="module")
 def service(make_indexed: Any) -> Iterator[Service]:
     home: Indexed = make_indexed()
-    folder = home.manifest.folder
     named = [replace(record, id=f"scene{place:05}") for place, record in enumerate(home.manifest.records)]
     # The study of the examples, and another one.
     for place, study in ((0, _STUDY), (12, _OTHER_STUDY)):
         uids = {"study": study, "series": f"{study}.1", "sop": f"{study}.1.9"}
         named[place] = replace(named[place], metadata={**named[place].metadata, **uids})
-    write_manifest(folder, named)
-    home = replace(home, manifest=read_manifest(folder))
+    write_manifest(home.manifest.folder, named)
+    home = replace(home, manifest=read_manifest(home.manifest.folder))
     archive = {
         "pacs_url": "http://archive.invalid/dicom-web",
         "pacs_sync": "scenes",
         "pacs_write_back": ("selection",),
     }
-    home = replace(home, settings=home.settings.model_copy(update={"refresh_s": 0.01, **archive}))
+    home = home.with_settings(refresh_s=0.01, **archive)
     home.index("scenes", home.bundle)
-    _train_as_job(home)
-    with serve(home) as client:
-        description = client.get("/openapi.json").json()
-        yield Service(client, description, read_bundle(home.bundle.with_name("further")).digest)
-
-
-def _train_as_job(home: Indexed) -> None:
-    """Let job 1 have made a model, and the collection be searched with it after another."""
+    # Job 1 has made a model, and the collection is searched with it after another.
     with home.write() as session:
         number = add_job(session, "retrain", []).id
         claim_job(session, number, "w")
@@ -210,10 +202,12 @@ def _train_as_job(home: Indexed) -> None:
     assert number == 1
     bundle = bundle_of("retrain", JobFolder.of(home.settings, number).path)
     assert bundle is not None
-    base = read_bundle(home.bundle).digest
-    trained_further(bundle, base)
-    trained_further(home.bundle.with_name("further"), base)
-    home.index("scenes", home.bundle.with_name("further"))
+    further = home.bundle.with_name("further")
+    for folder in (bundle, further):
+        trained_further(folder, read_bundle(home.bundle).digest)
+    home.index("scenes", further)
+    with serve(home) as client:
+        yield Service(client, client.get("/openapi.json").json(), read_bundle(further).digest)
 
 
 def test_the_description_is_valid_and_has_an_example_of_every_operation_with_parameters(

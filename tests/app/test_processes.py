@@ -20,6 +20,7 @@ from index.audit.verify import verify_trail
 from tests.access import ADMIN_KEY, OPEN_ENVIRONMENT
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.images.test_uploads import IMAGES, picture
+from tests.training.imaging.processes.decoding import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +58,9 @@ class Service:
             base_url=self.url, timeout=PATIENCE_S, headers={"Authorization": f"Bearer {key}"}
         )
         stream = client.get("/livez").extensions["network_stream"]
-        return self._holder(stream.get_extra_info("client_addr")[1]), client
+        ports = (self.url.port, stream.get_extra_info("client_addr")[1])
+        taken = _inodes(lambda local, remote, _: (local, remote) == ports)
+        return next(process for process in self.processes if taken & _sockets(process)), client
 
     @contextmanager
     def each(self) -> Iterator[dict[int, httpx.Client]]:
@@ -82,10 +85,6 @@ class Service:
         listening = _inodes(lambda local, _, state: state == "0A" and local == self.url.port)
         return {process for process in self.processes if listening & _sockets(process)}
 
-    def _holder(self, port: int) -> int:
-        taken = _inodes(lambda local, remote, _: (local, remote) == (self.url.port, port))
-        return next(process for process in self.processes if taken & _sockets(process))
-
 
 def _inodes(wanted: Callable[[int, int, str], bool]) -> set[str]:
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -100,13 +99,6 @@ def _sockets(process: int) -> set[str]:
             with suppress(FileNotFoundError):
                 found.add(str(descriptor.readlink()).removeprefix("socket:[").removesuffix("]"))
     return found
-
-
-def wait_until(true: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 @pytest.fixture

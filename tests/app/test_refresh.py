@@ -12,7 +12,7 @@ from index.catalogue.tables import FeedbackRow
 from index.engine import SearchEngine
 from index.feedback import JudgedQuery, record_judgement
 from tests.app.conftest import COLLECTION, Indexed, serve
-from tests.app.test_processes import wait_until
+from tests.training.imaging.processes.decoding import wait_until
 
 MARCH = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -209,9 +209,8 @@ def test_a_job_has_every_setting_of_its_worker_but_the_key(
     assert GIVEN.keys() <= OTHERS.keys()
     assert Settings(radiology=False).environment_of_a_job({})["RECOQUEST_RADIOLOGY"] == "False"
     settings = Settings(**OTHERS)
-    assert [
-        name for name, field in Settings.model_fields.items() if getattr(settings, name) == field.default
-    ] == ["radiology"]
+    fields = Settings.model_fields.items()
+    assert [name for name, field in fields if getattr(settings, name) == field.default] == ["radiology"]
     around = {
         "PATH": "/bin",
         "recoquest_home": "other",
@@ -225,22 +224,15 @@ def test_a_job_has_every_setting_of_its_worker_but_the_key(
     monkeypatch.chdir(elsewhere)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
+    dumped = settings.model_dump().items()
     expected: dict[str, Any] = {
-        **{
-            name: worker / value if isinstance(value, Path) else value
-            for name, value in settings.model_dump().items()
-        },
+        **{name: worker / value if isinstance(value, Path) else value for name, value in dumped},
         "database_url": f"sqlite:///{worker}/kept/catalogue.sqlite3",
         # Settings of callers, of whom a job has none.
-        "admin_key": None,
-        "oidc_issuer": None,
-        "oidc_audience": None,
-        "oidc_client_id": None,
-        "oidc_client_secret": None,
-        "public_url": None,
+        **dict.fromkeys(("admin_key", "backup_passphrase", "public_url")),
+        **dict.fromkeys(("oidc_issuer", "oidc_audience", "oidc_client_id", "oidc_client_secret")),
         "oidc_groups_claim": "groups",
         "oidc_roles": {},
-        "backup_passphrase": None,
     }
     assert load_settings().model_dump() == expected
 
@@ -403,12 +395,8 @@ def test_a_provider_and_its_client_are_safe_and_whole(given: dict[str, Any], sai
 def test_a_provider_on_this_machine_needs_no_tls_and_the_page_alone_no_audience(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for issuer in (
-        "https://login.example.org/realms/x",
-        "http://127.9.9.9",
-        "http://[::1]:9",
-        "http://localhost",
-    ):
+    local = ("http://127.9.9.9", "http://[::1]:9", "http://localhost")
+    for issuer in ("https://login.example.org/realms/x", *local):
         assert load_settings(oidc_issuer=issuer, oidc_audience="recoquest").oidc_issuer == issuer
     page: dict[str, Any] = {"oidc_issuer": "https://login.example.org", "oidc_client_id": "page"}
     settings = load_settings(**page, public_url="https://a.org/images/")

@@ -116,6 +116,7 @@ class RoomPage:
     def __init__(self, search: SearchPage) -> None:
         self.search = search
         self.page = search.page
+        self.press = search.keys
         self.films = self.page.locator(".viewport:visible")
         self.warning = self.page.locator(".table-warning")
         self.priors = self.page.get_by_role("list", name="Films of this patient").get_by_role("button")
@@ -162,11 +163,6 @@ class RoomPage:
         mouse.move(x + right, y + down, steps=4)
         mouse.up(button=button)
 
-    def press(self, *keys: str) -> None:
-        """Press keys, one after another."""
-        for key in keys:
-            self.page.keyboard.press(key)
-
     def overlay(self, place: int, part: str) -> str:
         """A text that is written over a film."""
         self.draw()
@@ -175,8 +171,7 @@ class RoomPage:
     def letters(self, place: int) -> str:
         """The directions at the top, right, bottom and left."""
         self.draw()
-        edges = self.films.nth(place).locator(".edge")
-        return "".join(edges.all_inner_texts())
+        return "".join(self.films.nth(place).locator(".edge").all_inner_texts())
 
     def shows(self) -> list[str]:
         """The ids of the films, by viewport."""

@@ -29,17 +29,14 @@ _ROOM = (
 )
 
 
-def _shrunk(picture: bytes, colours: int) -> Image.Image:
-    """Of fewer colours: pictures in a repository stay in its history."""
-    with Image.open(io.BytesIO(picture)) as opened:
-        return opened.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
-
-
 def _keep(page: Page, name: str, colours: int = _COLOURS) -> None:
     page.mouse.move(2, 2)
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(500)
-    _shrunk(page.screenshot(), colours).save(DOCS / name, optimize=True)
+    with Image.open(io.BytesIO(page.screenshot())) as opened:
+        # Of few colours: pictures in a repository stay in its history.
+        shrunk = opened.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
+    shrunk.save(DOCS / name, optimize=True)
 
 
 def _film(page: Page, service: str, radiograph: str = "cxr00003") -> bytes:

@@ -232,10 +232,6 @@ class SearchPage:
         with urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
-    def found_by_text(self, text: str, **query: Any) -> list[str]:
-        """The ids that the service finds for a text."""
-        return self.found(text=text, **query)
-
     def found(self, *, like: Sequence[str] = (), unlike: Sequence[str] = (), **query: Any) -> list[str]:
         """The ids that the service finds for a query with examples; the words of its text are looked up."""
         query = {"keywords": query.get("text"), **query}

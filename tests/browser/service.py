@@ -5,8 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from app.engine import open_engine
 from app.settings import Settings
 from index.ingest import ingest_manifest
 from tests.access import OPEN
+from tests.answering import answering
 from tests.index.pictures import smooth_picture
 from tests.training.models.tiny import tiny_model, tiny_preprocessing
 from training.common.manifest import Manifest, Record, Split, read_manifest, write_manifest
@@ -107,7 +107,11 @@ def running(application: FastAPI) -> Iterator[str]:
         server = uvicorn.Server(uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=2))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
-        _wait_until_started(server, thread)
+        deadline = time.monotonic() + 60
+        while not server.started:
+            if not thread.is_alive() or time.monotonic() > deadline:
+                raise RuntimeError("The service did not start.")
+            time.sleep(0.01)
         yield f"http://127.0.0.1:{port}"
         server.should_exit = True
         thread.join(timeout=10)
@@ -116,18 +120,13 @@ def running(application: FastAPI) -> Iterator[str]:
 @contextmanager
 def site(folder: Path) -> Iterator[str]:
     """Serve a folder as another origin."""
-    handler = partial(_QuietHandler, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
+
+    class Files(SimpleHTTPRequestHandler):
+        def __init__(self, *connection: Any) -> None:
+            super().__init__(*connection, directory=str(folder))
+
+    with answering(Files) as server:
         yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join(timeout=10)
-
-
-class _QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        """Leave the tests' output alone."""
 
 
 def tiny_encoder(bundle: Path) -> Encoder:
@@ -141,14 +140,6 @@ def tiny_encoder(bundle: Path) -> Encoder:
         recipe_yaml="",
     )
     return load_encoder(bundle, "cpu")
-
-
-def _wait_until_started(server: uvicorn.Server, thread: threading.Thread) -> None:
-    deadline = time.monotonic() + 60
-    while not server.started:
-        if not thread.is_alive() or time.monotonic() > deadline:
-            raise RuntimeError("The service did not start.")
-        time.sleep(0.01)
 
 
 def _draw(form: str, colour: str, *, size: int) -> Image.Image:

@@ -49,7 +49,7 @@ def test_a_collection_is_looked_around_in_and_a_broken_link_told(open_search: Op
     expect(search.page.locator(".landing")).to_have_count(0)
     assert search.ids() == search.listed(filter=CIRCLES)
     search.search("red")
-    assert search.ids() == search.found_by_text("red", filter=CIRCLES)
+    assert search.ids() == search.found(text="red", filter=CIRCLES)
     step("more like this begins a search from the list")
     search.go("#collection=shapes")
     liked = search.mark(3, "More like this")
@@ -78,7 +78,7 @@ def test_a_collection_is_looked_around_in_and_a_broken_link_told(open_search: Op
         expect(search.tiles).to_have_count(0)
         assert not [url for url in asked if url.endswith("/search")]
         search.press("Go on without it")
-        assert search.ids() == search.found_by_text("circle")
+        assert search.ids() == search.found(text="circle")
         assert "filter" not in search.link()
 
 
@@ -116,7 +116,7 @@ def test_a_list_is_sorted_and_a_ranking_is_not(open_search: OpenSearch) -> None:
     assert search.ids() == search.listed(filter=CIRCLES, sort="newest")
     search.search("red")
     expect(by).to_be_hidden()
-    assert search.ids() == search.found_by_text("red", filter=CIRCLES)
+    assert search.ids() == search.found(text="red", filter=CIRCLES)
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_choices_in_the_panel_narrow_the_hits(open_search: OpenSearch) -> None:
     expect(search.answer).to_contain_text("8 images")
     wanted = {"and": [{"field": "labels", "eq": "circle"}, {"field": "colour", "any_of": ["red", "blue"]}]}
     assert _filter_in(search) == wanted
-    assert search.ids() == search.found_by_text("shape", filter=wanted)
+    assert search.ids() == search.found(text="shape", filter=wanted)
     expect(search.chips).to_have_text(["labels: circle", "colour: red or blue"])
     expect(search.group("colour").get_by_label("blue")).to_be_focused()
     step("chips and a button take them back")
@@ -200,7 +200,7 @@ def test_choices_in_the_panel_narrow_the_hits(open_search: OpenSearch) -> None:
     step("a link sets filters, even those that the panel cannot edit")
     wanted = {"and": [{"field": "colour", "eq": "green"}, {"not": {"field": "labels", "eq": "circle"}}]}
     search.go(f"#q=shape&filter={quote(json.dumps(wanted))}")
-    assert search.ids() == search.found_by_text("shape", filter=wanted)
+    assert search.ids() == search.found(text="shape", filter=wanted)
     expect(search.chips).to_have_text(["colour: green", "further conditions"])
     search.go('#filter={"field":"colour","eq":"red"}')
     search.open_filters()

@@ -70,7 +70,7 @@ def test_a_page_of_another_site_searches_and_is_told_what_was_opened(
     step("it searches the service, whose page it is not")
     search.search("a red circle")
     ids = search.ids()
-    assert ids == search.found_by_text("a red circle")
+    assert ids == search.found(text="a red circle")
     expect(page.locator(".hit-mat img").first).not_to_have_js_property("naturalWidth", 0)
     expect(page.get_by_label("Collection")).not_to_be_visible()
     assert page.url.endswith("host.html")

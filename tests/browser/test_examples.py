@@ -27,12 +27,6 @@ def _draw(search: SearchPage) -> None:
         act()
 
 
-def _found(search: SearchPage, box: dict[str, float], name: str) -> list[str]:
-    query = {"like": [{"id": name, "box": box}], "limit": PAGE_SIZE}
-    page: dict[str, Any] = search.ask(f"v1/collections/{SHAPES}/search", query)
-    return [hit["id"] for hit in page["hits"]]
-
-
 def _shares(frame: Locator) -> dict[str, float]:
     """The place of the drawn frame on the picture."""
     share = "(frame, side) => Number.parseFloat(frame.style[side]) / 100"
@@ -88,7 +82,7 @@ def test_examples_are_taken_back_moved_and_opened(open_search: OpenSearch, watch
     search.press("Remove the liked image shape-0")
     assert search.ids() == search.found(text="circle", like=["shape-1"], unlike=["shape-2"])
     search.press("Clear examples")
-    assert search.ids() == search.found_by_text("circle")
+    assert search.ids() == search.found(text="circle")
     expect(search.chips).to_have_count(0)
     step("the focus stays among the chips, and then goes to the field")
     search.go("#q=circle&like=shape-0&unlike=shape-2")
@@ -145,7 +139,7 @@ def test_examples_are_taken_back_moved_and_opened(open_search: OpenSearch, watch
     expect(search.notice).to_contain_text("Collection 'shapes' has no image 'nobody'.")
     expect(search.liked).to_have_text(["nobody"])
     search.press("Remove the liked image nobody")
-    assert search.ids() == search.found_by_text("circle")
+    assert search.ids() == search.found(text="circle")
     many = "&".join(f"like=shape-{number}" for number in range(20, 37))
     search.page.goto(f"{search.service}/#collection=shapes&{many}")
     expect(search.notice).to_contain_text("17 are too many; send at most 16.")
@@ -192,7 +186,9 @@ def test_a_part_is_drawn_searched_by_and_given_up(open_search: OpenSearch) -> No
     sides, _, kept = search.link()["box"][0].partition(" ")
     assert kept == name
     assert [float(side) for side in sides.split(",")] == pytest.approx([*drawn.values()], abs=1e-3)
-    assert search.ids() == _found(search, drawn, name)
+    query = {"like": [{"id": name, "box": drawn}], "limit": PAGE_SIZE}
+    answer = search.ask(f"v1/collections/{SHAPES}/search", query)
+    assert search.ids() == [hit["id"] for hit in answer["hits"]]
     step("it stays after a reload, until its chip is removed")
     search.reload()
     expect(search.liked).to_have_text(f"part of {name}")

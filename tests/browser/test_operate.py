@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from app.application import create_app
 from app.engine import open_engine
-from app.generations.schemas import ModelVerdict, Outcome
+from app.generations.schemas import Outcome
 from app.heartbeat import Heartbeat
 from app.settings import Settings
 from index.catalogue.collections import require_active
@@ -40,6 +40,7 @@ WORKER = "a worker"
 KEY = "a key of some length, with ä"
 # The page looks again after a tenth of the time.
 _OFTEN = "const every = window.setInterval; window.setInterval = (look, ms) => every(look, ms / 10);"
+JUDGED = {"metric": "rsum", "before": 271.4, "held_out": "test", "images": 15}
 _METRIC = ("image", "recall", "at")
 
 
@@ -65,34 +66,37 @@ def retrained(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> tuple[S
     settings = sites.settings.model_copy(update={"home": folder / "home"})
     shutil.copytree(sites.settings.home, settings.home)
     with closing(open_engine(settings)) as engine:
-        return settings, _retrained(engine, folder / "further")
+        with engine.home.catalogue.read() as session:
+            active, _ = require_active(session, SHAPES)
+        recipe = load_recipe("demo-scenes", [f"train.start_from=bundles/{active.digest}"])
+        bundle = save_bundle(
+            folder / "further",
+            name="tiny, retrained",
+            model=tiny_model(seed=1),
+            preprocessing=tiny_preprocessing(),
+            metrics={"rsum": 280.25, "image_recall_at_1": 31.4},
+            recipe_yaml=dump_recipe(recipe),
+        )
+        encoder = load_encoder(folder / "further", "cpu")
+        generation = generation_for(engine.home, SHAPES, encoder)
+        reindex(engine, generation, encoder, show_progress=False)
+        compare(engine.home, active, generation)
+        judgement = {**JUDGED, "after": 280.25, "passed": True}
+        made = {"generation": generation.id, "bundle": bundle.digest, "judgement": judgement}
+        return settings, ended_retraining(engine, "waiting", made)
 
 
-def _retrained(engine: SearchEngine, folder: Path) -> int:
-    """What a retraining leaves behind: a model, a generation that nobody searches, and its job's result."""
-    with engine.home.catalogue.read() as session:
-        active, _ = require_active(session, SHAPES)
-    digest = save_bundle(
-        folder,
-        name="tiny, retrained",
-        model=tiny_model(seed=1),
-        preprocessing=tiny_preprocessing(),
-        metrics={"rsum": 280.25, "image_recall_at_1": 31.4},
-        recipe_yaml=dump_recipe(load_recipe("demo-scenes", [f"train.start_from=bundles/{active.digest}"])),
-    ).digest
-    encoder = load_encoder(folder, "cpu")
-    generation = generation_for(engine.home, SHAPES, encoder)
-    reindex(engine, generation, encoder, show_progress=False)
-    compare(engine.home, active, generation)
-    judgement = ModelVerdict(
-        metric="rsum", before=271.4, after=280.25, held_out="test", images=15, passed=True
-    )
-    outcome = Outcome(
-        verdict="waiting", collection=SHAPES, generation=generation.id, bundle=digest, judgement=judgement
-    )
-    number = running_job(engine, "retrain", SHAPES)
+def ended_retraining(engine: SearchEngine, verdict: str, made: dict[str, Any]) -> int:
+    """A job that a worker has ended with what a retraining has made."""
+    outcome = Outcome.model_validate({"verdict": verdict, "collection": SHAPES, **made})
+    return ended_job(engine, "retrain", outcome.model_dump(mode="json"))
+
+
+def ended_job(engine: SearchEngine, kind: str, result: dict[str, Any]) -> int:
+    """A job that a worker has ended with a result."""
+    number = running_job(engine, kind, SHAPES)
     with engine.home.catalogue.write() as session:
-        end_job(session, number, WORKER, "done", result=outcome.model_dump(mode="json"))
+        end_job(session, number, WORKER, "done", result=result)
     return number
 
 
@@ -233,15 +237,6 @@ def test_a_retraining_is_looked_at_promoted_and_rolled_back(open_operated: OpenO
 @pytest.mark.slow
 def test_jobs_are_given_followed_and_cancelled(open_operated: OpenOperated) -> None:
     site, shown = open_operated()
-
-    def ended(kind: str, result: dict[str, Any]) -> Locator:
-        """The row of a job that has ended with a result."""
-        number = running_job(site.engine, kind, SHAPES)
-        with site.engine.home.catalogue.write() as session:
-            end_job(session, number, WORKER, "done", result=result)
-        expect(shown.job(number)).to_contain_text(f"Job {number}: {kind}")
-        return shown.job(number)
-
     step("no worker is running, and then one is")
     nobody = shown.page.get_by_role("region", name="Jobs").get_by_text("No worker is running: jobs wait")
     expect(nobody).to_be_visible()
@@ -268,11 +263,11 @@ def test_jobs_are_given_followed_and_cancelled(open_operated: OpenOperated) -> N
         ("waiting", "not enough to judge", "on 15 held-out images (test): not enough to judge"),
     ):
         step(words)
-        judged = {"metric": "rsum", "before": 271.4, "after": 271.4, "held_out": "test", "images": 15}
-        judgement = {**judged, "passed": False, "verdict": verdict}
+        judgement = {**JUDGED, "after": 271.4, "passed": False, "verdict": verdict}
         made = {"generation": None, "bundle": None, "judgement": judgement}
-        outcome = Outcome.model_validate({"verdict": decision, "collection": SHAPES, **made})
-        row = ended("retrain", outcome.model_dump(mode="json"))
+        number = ended_retraining(site.engine, decision, made)
+        row = shown.job(number)
+        expect(row).to_contain_text(f"Job {number}: retrain")
         expect(row).to_contain_text(words)
         if decision == "unchanged":
             expect(row).not_to_contain_text("did not pass")
@@ -283,8 +278,11 @@ def test_jobs_are_given_followed_and_cancelled(open_operated: OpenOperated) -> N
     ):
         step(words)
         found = {"groups": [{"ids": ["a", "b"], "same_file": True}] * groups, "unread": []}
-        row = ended("duplicates", {**found, "left_out": {"groups": left_out, "unread": 0}})
-        expect(row).to_contain_text(words)
+        number = ended_job(
+            site.engine, "duplicates", {**found, "left_out": {"groups": left_out, "unread": 0}}
+        )
+        expect(shown.job(number)).to_contain_text(f"Job {number}: duplicates")
+        expect(shown.job(number)).to_contain_text(words)
     step("a job is followed as it goes on")
     number = running_job(site.engine, "reindex", OTHER)
     row = shown.job(number)

@@ -75,9 +75,7 @@ _ISOLATED: Final = {
     "Cross-Origin-Embedder-Policy": "require-corp",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_TELL: Final = (
-    """(told) => parent.postMessage({ type: 'recoquest.active-image', ...told }, location.origin)"""
-)
+_TELL: Final = "(told) => parent.postMessage({ type: 'recoquest.active-image', ...told }, location.origin)"
 # The former viewer speaks a last time before the address changes, and is heard after it.
 _CHANGE: Final = """([hash, last]) => {
   const former = document.querySelector('iframe').contentWindow;
@@ -199,9 +197,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def _record(film: Film, data: Any) -> Record:
-    Image.fromarray((draw(film.number * 10 + (film.frame or 0)) >> 4).astype("uint8")).save(
-        data / f"{film.id}.png"
-    )
+    pixels = (draw(film.number * 10 + (film.frame or 0)) >> 4).astype("uint8")
+    Image.fromarray(pixels).save(data / f"{film.id}.png")
     known = {"study": film.study_uid, "series": f"{film.study_uid}.1", "sop": film.sop}
     known |= {"patient": f"c0ffee{film.patient:010}", "date": "2024-01-15"}
     return Record(

@@ -3,7 +3,6 @@
 import json
 import re
 from functools import partial
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -24,7 +23,7 @@ def test_a_text_finds_images_which_are_looked_at_to_the_last(open_search: OpenSe
     page = search.page
     step("a text finds what the service finds, in the order of ranks")
     search.search("a red circle")
-    assert search.ids() == search.found_by_text("a red circle")
+    assert search.ids() == search.found(text="a red circle")
     assert search.ranks() == list(range(1, PAGE_SIZE + 1))
     assert search.scores() == sorted(search.scores(), reverse=True)
     step("a screen reader hears what was found, and what each tile is")
@@ -67,9 +66,7 @@ def test_a_text_finds_images_which_are_looked_at_to_the_last(open_search: OpenSe
 
 
 @pytest.mark.slow
-def test_searches_begin_in_many_ways_and_the_page_says_what_became_of_them(
-    open_search: OpenSearch,
-) -> None:
+def test_searches_begin_in_many_ways_and_the_page_says_what_became_of_them(open_search: OpenSearch) -> None:
     search = open_search()
     strip = search.page.locator(".strip")
     step("a sentence of the collection is offered")
@@ -78,13 +75,13 @@ def test_searches_begin_in_many_ways_and_the_page_says_what_became_of_them(
     example.click()
     search.settle()
     expect(search.field).to_have_value(sentence)
-    assert search.ids() == search.found_by_text(sentence)
+    assert search.ids() == search.found(text=sentence)
     step("a pause in typing searches without Enter")
     search.go("#collection=shapes")
     search.field.press_sequentially("green triangle", delay=5)
     search.expect_link("q", "green triangle")
     search.settle()
-    assert search.ids() == search.found_by_text("green triangle")
+    assert search.ids() == search.found(text="green triangle")
     step("a text that was cut is told")
     search.search("a red circle beside a green square " * 10)
     expect(strip.filter(has_text="The text was cut: the model reads 32 tokens")).to_have_count(1)
@@ -141,7 +138,7 @@ def test_what_comes_late_takes_nothing_from_the_reader(open_search: OpenSearch) 
     expect(search.page.locator(".skeleton").first).to_have_css("animation-iteration-count", "1")
     held.pop().continue_()
     search.settle()
-    assert search.ids() == search.found_by_text("a blue square")
+    assert search.ids() == search.found(text="a blue square")
     step("the late answer of an old query never shows")
     search.field.fill("old query")
     search.field.press("Enter")
@@ -150,7 +147,7 @@ def test_what_comes_late_takes_nothing_from_the_reader(open_search: OpenSearch) 
     newer = search.ids()
     held[0].continue_()
     search.page.wait_for_timeout(300)
-    assert search.ids() == newer == search.found_by_text("a green square")
+    assert search.ids() == newer == search.found(text="a green square")
     expect(search.field).to_have_value("a green square")
 
 
@@ -182,7 +179,7 @@ def test_an_image_is_brought_searched_with_joined_by_words_and_removed(open_sear
     search.button("Remove query.png").click()
     search.expect_link("by")
     search.settle()
-    assert search.ids() == search.found_by_text(text)
+    assert search.ids() == search.found(text=text)
     step("the image removed leads back to the beginning")
     search.go("#collection=shapes")
     search.drop(picture)
@@ -217,7 +214,7 @@ def test_what_cannot_be_searched_is_told(open_search: OpenSearch, watch: Watch) 
         expect(search.notice).to_contain_text(part)
     expect(search.tiles).to_have_count(0)
     search.press("Clear the filters")
-    assert search.ids() == search.found_by_text("circle")
+    assert search.ids() == search.found(text="circle")
     for wrong in ({"field": "colour", "equals": "red"}, {}, {"field": "colour", "any_of": "red"}):
         step(f"a filter that is none: {wrong}")
         search.page.goto(f"{search.service}/#collection=shapes&filter={quote(json.dumps(wrong))}")
@@ -254,16 +251,10 @@ def test_what_failed_can_be_tried_again(open_search: OpenSearch, watch: Watch) -
     again.click()
     expect(search.tiles).to_have_count(48)
     step("overload says when to try again")
-    problem = json.dumps({"title": "Too many queries", "status": 429, "detail": "Come back in a second."})
+    problem = {"title": "Too many queries", "status": 429, "detail": "Come back in a second."}
+    headers = {"Retry-After": "2", "Content-Type": "application/problem+json"}
     search.page.route(
-        "**/search",
-        lambda route: route.fulfill(
-            status=429,
-            headers={"Retry-After": "2"},
-            content_type="application/problem+json",
-            body=problem,
-        ),
-        times=1,
+        "**/search", lambda route: route.fulfill(status=429, headers=headers, json=problem), times=1
     )
     _enter(search, "triangle")
     expect(search.notice).to_contain_text("Come back in a second.")
@@ -296,8 +287,8 @@ def test_typed_words_are_looked_up_until_the_switch_is_off(open_search: OpenSear
     with search.answered():
         search.words.uncheck()
     expect(tags).to_have_count(0)
-    plain = search.found_by_text(TEXT, keywords=None)
-    assert search.ids() == plain != fused == search.found_by_text(TEXT)
+    plain = search.found(text=TEXT, keywords=None)
+    assert search.ids() == plain != fused == search.found(text=TEXT)
     search.expect_link("words", "off")
     search.reload()
     assert search.ids() == plain
@@ -316,7 +307,7 @@ def test_typed_words_are_looked_up_until_the_switch_is_off(open_search: OpenSear
     search.go("#collection=shapes")
     for text in ("?!", " ".join(f"word{number}" for number in range(70))):
         search.search(text)
-        assert search.ids() == search.found_by_text(text, keywords=None)
+        assert search.ids() == search.found(text=text, keywords=None)
     search.search(TEXT)
     assert search.ids() == fused
     step("a query that states an absence is found by findings, without exact words")
@@ -342,7 +333,7 @@ def test_typed_words_are_looked_up_until_the_switch_is_off(open_search: OpenSear
     expect(search.answer).to_contain_text("0 images")
     search.press("Match by likeness")
     expect(search.words).to_be_checked()
-    assert search.ids() == search.found_by_text("giraffe", filter=circles)
+    assert search.ids() == search.found(text="giraffe", filter=circles)
     step("in a collection without texts none are looked up, unless switched on")
     examples = search.ask("v1/collections/shapes")["examples"]
     textless = {"examples": [{**example, "text": ""} for example in examples]}
@@ -350,10 +341,10 @@ def test_typed_words_are_looked_up_until_the_switch_is_off(open_search: OpenSear
     search.go("?collection=shapes&q=red")
     search.search(TEXT)
     expect(search.words).not_to_be_checked()
-    assert search.ids() == search.found_by_text(TEXT, keywords=None)
+    assert search.ids() == search.found(text=TEXT, keywords=None)
     with search.answered():
         search.words.check()
-    assert search.ids() == search.found_by_text(TEXT)
+    assert search.ids() == search.found(text=TEXT)
 
 
 @pytest.mark.slow
@@ -365,7 +356,7 @@ def test_the_switches_stay_and_words_are_marked_where_they_are(open_search: Open
     search.expect_link("words", "off")
     expect(search.page.locator(".landing")).to_be_visible()
     search.search("a red circle")
-    assert search.ids() == search.found_by_text("a red circle", keywords=None)
+    assert search.ids() == search.found(text="a red circle", keywords=None)
     disliked = search.mark(0, "Less like this")
     assert search.ids() == search.found(text="a red circle", keywords=None, unlike=[disliked])
     search.go("#q=purple&words=exact")
@@ -384,7 +375,7 @@ def test_the_switches_stay_and_words_are_marked_where_they_are(open_search: Open
     search.go("#q=giraffe&words=exact")
     strip = search.page.locator(".strip")
     expect(strip).to_contain_text("No image found has any of these words in its texts or report.")
-    assert search.ids() == search.found_by_text("giraffe")
+    assert search.ids() == search.found(text="giraffe")
     search.search("giraffe circle")
     expect(strip).to_have_text("No text here has the word \u201cgiraffe\u201d.")
     search.search("giraffe circle elk")
@@ -414,7 +405,7 @@ def test_the_switches_stay_and_words_are_marked_where_they_are(open_search: Open
     with search.answered():
         search.words.uncheck()
     expect(search.likeness).to_be_checked()
-    assert search.ids() == search.found_by_text(TEXT, keywords=None)
+    assert search.ids() == search.found(text=TEXT, keywords=None)
     step("with an example, words alone rank by both")
     search.go("#q=purple&words=only")
     liked = search.mark(0, "More like this")
@@ -435,12 +426,9 @@ def test_the_switches_stay_and_words_are_marked_where_they_are(open_search: Open
     expect(report.locator(".hit-text")).to_have_text("The picture shows a circle.")
     expect(report.locator("mark")).to_have_text(["picture", "shows"])
     step("words behind characters of two units")
-    far = {"text": "😀 a red 😀 circle", "spans": [[4, 7], [10, 16]]}
-
-    def first_marked(page: Any) -> Any:
-        return {"hits": [{**page["hits"][0], "matched": far}, *page["hits"][1:]]}
-
-    altered(search.page, "**/search", first_marked, times=1)
+    far = {"matched": {"text": "😀 a red 😀 circle", "spans": [[4, 7], [10, 16]]}}
+    marked = partial(map, lambda hit: {**hit, **far} if hit["rank"] == 1 else hit)
+    altered(search.page, "**/search", lambda page: {"hits": [*marked(page["hits"])]}, times=1)
     search.search("red circle")
     expect(search.tiles.first.locator(".hit-text")).to_have_text("😀 a red 😀 circle")
     expect(search.tiles.first.locator("mark")).to_have_text(["red", "circle"])

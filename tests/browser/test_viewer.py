@@ -1,9 +1,7 @@
 """The viewer: images that no browser reads by itself, pixels of the screen, zoom, and windows of grey."""
 
-import json
 import re
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 from playwright.sync_api import Locator, Page, Route
@@ -50,12 +48,6 @@ def _open(open_search: OpenSearch, films: str, **window: Any) -> Film:
     film = Film(open_search("#q=film&image=film.tif", site=films, **window))
     expect(film.shown).to_have_js_property("naturalWidth", FILM_SIZE[0])
     return film
-
-
-def _levels_of(films: str) -> dict[str, Any]:
-    with urlopen(f"{films}/v1/collections/films/images/film.tif/levels", timeout=10) as answer:
-        found: dict[str, Any] = json.load(answer)
-    return found
 
 
 @pytest.mark.parametrize("ratio", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -132,7 +124,7 @@ def test_what_is_damaged_cannot_be_shown_and_what_has_8_bits_has_no_window(
 def test_a_film_is_seen_through_other_windows(open_search: OpenSearch, films: str) -> None:
     film = _open(open_search, films)
     page, rendition = film.page, f"{films}/v1/collections/films/images/film.tif/rendition"
-    found = _levels_of(films)
+    found = page.request.get(f"{films}/v1/collections/films/images/film.tif/levels").json()
     step("all values, at the same zoom")
     film.keys("o")
     film.levels.click()

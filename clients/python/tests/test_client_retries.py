@@ -3,13 +3,12 @@
 import asyncio
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import httpx2
@@ -32,6 +31,7 @@ from recoquest_client import (
 )
 from recoquest_client.files import batches
 from recoquest_client.retry import Attempts, retry_after
+from tests.answering import answering
 
 FAST = Retry(times=3, first_s=0.01, longest_s=2.0)
 JOB = {"id": 3, "kind": "tidy", "state": "queued", "later": "unknown to this version"}
@@ -56,56 +56,45 @@ class Received:
     body: bytes
 
 
+@dataclass
 class Failing:
     """A server that gives prepared answers in order, and keeps what it received."""
 
-    def __init__(self) -> None:
-        self.replies: list[Reply] = []
-        self.received: list[Received] = []
-        owner = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                owner.received.append(Received(self.command, self.path, dict(self.headers), body))
-                reply = owner.replies.pop(0)
-                self.close_connection = True
-                if reply.status == 0:
-                    self.connection.shutdown(socket.SHUT_RDWR)
-                    return
-                content = reply.lines if reply.lines is not None else json.dumps(reply.body).encode()
-                self.send_response(reply.status)
-                if reply.lines is None:
-                    self.send_header("Content-Length", str(len(content)))
-                for name, value in reply.headers.items():
-                    self.send_header(name, value)
-                self.send_header("Connection", "close")
-                self.end_headers()
-                self.wfile.write(content)
-
-            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Leave the tests' output alone."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    url: str = ""
+    replies: list[Reply] = field(default_factory=list)
+    received: list[Received] = field(default_factory=list)
 
 
 @pytest.fixture
 def server() -> Iterator[Failing]:
     failing = Failing()
-    yield failing
-    failing.close()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            failing.received.append(Received(self.command, self.path, dict(self.headers), body))
+            reply = failing.replies.pop(0)
+            self.close_connection = True
+            if reply.status == 0:
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
+            content = reply.lines if reply.lines is not None else json.dumps(reply.body).encode()
+            self.send_response(reply.status)
+            if reply.lines is None:
+                self.send_header("Content-Length", str(len(content)))
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815
+
+    with answering(Handler) as listening:
+        failing.url = f"http://127.0.0.1:{listening.server_port}"
+        yield failing
 
 
 Do = Callable[..., Any]

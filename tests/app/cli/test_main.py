@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,28 +9,15 @@ import pytest
 from rich.table import Table
 from typer.testing import CliRunner
 
-from app.cli.errors import ended
 from app.cli.main import build
 from index.errors import CatalogueError
 from tests.app.commands import run_command
+from tests.e2e.work import run_here
 from training.common.progress import console
 
 COMMANDS = [
-    "bundle",
-    "classify",
-    "collections",
-    "demo",
-    "duplicates",
-    "evaluate",
-    "feedback",
-    "import",
-    "index",
-    "recipes",
-    "sample-data",
-    "search",
-    "serve",
-    "settings",
-    "train",
+    *("bundle", "classify", "collections", "demo", "duplicates", "evaluate", "feedback", "import", "index"),
+    *("recipes", "sample-data", "search", "serve", "settings", "train"),
 ]
 
 
@@ -88,31 +74,29 @@ def test_wrong_use_is_explained(arguments: list[str], explanation: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "explanation"),
     [
-        (["search", "films", "a text", "--home", "missing"], "Nothing is indexed in missing"),
-        (["collections", "--home", "missing"], "Nothing is indexed in missing"),
-        (["index", "films", "--explain", "--home", "missing"], "Nothing is indexed in missing"),
-        (["index", "films", "--view", "exact", "--home", "missing"], "Nothing is indexed in missing"),
+        *(
+            ([*words.split(), "--home", "missing"], "Nothing is indexed in missing")
+            for words in (
+                "search films text",
+                "collections",
+                "index films --explain",
+                "index films --view exact",
+            )
+        ),
         (["train", "no-such-recipe", "--data", "d", "--out", "o"], "There is no recipe 'no-such-recipe'"),
         (["evaluate", "no-bundle", "--data", "d"], "no-bundle"),
         (["serve", "--host", "host.invalid"], "is not an address of this machine"),
     ],
 )
 def test_what_a_user_can_mend_is_one_sentence(
-    arguments: list[str],
-    explanation: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], explanation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as left:
-        ended(partial(build(), arguments))
-    printed = capsys.readouterr()
-    assert left.value.code == 1, printed.err
-    assert printed.out == ""
-    assert explanation in printed.err
-    assert printed.err.startswith("recoquest: ")
-    assert printed.err.count("\n") == 1
+    done = run_here(arguments)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert explanation in done.stderr
+    assert done.stderr.startswith("recoquest: ")
+    assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
@@ -124,27 +108,21 @@ def test_what_a_user_can_mend_is_one_sentence(
         ["language-model", "lm-small::ivae"],
     ],
 )
-def test_what_trains_does_so_on_the_device_of_the_settings(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("RECOQUEST_DEVICE", "cuda:99")
-    with pytest.raises(SystemExit) as left:
-        ended(partial(build(), [*command, "--data", str(tmp_path / "none"), "--out", str(tmp_path / "run")]))
-    assert (left.value.code, "no device 'cuda:99' here" in capsys.readouterr().err) == (1, True)
+def test_what_trains_does_so_on_the_device_of_the_settings(command: list[str], tmp_path: Path) -> None:
+    places = ["--data", str(tmp_path / "none"), "--out", str(tmp_path / "run")]
+    done = run_here([*command, *places], RECOQUEST_DEVICE="cuda:99")
+    assert (done.returncode, "no device 'cuda:99' here" in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("command", [["collections"], ["tidy"], ["backup", "before.tar"]])
 def test_the_settings_file_that_a_variable_names_holds_for_every_command(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "recoquest.env"
     file.write_text(f"RECOQUEST_HOME={tmp_path}/elsewhere\n")
     monkeypatch.delenv("RECOQUEST_HOME", raising=False)
-    monkeypatch.setenv("RECOQUEST_ENV_FILE", str(file))
-    with pytest.raises(SystemExit):
-        ended(partial(build(), command))
-    printed = capsys.readouterr()
-    assert f"{tmp_path}/elsewhere" in printed.out + printed.err
+    done = run_here(command, RECOQUEST_ENV_FILE=str(file))
+    assert f"{tmp_path}/elsewhere" in done.stdout + done.stderr
     assert list(tmp_path.iterdir()) == [file]
 
 

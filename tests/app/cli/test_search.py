@@ -14,6 +14,7 @@ from typer.testing import Result
 
 from tests.app.commands import said
 from tests.app.conftest import COLLECTION, REPORT, Indexed, make_bundle, serve
+from tests.app.search.test_search import SEARCH, ids, search_image
 from tests.e2e.work import Work
 from tests.films import Film, drawn_film, film
 from tests.image_files import png, tiff
@@ -34,10 +35,6 @@ def _search(indexed: Indexed, *options: object, code: int = 0) -> Result:
 def _page(indexed: Indexed, *options: object) -> dict[str, Any]:
     page: dict[str, Any] = json.loads(_search(indexed, *options, "--json").stdout)
     return page
-
-
-def _ids(page: dict[str, Any]) -> list[str]:
-    return [hit["id"] for hit in page["hits"]]
 
 
 def test_words_are_shown_in_the_sentence_that_has_them(indexed: Indexed) -> None:
@@ -91,9 +88,7 @@ def test_words_examples_and_vectors_find_what_they_find_over_http(indexed: Index
     found = [_hits(_page(indexed, *options)) for options, _ in forms]
     with serve(indexed, key=False) as client:
         for hits, (_, query) in zip(found, forms, strict=True):
-            assert hits == _hits(client.post(f"/v1/collections/{COLLECTION}/search", json=query).json()), (
-                query
-            )
+            assert hits == _hits(client.post(SEARCH, json=query).json()), query
 
 
 def _without_graphs(indexed: Indexed) -> None:
@@ -129,11 +124,11 @@ def test_a_search_in_an_indexed_collection_needs_no_torch(own: Indexed) -> None:
     _without_graphs(own)
     image = str(own.manifest.image_path(own.manifest.records[3]))
     queries = (["a boat"], ["--image", image])
-    before = [_ids(_page(own, *query)) for query in queries]
+    before = [ids(_page(own, *query)) for query in queries]
     own.run("index", COLLECTION, "--bundle", own.bundle, "--data", own.manifest.folder)
-    for query, ids in zip(queries, before, strict=True):
+    for query, expected in zip(queries, before, strict=True):
         found, imported = _in_a_process(own, *query, "--json")
-        assert _ids(json.loads(found)) == ids
+        assert ids(json.loads(found)) == expected
         assert not {"torch", "transformers", "alembic"} & imported
 
 
@@ -255,7 +250,7 @@ def work(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     for name, marked in (("marker", marker), ("pixel", pixel)):
         _write(folder / f"{name}.png", marked)
         (folder / f"{name}.tif").write_bytes(tiff(marked[..., None]))
-        _write_colour(folder / f"{name}-rgb.png", marked)
+        (folder / f"{name}-rgb.png").write_bytes(png(marked[..., None].repeat(3, axis=-1), 16))
     return work
 
 
@@ -263,10 +258,6 @@ def work(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_a_film_with_a_marker_finds_the_film_without_it_first(work: Work, query: str) -> None:
     found = json.loads(work.run("search", "films", "--image", query, "-k", "3", "--json").stdout)
     assert found["hits"][0]["id"] == "plain"
-
-
-def _write_colour(path: Path, drawn: Film) -> None:
-    path.write_bytes(png(drawn[..., None].repeat(3, axis=-1), 16))
 
 
 _FILTER = ("--filter", '{"field": "view", "eq": "PA"}')
@@ -313,12 +304,7 @@ def test_a_box_of_a_file_finds_what_it_finds_over_http(indexed: Indexed) -> None
     found = _page(indexed, "a boat", "--likeness-alone", "--image", file, "--box", GIVEN, "-k", 24)
     sent = {"text": "a boat", "image_boxes": [BOX], "limit": 24}
     with serve(indexed, key=False) as client:
-        answer = client.post(
-            f"/v1/collections/{COLLECTION}/search",
-            files={"image": file.read_bytes()},
-            data={"query": json.dumps(sent)},
-        )
-        assert _ids(found) == _ids(answer.json())
+        assert ids(found) == ids(search_image(client, file.read_bytes(), **sent).json())
 
 
 def test_a_map_is_that_of_http(indexed: Indexed) -> None:

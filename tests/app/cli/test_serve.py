@@ -3,6 +3,7 @@
 import re
 import socket
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 from pydantic import SecretStr
@@ -25,10 +26,8 @@ from training.common.errors import RecoquestError
 def test_open_reading_stays_on_this_machine(address: str, refused: bool, settings: dict[str, object]) -> None:
     with socket.socket() as taken:
         taken.bind((address, 0))
-        if refused:
-            with pytest.raises(RecoquestError, match="RECOQUEST_OPEN_NETWORK"):
-                refuse_open_network(taken, Settings.model_validate(settings))
-        else:
+        refusal = pytest.raises(RecoquestError, match="RECOQUEST_OPEN_NETWORK")
+        with refusal if refused else nullcontext():
             refuse_open_network(taken, Settings.model_validate(settings))
 
 

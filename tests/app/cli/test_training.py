@@ -52,7 +52,6 @@ def test_a_published_encoder_searches_without_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECOQUEST_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("COLUMNS", "200")
     folders.clip(tmp_path / "clip-tiny")
     bundle = tmp_path / "bundle"
     run_command("sample-data", tmp_path / "samples", "--images", 12)
@@ -263,7 +262,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_scenes(tmp_path_factory.mktemp("data") / "scenes", train=2, val=40)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def wide_and_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -274,7 +273,6 @@ def evaluated(bundle: Path, data: Path, *options: object) -> str:
     return run_command(*given).output
 
 
-@pytest.mark.usefixtures("wide_and_plain")
 def test_without_a_shortcut_there_is_one_report(bundle: Path, data: Path, tmp_path: Path) -> None:
     printed = evaluated(bundle, data, "--json", str(tmp_path / "report.json"))
     assert printed.count("RSUM") == 1
@@ -285,7 +283,6 @@ def test_without_a_shortcut_there_is_one_report(bundle: Path, data: Path, tmp_pa
     assert "Read from vectors" in printed
 
 
-@pytest.mark.usefixtures("wide_and_plain")
 def test_the_device_is_that_of_the_settings_unless_one_is_given(
     bundle: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,7 +292,6 @@ def test_the_device_is_that_of_the_settings_unless_one_is_given(
     evaluated(bundle, data)
 
 
-@pytest.mark.usefixtures("wide_and_plain")
 def test_with_a_shortcut_the_clean_report_comes_first(bundle: Path, data: Path, tmp_path: Path) -> None:
     clean, both = tmp_path / "clean.json", tmp_path / "both.json"
     evaluated(bundle, data, "--json", str(clean))
@@ -305,13 +301,11 @@ def test_with_a_shortcut_the_clean_report_comes_first(bundle: Path, data: Path, 
     report = json.loads(both.read_text())
     marked = report.pop("with_shortcut")
     assert {**report, "with_shortcut": None} == json.loads(clean.read_text())
-    assert marked["images"] == 40
-    assert marked["texts"] == 80
+    assert (marked["images"], marked["texts"]) == (40, 80)
     assert marked["geometry"] != report["geometry"]
     assert marked["with_shortcut"] is None
 
 
-@pytest.mark.usefixtures("wide_and_plain")
 @pytest.mark.parametrize("words", ["bits", "bits:14", "bits:x", "both", ""])
 def test_a_wrong_shortcut_is_explained_before_any_work(words: str) -> None:
     result = run_command("evaluate", "no-bundle", "--data", "d", "--shortcut", words, code=2)
@@ -330,17 +324,11 @@ def sounds(tmp_path: Path) -> Path:
 
 
 def heard(folder: Path, *, texts: bool) -> Path:
-    return save_bundle(
-        folder,
-        name="heard",
-        model=tiny_audio_model(texts=texts),
-        preprocessing=tiny_audio_preprocessing(texts=texts),
-        metrics={},
-        recipe_yaml="",
-    ).folder
+    model, preprocessing = tiny_audio_model(texts=texts), tiny_audio_preprocessing(texts=texts)
+    nothing: dict[str, Any] = {"metrics": {}, "recipe_yaml": ""}
+    return save_bundle(folder, name="heard", model=model, preprocessing=preprocessing, **nothing).folder
 
 
-@pytest.mark.usefixtures("wide_and_plain")
 @pytest.mark.parametrize("texts", [True, False])
 def test_recall_between_all_modalities_is_shown_and_written(
     texts: bool, sounds: Path, tmp_path: Path
@@ -358,7 +346,6 @@ def test_recall_between_all_modalities_is_shown_and_written(
             evaluated(heard_by, sounds, "--shortcut", "unique")
 
 
-@pytest.mark.usefixtures("wide_and_plain")
 @pytest.mark.parametrize(
     ("text", "audio", "columns"),
     [
@@ -371,17 +358,9 @@ def test_factors_have_a_column_for_each_modality_of_the_encoder(
     text: float | None, audio: float | None, columns: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     factor = FactorReading("instrument", 4, 9, image=24.1, text=text, chance=25.0, audio=audio)
-    report = EvaluationReport(
-        images=9,
-        texts=0,
-        skipped=0,
-        truncated=0,
-        captions=None,
-        labels=None,
-        geometry=None,
-        factors=(factor,),
-    )
-    print_report(report, title="heard")
+    counts = {"images": 9, "texts": 0, "skipped": 0, "truncated": 0}
+    others = {"captions": None, "labels": None, "geometry": None}
+    print_report(EvaluationReport.model_validate({**counts, **others, "factors": (factor,)}), title="heard")
     printed = capsys.readouterr().out
     assert [name for name in ("Of images", "Of texts", "Of sounds") if name in printed] == columns
     row = next(line for line in printed.splitlines() if "instrument" in line)

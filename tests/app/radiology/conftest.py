@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 from fastapi.testclient import TestClient
+from pydicom import Dataset
 
 from app.decoding.films import FilmReader, FilmRules, film_reader
 from app.engine import open_engine
@@ -15,7 +16,7 @@ from app.radiology.archive import Archive
 from app.radiology.listing import Selection
 from app.radiology.reports import ReportIntake
 from app.radiology.sync import Sync
-from app.radiology.sync_report import QuarantineList
+from app.radiology.sync_report import QuarantineList, SyncReport
 from app.settings import Settings
 from index.catalogue.collections import find_active
 from index.engine import SearchEngine
@@ -27,6 +28,7 @@ from index.writes.intake import known_images
 from tests.access import OPEN, bearer
 from tests.app.conftest import Indexed, make_bundle, serve
 from tests.dicom_films import uid
+from tests.orthanc import OrthancServer
 from training.common.manifest import Record, read_manifest, write_manifest
 from training.models.bundle import read_bundle
 from training.models.encoder import load_encoder
@@ -116,13 +118,16 @@ class Home:
     reader: FilmReader
 
     def sync(
-        self,
-        archive: Archive,
-        selection: Selection | None = None,
-        quarantined: QuarantineList | None = None,
+        self, archive: Archive, selection: Selection | None = None, quarantined: QuarantineList | None = None
     ) -> Sync:
         intake = ReportIntake(self.engine, self.settings, FILMS, "pacs sync")
         return Sync(archive, selection or Selection(), self.reader, intake, quarantined)
+
+    def follow(self, orthanc: OrthancServer, *films: Dataset) -> tuple[Sync, SyncReport]:
+        """Store films in an archive and sync with it; return the sync for further passes, and its report."""
+        orthanc.store(films)
+        sync = self.sync(Archive(orthanc.dicom_web))
+        return sync, sync.run()
 
     def ids(self) -> set[str]:
         return ids_of(self.engine)

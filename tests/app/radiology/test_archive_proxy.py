@@ -6,7 +6,7 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from http.server import BaseHTTPRequestHandler
 from itertools import pairwise
 from typing import Any, Final
@@ -42,12 +42,9 @@ def application_of(home: Indexed, url: str, **settings: Any) -> FastAPI:
     return create_app(home.settings.model_validate({**home.settings.model_dump(), **given}))
 
 
-@contextmanager
-def serving(home: Indexed, url: str, **settings: Any) -> Iterator[TestClient]:
-    with TestClient(
-        application_of(home, url, **settings), "http://localhost", raise_server_exceptions=False
-    ) as client:
-        yield client
+def serving(home: Indexed, url: str, **settings: Any) -> TestClient:
+    application = application_of(home, url, **settings)
+    return TestClient(application, "http://localhost", raise_server_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -132,12 +129,9 @@ def test_nothing_is_written(proxy: TestClient, orthanc: OrthancServer, method: s
 
 
 def test_only_readers_of_all_collections_read_the_archive(proxy: TestClient) -> None:
-    everywhere = with_key(proxy, "reader", "*")
-    somewhere = with_key(proxy, "admin", COLLECTION)
-    auditor = with_key(proxy, "auditor", "*")
-    assert proxy.get("/dicomweb/studies", headers=everywhere).status_code == 200
-    problem(proxy.get("/dicomweb/studies", headers=somewhere), 403, "role-needed")
-    problem(proxy.get("/dicomweb/studies", headers=auditor), 403, "role-needed")
+    assert proxy.get("/dicomweb/studies", headers=with_key(proxy, "reader", "*")).status_code == 200
+    for headers in (with_key(proxy, "admin", COLLECTION), with_key(proxy, "auditor", "*")):
+        problem(proxy.get("/dicomweb/studies", headers=headers), 403, "role-needed")
     problem(proxy.get("/dicomweb/studies"), 401, "authentication-needed")
 
 
@@ -188,8 +182,8 @@ class _Other(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         asked: list[Any] = self.server.asked  # type: ignore[attr-defined]
         asked.append((self.path, dict(self.headers)))
-        answers: dict[str, Callable[[], None]] = self.server.answers  # type: ignore[attr-defined]
-        answers[self.path.split("?")[0]](self)  # type: ignore[call-arg]
+        answers: dict[str, Callable[[_Other], None]] = self.server.answers  # type: ignore[attr-defined]
+        answers[self.path.split("?")[0]](self)
 
     def answer(self, status: int, content: bytes = b"", length: int | None = None, **headers: str) -> None:
         self.send_response(status)
@@ -204,17 +198,22 @@ class _Other(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def other() -> Iterator[Any]:
+    """Another archive; `gives` says what it answers a path."""
+
+    def gives(path: str, status: int, content: bytes, length: int | None = None, **headers: str) -> None:
+        server.answers[path] = lambda handler: handler.answer(status, content, length, **headers)
+
     with answering(_Other) as running:
         server: Any = running
+        server.gives = gives
         server.asked, server.answers = [], {}
         server.url = f"http://127.0.0.1:{server.server_port}/root"
         yield server
 
 
 def test_nothing_of_the_caller_but_its_accept_reaches_the_archive(indexed: Indexed, other: Any) -> None:
-    other.answers["/root/studies"] = lambda handler: handler.answer(
-        200, b"[]", Content_Type="application/dicom+json", Set_Cookie="a=b", Location="x", Server="secret/1"
-    )
+    kept_back = {"Set_Cookie": "a=b", "Location": "x", "Server": "secret/1"}
+    other.gives("/root/studies", 200, b"[]", Content_Type="application/dicom+json", **kept_back)
     sent = {
         **AS_ADMIN, "Accept": "application/dicom+json", "Cookie": "recoquest=x", "X-Forwarded-For": "1.2.3.4",
         "Referer": "http://localhost/x", "Origin": "http://localhost", "User-Agent": "a browser",
@@ -239,23 +238,19 @@ def test_nothing_of_the_caller_but_its_accept_reaches_the_archive(indexed: Index
 @pytest.mark.parametrize(
     ("status", "content_type", "kind", "expected"),
     [
-        (302, "application/json", "archive-unavailable", 502),
-        (401, "application/json", "archive-unavailable", 502),
-        (500, "application/json", "archive-unavailable", 502),
-        (200, "text/html", "archive-unavailable", 502),
-        (200, "image/svg+xml", "archive-unavailable", 502),
-        (200, "application/dicom+xml", "archive-unavailable", 502),
-        (299, "application/json", "archive-unavailable", 502),
-        (999, "application/json", "archive-unavailable", 502),
+        *((status, "application/json", "archive-unavailable", 502) for status in (302, 401, 500, 299, 999)),
+        *(
+            (200, kind, "archive-unavailable", 502)
+            for kind in ("text/html", "image/svg+xml", "application/dicom+xml")
+        ),
         (406, "application/json", "refused-by-archive", 400),
     ],
 )
 def test_other_answers_are_not_passed_on(
     indexed: Indexed, other: Any, status: int, content_type: str, kind: str, expected: int
 ) -> None:
-    other.answers["/root/studies"] = lambda handler: handler.answer(
-        status, b"<script>secret</script>", Content_Type=content_type, Location=f"{other.url}/elsewhere"
-    )
+    headers = {"Content_Type": content_type, "Location": f"{other.url}/elsewhere"}
+    other.gives("/root/studies", status, b"<script>secret</script>", **headers)
     with serving(indexed, other.url) as client:
         answer = client.get("/dicomweb/studies", headers=AS_ADMIN)
     problem(answer, expected, kind)
@@ -278,9 +273,7 @@ def test_an_archive_that_is_gone_or_slow_is_told(
 
 def test_an_answer_that_breaks_off_breaks_off(indexed: Indexed, other: Any) -> None:
     path = "/root/studies/1.2/series/3/instances/4"
-    other.answers[path] = lambda handler: handler.answer(
-        200, b"x" * 200_000, length=400_000, Content_Type="application/octet-stream"
-    )
+    other.gives(path, 200, b"x" * 200_000, length=400_000, Content_Type="application/octet-stream")
     application = application_of(indexed, other.url)
     with running(application) as address:
         with pytest.raises(httpx.RemoteProtocolError):
@@ -290,18 +283,16 @@ def test_an_answer_that_breaks_off_breaks_off(indexed: Indexed, other: Any) -> N
 
 
 def test_callers_who_take_nothing_keep_no_place(indexed: Indexed, other: Any) -> None:
-    other.answers["/root/studies/1.2"] = lambda handler: handler.answer(
-        200, b"x" * 5_000_000, Content_Type="application/octet-stream"
-    )
+    other.gives("/root/studies/1.2", 200, b"x" * 5_000_000, Content_Type="application/octet-stream")
     application = application_of(indexed, other.url)
     with running(application) as address:
         for _ in range(3):
             with httpx.stream("GET", f"{address}/dicomweb/studies/1.2", headers=AS_ADMIN) as answer:
                 assert answer.status_code == 200
         deadline = time.monotonic() + 10
-        while application.state.services.archive._open and time.monotonic() < deadline:
+        while application.state.services.archive._open:
+            assert time.monotonic() < deadline
             time.sleep(0.02)
-        assert application.state.services.archive._open == 0
 
 
 @pytest.mark.parametrize("reads", [0, 1000])
@@ -311,9 +302,7 @@ def test_callers_who_read_slowly_lose_their_places(
     monkeypatch.setattr(archive_proxy, "_CONCURRENT", 2)
     monkeypatch.setattr(archive_proxy, "_CALLER_S", 0.5)
     monkeypatch.setattr(archive_proxy, "_CALLER_RATE", 100_000_000)
-    other.answers["/root/studies/1.2"] = lambda handler: handler.answer(
-        200, b"x" * 50_000_000, Content_Type="application/octet-stream"
-    )
+    other.gives("/root/studies/1.2", 200, b"x" * 50_000_000, Content_Type="application/octet-stream")
     head = (
         f"GET /dicomweb/studies/1.2 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN_KEY}\r\n\r\n"
     )
@@ -346,7 +335,7 @@ def test_so_many_answers_at_a_time_and_no_more(
     with serving(indexed, other.url) as client:
         answer = client.get("/dicomweb/studies", headers=AS_ADMIN)
     problem(answer, 503, "archive-busy")
-    assert json.loads(json.dumps(other.asked)) == []
+    assert other.asked == []
 
 
 ROOT = "https://images.example.org/dicomweb/"
@@ -391,20 +380,16 @@ def test_a_long_text_without_a_quote_is_not_kept_back() -> None:
 @pytest.mark.parametrize(
     ("path", "uid", "is_query"),
     [
-        ("studies", None, True),
-        ("series", None, True),
-        ("instances", None, True),
+        *((resource, None, True) for resource in ("studies", "series", "instances")),
         ("studies/1.2.3/series", "1.2.3", True),
         ("studies/1.2.3/instances", "1.2.3", True),
         ("studies/1.2.3/series/4.5/instances", "4.5", True),
-        ("studies/1.2", "1.2", False),
-        ("studies/1.2/metadata", "1.2", False),
-        ("studies/1.2/thumbnail", "1.2", False),
+        *((f"studies/1.2{part}", "1.2", False) for part in ("", "/metadata", "/thumbnail")),
         ("studies/1.2/series/3.4/rendered", "3.4", False),
-        ("studies/1.2/series/3.4/instances/5", "5", False),
-        ("studies/1.2/series/3.4/instances/5/frames/1", "5", False),
-        ("studies/1.2/series/3.4/instances/5/frames/1,2,30/rendered", "5", False),
-        ("studies/1.2/series/3.4/instances/5/bulk/00420011", "5", False),
+        *(
+            (f"studies/1.2/series/3.4/instances/5{part}", "5", False)
+            for part in ("", "/frames/1", "/frames/1,2,30/rendered", "/bulk/00420011")
+        ),
         ("studies/1.2/bulkdata/a/b-c/7", "1.2", False),
     ],
 )

@@ -4,7 +4,8 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,6 @@ import pytest
 from pydantic import SecretStr
 
 from app.application import create_app
-from app.settings import Settings
 from index.keys.api_keys import Role, create_key
 from tests.access import AS_ADMIN
 from tests.app.radiology.conftest import FILMS, Home
@@ -65,6 +65,25 @@ def files(tmp_path: Path) -> list[Path]:
     return paths
 
 
+@contextmanager
+def _service(
+    home: Home, programs: OrthancPrograms, folder: Path, *roles: Role, forms: Sequence[str] = ()
+) -> Iterator[tuple[str, OrthancServer, Jobs]]:
+    """A service, the gateway that tells it of its studies, and the service's jobs, whose archive it is."""
+    settings = home.settings.model_copy(update={"pacs_sync": f"{FILMS} --modality DX"})
+    writing = settings.model_copy(update={"pacs_write_back": forms})
+    folder.mkdir()
+    with home.engine.home.catalogue.write() as session:
+        made = create_key(session, "gateway", {FILMS: frozenset(roles)}, days=1)
+    with running(create_app(writing)) as service:
+        studies = f"{service}/v1/collections/{FILMS}/studies"
+        configured = _configured(folder, studies, made.text, note=bool(forms))
+        with serve_orthanc(programs, configured, folder=folder, auth=USER) as gateway:
+            user = {"pacs_user": USER[0], "pacs_password": SecretStr(USER[1])}
+            archive = settings.model_copy(update={"pacs_url": gateway.dicom_web, **user})
+            yield service, gateway, Jobs(archive, home.engine.home.catalogue)
+
+
 @pytest.mark.slow
 def test_what_a_modality_stores_is_indexed_by_a_worker(
     home: Home,
@@ -73,27 +92,19 @@ def test_what_a_modality_stores_is_indexed_by_a_worker(
     files: list[Path],
     tmp_path: Path,
 ) -> None:
-    settings = home.settings.model_copy(update={"pacs_sync": f"{FILMS} --modality DX"})
-    folder = tmp_path / "gateway"
-    folder.mkdir()
-    with home.engine.home.catalogue.write() as session:
-        made = create_key(session, "gateway", {FILMS: frozenset({"curator"})}, days=1)
-    with running(create_app(settings)) as service:
-        gateway_of = _configured(folder, f"{service}/v1/collections/{FILMS}/studies", made.text)
-        with serve_orthanc(orthanc_programs, gateway_of, folder=folder, auth=USER) as gateway:
-            storescu(gateway, *files)
-            queued = _until(lambda: _jobs(service), lambda jobs: len(jobs) == 2)
-            assert {(job["kind"], *job["arguments"]) for job in queued} == {
-                ("pacs_sync", FILMS, "--modality", "DX", "--study", uid("study", study)) for study in (0, 1)
-            }
-            assert home.ids() == set()
-            jobs = _worker_jobs(home, settings, gateway)
-            with jobs.worker():
-                ended = [jobs.wait(job["id"]) for job in queued]
-            assert [job.state for job in ended] == ["done", "done"], jobs.log(ended[0].id)
-            assert home.ids() == {uid("film", number) for number in range(3)}
-            # Each study is told of once.
-            assert len(_jobs(service)) == 2
+    with _service(home, orthanc_programs, tmp_path / "gateway", "curator") as (service, gateway, jobs):
+        storescu(gateway, *files)
+        queued = _until(lambda: _jobs(service), lambda jobs: len(jobs) == 2)
+        assert {(job["kind"], *job["arguments"]) for job in queued} == {
+            ("pacs_sync", FILMS, "--modality", "DX", "--study", uid("study", study)) for study in (0, 1)
+        }
+        assert home.ids() == set()
+        with jobs.worker():
+            ended = [jobs.wait(job["id"]) for job in queued]
+        assert [job.state for job in ended] == ["done", "done"], jobs.log(ended[0].id)
+        assert home.ids() == {uid("film", number) for number in range(3)}
+        # Each study is told of once.
+        assert len(_jobs(service)) == 2
 
 
 @pytest.mark.slow
@@ -105,41 +116,23 @@ def test_a_note_comes_into_a_stable_study_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings = home.settings.model_copy(update={"pacs_sync": f"{FILMS} --modality DX"})
     # The worker reads it from the environment.
     monkeypatch.setenv("RECOQUEST_PACS_WRITE_BACK", "capture,report")
-    writing = settings.model_copy(update={"pacs_write_back": ("capture", "report")})
-    folder = tmp_path / "gateway"
-    folder.mkdir()
-    with home.engine.home.catalogue.write() as session:
-        roles: frozenset[Role] = frozenset({"curator", "judge"})
-        made = create_key(session, "gateway", {FILMS: roles}, days=1)
-    with running(create_app(writing)) as service:
-        studies = f"{service}/v1/collections/{FILMS}/studies"
-        gateway_of = _configured(folder, studies, made.text, note=True)
-        with serve_orthanc(orthanc_programs, gateway_of, folder=folder, auth=USER) as gateway:
-            jobs = _worker_jobs(home, settings, gateway)
-            with jobs.worker():
-                storescu(gateway, *files)
-                # One job for each study, and one for each that has got a note, which finds it there.
-                told = _until(lambda: _jobs(service), lambda jobs: _have_ended(jobs, 3), 6 * _SECONDS)
-                log = "\n".join(jobs.log(job["id"]) for job in told)
-                assert {job["state"] for job in told} == {"done"}, log
-                assert log.count("Note written: 1 of") == 1, log
-                assert log.count("No note: ") == 1, log
-                assert log.count("The study has its note already.") == 1, log
-            assert home.ids() == {uid("film", number) for number in range(3)}
-            assert len(gateway.instances()) == len(files) + 2
-
-
-def _worker_jobs(home: Home, settings: Settings, gateway: OrthancServer) -> Jobs:
-    """The jobs of a service whose archive is the gateway."""
-    archive = {
-        "pacs_url": gateway.dicom_web,
-        "pacs_user": USER[0],
-        "pacs_password": SecretStr(USER[1]),
-    }
-    return Jobs(settings.model_copy(update=archive), home.engine.home.catalogue)
+    folder, forms = tmp_path / "gateway", ("capture", "report")
+    with (
+        _service(home, orthanc_programs, folder, "curator", "judge", forms=forms) as (service, gateway, jobs),
+        jobs.worker(),
+    ):
+        storescu(gateway, *files)
+        # One job for each study, and one for each that has got a note, which finds it there.
+        told = _until(lambda: _jobs(service), lambda jobs: _have_ended(jobs, 3), 6 * _SECONDS)
+        log = "\n".join(jobs.log(job["id"]) for job in told)
+        assert {job["state"] for job in told} == {"done"}, log
+        assert log.count("Note written: 1 of") == 1, log
+        assert log.count("No note: ") == 1, log
+        assert log.count("The study has its note already.") == 1, log
+        assert home.ids() == {uid("film", number) for number in range(3)}
+        assert len(gateway.instances()) == len(files) + 2
 
 
 def _have_ended(jobs: list[Mapping[str, Any]], count: int) -> bool:

@@ -5,12 +5,9 @@ from datetime import date
 import pytest
 
 from app.radiology import listing
-from app.radiology.archive import (
-    Archive,
-    ArchiveError,
-)
+from app.radiology.archive import ArchiveError
 from app.radiology.listing import Selection, StudyList, list_instances
-from tests.app.radiology.small_archive import SmallArchive, serve
+from tests.app.radiology.small_archive import SmallArchive, archive_of, serve
 from tests.dicom_films import make_film
 
 TODAY = date(2026, 11, 27)
@@ -22,13 +19,13 @@ STUDIES = [
     make_film(300, StudyDate="20991231"),
     make_film(301, StudyDate="18940101"),
 ]
+SAME_TIME = "The archive lists 12 studies of the same time and may have more"
 ALL = {film.StudyInstanceUID for film in STUDIES}
 
 
 def _listed(archive: SmallArchive, selection: Selection | None = None) -> set[str]:
     with serve(archive):
-        found = StudyList(Archive(archive.url, pauses=()), selection or Selection()).all(TODAY)
-    return set(found)
+        return set(StudyList(archive_of(archive), selection or Selection()).all(TODAY))
 
 
 @pytest.fixture(autouse=True)
@@ -63,12 +60,8 @@ def test_a_minute_that_is_cut_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("times", "count", "doubts"),
     [
-        (["081500"] * 30, 12, ["The archive lists 12 studies of the same time and may have more"]),
-        (
-            ["235900", "235901.5"] * 15,
-            24,
-            ["The archive lists 12 studies of the same time and may have more"] * 2,
-        ),
+        (["081500"] * 30, 12, [SAME_TIME]),
+        (["235900", "235901.5"] * 15, 24, [SAME_TIME] * 2),
         ([None] * 30, 12, ["The archive lists 12 studies of a day without a time and may have more"]),
         ([f"0815{n:02}" for n in range(30)], 30, []),
     ],
@@ -79,7 +72,7 @@ def test_studies_that_may_be_cut_in_silence_are_told(
     crowd = [make_film(n, StudyDate="20240214", StudyTime=time) for n, time in enumerate(times)]
     archive = SmallArchive(crowd, cap=12, pages=False)
     with serve(archive):
-        studies = StudyList(Archive(archive.url, pauses=()), Selection())
+        studies = StudyList(archive_of(archive), Selection())
         assert len(studies.all(TODAY)) == count
     assert [doubt.partition(",")[0] for doubt in studies.doubts] == doubts
 
@@ -94,13 +87,13 @@ def test_only_the_dates_that_are_wanted_are_listed() -> None:
 def test_a_known_number_of_studies_or_instances_ends_the_listing() -> None:
     archive = SmallArchive(STUDIES)
     with serve(archive):
-        studies = StudyList(Archive(archive.url, pauses=()), Selection()).all(TODAY, len(STUDIES))
+        studies = StudyList(archive_of(archive), Selection()).all(TODAY, len(STUDIES))
     assert len(studies) == len(STUDIES)
     # Pages of 20 and the empty one behind them, and no halves.
     assert len(archive.requests) == -(-len(STUDIES) // 20) + 1
     archive = SmallArchive([make_film(0, study=1), make_film(1, study=1, view="LL")])
     with serve(archive):
-        reader = Archive(archive.url, pauses=())
+        reader = archive_of(archive)
         (study,) = StudyList(reader, Selection()).all(TODAY).values()
         before = len(archive.requests)
         assert len(list_instances(reader, study, with_attributes=False)) == study.count == 2

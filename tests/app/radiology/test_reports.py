@@ -1,7 +1,6 @@
 """Reports as HL7 messages over a socket, and as structured reports of an archive."""
 
 import asyncio
-import os
 import signal
 import socket
 import subprocess
@@ -42,6 +41,7 @@ from tests.training.clinical.reports.documents import (
     hl7_report,
     structured_report,
 )
+from tests.training.imaging.processes.decoding import wait_until
 
 KEY_UNKNOWN = "204^Unknown key identifier"
 LIMITS = Limits(message_bytes=200_000, connections=3, message_s=0.6, idle_s=5.0)
@@ -191,9 +191,7 @@ def test_connections_beyond_the_limit_are_closed_while_all_others_send(port: int
         # Until what was sent has been read.
         time.sleep(0.2)
         assert _receive(opened.enter_context(_connect(port))) == ""
-    deadline = time.monotonic() + 10
-    while _code(_send(port, hl7_report())) != "AA":
-        assert time.monotonic() < deadline
+    wait_until(lambda: _code(_send(port, hl7_report())) == "AA")
 
 
 def test_silent_connections_make_room_for_those_that_speak_and_pause(port: int) -> None:
@@ -212,15 +210,10 @@ def test_silent_connections_make_room_for_those_that_speak_and_pause(port: int) 
 
 
 def test_a_message_that_stalls_makes_room_as_well(films: Indexed) -> None:
-    with (
-        _listening(films, replace(LIMITS, message_s=60.0, idle_s=60.0)) as port,
-        ExitStack() as opened,
-    ):
+    with _listening(films, replace(LIMITS, message_s=600.0, idle_s=600.0)) as port, ExitStack() as opened:
         for _ in range(LIMITS.connections):
             opened.enter_context(_connect(port)).sendall(b"\x0bMSH")
-        deadline = time.monotonic() + 20
-        while _code(_send(port, hl7_report())) != "AA":
-            assert time.monotonic() < deadline
+        wait_until(lambda: _code(_send(port, hl7_report())) == "AA")
 
 
 def test_concurrent_senders_are_all_answered(films: Indexed, port: int) -> None:
@@ -248,11 +241,7 @@ def _listen(films: Indexed) -> tuple[subprocess.Popen[str], int]:
     command = [sys.executable, "-c", "from app.cli.main import run; run()", "hl7", COLLECTION, "--port", "0"]
     options = ["--home", str(films.settings.home), "--device", "cpu"]
     process = subprocess.Popen(
-        [*command, *options],
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[4],
-        env=dict(os.environ),
+        [*command, *options], stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[4]
     )
     assert process.stderr is not None
     line = process.stderr.readline()
@@ -351,10 +340,8 @@ def _report_of(home: Home, film: int) -> str | None:
 def test_a_report_is_at_all_films_of_its_study_also_those_that_come_later(
     home: Home, orthanc: OrthancServer
 ) -> None:
-    orthanc.store([make_film(1), make_film(2, study=1, view="LL"), make_film(3)])
-    orthanc.store([make_report(1, make_film(1), "Small left effusion.")])
-    sync = home.sync(Archive(orthanc.dicom_web))
-    first = sync.run()
+    films = (make_film(1), make_film(2, study=1, view="LL"), make_film(3))
+    sync, first = home.follow(orthanc, *films, make_report(1, make_film(1), "Small left effusion."))
     assert (first.found, first.taken, first.reports, first.left_out) == (4, 4, 1, 0)
     assert [_report_of(home, film) for film in (1, 2, 3)] == ["FINDINGS: Small left effusion."] * 2 + [None]
     orthanc.store([make_film(4, study=1, view="AP")])
@@ -377,20 +364,9 @@ def test_a_report_waits_for_films_that_the_filters_let_in(home: Home, orthanc: O
 def test_a_later_version_counts_and_the_one_before_when_it_is_deleted(
     home: Home, orthanc: OrthancServer
 ) -> None:
-    orthanc.store([make_film(1), make_report(1, make_film(1), "Small left effusion.")])
-    sync = home.sync(Archive(orthanc.dicom_web))
-    sync.run()
-    orthanc.store(
-        [
-            make_report(
-                2,
-                make_film(1),
-                "No effusion.",
-                PredecessorDocumentsSequence=predecessor(1, 1),
-                ContentDate="20240305",
-            )
-        ]
-    )
+    sync, _ = home.follow(orthanc, make_film(1), make_report(1, make_film(1), "Small left effusion."))
+    later = {"PredecessorDocumentsSequence": predecessor(1, 1), "ContentDate": "20240305"}
+    orthanc.store([make_report(2, make_film(1), "No effusion.", **later)])
     assert sync.run().reports == 1
     assert _report_of(home, 1) == "FINDINGS: No effusion."
     orthanc.delete(uid("report", 2))
@@ -404,9 +380,7 @@ def test_a_later_version_counts_and_the_one_before_when_it_is_deleted(
 
 
 def test_a_report_that_is_sent_again_is_read_again(home: Home, orthanc: OrthancServer) -> None:
-    orthanc.store([make_film(1), make_report(1, make_film(1), "Small left effusion.")])
-    sync = home.sync(Archive(orthanc.dicom_web))
-    sync.run()
+    sync, _ = home.follow(orthanc, make_film(1), make_report(1, make_film(1), "Small left effusion."))
     orthanc.store([make_report(1, make_film(1), "Large left effusion.")])
     assert sync.run().reports == 1
     assert _report_of(home, 1) == "FINDINGS: Large left effusion."
@@ -441,10 +415,10 @@ def test_what_stops_before_a_report_is_noted_takes_it_again(
 
 
 def test_reports_go_with_their_study(home: Home, orthanc: OrthancServer) -> None:
-    orthanc.store([make_film(1), make_report(1, make_film(1), "Small left effusion."), make_film(2)])
+    orthanc.store([make_report(1, make_film(1), "Small left effusion.")])
     orthanc.store([make_report(3, make_film(3), "A study without films.")])
-    sync = home.sync(Archive(orthanc.dicom_web))
-    assert sync.run().reports == 2
+    sync, first = home.follow(orthanc, make_film(1), make_film(2))
+    assert first.reports == 2
     assert _waiting(home) == 1
     orthanc.delete(uid("study", 1))
     orthanc.delete(uid("study", 3))
@@ -454,29 +428,24 @@ def test_reports_go_with_their_study(home: Home, orthanc: OrthancServer) -> None
 
 
 def test_a_report_of_another_patient_is_refused(home: Home, orthanc: OrthancServer) -> None:
-    orthanc.store([make_film(1)])
-    home.sync(Archive(orthanc.dicom_web)).run()
-    orthanc.store([make_report(1, make_film(1), "Small left effusion.", PatientID=f"{MARKER}P7")])
-    done = home.sync(Archive(orthanc.dicom_web)).run()
+    home.follow(orthanc, make_film(1))
+    of_another = make_report(1, make_film(1), "Small left effusion.", PatientID=f"{MARKER}P7")
+    _, done = home.follow(orthanc, of_another)
     assert (done.refused, done.reports) == (1, 0)
     assert _report_of(home, 1) is None
 
 
 def test_results_of_programs_are_left_out_and_counted(home: Home, orthanc: OrthancServer) -> None:
-    orthanc.store([make_film(1), make_report(1, make_film(1), "No pneumothorax.")])
-    title = Sequence([code("126000", "DCM", "Imaging Measurement Report")])
-    orthanc.store(
-        [make_report(2, make_film(1), "Pneumothorax.", ConceptNameCodeSequence=title, ContentDate="20250101")]
-    )
-    done = home.sync(Archive(orthanc.dicom_web)).run()
+    more = {"ConceptNameCodeSequence": Sequence([code("126000", "DCM", "Imaging Measurement Report")])}
+    result = make_report(2, make_film(1), "Pneumothorax.", **more, ContentDate="20250101")
+    _, done = home.follow(orthanc, make_film(1), make_report(1, make_film(1), "No pneumothorax."), result)
     assert (done.reports, done.left_out) == (1, 1)
     assert any("Imaging Measurement Report" in reason for reason in done.reasons)
     assert _report_of(home, 1) == "FINDINGS: No pneumothorax."
 
 
 def test_no_name_of_a_report_is_kept(home: Home, orthanc: OrthancServer) -> None:
-    orthanc.store([make_film(1), make_report(1, make_film(1), f"{MARKER} has a small left effusion.")])
-    home.sync(Archive(orthanc.dicom_web)).run()
+    home.follow(orthanc, make_film(1), make_report(1, make_film(1), f"{MARKER} has a small left effusion."))
     assert _report_of(home, 1) == "FINDINGS: ___ has a small left effusion."
     for path in Path(home.settings.home).rglob("*"):
         if path.is_file():

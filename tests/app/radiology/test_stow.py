@@ -20,6 +20,8 @@ from app.application import create_app
 from app.radiology import stow
 from tests.access import ADMIN_KEY, AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed, serve
+from tests.app.images.test_uploads import IMAGES
+from tests.app.search.test_search import ids, page_of
 from tests.browser.service import running
 from tests.dicom_films import MARKER, encoded, make_film, uid
 from tests.orthanc import OrthancServer
@@ -63,15 +65,13 @@ def test_films_are_there_once_they_are_stored_and_say_nothing_of_their_patient(c
             film.SOPInstanceUID for film in films
         ]
         assert "00081198" not in answer.json()
-    kept = client.get(f"/v1/collections/{COLLECTION}/images/{uid('film', 0)}").json()
+    kept = client.get(f"{IMAGES}/{uid('film', 0)}").json()
     assert kept["metadata"]["study"] == uid("study", 1)
     assert kept["group"] == kept["metadata"]["patient"]
     assert MARKER not in json.dumps(kept) + answer.text
-    found = client.post(
-        f"/v1/collections/{COLLECTION}/search", json={"like": [{"id": uid("film", 0)}], "limit": 1}
-    )
-    assert found.json()["hits"][0]["id"] == uid("film", 1)
-    content = client.get(f"/v1/collections/{COLLECTION}/images/{uid('film', 0)}/content", headers=AS_ADMIN)
+    found = page_of(client, like=[{"id": uid("film", 0)}], limit=1)
+    assert ids(found) == [uid("film", 1)]
+    content = client.get(f"{IMAGES}/{uid('film', 0)}/content", headers=AS_ADMIN)
     assert content.status_code == 200
     assert MARKER.encode() not in content.content
 
@@ -93,10 +93,8 @@ def test_what_cannot_be_taken_is_named_with_its_reason_and_the_rest_is_there(cli
     answer = _send(client, encoded(make_film(1)), damaged, b"no film at all", capture, encoded(report))
     assert answer.status_code == 202
     assert [item[SOP]["Value"][0] for item in _items(answer, "00081199")] == [uid("film", 1)]
-    failed = [
-        (item.get(SOP, {}).get("Value"), item[REASON]["Value"][0]) for item in _items(answer, "00081198")
-    ]
-    assert failed == [
+    failed = _items(answer, "00081198")
+    assert [(item.get(SOP, {}).get("Value"), item[REASON]["Value"][0]) for item in failed] == [
         ([uid("film", 2)], 0xC000),
         (None, 0xC000),
         ([uid("film", 3)], 0x0110),
@@ -151,8 +149,7 @@ def test_instances_are_sent_to_their_study_and_those_of_another_fail_each(client
     assert answer.status_code == 202
     assert [item[SOP]["Value"] for item in _items(answer, "00081199")] == [[uid("film", 13)]]
     assert [item[REASON]["Value"] for item in _items(answer, "00081198")] == [[0xA900], [0xA900], [0xC000]]
-    images = f"/v1/collections/{COLLECTION}/images"
-    assert client.get(f"{images}/{uid('film', 14)}", headers=AS_ADMIN).status_code == 404
+    assert client.get(f"{IMAGES}/{uid('film', 14)}", headers=AS_ADMIN).status_code == 404
     assert _send(client, encoded(other), address=address).status_code == 409
     assert client.post(address, content=_body(*files), headers={"Content-Type": KIND}).status_code == 401
 
@@ -207,9 +204,9 @@ def test_films_that_inflate_are_written_some_at_a_time(own: Indexed, monkeypatch
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert (answer.status_code, len(_items(answer, "00081199"))) == (200, 17)
-        listed = client.get(f"/v1/collections/{COLLECTION}/images", params={"limit": 100}).json()
+        listed = client.get(IMAGES, params={"limit": 100}).json()
         assert {uid("film", number) for number in range(16)} <= {image["id"] for image in listed["images"]}
-        first = client.get(f"/v1/collections/{COLLECTION}/images/{uid('film', 0)}").json()
+        first = client.get(f"{IMAGES}/{uid('film', 0)}").json()
         assert first["metadata"]["view"] == "LL"
     # All films together have 32 MB, and each is in two copies while it is written.
     assert most < 24 << 20
@@ -226,10 +223,8 @@ def test_dicomweb_client_stores_films(service: str) -> None:
     session.headers.update(AS_ADMIN)
     sender = DICOMwebClient(f"{service}/v1/collections/{COLLECTION}/dicomweb", session=session)
     films = [pydicom.dcmread(io.BytesIO(encoded(make_film(n)))) for n in range(3)]
-    stored = sender.store_instances(films)
-    assert [item.ReferencedSOPInstanceUID for item in stored.ReferencedSOPSequence] == [
-        film.SOPInstanceUID for film in films
-    ]
+    stored = sender.store_instances(films).ReferencedSOPSequence
+    assert [item.ReferencedSOPInstanceUID for item in stored] == [film.SOPInstanceUID for film in films]
 
 
 @pytest.mark.slow
@@ -241,13 +236,9 @@ def test_orthanc_sends_what_it_stores(service: str, orthanc: OrthancServer) -> N
         "HttpHeaders": {"Authorization": f"Bearer {ADMIN_KEY}"},
     }
     orthanc.http.put("/dicom-web/servers/recoquest", json=peer).raise_for_status()
-    sent = orthanc.http.post(
-        "/dicom-web/servers/recoquest/stow", json={"Resources": names, "Synchronous": True}
-    )
+    whole = {"Resources": names, "Synchronous": True}
+    sent = orthanc.http.post("/dicom-web/servers/recoquest/stow", json=whole)
     assert sent.status_code == 200, sent.text
-
     for film in films:
-        got = httpx.get(
-            f"{service}/v1/collections/{COLLECTION}/images/{film.SOPInstanceUID}", headers=AS_ADMIN
-        )
+        got = httpx.get(f"{service}{IMAGES}/{film.SOPInstanceUID}", headers=AS_ADMIN)
         assert got.status_code == 200

@@ -11,24 +11,14 @@ from fastapi.testclient import TestClient
 from tests.access import AS_ADMIN
 from tests.app.audit.written import written_events
 from tests.app.conftest import COLLECTION, Indexed, serve
-from tests.app.radiology.conftest import (
-    FILMS,
-    index_films,
-    patient_of,
-    sop_uid,
-    study_uid,
-    with_key,
-)
-from tests.app.search.test_search import ids, pages, problem
+from tests.app.radiology.conftest import FILMS, index_films, patient_of, sop_uid, study_uid, with_key
+from tests.app.search.test_search import body_of, ids, pages, problem
 
 HERE: Final = f"/v1/collections/{FILMS}/studies"
 
 
 def similar(client: TestClient, path: str, **params: Any) -> dict[str, Any]:
-    answer = client.get(path, params=params)
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return body_of(client.get(path, params=params))
 
 
 def _cosines(films: Indexed) -> dict[tuple[int, int], float]:
@@ -227,10 +217,7 @@ SEARCH = f"/v1/collections/{FILMS}/search"
 
 
 def found(client: TestClient, **query: Any) -> dict[str, Any]:
-    answer = client.post(SEARCH, json={"limit": 100, **query})
-    assert answer.status_code == 200, answer.text
-    page: dict[str, Any] = answer.json()
-    return page
+    return body_of(client.post(SEARCH, json={"limit": 100, **query}))
 
 
 def _patients(page: dict[str, Any]) -> set[str]:
@@ -268,10 +255,8 @@ def test_pages_leave_the_same_patient_out(client: TestClient) -> None:
     query: dict[str, Any] = {"like": [{"id": sop_uid(4)}], "limit": 7}
     told = pages(client, SEARCH, **query)
     assert [name for page in told for name in ids(page)] == ids(found(client, like=query["like"]))
-    answer = client.post(
-        SEARCH, json={**query, "exclude_same_group": False, "cursor": told[0]["next_cursor"]}
-    )
-    assert answer.status_code == 422
+    changed = {**query, "exclude_same_group": False, "cursor": told[0]["next_cursor"]}
+    assert client.post(SEARCH, json=changed).status_code == 422
 
 
 @pytest.mark.parametrize("field", ["patient", "study", "group", True])

@@ -21,17 +21,14 @@ from tests.orthanc import OrthancPrograms, OrthancServer, serve_orthanc
 
 
 def test_films_come_once_and_later_passes_bring_what_is_new(home: Home, orthanc: OrthancServer) -> None:
-    orthanc.store([make_film(1), make_film(2, view="LL", study=1), make_film(3)])
-    sync = home.sync(Archive(orthanc.dicom_web))
-    first = sync.run()
+    sync, first = home.follow(orthanc, make_film(1), make_film(2, view="LL", study=1), make_film(3))
     assert (first.studies, first.found, first.taken, first.up_to_date) == (2, 3, 3, 0)
     assert home.ids() == sops(1, 2, 3)
 
     again = sync.run()
     assert (again.studies, again.found, again.taken, again.up_to_date) == (2, 3, 0, 3)
 
-    orthanc.store([make_film(4), make_film(5, study=1, view="AP")])
-    grown = home.sync(Archive(orthanc.dicom_web)).run()
+    _, grown = home.follow(orthanc, make_film(4), make_film(5, study=1, view="AP"))
     assert (grown.studies, grown.found, grown.taken, grown.up_to_date) == (3, 5, 2, 3)
     assert home.ids() == sops(1, 2, 3, 4, 5)
 
@@ -40,23 +37,29 @@ def test_a_film_of_a_patient_with_several_ids_comes_with_all_of_them(
     home: Home, orthanc: OrthancServer
 ) -> None:
     film = make_film(1, OtherPatientIDs=["Q7", "Q8"])
-    orthanc.store([film])
-    assert home.sync(Archive(orthanc.dicom_web)).run().taken == 1
+    assert home.follow(orthanc, film)[1].taken == 1
     kept = home.engine.image("films", uid("film", 1)).metadata
     expected = home.reader.rules.attributes(film)["other_patients"]
     assert len(expected) == 2
     assert kept["other_patients"] == expected
 
 
-def test_what_the_archive_deletes_vanishes(home: Home, orthanc: OrthancServer) -> None:
-    orthanc.store([make_film(1), make_film(2, study=1), make_film(3), make_film(4)])
-    sync = home.sync(Archive(orthanc.dicom_web))
-    sync.run()
+@pytest.mark.parametrize("feed", [True, False])
+def test_what_the_archive_deletes_vanishes_with_its_feed_and_without_one(
+    home: Home, orthanc: OrthancServer, monkeypatch: pytest.MonkeyPatch, feed: bool
+) -> None:
+    if not feed:
+        monkeypatch.setattr("app.radiology.sync.OrthancFeed.of", lambda _: None)
+    sync, first = home.follow(orthanc, make_film(1), make_film(2, study=1), make_film(3), make_film(4))
+    assert first.taken == 4
     orthanc.delete(uid("film", 2))
     orthanc.delete(uid("study", 3))
     report = sync.run()
     assert (report.removed, report.found, report.up_to_date) == (2, 2, 2)
-    assert home.ids() == sops(1, 4)
+    orthanc.store([make_film(5)])
+    report = sync.run()
+    assert (report.removed, report.taken, report.found) == (0, 1, 3)
+    assert home.ids() == sops(1, 4, 5)
 
 
 def test_named_studies_come_alone_and_the_rest_with_the_next_pass(home: Home, orthanc: OrthancServer) -> None:
@@ -77,10 +80,9 @@ def test_named_studies_come_alone_and_the_rest_with_the_next_pass(home: Home, or
 def test_a_named_study_that_is_gone_vanishes_and_one_outside_the_filters_is_absent(
     home: Home, orthanc: OrthancServer
 ) -> None:
-    orthanc.store([make_film(1), make_film(2), make_film(3, Modality="CR")])
-    home.sync(Archive(orthanc.dicom_web)).run()
+    sync, _ = home.follow(orthanc, make_film(1), make_film(2), make_film(3, Modality="CR"))
     orthanc.delete(uid("study", 1))
-    gone = home.sync(Archive(orthanc.dicom_web)).run([uid("study", 1)])
+    gone = sync.run([uid("study", 1)])
     assert (gone.removed, gone.absent) == (1, 0)
     assert home.ids() == sops(2, 3)
     orthanc.store([make_film(4, Modality="CR")])
@@ -93,9 +95,7 @@ def test_a_named_study_that_is_gone_vanishes_and_one_outside_the_filters_is_abse
 def test_an_archive_that_lists_none_of_many_studies_removes_nothing(
     home: Home, orthanc: OrthancServer
 ) -> None:
-    orthanc.store([make_film(number) for number in range(10)])
-    sync = home.sync(Archive(orthanc.dicom_web))
-    sync.run()
+    sync, _ = home.follow(orthanc, *map(make_film, range(10)))
     for number in range(10):
         orthanc.delete(uid("study", number))
     for _ in range(2):
@@ -105,9 +105,7 @@ def test_an_archive_that_lists_none_of_many_studies_removes_nothing(
 
 
 def test_a_film_in_the_place_of_another_is_seen(home: Home, orthanc: OrthancServer) -> None:
-    orthanc.store([make_film(1), make_film(2, study=1)])
-    sync = home.sync(Archive(orthanc.dicom_web))
-    sync.run()
+    sync, _ = home.follow(orthanc, make_film(1), make_film(2, study=1))
     orthanc.delete(uid("film", 2))
     orthanc.store([make_film(3, study=1)])
     report = sync.run()
@@ -116,29 +114,12 @@ def test_a_film_in_the_place_of_another_is_seen(home: Home, orthanc: OrthancServ
 
 
 def test_a_film_that_is_sent_again_is_read_again(home: Home, orthanc: OrthancServer) -> None:
-    orthanc.store([make_film(1)])
-    sync = home.sync(Archive(orthanc.dicom_web))
-    sync.run()
+    sync, _ = home.follow(orthanc, make_film(1))
     before = home.engine.overview("films")
     orthanc.store([make_film(1, ViewPosition="AP")])
     assert sync.run().taken == 1
     assert home.ids() == sops(1)
     assert home.engine.overview("films") != before
-
-
-def test_an_archive_without_a_feed_is_compared(
-    home: Home, orthanc: OrthancServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.radiology.sync.OrthancFeed.of", lambda _: None)
-    orthanc.store([make_film(1), make_film(2, study=1), make_film(3), make_film(4)])
-    sync = home.sync(Archive(orthanc.dicom_web))
-    assert sync.run().taken == 4
-    orthanc.delete(uid("film", 2))
-    orthanc.delete(uid("study", 3))
-    orthanc.store([make_film(5)])
-    report = sync.run()
-    assert (report.removed, report.taken, report.found) == (2, 1, 3)
-    assert home.ids() == sops(1, 4, 5)
 
 
 def test_filters_leave_out_and_a_wider_one_brings_the_rest(home: Home, orthanc: OrthancServer) -> None:

@@ -122,9 +122,6 @@ def test_another_file_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
         (tmp_path / "none" / "a.csv", "No such file"),
         (tmp_path, "Is a directory"),
     ):
-        with (
-            pytest.raises(DataError, match=said),
-            quarantine_list(path),
-        ):
+        with pytest.raises(DataError, match=said), quarantine_list(path):
             pass
     assert other.read_text() == "sop,reason\n1.2.3,secondary capture\n"

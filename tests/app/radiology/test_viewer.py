@@ -52,15 +52,12 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def _installed(home: Path) -> dict[str, bytes]:
-    folder = viewer_folder(home)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_the_files_that_the_service_shows_are_unpacked(package: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     assert install_viewer(home, package) == viewer_folder(home)
-    installed = _installed(home)
+    folder = viewer_folder(home)
+    files = (path for path in folder.rglob("*") if path.is_file())
+    installed = {str(path.relative_to(folder)): path.read_bytes() for path in files}
     assert installed.keys() == {"LICENSE", "app.bundle.0.js", "app.bundle.css", "assets/a.wasm"}
     # A proxy may have the service below any path.
     assert installed["app.bundle.css"] == b"@font-face{src:url(a.woff2)}"
@@ -141,16 +138,8 @@ def test_the_page_around_compiles_no_code_and_is_shown_by_nobody(installed: Test
 @pytest.mark.parametrize(
     "path",
     [
-        "../secret",
-        "%2e%2e/secret",
-        "link",
-        "missing.js",
-        "assets",
-        "",
-        "%00",
-        "..%2fsecret",
-        "/etc/passwd",
-        "a" * 300,
+        *("../secret", "%2e%2e/secret", "link", "missing.js", "assets", "", "%00", "..%2fsecret"),
+        *("/etc/passwd", "a" * 300),
     ],
 )
 def test_nothing_but_its_files_is_shown(installed: TestClient, path: str) -> None:

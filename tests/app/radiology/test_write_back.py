@@ -61,24 +61,21 @@ ARCHIVED: Final = (
         PixelData=2 * make_film(SEVERAL).PixelData,
     ),
 )
+IDENTITY: Final = ("PatientName", "PatientID", "PatientBirthDate", "PatientSex", "AccessionNumber", "StudyID")
 RESULTS: Final = f"/v1/collections/{FILMS}/studies/{uid('study', 1)}/results"
 BODY: Final = {"sop": uid("film", QUERY), "hits": [uid("film", PRIOR), uid("film", OTHER)]}
 
 
-@contextmanager
-def serving(home: Home, url: str, *forms: str, **settings: Any) -> Iterator[TestClient]:
-    changed = home.settings.model_validate(
-        {**home.settings.model_dump(), "pacs_url": url, "pacs_write_back": forms, **settings}
-    )
-    with TestClient(create_app(changed), "http://localhost", raise_server_exceptions=False) as client:
-        yield client
+def serving(home: Home, url: str, *forms: str, **settings: Any) -> TestClient:
+    given = {**home.settings.model_dump(), "pacs_url": url, "pacs_write_back": forms, **settings}
+    application = create_app(home.settings.model_validate(given))
+    return TestClient(application, "http://localhost", raise_server_exceptions=False)
 
 
 @pytest.fixture(scope="module")
 def _home(tmp_path_factory: pytest.TempPathFactory, orthanc_server: OrthancServer) -> Iterator[Home]:
     with opened(tmp_path_factory.mktemp("followed")) as home:
-        orthanc_server.store(ARCHIVED)
-        assert home.sync(Archive(orthanc_server.dicom_web)).run().taken == len(ARCHIVED)
+        assert home.follow(orthanc_server, *ARCHIVED)[1].taken == len(ARCHIVED)
         orthanc_server.clear()
         yield home
 
@@ -152,14 +149,7 @@ def test_results_are_in_the_study_with_its_identity_and_nobody_elses(
         made = _read(content, monkeypatch)
         assert made.StudyInstanceUID == uid("study", 1)
         assert made.SeriesInstanceUID not in {film.SeriesInstanceUID for film in ARCHIVED}
-        for name in (
-            "PatientName",
-            "PatientID",
-            "PatientBirthDate",
-            "PatientSex",
-            "AccessionNumber",
-            "StudyID",
-        ):
+        for name in IDENTITY:
             assert made[name].value == ARCHIVED[0][name].value
         assert made.Manufacturer == "recoquest"
         for number in (3, 4):
@@ -217,13 +207,8 @@ def test_the_report_names_cases_by_scores_and_uids_and_refers_to_the_film_alone(
         assert uids[:2] == [uid("study", 2 if uids[2] == uid("film", PRIOR) else 3), *uids[1:2]]
     assert told == pytest.approx({sop: scores[sop] for sop in BODY["hits"]}, abs=1e-5)
     assert list(told) == sorted(told, key=lambda sop: -told[sop])
-    referred = set()
-    made.walk(
-        lambda _, element: (
-            referred.add(element.value) if element.keyword == "ReferencedSOPInstanceUID" else None
-        )
-    )
-    assert referred == {uid("film", QUERY)}
+    referred = (element for element in made.iterall() if element.keyword == "ReferencedSOPInstanceUID")
+    assert {element.value for element in referred} == {uid("film", QUERY)}
     path = tmp_path / "report.dcm"
     path.write_bytes(content)
     said = _program("dsrdump", "dcmtk", "--print-all-codes", path=path)
@@ -247,9 +232,8 @@ def test_frames_are_named_on_both_sides(
     assert capture.SourceImageSequence[0].ReferencedFrameNumber == 2
     image = report.ContentSequence[6].ContentSequence[0].ContentSequence[0]
     assert image.ReferencedSOPSequence[0].ReferencedFrameNumber == 2
-    assert answer.json()["selection"]["entry"][0]["resource"]["instance"] == [
-        {"uid": several, "subset": ["2"]}
-    ]
+    selected = answer.json()["selection"]["entry"][0]["resource"]
+    assert selected["instance"] == [{"uid": several, "subset": ["2"]}]
     found = write(client, {**BODY, "hits": [f"{several}.1"]})
     report = _read(_objects(orthanc, found)["report"], monkeypatch)
     told = list(report.ContentSequence[7].ContentSequence[0].ContentSequence)
@@ -298,21 +282,16 @@ def test_the_selection_is_a_document_and_goes_nowhere(client: TestClient, orthan
     Bundle.model_validate_json(json.dumps(bundle))
     with pytest.raises(ValidationError):
         ImagingSelection.model_validate_json(json.dumps({**selections[0], "study": "1.2"}))
-    assert [one["instance"][0]["uid"] for one in selections] == [uid("film", QUERY), *_ranked(client)]
+    hits = client.get(_SIMILAR, params={"same_patient": True}).json()["hits"]
+    ranked = [hit["sop"] for hit in hits if hit["sop"] in BODY["hits"]]
+    assert [one["instance"][0]["uid"] for one in selections] == [uid("film", QUERY), *ranked]
     for one in selections:
         assert (one["resourceType"], one["status"]) == ("ImagingSelection", "available")
-        assert one["derivedFrom"][0]["identifier"] == {
-            "system": "urn:dicom:uid",
-            "value": f"urn:oid:{one['studyUid']}",
-        }
+        study = {"system": "urn:dicom:uid", "value": f"urn:oid:{one['studyUid']}"}
+        assert one["derivedFrom"][0]["identifier"] == study
         assert "subject" not in one
         assert one["code"]["coding"][0]["code"] == "113000"
     assert MARKER not in json.dumps(answer)
-
-
-def _ranked(client: TestClient) -> list[str]:
-    hits = client.get(_SIMILAR, params={"same_patient": True}).json()["hits"]
-    return [hit["sop"] for hit in hits if hit["sop"] in BODY["hits"]]
 
 
 def test_nothing_is_written_where_the_settings_do_not_allow_it(
@@ -392,7 +371,7 @@ def test_logs_and_the_audit_trail_name_objects_and_nobody(
 
 def _events(home: Home) -> list[dict[str, Any]]:
     with home.engine.home.catalogue.read() as session:
-        found = read_events(session, Selection(), limit=100)
+        found = read_events(session, Selection(), limit=1000)
     return [{**entry.record, "ids": [*entry.ids]} for entry in found]
 
 
@@ -444,8 +423,7 @@ def test_a_note_has_the_most_similar_studies_of_other_patients_and_is_there_once
 def test_a_study_without_films_or_others_like_it_gets_no_note(home: Home, orthanc: OrthancServer) -> None:
     archive, recorded = Archive(orthanc.dicom_web), Recorded()
     # Both are of one patient.
-    orthanc.store(ARCHIVED[:2])
-    home.sync(archive).run()
+    home.follow(orthanc, *ARCHIVED[:2])
     for study in (STUDY, uid("study", 9)):
         said = write_note(home.engine, archive, FILMS, study, FORMS, recorded)
         assert said.startswith("No note: "), said
@@ -458,8 +436,7 @@ def test_films_that_come_to_a_study_bring_another_note_and_other_studies_none(
 ) -> None:
     archive, recorded = Archive(orthanc.dicom_web), Recorded()
     for coming, said in ((ARCHIVED[:3], "Note written"), (ARCHIVED[3:], "already"), (LATER, "Note written")):
-        orthanc.store(coming)
-        home.sync(archive).run()
+        home.follow(orthanc, *coming)
         assert said in write_note(home.engine, archive, FILMS, STUDY, ["report"], recorded)
     assert len({sop for _, sops in recorded.notes for sop in sops}) == 2
 
@@ -478,8 +455,7 @@ def test_notes_have_the_forms_that_are_stored() -> None:
 
 def _metadata(orthanc: OrthancServer, sop: str) -> pydicom.Dataset:
     (found,) = orthanc.http.get("/dicom-web/instances", params={"SOPInstanceUID": sop}).json()
-    place = (found[tag]["Value"][0] for tag in ("0020000D", "0020000E", "00080018"))
-    study, series, instance = place
+    study, series, instance = (found[tag]["Value"][0] for tag in ("0020000D", "0020000E", "00080018"))
     path = f"/dicom-web/studies/{study}/series/{series}/instances/{instance}/metadata"
     return pydicom.Dataset.from_json(orthanc.http.get(path).json()[0])
 
@@ -608,11 +584,9 @@ def test_an_unknown_outcome_is_an_event(followed: Home) -> None:
         said = problem(answer, 502, "archive-unavailable")
     assert "fails with status 500" in said["detail"]
     assert "Look into the study" in said["detail"]
-    with followed.engine.home.catalogue.read() as session:
-        entries = read_events(session, Selection(action="create"), limit=1000)
-    (entry,) = [one for one in entries if one.record["request"] == answer.headers["X-Request-ID"]]
-    assert (entry.record["outcome"], entry.record["details"]["stored"]) == ("failure", 0)
-    assert set(_sent(small.stored[0]).values()) <= set(entry.ids)
+    (event,) = [one for one in _events(followed) if one["request"] == answer.headers["X-Request-ID"]]
+    assert (event["action"], event["outcome"], event["details"]["stored"]) == ("create", "failure", 0)
+    assert set(_sent(small.stored[0]).values()) <= set(event["ids"])
 
 
 def test_archives_that_are_gone_or_have_another_film_are_told(followed: Home) -> None:
@@ -621,13 +595,9 @@ def test_archives_that_are_gone_or_have_another_film_are_told(followed: Home) ->
         problem(write(client), 502, "archive-unavailable")
         small.faults = [(404, {}, b"")]
         assert "Nothing was sent" in problem(write(client), 404, "not-in-archive")["detail"]
-        for content in (
-            b"[]",
-            b"{}",
-            b"no JSON",
-            json.dumps([{"00080018": {"Value": [BODY["sop"]]}}]).encode(),
-        ):
-            small.faults = [(200, KIND, content)]
+        other = json.dumps([{"00080018": {"Value": [BODY["sop"]]}}])
+        for content in ("[]", "{}", "no JSON", other):
+            small.faults = [(200, KIND, content.encode())]
             problem(write(client), 502, "archive-unavailable")
     with serving(followed, small.url, "report") as client:
         answer = problem(write(client), 502, "archive-unavailable")

@@ -13,8 +13,6 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from sqlalchemy import select
 
-from app.application import create_app
-from app.engine import open_engine
 from app.search.schemas import DEFAULT_PARTS, SearchHit, SearchQuery
 from index.catalogue.tables import GenerationRow
 from index.scoring import Confidence, FlagCounts, keep_confidence
@@ -33,11 +31,15 @@ SEARCH = f"/v1/collections/{COLLECTION}/search"
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def page_of(client: TestClient, **query: Any) -> dict[str, Any]:
-    answer = client.post(SEARCH, json=query)
+def body_of(answer: Any) -> dict[str, Any]:
+    """Return the JSON of an answer that is no problem."""
     assert answer.status_code == 200, answer.text
-    page: dict[str, Any] = answer.json()
-    return page
+    body: dict[str, Any] = answer.json()
+    return body
+
+
+def page_of(client: TestClient, **query: Any) -> dict[str, Any]:
+    return body_of(client.post(SEARCH, json=query))
 
 
 def search(client: TestClient, **body: Any) -> dict[str, Any]:
@@ -61,9 +63,7 @@ def pages(client: TestClient, path: str = SEARCH, **query: Any) -> list[dict[str
     found: list[dict[str, Any]] = []
     cursor: str | bool | None = True
     while cursor is not None:
-        answer = client.post(path, json={**query, "cursor": cursor})
-        assert answer.status_code == 200, answer.text
-        found.append(answer.json())
+        found.append(body_of(client.post(path, json={**query, "cursor": cursor})))
         cursor = found[-1]["next_cursor"]
         assert found[-1]["has_more"] is (cursor is not None)
         assert len(found) < 50
@@ -163,16 +163,10 @@ def test_filters_work_the_same_in_every_kind_of_search(client: TestClient, index
     condition = {
         "and": [{"field": "age", "gte": 25, "lt": 35}, {"not": {"field": "labels", "any_of": ["Edema"]}}]
     }
-    expected = {
-        record.id
-        for record in indexed.manifest.records
-        if record.id in {"image-6", "image-8", "image-10", "image-12", "image-14"}
-    }
-    assert set(ids(search(client, limit=24, filter=condition))) == expected
-    assert (
-        set(ids(search_image(client, indexed.image_bytes(0), limit=24, filter=condition).json())) == expected
-    )
-    assert set(ids(search_like(client, "image-3", limit=24, filter=condition).json())) == expected
+    query: dict[str, Any] = {"limit": 24, "filter": condition}
+    by_image = search_image(client, indexed.image_bytes(0), **query).json()
+    for page in (search(client, **query), by_image, search_like(client, "image-3", **query).json()):
+        assert set(ids(page)) == {f"image-{number}" for number in (6, 8, 10, 12, 14)}
 
 
 def test_pages_follow_each_other_without_gap_or_repetition(client: TestClient) -> None:
@@ -330,7 +324,8 @@ def test_a_cursor_is_made_only_where_it_is_asked_for(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, query: dict[str, Any], cursor: bool | None
 ) -> None:
     asked = client.post(SEARCH, json={**query, "limit": 1, "cursor": True}).json()
-    monkeypatch.setattr("index.search.results.encode_cursor", _must_not_be_called)
+    made = "index.search.results.encode_cursor"
+    monkeypatch.setattr(made, lambda end: pytest.fail(f"A cursor was made: {end.place}."))
     page = client.post(SEARCH, json={**query, "limit": 1, "cursor": cursor}).json()
     assert page["has_more"] is True
     assert page["hits"] == asked["hits"]
@@ -338,10 +333,6 @@ def test_a_cursor_is_made_only_where_it_is_asked_for(
     whole = client.post(SEARCH, json={**query, "limit": 100}).json()
     assert whole["has_more"] is False
     assert "next_cursor" not in whole
-
-
-def _must_not_be_called(end: PageEnd) -> str:
-    raise AssertionError(f"A cursor was made: {end.place}.")
 
 
 @pytest.mark.parametrize("cursor", ["x", "%%%", "eyJhIjoxfQ", "x" * 4000, 1, [], "x" * 98_305])
@@ -373,7 +364,7 @@ def _keep(indexed: Indexed, measured: Confidence) -> None:
 
 
 def _search(client: TestClient, **query: object) -> bool | None:
-    found: bool | None = client.post(f"/v1/collections/{COLLECTION}/search", json=query).json()["confident"]
+    found: bool | None = page_of(client, **query)["confident"]
     return found
 
 
@@ -420,19 +411,14 @@ def test_the_command_line_explains_how_often_it_is_right(
 
 def test_a_service_measures_what_has_grown_and_no_search_waits(own: Indexed) -> None:
     _keep(own, MEASURED.model_copy(update={"count": 12}))
-    settings = own.settings.model_copy(update={"refresh_s": 0.05})
-    with TestClient(create_app(settings), "http://localhost") as client:
+    with serve(own, key=False, refresh_s=0.05) as client:
         assert _search(client, text="dogs in the snow") in (True, None)
-        engine = open_engine(settings)
 
-        def measured() -> int:
-            with engine.home.catalogue.read() as session:
-                kept = session.execute(select(GenerationRow.confidence)).scalar_one()
-            count: int = kept["count"]
-            return count
+        def is_measured() -> bool:
+            with own.read() as session:
+                return bool(session.execute(select(GenerationRow.confidence)).scalar_one()["count"] == 24)
 
-        wait_until(lambda: measured() == 24)
-        engine.close()
+        wait_until(is_measured)
         # Its 24 images are too few.
         assert _search(client, text="dogs in the snow") is None
 
@@ -450,22 +436,13 @@ def grid(indexed: Indexed, number: int) -> RegionGrid:
     return grid_of(regions, image.size, encoder.image_config.square)
 
 
-def search_file(client: TestClient, content: bytes, **query: Any) -> Any:
-    return client.post(
-        f"{HERE}/search", files={"image": ("a.png", content)}, data={"query": json.dumps(query)}
-    )
-
-
 def ask_map(client: TestClient, name: str = "image-5", accept: str = "*/*", **query: Any) -> Any:
     path = f"{HERE}/images/{name}/similarity-map"
     return client.post(path, json=query, headers={"accept": accept})
 
 
 def map_of(client: TestClient, **query: Any) -> dict[str, Any]:
-    answer = ask_map(client, **query)
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    return body_of(ask_map(client, **query))
 
 
 def test_a_part_of_a_stored_image_searches_by_the_mean_of_its_regions(
@@ -473,10 +450,9 @@ def test_a_part_of_a_stored_image_searches_by_the_mean_of_its_regions(
 ) -> None:
     vector = grid(indexed, 3).pool(Box(**BOX))
     assert vector is not None
+    request = SearchRequest(k=24, exclude=("image-3",))
     with indexed.engine() as engine:
-        expected = engine.search(
-            engine.active(COLLECTION), vector, SearchRequest(k=24, exclude=("image-3",)), None
-        )
+        expected = engine.search(engine.active(COLLECTION), vector, request, None)
     page = page_of(client, like=[{"id": "image-3", "box": BOX}], limit=24)
     assert ids(page) == [hit.id for hit in expected.hits]
     np.testing.assert_allclose(
@@ -487,7 +463,7 @@ def test_a_part_of_a_stored_image_searches_by_the_mean_of_its_regions(
 
 def test_a_file_and_the_stored_image_have_the_same_parts(client: TestClient, indexed: Indexed) -> None:
     stored = page_of(client, like=[{"id": "image-3", "box": BOX}], limit=23)
-    sent = search_file(client, indexed.image_bytes(3), image_boxes=[BOX], limit=24).json()
+    sent = search_image(client, indexed.image_bytes(3), image_boxes=[BOX], limit=24).json()
     assert [name for name in ids(sent) if name != "image-3"] == ids(stored)
 
 
@@ -499,12 +475,11 @@ def test_a_part_of_a_file_is_not_wanted_as_that_of_the_stored_image_is(
 
     def send(count: int, **query: Any) -> Any:
         sent = json.dumps({"text": "two dogs", "limit": 24, **query})
-        return client.post(f"{HERE}/search", files=files[:count], data={"query": sent})
+        return client.post(SEARCH, files=files[:count], data={"query": sent})
 
-    marked = send(1, unlike_image_boxes=[BOX])
-    assert marked.status_code == 200, marked.text
-    assert [name for name in ids(marked.json()) if name != "image-3"] == ids(stored)
-    assert ids(marked.json()) != ids(send(1).json())
+    marked = ids(body_of(send(1, unlike_image_boxes=[BOX])))
+    assert [name for name in marked if name != "image-3"] == ids(stored)
+    assert marked != ids(send(1).json())
     # The second box belongs to the second file, and null leaves the first as a whole.
     other = ids(send(2, unlike_image_boxes=[None, BOX]).json())
     assert other == ids(send(2, unlike_image_boxes=[BOX, None]).json()) != ids(send(2).json())
@@ -524,9 +499,8 @@ def test_the_whole_as_a_part_finds_as_the_whole_does(client: TestClient) -> None
 def test_a_part_goes_with_texts_and_into_batches(client: TestClient) -> None:
     query = {"text": "two dogs", "like": [{"id": "image-3", "box": BOX}], "limit": 5}
     alone = page_of(client, **query)
-    answer = client.post(
-        f"{HERE}/search/batch", json={"searches": [query, {"like": [{"id": "none", "box": BOX}]}]}
-    )
+    searches = [query, {"like": [{"id": "none", "box": BOX}]}]
+    answer = client.post(f"{SEARCH}/batch", json={"searches": searches})
     assert answer.status_code == 207
     first, second = answer.json()["results"]
     assert ids(first["page"]) == ids(alone)
@@ -543,7 +517,7 @@ def test_pages_go_on_with_the_same_part_and_with_no_other(
     second = page_of(client, **query, cursor=first["next_cursor"])
     assert ids(first) + ids(second) == every[:16]
     moved = {**query, "like": [{"id": "image-3", "box": {**BOX, "x": 0.5}}], "cursor": first["next_cursor"]}
-    problem(client.post(f"{HERE}/search", json=moved), 422, "invalid-cursor", "cursor")
+    problem(client.post(SEARCH, json=moved), 422, "invalid-cursor", "cursor")
 
 
 @pytest.mark.parametrize(
@@ -559,27 +533,27 @@ def test_pages_go_on_with_the_same_part_and_with_no_other(
 def test_a_box_that_is_none_is_refused(
     client: TestClient, change: Mapping[str, Any], field: str, words: str
 ) -> None:
-    answer = client.post(f"{HERE}/search", json={"like": [{"id": "image-3", "box": {**BOX, **change}}]})
+    answer = client.post(SEARCH, json={"like": [{"id": "image-3", "box": {**BOX, **change}}]})
     assert words in problem(answer, 422, "invalid-request", field)["errors"][0]["message"]
 
 
 def test_a_box_without_its_picture_is_refused(client: TestClient, indexed: Indexed) -> None:
-    answer = client.post(f"{HERE}/search", json={"like": [{"text": "a dog", "box": BOX}]})
+    answer = client.post(SEARCH, json={"like": [{"text": "a dog", "box": BOX}]})
     assert "id with it" in problem(answer, 422, "invalid-request", "like.0")["errors"][0]["message"]
-    answer = client.post(f"{HERE}/search", json={"text": "a dog", "image_boxes": [BOX]})
+    answer = client.post(SEARCH, json={"text": "a dog", "image_boxes": [BOX]})
     problem(answer, 422, "invalid-request", "image_boxes")
-    answer = search_file(client, indexed.image_bytes(3), image_boxes=[None, BOX])
+    answer = search_image(client, indexed.image_bytes(3), image_boxes=[None, BOX])
     problem(answer, 422, "invalid-request", "image_boxes")
 
 
 def test_what_the_model_cuts_off_cannot_be_searched_by(client: TestClient, indexed: Indexed) -> None:
     edge = {"x": 0, "y": 0, "width": 0.05, "height": 1}
-    answer = client.post(f"{HERE}/search", json={"like": [{"id": "image-0", "box": edge}]})
+    answer = client.post(SEARCH, json={"like": [{"id": "image-0", "box": edge}]})
     document = problem(answer, 422, "invalid-request", "like.0.box")
     assert "x from 0.12 to 0.88" in document["detail"]
     file = {"unlike_image": ("a.png", indexed.image_bytes(0))}
     query = json.dumps({"text": "a dog", "unlike_image_boxes": [edge]})
-    sent = client.post(f"{HERE}/search", files=file, data={"query": query})
+    sent = client.post(SEARCH, files=file, data={"query": query})
     problem(sent, 422, "invalid-request", "unlike_image_boxes")
 
 
@@ -642,12 +616,9 @@ def test_an_overlay_has_the_shape_of_the_picture_and_is_opaque_where_it_fits(cli
 
 def test_collections_and_models_tell_of_regions(own: Indexed) -> None:
     """One of a model that pools the largest values has none."""
-    folder = own.bundle.parent / "largest"
     model = tiny_model(tiny_config(image_settings={"pooling": "max"})).eval()
-    save_bundle(
-        folder, name="tiny", model=model, preprocessing=tiny_preprocessing(), metrics={}, recipe_yaml=""
-    )
-    own.index("largest", folder)
+    parts: dict[str, Any] = {"preprocessing": tiny_preprocessing(), "metrics": {}, "recipe_yaml": ""}
+    own.index("largest", save_bundle(own.bundle.parent / "largest", name="tiny", model=model, **parts).folder)
     with serve(own, key=False) as client:
         for name, regions in ((COLLECTION, True), ("largest", False)):
             overview = client.get(f"/v1/collections/{name}").json()
