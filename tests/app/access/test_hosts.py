@@ -207,16 +207,11 @@ def test_elements_of_foreign_pages_load_nothing(client: TestClient, path: str) -
 @pytest.mark.parametrize(
     ("path", "status"),
     [
-        ("/page/image-search.js", 200),
-        (f"{_IMAGES}/image-1/thumbnail", 200),
-        (f"{_IMAGES}/image-1/content", 200),
-        (f"{_IMAGES}/image-1/rendition", 403),
-        (f"{_IMAGES}/image-1", 403),
-        ("/v1/collections", 403),
-        ("/metrics", 403),
-        ("/livez", 403),
+        ("/page/image-search.js", 200), (f"{_IMAGES}/image-1/thumbnail", 200),
+        (f"{_IMAGES}/image-1/content", 200), (f"{_IMAGES}/image-1/rendition", 403),
+        (f"{_IMAGES}/image-1", 403), ("/v1/collections", 403), ("/metrics", 403), ("/livez", 403),
     ],
-)
+)  # fmt: skip
 def test_elements_of_an_embedding_page_load_files_and_pictures(
     shared: TestClient, path: str, status: int
 ) -> None:

@@ -60,13 +60,8 @@ def test_the_report_comes_with_its_image_only(client: TestClient) -> None:
     assert REPORT[start:end] == finding
     (of_report, of_text) = answer.json()["findings"]
     assert of_report == {
-        "finding": finding,
-        "state": "absent",
-        "position": None,
-        "start": start,
-        "end": end,
-        "prior": False,
-    }
+        "finding": finding, "state": "absent", "position": None, "start": start, "end": end, "prior": False,
+    }  # fmt: skip
     assert (of_text["finding"], of_text["position"]) == ("cardiomegaly", 0)
     page = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "x", "limit": 24})
     assert REPORT not in page.text

@@ -205,12 +205,9 @@ def test_findings_of_sentences_on_an_earlier_examination_are_told(local: TestCli
     put(local, "compared", picture(9), record)
     told = local.get(f"{IMAGES}/compared").json()["findings"]
     assert [(one["position"], one["finding"], one["prior"]) for one in told] == [
-        (None, "pleural effusion", False),
-        (None, "pneumothorax", True),
-        (0, "mass", True),
-        (1, "pleural effusion", False),
-        (1, "nodule", True),
-    ]
+        (None, "pleural effusion", False), (None, "pneumothorax", True), (0, "mass", True),
+        (1, "pleural effusion", False), (1, "nodule", True),
+    ]  # fmt: skip
 
 
 def test_a_change_keeps_what_it_does_not_name(local: TestClient) -> None:
