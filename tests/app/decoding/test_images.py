@@ -135,7 +135,7 @@ def test_a_file_of_no_format_is_refused_without_a_process(decoders: ImageDecoder
 
 
 @pytest.mark.usefixtures("stops_last")
-def test_callers_that_leave_free_no_slot(decoders: ImageDecoders) -> None:
+async def test_callers_that_leave_free_no_slot(decoders: ImageDecoders) -> None:
     pids = decoders.pool.pids
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -145,27 +145,24 @@ def test_callers_that_leave_free_no_slot(decoders: ImageDecoders) -> None:
         await asyncio.sleep(0)
         return tasks
 
-    async def come_and_leave() -> None:
-        tasks = await come(2)
-        wait_until(lambda: decoders.pool.busy == 2)
-        tasks += await come(4)
-        assert decoders.pool.waiting == 4
-        with pytest.raises(DecodersBusyError):
-            await decoders.decode_query(small(), CONFIG)
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
-        # Those that wait make room; those at work do not.
-        (last,) = await come(1)
-        await asyncio.sleep(0.2)
-        assert (decoders.pool.busy, decoders.pool.waiting, decoders.pool.pids) == (2, 1, pids)
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
-        assert (await last).pixels.shape == (3, 24, 24)
-
-    asyncio.run(come_and_leave())
+    tasks = await come(2)
+    wait_until(lambda: decoders.pool.busy == 2)
+    tasks += await come(4)
+    assert decoders.pool.waiting == 4
+    with pytest.raises(DecodersBusyError):
+        await decoders.decode_query(small(), CONFIG)
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with suppress(asyncio.CancelledError):
+            await task
+    # Those that wait make room; those at work do not.
+    (last,) = await come(1)
+    await asyncio.sleep(0.2)
+    assert (decoders.pool.busy, decoders.pool.waiting, decoders.pool.pids) == (2, 1, pids)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    assert (await last).pixels.shape == (3, 24, 24)
 
 
 @pytest.mark.usefixtures("stops_last")

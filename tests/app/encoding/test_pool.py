@@ -200,7 +200,7 @@ def test_a_broken_bundle_rests_longer_after_each_try(monkeypatch: pytest.MonkeyP
         assert {**told, "tries": tries, "next_try_s": rest_s} in lines
 
 
-def test_a_bundle_is_tried_again_at_once_when_its_folder_has_changed(
+async def test_a_bundle_is_tried_again_at_once_when_its_folder_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.encoding.pool._FIRST_REST_S", 1000.0)
@@ -210,22 +210,19 @@ def test_a_bundle_is_tried_again_at_once_when_its_folder_has_changed(
     folder.mkdir()
     wanted = active("digest", folder)
 
-    async def work() -> None:
-        encoders = Encoders(bundles.load, QueueLimits())
-        await _ask_for(encoders, wanted, 0.3)
-        assert bundles.tries == ["b"]
-        bundles.broken.clear()
-        (folder / "model.safetensors").write_bytes(b"mended")
+    encoders = Encoders(bundles.load, QueueLimits())
+    await _ask_for(encoders, wanted, 0.3)
+    assert bundles.tries == ["b"]
+    bundles.broken.clear()
+    (folder / "model.safetensors").write_bytes(b"mended")
 
-        def mended() -> bool:
-            encoders.follow([wanted])
-            return "digest" in encoders.loaded()
+    def mended() -> bool:
+        encoders.follow([wanted])
+        return "digest" in encoders.loaded()
 
-        await until(mended)
-        assert not encoders.is_broken("digest")
-        await encoders.close()
-
-    asyncio.run(work())
+    await until(mended)
+    assert not encoders.is_broken("digest")
+    await encoders.close()
 
 
 def test_an_encoder_that_is_given_up_ends_the_rest_of_its_bundle() -> None:
