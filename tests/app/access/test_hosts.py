@@ -74,18 +74,11 @@ def test_there_is_one_host(client: TestClient, version: str, hosts: list[bytes],
         sent.append(message)
 
     scope: Scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": version,
-        "method": "GET",
-        "scheme": "http",
-        "path": "/livez",
-        "raw_path": b"/livez",
-        "query_string": b"",
-        "headers": [(b"host", host) for host in hosts],
-        "client": ("127.0.0.1", 1),
+        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": version,
+        "method": "GET", "scheme": "http", "path": "/livez", "raw_path": b"/livez", "query_string": b"",
+        "headers": [(b"host", host) for host in hosts], "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 8000),
-    }
+    }  # fmt: skip
     application: Any = client.app
     asyncio.run(application(scope, receive, send))
     assert sent[0]["status"] == status

@@ -33,15 +33,7 @@ from tests.image_files import encoded
 from tests.image_form import ImageForm
 from tests.image_formats import IMAGE_FORMS
 from tests.image_quadrants import LOSSY, differs_by
-from tests.training.data.hostile import (
-    deep_png,
-    jpeg_with,
-    png_chunk,
-    png_with,
-    rle_bmp,
-    segment,
-    slow_bmp,
-)
+from tests.training.data.hostile import deep_png, jpeg_with, png_chunk, png_with, rle_bmp, segment, slow_bmp
 from tests.training.imaging.processes.decoding import (
     FILES,
     cpu_ticks,

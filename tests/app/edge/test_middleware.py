@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.edge.admission import Admission, BodyTooLargeError, Stages
 from app.edge.middleware import Methods
@@ -239,35 +239,35 @@ def test_a_large_file_is_not_read_for_its_headers() -> None:
     """What would follow the headers is asked for once at most."""
     made: list[int] = []
 
-    async def large(scope: Scope, receive: object, send: object) -> None:
-        assert callable(send)
+    async def large(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for number in range(1_000):
             made.append(number)
             await send({"type": "http.response.body", "body": b"x", "more_body": True})
 
     sent: list[Message] = []
-
-    async def collect(message: Message) -> None:
-        sent.append(message)
-
-    async def nothing() -> Message:
-        return {"type": "http.disconnect"}
-
-    asyncio.run(Methods(large)({"type": "http", "method": "HEAD", "headers": []}, nothing, collect))
+    ask_for_headers(large, sent)
     assert len(made) == 1
     assert [message.get("body") for message in sent] == [None, b""]
 
 
 def test_a_mistake_before_the_headers_is_not_hidden() -> None:
-    async def broken(scope: Scope, receive: object, send: object) -> None:
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
         raise OSError("the disk is gone")
 
-    async def nothing() -> Message:
+    sent: list[Message] = []
+    with pytest.raises(OSError, match="the disk is gone"):
+        ask_for_headers(broken, sent)
+    assert sent == []
+
+
+def ask_for_headers(application: ASGIApp, sent: list[Message]) -> None:
+    """Send HEAD to an application and append what it answers."""
+
+    async def receive() -> Message:
         return {"type": "http.disconnect"}
 
-    async def drop(message: Message) -> None:
-        raise AssertionError(message)
+    async def send(message: Message) -> None:
+        sent.append(message)
 
-    with pytest.raises(OSError, match="the disk is gone"):
-        asyncio.run(Methods(broken)({"type": "http", "method": "HEAD", "headers": []}, nothing, drop))
+    asyncio.run(Methods(application)({"type": "http", "method": "HEAD", "headers": []}, receive, send))

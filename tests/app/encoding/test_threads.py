@@ -12,11 +12,7 @@ import torch
 from structlog.testing import capture_logs
 
 from app.cli.errors import HANGING
-from app.encoding.queue import (
-    EncodingQueue,
-    EncodingTimeoutError,
-    QueueLimits,
-)
+from app.encoding.queue import EncodingQueue, EncodingTimeoutError, QueueLimits
 from app.encoding.threads import ComputeThreads, ThreadedEncoder, use_torch_threads
 from tests.app.encoding.fakes import FakeEncoder, Observer, queue_of
 from tests.training.imaging.processes.decoding import wait_until
