@@ -41,7 +41,7 @@ from tests.answering import answering
 from tests.app.access.conftest import ATTEMPT, CLIENT, SECRET, Site
 from tests.app.access.test_authentication import Clock
 
-Documents = dict[str, Any]
+pytestmark = pytest.mark.anyio
 ISSUER = "https://login.example.org"
 KEYS = "https://login.example.org/keys"
 
@@ -50,7 +50,7 @@ class FakeFetch:
     """What a provider answers, and what it was asked."""
 
     def __init__(self, *keys: dict[str, Any]) -> None:
-        self.documents: Documents = {
+        self.documents: dict[str, Any] = {
             f"{ISSUER}/.well-known/openid-configuration": {"issuer": ISSUER, "jwks_uri": KEYS},
             KEYS: {"keys": list(keys)},
         }
@@ -121,7 +121,6 @@ def test_unfit_keys_are_passed_over(unfit: Any) -> None:
 async def test_a_new_key_is_known_after_a_pause_and_a_withdrawn_one_forgotten() -> None:
     site, clock = FakeFetch(RSA), Clock()
     provider = Provider(ISSUER, site, clock)
-
     await provider.signing_key("RS256", "rsa")
     site.documents[KEYS] = {"keys": [EC]}
     clock.now += 29.5
@@ -136,7 +135,6 @@ async def test_a_new_key_is_known_after_a_pause_and_a_withdrawn_one_forgotten() 
 async def test_a_withdrawn_key_is_forgotten_though_no_new_one_is_asked_for() -> None:
     site, clock = FakeFetch(RSA), Clock()
     provider = Provider(ISSUER, site, clock)
-
     await provider.signing_key("RS256", "rsa")
     site.documents[KEYS] = {"keys": [EC]}
     clock.now += 300
@@ -165,7 +163,6 @@ async def test_a_withdrawn_key_is_forgotten_though_no_new_one_is_asked_for() -> 
 async def test_known_keys_hold_while_the_provider_is_down_and_others_are_not_said_to_be_wrong() -> None:
     site, clock = FakeFetch(RSA), Clock()
     provider = Provider(ISSUER, site, clock)
-
     site.down = True
     with pytest.raises(ProviderError):
         await provider.signing_key("RS256", "rsa")
