@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -512,8 +513,8 @@ def _index_again(marked: Indexed, names: dict[str, str]) -> None:
     encoder, manifest = load_encoder(marked.bundle, "cpu"), read_manifest(folder)
     with marked.engine() as engine:
         changes = ImageChanges(marked.settings, engine.home.catalogue, COLLECTION, "index")
-        told = {"record": changes.written, "record_moved": changes.moved}
-        report = ingest_manifest(engine, COLLECTION, encoder, manifest, show_progress=False, **told)
+        index = partial(ingest_manifest, engine, COLLECTION, encoder, manifest, show_progress=False)
+        report = index(record=changes.written, record_moved=changes.moved)
     assert report.moved == names
 
 
