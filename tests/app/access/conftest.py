@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs
@@ -16,6 +16,7 @@ from app.access.oidc import CodeFlow, Provider, begin_attempt
 from app.access.sessions import SessionSigner
 from app.settings import Settings
 from tests.answering import answering
+from tests.app.conftest import Indexed
 from tests.needed import needed
 from tests.oidc import OidcProvider, installed_provider, serve_provider
 
@@ -25,6 +26,11 @@ def oidc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OidcProvider]:
     package = needed(installed_provider(), "npm's oidc-provider", "`apt-get install npm`, and a registry")
     with serve_provider(package, tmp_path_factory.mktemp("oidc")) as running:
         yield running
+
+
+def with_checked_settings(home: Indexed, **changed: Any) -> Indexed:
+    """The same home with other settings, which are checked and converted as those of a service are."""
+    return replace(home, settings=Settings.model_validate(home.settings.model_dump() | changed))
 
 
 CLIENT = "page & more"

@@ -116,10 +116,7 @@ def test_the_memory_is_bounded(guesses: BruteForceLimiter, clock: Clock) -> None
 
 
 def test_all_are_counted_and_a_line_in_five_seconds_names_their_addresses(
-    guesses: BruteForceLimiter,
-    clock: Clock,
-    counted: list[Refusal],
-    json_log: io.StringIO,
+    guesses: BruteForceLimiter, clock: Clock, counted: list[Refusal], json_log: io.StringIO
 ) -> None:
     for key in _different(100):
         guesses.wait_s(["10.0.0.7"], key)
@@ -176,13 +173,8 @@ def test_a_guesser_gets_429_and_no_holder_of_a_key_does(keyed: TestClient) -> No
 
 
 def test_wrong_keys_behind_a_proxy_do_not_lock_a_new_client_out(keyed: TestClient) -> None:
-    statuses = {
-        keyed.get(
-            _PATH, headers={**bearer(f"{number}-old"), "X-Forwarded-For": f"10.1.0.{number}"}
-        ).status_code
-        for number in range(60)
-    }
-    assert statuses == {401, 429}
+    senders = ({**bearer(f"{n}-old"), "X-Forwarded-For": f"10.1.0.{n}"} for n in range(60))
+    assert {keyed.get(_PATH, headers=sent).status_code for sent in senders} == {401, 429}
     new = {**bearer(_KEY), "X-Forwarded-For": "10.2.0.1"}
     assert keyed.get(_PATH, headers=new).status_code == 200
 

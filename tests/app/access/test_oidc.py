@@ -41,7 +41,7 @@ from tests.answering import answering
 from tests.app.access.conftest import ATTEMPT, CLIENT, SECRET, Site
 from tests.app.access.test_authentication import Clock
 
-Documents = dict[str, Any]
+pytestmark = pytest.mark.anyio
 ISSUER = "https://login.example.org"
 KEYS = "https://login.example.org/keys"
 
@@ -50,7 +50,7 @@ class FakeFetch:
     """What a provider answers, and what it was asked."""
 
     def __init__(self, *keys: dict[str, Any]) -> None:
-        self.documents: Documents = {
+        self.documents: dict[str, Any] = {
             f"{ISSUER}/.well-known/openid-configuration": {"issuer": ISSUER, "jwks_uri": KEYS},
             KEYS: {"keys": list(keys)},
         }
@@ -118,74 +118,62 @@ def test_unfit_keys_are_passed_over(unfit: Any) -> None:
             _found(provider, "RS256", kid)
 
 
-def test_a_new_key_is_known_after_a_pause_and_a_withdrawn_one_forgotten() -> None:
+async def test_a_new_key_is_known_after_a_pause_and_a_withdrawn_one_forgotten() -> None:
     site, clock = FakeFetch(RSA), Clock()
     provider = Provider(ISSUER, site, clock)
-
-    async def rotate() -> None:
+    await provider.signing_key("RS256", "rsa")
+    site.documents[KEYS] = {"keys": [EC]}
+    clock.now += 29.5
+    with pytest.raises(UnknownSigningKeyError):
+        await provider.signing_key("ES256", "ec")
+    clock.now += 0.5
+    assert (await provider.signing_key("ES256", "ec")).kid == "ec"
+    with pytest.raises(UnknownSigningKeyError):
         await provider.signing_key("RS256", "rsa")
-        site.documents[KEYS] = {"keys": [EC]}
-        clock.now += 29.5
-        with pytest.raises(UnknownSigningKeyError):
-            await provider.signing_key("ES256", "ec")
-        clock.now += 0.5
-        assert (await provider.signing_key("ES256", "ec")).kid == "ec"
-        with pytest.raises(UnknownSigningKeyError):
-            await provider.signing_key("RS256", "rsa")
-
-    asyncio.run(rotate())
 
 
-def test_a_withdrawn_key_is_forgotten_though_no_new_one_is_asked_for() -> None:
+async def test_a_withdrawn_key_is_forgotten_though_no_new_one_is_asked_for() -> None:
     site, clock = FakeFetch(RSA), Clock()
     provider = Provider(ISSUER, site, clock)
-
-    async def withdraw() -> None:
+    await provider.signing_key("RS256", "rsa")
+    site.documents[KEYS] = {"keys": [EC]}
+    clock.now += 300
+    await provider.signing_key("RS256", "rsa")
+    assert provider._renewal is None
+    # The old keys still serve while one background task fetches new ones.
+    clock.now += 1
+    for _ in range(3):
         await provider.signing_key("RS256", "rsa")
-        site.documents[KEYS] = {"keys": [EC]}
-        clock.now += 300
+    assert provider._renewal is not None
+    await provider._renewal
+    with pytest.raises(UnknownSigningKeyError):
         await provider.signing_key("RS256", "rsa")
-        assert provider._renewal is None
-        # The old keys still serve while one background task fetches new ones.
-        clock.now += 1
-        for _ in range(3):
-            await provider.signing_key("RS256", "rsa")
-        assert provider._renewal is not None
-        await provider._renewal
-        with pytest.raises(UnknownSigningKeyError):
-            await provider.signing_key("RS256", "rsa")
-        for passed, asked in ((600, 4), (1, 6)):
-            clock.now += passed
-            await provider.discovery()
-            assert len(site.asked) == asked
-        site.documents[KEYS] = {"keys": [RSA]}
-        clock.now += 600
-        assert (await provider.signing_key("ES256", "ec")).kid == "ec"
-        clock.now += 1
-        with pytest.raises(UnknownSigningKeyError):
-            await provider.signing_key("ES256", "ec")
-
-    asyncio.run(withdraw())
+    for passed, asked in ((600, 4), (1, 6)):
+        clock.now += passed
+        await provider.discovery()
+        assert len(site.asked) == asked
+    site.documents[KEYS] = {"keys": [RSA]}
+    clock.now += 600
+    assert (await provider.signing_key("ES256", "ec")).kid == "ec"
+    clock.now += 1
+    with pytest.raises(UnknownSigningKeyError):
+        await provider.signing_key("ES256", "ec")
 
 
-def test_known_keys_hold_while_the_provider_is_down_and_others_are_not_said_to_be_wrong() -> None:
+async def test_known_keys_hold_while_the_provider_is_down_and_others_are_not_said_to_be_wrong() -> None:
     site, clock = FakeFetch(RSA), Clock()
     provider = Provider(ISSUER, site, clock)
-
-    async def go_down() -> None:
-        site.down = True
-        with pytest.raises(ProviderError):
-            await provider.signing_key("RS256", "rsa")
-        site.down = False
-        clock.now += 31
+    site.down = True
+    with pytest.raises(ProviderError):
         await provider.signing_key("RS256", "rsa")
-        site.down = True
-        clock.now += 10_000
-        assert (await provider.signing_key("RS256", "rsa")).kid == "rsa"
-        with pytest.raises(ProviderError):
-            await provider.signing_key("ES256", "ec")
-
-    asyncio.run(go_down())
+    site.down = False
+    clock.now += 31
+    await provider.signing_key("RS256", "rsa")
+    site.down = True
+    clock.now += 10_000
+    assert (await provider.signing_key("RS256", "rsa")).kid == "rsa"
+    with pytest.raises(ProviderError):
+        await provider.signing_key("ES256", "ec")
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ from app.access.oidc import COOKIE as ATTEMPT_COOKIE
 from app.access.sessions import COOKIE, LIFETIME_S
 from app.application import create_app
 from app.audit import requests
-from app.settings import Settings
 from tests.access import AS_ADMIN
-from tests.app.access.conftest import CLIENT, Site
+from tests.app.access.conftest import CLIENT, Site, with_checked_settings
 from tests.app.audit.written import written_events
 from tests.app.conftest import COLLECTION, Indexed
 from tests.oidc import CLIENT_SECRET, CONFIDENTIAL_CLIENT, PUBLIC_CLIENT, OidcProvider
@@ -41,13 +40,13 @@ class Person:
 
     def walk(self, login: str, return_to: str = "/operate") -> str:
         """Begin, sign in at the provider, and give the address that it sends the browser back to."""
-        answer = self._go(self.begin(return_to))
+        answer = self.elsewhere.get(self.begin(return_to))
         for _ in range(12):
             location = answer.headers.get("location")
             if location is not None and location.startswith(SERVICE):
                 return location
             if location is not None:
-                answer = self._go(urljoin(str(answer.url), location))
+                answer = self.elsewhere.get(urljoin(str(answer.url), location))
                 continue
             action, prompt = _FORM.search(answer.text), _PROMPT.search(answer.text)
             assert action is not None
@@ -69,9 +68,6 @@ class Person:
         assert answer.headers["cache-control"] == "no-store"
         return str(answer.headers["location"])
 
-    def _go(self, address: str) -> httpx2.Response:
-        return self.elsewhere.get(address)
-
 
 @pytest.fixture(scope="module")
 def home(make_indexed: Callable[..., Indexed]) -> Indexed:
@@ -84,14 +80,10 @@ def application(home: Indexed, oidc: OidcProvider, request: pytest.FixtureReques
         "public": {"oidc_client_id": PUBLIC_CLIENT},
         "confidential": {"oidc_client_id": CONFIDENTIAL_CLIENT, "oidc_client_secret": CLIENT_SECRET},
     }[request.param]
-    changed = {
-        "open_reading": False,
-        "open_feedback": False,
-        "oidc_issuer": oidc.issuer,
-        "oidc_roles": {"judges": {COLLECTION: ["judge"]}},
-        **client,
-    }
-    application = create_app(Settings.model_validate(home.settings.model_dump() | changed))
+    roles = {"judges": {COLLECTION: ["judge"]}}
+    closed = {"open_reading": False, "open_feedback": False}
+    changed = with_checked_settings(home, **closed, **client, oidc_issuer=oidc.issuer, oidc_roles=roles)
+    application = create_app(changed.settings)
     with TestClient(application, SERVICE):
         yield application
 
@@ -210,7 +202,7 @@ def test_a_page_of_another_site_begins_no_sign_in(person: Person) -> None:
 
 def test_a_provider_that_is_down_is_said_on_the_page(home: Indexed) -> None:
     down = {"open_reading": False, "oidc_issuer": "http://127.0.0.1:1", "oidc_client_id": PUBLIC_CLIENT}
-    application = create_app(Settings.model_validate(home.settings.model_dump() | down))
+    application = create_app(with_checked_settings(home, **down).settings)
     with TestClient(application, SERVICE, follow_redirects=False) as browser:
         assert browser.get(BEGIN).headers["location"] == "/#sign-in=unavailable"
         # Keys work as always.
@@ -227,17 +219,15 @@ def test_without_a_client_nobody_is_led_anywhere(home: Indexed) -> None:
 @pytest.fixture
 def service(own: Indexed, site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     monkeypatch.setattr(requests, "_REFUSALS_SECONDS", 0.0)
-    changed = {
-        "open_reading": False,
-        "oidc_issuer": site.address,
-        "oidc_client_id": CLIENT,
-        "oidc_roles": {"readers": {"scenes": ["reader"]}},
-    }
-    application = create_app(Settings.model_validate(own.settings.model_dump() | changed))
-    with TestClient(
-        application, "http://localhost", client=("192.0.2.9", 5000), follow_redirects=False
-    ) as running:
+    with _signing_in(own, site, {"scenes": ["reader"]}) as running:
         yield running
+
+
+def _signing_in(own: Indexed, site: Site, roles: dict[str, list[str]]) -> TestClient:
+    """A client of a service that gives these roles to the provider's group of readers."""
+    provider = {"oidc_issuer": site.address, "oidc_client_id": CLIENT, "oidc_roles": {"readers": roles}}
+    application = create_app(with_checked_settings(own, open_reading=False, **provider).settings)
+    return TestClient(application, "http://localhost", client=("192.0.2.9", 5000), follow_redirects=False)
 
 
 def _begin(service: TestClient) -> dict[str, str]:
@@ -253,12 +243,9 @@ def _events(service: TestClient) -> list[dict[str, Any]]:
 def test_each_failure_is_an_event_with_its_reason_and_the_address(service: TestClient, site: Site) -> None:
     assert service.get(CALLBACK, params={"state": "another", "code": "x"}).status_code == 303
     invalid: list[tuple[int, dict[str, str]]] = [
-        (200, {"error": "access_denied"}),
-        (200, {"code": "x", "iss": "https://elsewhere"}),
-        (400, {"code": "x"}),
-        (200, {"code": "x"}),
-        (500, {"code": "x"}),
-    ]
+        (200, {"error": "access_denied"}), (200, {"code": "x", "iss": "https://elsewhere"}),
+        (400, {"code": "x"}), (200, {"code": "x"}), (500, {"code": "x"}),
+    ]  # fmt: skip
     for site.status, answer in invalid:
         begun = _begin(service)
         site.give(nonce="another")
@@ -266,13 +253,11 @@ def test_each_failure_is_an_event_with_its_reason_and_the_address(service: TestC
             site.answer = b'{"error": "invalid_grant"}'
         service.get(CALLBACK, params={"state": begun["state"], **answer})
     events = _events(service)
-    assert [event["details"]["reason"] for event in events] == [
-        "ended", "refused", "unfit", "unfit", "unfit", "unavailable",
-    ]  # fmt: skip
+    reasons = ["ended", "refused", "unfit", "unfit", "unfit", "unavailable"]
+    assert [event["details"]["reason"] for event in events] == reasons
     for event in events:
-        assert (event["outcome"], event["address"], event["actor"]["kind"]) == (
-            "failure", "192.0.2.9", "anonymous",
-        )  # fmt: skip
+        told = (event["outcome"], event["address"], event["actor"]["kind"])
+        assert told == ("failure", "192.0.2.9", "anonymous")
         assert event["details"]["operation"] == "finish_sign_in"
 
 
@@ -290,11 +275,7 @@ def test_a_person_without_a_role_signs_in_and_the_event_says_so(
 
 def test_a_session_that_is_too_large_names_the_person(own: Indexed, site: Site) -> None:
     many = {f"collection-{number}-{'x' * 80}": ["reader"] for number in range(60)}
-    changed = {
-        "oidc_issuer": site.address, "oidc_client_id": CLIENT, "oidc_roles": {"readers": many},
-    }  # fmt: skip
-    settings = Settings.model_validate(own.settings.model_dump() | changed)
-    with TestClient(create_app(settings), "http://localhost", follow_redirects=False) as service:
+    with _signing_in(own, site, many) as service:
         begun = _begin(service)
         site.give(nonce=begun["nonce"])
         answer = service.get(CALLBACK, params={"state": begun["state"], "code": "x"})

@@ -22,6 +22,7 @@ from app.edge.problems import RequestError
 from index.catalogue.tables import ApiKeyRow
 from index.keys.api_keys import Grants, revoke_key
 from tests.access import ADMIN_KEY, AS_ADMIN, bearer
+from tests.app.access.conftest import with_checked_settings
 from tests.app.audit.test_requests import audited
 from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.oidc import AUDIENCE, OidcProvider
@@ -33,15 +34,10 @@ JUDGEMENT = {"query": {"text": "a boat"}, "hit": "image-1", "relevant": True}
 
 @pytest.fixture(scope="module")
 def closed(make_indexed: Callable[..., Indexed], oidc: OidcProvider) -> Indexed:
-    home = make_indexed()
-    changed = {
-        "open_reading": False,
-        "open_feedback": False,
-        "oidc_issuer": oidc.issuer,
-        "oidc_audience": AUDIENCE,
-        "oidc_roles": {"readers": {COLLECTION: ["reader"]}},
-    }
-    return replace(home, settings=type(home.settings).model_validate(home.settings.model_dump() | changed))
+    provider = {"oidc_issuer": oidc.issuer, "oidc_audience": AUDIENCE}
+    roles = {"readers": {COLLECTION: ["reader"]}}
+    closed = {"open_reading": False, "open_feedback": False}
+    return with_checked_settings(make_indexed(), **closed, **provider, oidc_roles=roles)
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +89,9 @@ def test_a_judge_signs_in_searches_judges_and_signs_out(browser: TestClient, clo
 
 @pytest.mark.parametrize(
     ("address", "headers", "secure"),
-    [
-        ("http://localhost", {}, False),
-        ("https://localhost", {}, True),
-        ("http://localhost", {"X-Forwarded-Proto": "https"}, True),
-    ],
-)
+    [("http://localhost", {}, False), ("https://localhost", {}, True),
+     ("http://localhost", {"X-Forwarded-Proto": "https"}, True)],
+)  # fmt: skip
 def test_no_script_and_no_other_site_gets_the_cookie(
     application: Any, address: str, headers: dict[str, str], secure: bool
 ) -> None:
@@ -128,10 +121,8 @@ def test_a_session_of_the_administrators_key_ends_when_that_is_another(
     _sign_in(browser, ADMIN_KEY)
     assert browser.get("/v1/jobs").status_code == 200
     for key, status in ((SecretStr("another key with every right"), 401), (None, 401), (ADMIN_KEY, 200)):
-        settings = closed.settings.model_copy(
-            update={"admin_key": SecretStr(key) if isinstance(key, str) else key}
-        )
-        with TestClient(create_app(settings), "http://localhost", cookies=dict(browser.cookies)) as again:
+        with serve(closed, key=False, admin_key=SecretStr(key) if isinstance(key, str) else key) as again:
+            again.cookies.update(dict(browser.cookies))
             assert again.get("/v1/jobs").status_code == status
 
 
@@ -260,9 +251,9 @@ class Service:
 def service(own: Indexed, oidc: OidcProvider) -> Iterator[Service]:
     roles = {"readers": {"*": ["reader"]}}
     provider = {"oidc_issuer": oidc.issuer, "oidc_audience": AUDIENCE, "oidc_roles": roles}
-    settings = own.settings.model_validate({**own.settings.model_dump(), "open_reading": False, **provider})
-    with TestClient(create_app(settings), "http://localhost") as client:
-        yield Service(client, replace(own, settings=settings))
+    home = with_checked_settings(own, open_reading=False, **provider)
+    with serve(home, key=False) as client:
+        yield Service(client, home)
 
 
 def refused(answer: Response, kind: str) -> None:
@@ -355,7 +346,6 @@ def test_a_link_shows_no_picture_of_another_collection_that_gets_the_name(
     own.index(COLLECTION, own.bundle)
     for url in (by_key, by_admin):
         refused(service.client.get(url), "wrong-link")
-    for url in (by_key, by_admin):
         assert service.client.get(url.replace(f"/{COLLECTION}/", "/moved/")).content == picture
     assert service.client.delete(f"/v1/collections/{COLLECTION}", headers=AS_ADMIN).status_code == 200
     for url in (by_key, by_admin):

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import io
-import json
 import os
 import signal
 import subprocess
@@ -33,15 +32,7 @@ from tests.image_files import encoded
 from tests.image_form import ImageForm
 from tests.image_formats import IMAGE_FORMS
 from tests.image_quadrants import LOSSY, differs_by
-from tests.training.data.hostile import (
-    deep_png,
-    jpeg_with,
-    png_chunk,
-    png_with,
-    rle_bmp,
-    segment,
-    slow_bmp,
-)
+from tests.training.data.hostile import deep_png, jpeg_with, png_chunk, png_with, rle_bmp, segment, slow_bmp
 from tests.training.imaging.processes.decoding import (
     FILES,
     cpu_ticks,
@@ -63,23 +54,28 @@ CONFIG = ImagePreprocessingConfig(size=24)
 
 @pytest.fixture
 def decoders() -> Iterator[ImageDecoders]:
-    made = ImageDecoders(Settings(concurrent_decodes=2, encode_queue_size=4, encode_deadline_s=30.0))
-    wait_until(lambda: len(made.pool.pids) == 2)
-    yield made
-    made.close()
+    settings = Settings(concurrent_decodes=2, encode_queue_size=4, encode_deadline_s=30.0)
+    with closing(ImageDecoders(settings)) as made:
+        wait_until(lambda: len(made.pool.pids) == 2)
+        yield made
+
+
+def stopped(pool: DecodingPool, count: int = 2) -> list[int]:
+    """Stop the decoders of a pool once there are so many, and return their processes."""
+    wait_until(lambda: len(pool.pids) == count)
+    pids = pool.pids
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    return pids
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {},
-        {"resize_to": 30},
-        {"resize": "shortest_edge"},
+        {}, {"resize_to": 30}, {"resize": "shortest_edge"}, {"resize": "squash"}, {"resize": "pad"},
         {"resize": "shortest_edge", "resize_to": 30, "filter": "bilinear"},
-        {"resize": "squash"},
-        {"resize": "pad"},
     ],
-)
+)  # fmt: skip
 def test_the_pixels_of_a_query_are_those_of_an_import(
     decoders: ImageDecoders, change: dict[str, object]
 ) -> None:
@@ -126,8 +122,7 @@ def test_a_large_jpeg_is_decoded_at_the_scale_that_its_encoder_takes(decoders: I
 
 @pytest.mark.usefixtures("stops_last")
 def test_a_file_of_no_format_is_refused_without_a_process(decoders: ImageDecoders) -> None:
-    for pid in decoders.pool.pids:
-        os.kill(pid, signal.SIGSTOP)
+    stopped(decoders.pool)
     with pytest.raises(ImageError, match="is not an image"):
         asyncio.run(decoders.decode_query(b"hello", CONFIG))
     with pytest.raises(ImageTooLargeError, match="the limit is"):
@@ -135,73 +130,57 @@ def test_a_file_of_no_format_is_refused_without_a_process(decoders: ImageDecoder
 
 
 @pytest.mark.usefixtures("stops_last")
-def test_callers_that_leave_free_no_slot(decoders: ImageDecoders) -> None:
-    pids = decoders.pool.pids
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+@pytest.mark.anyio
+async def test_callers_that_leave_free_no_slot(decoders: ImageDecoders) -> None:
+    pids = stopped(decoders.pool)
 
     async def come(number: int) -> list[asyncio.Task[PreparedImage]]:
         tasks = [asyncio.create_task(decoders.decode_query(small(), CONFIG)) for _ in range(number)]
         await asyncio.sleep(0)
         return tasks
 
-    async def come_and_leave() -> None:
-        tasks = await come(2)
-        wait_until(lambda: decoders.pool.busy == 2)
-        tasks += await come(4)
-        assert decoders.pool.waiting == 4
-        with pytest.raises(DecodersBusyError):
-            await decoders.decode_query(small(), CONFIG)
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
-        # Those that wait make room; those at work do not.
-        (last,) = await come(1)
-        await asyncio.sleep(0.2)
-        assert (decoders.pool.busy, decoders.pool.waiting, decoders.pool.pids) == (2, 1, pids)
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
-        assert (await last).pixels.shape == (3, 24, 24)
-
-    asyncio.run(come_and_leave())
+    tasks = await come(2)
+    wait_until(lambda: decoders.pool.busy == 2)
+    tasks += await come(4)
+    assert decoders.pool.waiting == 4
+    with pytest.raises(DecodersBusyError):
+        await decoders.decode_query(small(), CONFIG)
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with suppress(asyncio.CancelledError):
+            await task
+    # Those that wait make room; those at work do not.
+    (last,) = await come(1)
+    await asyncio.sleep(0.2)
+    assert (decoders.pool.busy, decoders.pool.waiting, decoders.pool.pids) == (2, 1, pids)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    assert (await last).pixels.shape == (3, 24, 24)
 
 
 @pytest.mark.usefixtures("stops_last")
 def test_a_deadline_frees_a_slot_only_with_its_process() -> None:
-    decoders = ImageDecoders(Settings(concurrent_decodes=1, encode_deadline_s=0.5))
-    try:
-        wait_until(lambda: len(decoders.pool.pids) == 1)
-        (pid,) = decoders.pool.pids
-        os.kill(pid, signal.SIGSTOP)
+    with closing(ImageDecoders(Settings(concurrent_decodes=1, encode_deadline_s=0.5))) as decoders:
+        pids = stopped(decoders.pool, 1)
         with pytest.raises(DecodingTimeoutError):
             asyncio.run(decoders.decode_query(small(), CONFIG))
         wait_until(lambda: decoders.pool.busy == 0)
-        wait_until(lambda: decoders.pool.pids not in ([], [pid]))
-    finally:
-        decoders.close()
+        wait_until(lambda: decoders.pool.pids not in ([], pids))
 
 
 @pytest.mark.usefixtures("stops_last")
 @pytest.mark.slow
-def test_images_of_an_upload_wait_for_each_other_beyond_the_deadline_of_a_search() -> None:
-    decoders = ImageDecoders(Settings(concurrent_decodes=1, encode_queue_size=4, encode_deadline_s=2.0))
-    wait_until(lambda: len(decoders.pool.pids) == 1)
-    (pid,) = decoders.pool.pids
-
-    async def run() -> None:
-        os.kill(pid, signal.SIGSTOP)
+@pytest.mark.anyio
+async def test_images_of_an_upload_wait_for_each_other_beyond_the_deadline_of_a_search() -> None:
+    settings = Settings(concurrent_decodes=1, encode_queue_size=4, encode_deadline_s=2.0)
+    with closing(ImageDecoders(settings)) as decoders:
+        (pid,) = stopped(decoders.pool, 1)
         upload = asyncio.create_task(decoders.decode_upload(small(), CONFIG))
         await asyncio.sleep(3.0)
         assert not upload.done()
         os.kill(pid, signal.SIGCONT)
         assert (await upload).pixels.shape == (3, 24, 24)
-
-    try:
-        asyncio.run(run())
-    finally:
-        decoders.close()
 
 
 PATIENCE = 60.0
@@ -308,12 +287,8 @@ def test_uploads_queries_imports_thumbnails_and_renditions_show_one_picture(
 
 
 def ids_with(client: TestClient, field: str) -> set[str]:
-    query = {"limit": 50, "filter": {"field": field, "eq": True}}
-    answer = client.post(
-        f"/v1/collections/{COLLECTION}/search",
-        data={"query": json.dumps(query)},
-        files={"image": ("x.png", encoded(Image.new("RGB", (9, 9)), "PNG"), "image/png")},
-    )
+    query: dict[str, Any] = {"limit": 50, "filter": {"field": field, "eq": True}}
+    answer = search_image(client, encoded(Image.new("RGB", (9, 9)), "PNG"), **query)
     assert answer.status_code == 200, answer.text
     return {hit["id"] for hit in answer.json()["hits"]}
 
@@ -329,10 +304,8 @@ def test_flags_are_fields_that_go_with_the_picture(tmp_path: Path) -> None:
     with serve(indexed_in(tmp_path, accept_truncated_images=True)) as client:
         assert ids_with(client, "image.blank") == {"blank.png"}
         counted = client.post(f"/v1/collections/{COLLECTION}/facets", json={"field": "image.blank"}).json()
-        assert {value["value"]: value["count"] for value in counted["fields"][0]["values"]} == {
-            True: 1,
-            False: 1,
-        }
+        counts = {value["value"]: value["count"] for value in counted["fields"][0]["values"]}
+        assert counts == {True: 1, False: 1}
         assert counted["fields"][0]["distinct"] == 2
         put(client, "sent", blank)
         put(client, "cut", whole[: len(whole) // 2])
@@ -382,16 +355,9 @@ def decoders_of(client: TestClient) -> ImageDecoders:
 
 def counted(client: TestClient, name: str) -> dict[str, float]:
     """Values of a counter by its only label."""
-    samples = [
-        sample
-        for family in text_string_to_metric_families(client.get("/metrics").text)
-        for sample in family.samples
-    ]
-    return {
-        next(iter(sample.labels.values())): sample.value
-        for sample in samples
-        if sample.name == f"{name}_total"
-    }
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    samples = [sample for family in families for sample in family.samples if sample.name == f"{name}_total"]
+    return {next(iter(sample.labels.values())): sample.value for sample in samples}
 
 
 def test_hostile_queries_are_refused_and_the_next_is_answered(client: TestClient) -> None:
@@ -472,11 +438,7 @@ def test_thumbnails_are_made_by_the_decoders(client: TestClient) -> None:
 @pytest.mark.usefixtures("patient_request")
 def test_a_thumbnail_waits_no_longer_than_a_query(home: Indexed) -> None:
     with serve(home, encode_deadline_s=0.5) as client:
-        pool = decoders_of(client).pool
-        wait_until(lambda: len(pool.pids) == 2)
-        pids = pool.pids
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+        pids = stopped(decoders_of(client).pool)
         assert problem_of(client.get(f"{IMAGE}/thumbnail")) == LATE
         wait_until(lambda: not all(is_there(pid) for pid in pids))
         assert client.get(f"{IMAGE}/thumbnail").status_code in (200, 504)
@@ -485,10 +447,7 @@ def test_a_thumbnail_waits_no_longer_than_a_query(home: Indexed) -> None:
 def test_images_are_taken_and_found_though_all_decoders_are_stopped(home: Indexed) -> None:
     with serve(home) as client:
         for ask in (lambda: put(client, "new", picture(5)), lambda: search_image(client, picture(1))):
-            pool = decoders_of(client).pool
-            wait_until(lambda pool=pool: len(pool.pids) == 2)  # type: ignore[misc]
-            for pid in pool.pids:
-                os.kill(pid, signal.SIGSTOP)
+            stopped(decoders_of(client).pool)
             assert ask().status_code in (200, 201)
         assert set(counted(client, "recoquest_decoder_restarts")) == {"stopped"}
 
@@ -504,9 +463,7 @@ def test_no_decoder_is_left_when_the_service_ends(home: Indexed) -> None:
 @pytest.mark.usefixtures("stops_last")
 def test_thumbnails_that_wait_for_a_decoder_leave_searches_their_threads(home: Indexed) -> None:
     with serve(home, concurrent_decodes=1) as client:
-        wait_until(lambda: len(decoders_of(client).pool.pids) == 1)
-        (pid,) = decoders_of(client).pool.pids
-        os.kill(pid, signal.SIGSTOP)
+        (pid,) = stopped(decoders_of(client).pool, 1)
         paths = [f"/v1/collections/{COLLECTION}/images/image-{number}/thumbnail" for number in range(20, 24)]
         with ThreadPoolExecutor(12) as threads:
             waiting = [threads.submit(client.get, path) for path in paths * 3]

@@ -43,6 +43,8 @@ _WRITES = (
 PART = b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n'
 FORM = "multipart/form-data; boundary=x"
 
+pytestmark = pytest.mark.anyio
+
 
 def head(method: str, path: str, *fields: str) -> bytes:
     lines = (f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close", *fields)
@@ -57,6 +59,9 @@ def whole(method: str, path: str, body: Any) -> bytes:
 
 
 SEARCHING = whole("POST", SEARCH, {"text": "two dogs"})
+LARGE = head("POST", SEARCH, "Content-Type: application/json", "Content-Length: 90000") + (
+    b'{"text": "two dogs"}'.ljust(90_000)
+)
 
 
 @asynccontextmanager
@@ -85,17 +90,15 @@ async def until_figure(server: Running, name: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("shed", [True, False], ids=["by the protocol", "by the application"])
-def test_searches_beyond_the_places_are_refused_before_their_body_has_come(
+async def test_searches_beyond_the_places_are_refused_before_their_body_has_come(
     indexed: Indexed, shed: bool
 ) -> None:
     trouble = Trouble()
-
-    async def run() -> None:
-        async with service(
-            indexed.settings, trouble.load, shed=shed, encode_queue_size=2, encode_batch_size=1
-        ) as server:
-            trouble.entered.clear()
-            trouble.gate.clear()
+    few = {"encode_queue_size": 2, "encode_batch_size": 1}
+    async with service(indexed.settings, trouble.load, shed=shed, **few) as server:
+        trouble.entered.clear()
+        trouble.gate.clear()
+        try:
             at_work = [asyncio.create_task(server.exchange(SEARCHING))]
             await asyncio.to_thread(trouble.entered.wait, PATIENCE)
             at_work += [asyncio.create_task(server.exchange(SEARCHING)) for _ in range(2)]
@@ -110,75 +113,60 @@ def test_searches_beyond_the_places_are_refused_before_their_body_has_come(
             assert statuses(await server.exchange(head("GET", "/livez"))) == [200]
             assert statuses(await server.exchange(head("GET", "/v1/collections"))) == [200]
             assert await figure(server, 'recoquest_refused_total{kind="search"}') == 2
+        finally:
             trouble.gate.set()
-            for answer in await asyncio.gather(*at_work):
-                assert statuses(answer) == [200]
+        for answer in await asyncio.gather(*at_work):
+            assert statuses(answer) == [200]
+        assert statuses(await server.exchange(SEARCHING)) == [200]
+
+
+async def test_a_search_that_is_slow_to_send_keeps_no_other_out(indexed: Indexed) -> None:
+    async with service(indexed.settings, encode_queue_size=1, encode_batch_size=1) as server:
+        opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(20)]
+        for _, writer in opened:
+            writer.write(SEARCHING[:-5])
+        # Longer than a body may take that counts as one that comes at once.
+        await asyncio.sleep(1.0)
+        for _ in range(3):
             assert statuses(await server.exchange(SEARCHING)) == [200]
-
-    try:
-        asyncio.run(run())
-    finally:
-        trouble.gate.set()
-
-
-def test_a_search_that_is_slow_to_send_keeps_no_other_out(indexed: Indexed) -> None:
-    async def run() -> None:
-        async with service(indexed.settings, encode_queue_size=1, encode_batch_size=1) as server:
-            opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(20)]
-            for _, writer in opened:
-                writer.write(SEARCHING[:-5])
-            # Longer than a body may take that counts as one that comes at once.
-            await asyncio.sleep(1.0)
-            for _ in range(3):
-                assert statuses(await server.exchange(SEARCHING)) == [200]
-            reader, writer = opened[0]
-            writer.write(SEARCHING[-5:])
-            assert statuses(await asyncio.wait_for(reader.read(), PATIENCE)) == [200]
-            for _, writer in opened:
-                writer.close()
-
-    asyncio.run(run())
+        reader, writer = opened[0]
+        writer.write(SEARCHING[-5:])
+        assert statuses(await asyncio.wait_for(reader.read(), PATIENCE)) == [200]
+        for _, writer in opened:
+            writer.close()
 
 
 @pytest.mark.parametrize("kind", ["declared", "chunked"])
-def test_bodies_beyond_the_budget_are_refused_until_others_are_done(indexed: Indexed, kind: str) -> None:
-    async def run() -> None:
-        async with service(indexed.settings, max_bodies_bytes=100_000) as server:
-            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            fields = (f"Content-Type: {FORM}", "Content-Length: 160000")
-            writer.write(head("POST", SEARCH, *fields) + PART.ljust(155_000))
-            await asyncio.sleep(0.3)
-            if kind == "declared":
-                refused = head("POST", SEARCH, *fields)
-            else:
-                chunked = (f"Content-Type: {FORM}", "Transfer-Encoding: chunked")
-                refused = head("POST", SEARCH, *chunked) + b"15f90\r\n" + PART.ljust(90_000) + b"\r\n"
-            assert statuses(await server.exchange(refused)) == [429]
-            # Small ones pass beside it.
-            assert statuses(await server.exchange(SEARCHING)) == [200]
+async def test_bodies_beyond_the_budget_are_refused_until_others_are_done(
+    indexed: Indexed, kind: str
+) -> None:
+    async with service(indexed.settings, max_bodies_bytes=100_000) as server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        fields = (f"Content-Type: {FORM}", "Content-Length: 160000")
+        writer.write(head("POST", SEARCH, *fields) + PART.ljust(155_000))
+        await asyncio.sleep(0.3)
+        if kind == "declared":
+            refused = head("POST", SEARCH, *fields)
+        else:
+            chunked = (f"Content-Type: {FORM}", "Transfer-Encoding: chunked")
+            refused = head("POST", SEARCH, *chunked) + b"15f90\r\n" + PART.ljust(90_000) + b"\r\n"
+        assert statuses(await server.exchange(refused)) == [429]
+        # Small ones pass beside it.
+        assert statuses(await server.exchange(SEARCHING)) == [200]
+        writer.close()
+        await until_figure(server, 'recoquest_requests_total{operation="search_images",status="499"}', 1)
+        assert statuses(await server.exchange(LARGE)) == [200]
+
+
+async def test_bodies_that_are_announced_and_do_not_come_leave_room_for_others(indexed: Indexed) -> None:
+    async with service(indexed.settings, max_bodies_bytes=100_000) as server:
+        opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(6)]
+        for _, writer in opened:
+            writer.write(head("POST", SEARCH, f"Content-Type: {FORM}", "Content-Length: 99000") + PART)
+        await asyncio.sleep(0.1)
+        assert statuses(await server.exchange(LARGE)) == [200]
+        for _, writer in opened:
             writer.close()
-            await until_figure(server, 'recoquest_requests_total{operation="search_images",status="499"}', 1)
-            large = head("POST", SEARCH, "Content-Type: application/json", "Content-Length: 90000")
-            answer = await server.exchange(large + b'{"text": "two dogs"}'.ljust(90_000))
-            assert statuses(answer) == [200]
-
-    asyncio.run(run())
-
-
-def test_bodies_that_are_announced_and_do_not_come_leave_room_for_others(indexed: Indexed) -> None:
-    async def run() -> None:
-        async with service(indexed.settings, max_bodies_bytes=100_000) as server:
-            opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(6)]
-            for _, writer in opened:
-                writer.write(head("POST", SEARCH, f"Content-Type: {FORM}", "Content-Length: 99000") + PART)
-            await asyncio.sleep(0.1)
-            large = head("POST", SEARCH, "Content-Type: application/json", "Content-Length: 90000")
-            answer = await server.exchange(large + b'{"text": "two dogs"}'.ljust(90_000))
-            assert statuses(answer) == [200]
-            for _, writer in opened:
-                writer.close()
-
-    asyncio.run(run())
 
 
 @dataclass
@@ -215,7 +203,7 @@ def test_what_an_overload_has_taken_is_forgotten_once_nothing_is_at_work(machine
 
 
 @pytest.mark.parametrize("body", [b"", b"a body that the route does not read"])
-def test_one_deadline_holds_from_arrival_to_answer_whatever_takes_the_time(
+async def test_one_deadline_holds_from_arrival_to_answer_whatever_takes_the_time(
     own: Indexed, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
     opened = threading.Event()
@@ -226,68 +214,54 @@ def test_one_deadline_holds_from_arrival_to_answer_whatever_takes_the_time(
         return collections(engine)
 
     monkeypatch.setattr(SearchEngine, "collections", stuck)
-
-    async def run() -> None:
-        async with service(own.settings, encode_deadline_s=0.5) as server:
-            # More than there are threads: those that wait for a thread have the same deadline.
-            sent = head("GET", "/v1/collections", f"Content-Length: {len(body)}") + body
-            asked = [server.exchange(sent) for _ in range(30)]
-            for answer in await asyncio.gather(*asked):
+    async with service(own.settings, encode_deadline_s=0.5) as server:
+        # More than there are threads: those that wait for a thread have the same deadline.
+        sent = head("GET", "/v1/collections", f"Content-Length: {len(body)}") + body
+        try:
+            for answer in await asyncio.gather(*(server.exchange(sent) for _ in range(30))):
                 assert statuses(answer) == [504]
                 assert b"urn:recoquest:deadline-passed" in answer
-            assert statuses(await server.exchange(head("GET", "/livez"))) == [200]
-            assert statuses(await server.exchange(head("GET", "/readyz"))) == [200]
+            for path in ("/livez", "/readyz"):
+                assert statuses(await server.exchange(head("GET", path))) == [200]
+        finally:
             opened.set()
 
-    try:
-        asyncio.run(run())
-    finally:
-        opened.set()
 
-
-def test_writes_that_wait_for_the_lock_of_another_process_starve_no_search(own: Indexed) -> None:
+async def test_writes_that_wait_for_the_lock_of_another_process_starve_no_search(own: Indexed) -> None:
     judgement = {"query": {"text": "two dogs"}, "hit": "image-1", "relevant": True}
 
-    async def run() -> None:
-        async with service(own.settings) as server:
-            other = sqlite3.connect(own.settings.home / "catalogue.sqlite3", isolation_level=None)
-            other.execute("BEGIN IMMEDIATE")
-            path = f"/v1/collections/{COLLECTION}/feedback"
-            writes = [asyncio.create_task(server.exchange(whole("POST", path, judgement))) for _ in range(60)]
-            await asyncio.sleep(0.5)
-            for _ in range(5):
-                assert statuses(await asyncio.wait_for(server.exchange(SEARCHING), PATIENCE)) == [200]
-                assert statuses(await server.exchange(head("GET", "/readyz"))) == [200]
-            # The lock was held all the time.
-            assert other.in_transaction
-            assert [write for write in writes if not write.done()]
-            other.execute("ROLLBACK")
-            other.close()
-            answers = [statuses(answer) for answer in await asyncio.gather(*writes)]
-            assert set(map(tuple, answers)) <= {(200,), (429,), (503,)}
-            assert [200] in answers
-
-    asyncio.run(run())
+    async with service(own.settings) as server:
+        other = sqlite3.connect(own.settings.home / "catalogue.sqlite3", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        path = f"/v1/collections/{COLLECTION}/feedback"
+        writes = [asyncio.create_task(server.exchange(whole("POST", path, judgement))) for _ in range(60)]
+        await asyncio.sleep(0.5)
+        for _ in range(5):
+            assert statuses(await asyncio.wait_for(server.exchange(SEARCHING), PATIENCE)) == [200]
+            assert statuses(await server.exchange(head("GET", "/readyz"))) == [200]
+        # The lock was held all the time.
+        assert other.in_transaction
+        assert [write for write in writes if not write.done()]
+        other.execute("ROLLBACK")
+        other.close()
+        answers = [statuses(answer) for answer in await asyncio.gather(*writes)]
+        assert set(map(tuple, answers)) <= {(200,), (429,), (503,)}
+        assert [200] in answers
 
 
-def test_who_may_not_write_is_told_before_a_body_has_come(indexed: Indexed) -> None:
+async def test_who_may_not_write_is_told_before_a_body_has_come(indexed: Indexed) -> None:
     key = SecretStr("a key of sixteen characters")
-
-    async def run() -> list[bytes]:
-        async with service(indexed.settings, admin_key=key) as server:
-            return [
-                await server.exchange(head(method, path, f"Content-Type: {kind}", "Content-Length: 90000"))
-                for method, path in _WRITES
-                for kind in ("application/json", FORM)
-            ]
-
-    for answer in asyncio.run(run()):
-        assert statuses(answer) == [401]
-        assert b"urn:recoquest:authentication-needed" in answer
+    async with service(indexed.settings, admin_key=key) as server:
+        for method, path in _WRITES:
+            for kind in ("application/json", FORM):
+                begun = head(method, path, f"Content-Type: {kind}", "Content-Length: 90000")
+                answer = await server.exchange(begun)
+                assert statuses(answer) == [401]
+                assert b"urn:recoquest:authentication-needed" in answer
 
 
 @pytest.mark.slow
-def test_every_search_at_ten_times_the_capacity_is_answered_or_refused_within_the_deadline(
+async def test_every_search_at_ten_times_the_capacity_is_answered_or_refused_within_the_deadline(
     indexed: Indexed,
 ) -> None:
     def slow(bundle: Path) -> Encoder:
@@ -301,21 +275,18 @@ def test_every_search_at_ten_times_the_capacity_is_answered_or_refused_within_th
         encoder.embed_texts = embed_texts  # type: ignore[method-assign]
         return encoder
 
-    async def run() -> tuple[Counter[int], float]:
-        counts: Counter[int] = Counter()
-        async with service(indexed.settings, slow, encode_queue_size=6, encode_batch_size=2) as server:
-            # Two in a tenth of a second are twenty a second.
-            asked = []
-            for _ in range(400):
-                asked.append(asyncio.create_task(server.exchange(SEARCHING)))
-                await asyncio.sleep(0.005)
-            for answer in await asyncio.gather(*asked):
-                counts.update(statuses(answer))
-            started = time.monotonic()
-            assert statuses(await server.exchange(SEARCHING)) == [200]
-            return counts, time.monotonic() - started
-
-    counts, after = asyncio.run(run())
+    counts: Counter[int] = Counter()
+    async with service(indexed.settings, slow, encode_queue_size=6, encode_batch_size=2) as server:
+        # Two in a tenth of a second are twenty a second.
+        asked = []
+        for _ in range(400):
+            asked.append(asyncio.create_task(server.exchange(SEARCHING)))
+            await asyncio.sleep(0.005)
+        for answer in await asyncio.gather(*asked):
+            counts.update(statuses(answer))
+        started = time.monotonic()
+        assert statuses(await server.exchange(SEARCHING)) == [200]
+        after = time.monotonic() - started
     assert set(counts) == {200, 429}
     assert counts.total() == 400
     assert counts[429] > counts[200] >= 8
@@ -330,22 +301,16 @@ def full(settings: Settings) -> Stages:
     return stages
 
 
-def test_a_connection_carries_searches_that_are_refused_and_those_after_them(indexed: Indexed) -> None:
+async def test_a_connection_carries_searches_that_are_refused_and_those_after_them(indexed: Indexed) -> None:
     stages = full(indexed.settings)
-    kept = SEARCHING.replace(b"Connection: close\r\n", b"")
-
-    async def run() -> list[int]:
-        async with serving(echo, shed=stages.shed) as server:
-            # A moment apart, at once, and in parts.
-            answer = await server.exchange(kept, kept, kept, head("GET", "/a"))
-            together = await server.exchange(kept + kept + head("GET", "/a"))
-            in_parts = await server.exchange(kept[:-5], kept[-5:], SEARCHING)
-            stages.searches.places.give_back(Place(0.0, 1), answered=False)
-            answer_to_free = await server.exchange(SEARCHING)
-            found = (answer, together, in_parts, answer_to_free)
-            return [status for one in found for status in (*statuses(one), 0)]
-
-    assert asyncio.run(run()) == [429, 429, 429, 200, 0, 429, 429, 200, 0, 429, 429, 0, 200, 0]
+    kept, other = SEARCHING.replace(b"Connection: close\r\n", b""), head("GET", "/a")
+    async with serving(echo, shed=stages.shed) as server:
+        # A moment apart, at once, and in parts.
+        assert statuses(await server.exchange(kept, kept, kept, other)) == [429, 429, 429, 200]
+        assert statuses(await server.exchange(kept + kept + other)) == [429, 429, 200]
+        assert statuses(await server.exchange(kept[:-5], kept[-5:], SEARCHING)) == [429, 429]
+        stages.searches.places.give_back(Place(0.0, 1), answered=False)
+        assert statuses(await server.exchange(SEARCHING)) == [200]
 
 
 @pytest.mark.parametrize(
@@ -358,13 +323,12 @@ def test_a_connection_carries_searches_that_are_refused_and_those_after_them(ind
         head("POST", SEARCH, f"Content-Type: {FORM}", "Content-Length: 2") + b"{}",
     ],
 )
-def test_other_requests_go_the_usual_way(indexed: Indexed, request_: bytes) -> None:
-    async def run() -> list[int]:
-        async with serving(echo, shed=full(indexed.settings).shed) as server:
-            return statuses(await server.exchange(request_)) + statuses(await server.exchange(SEARCHING))
-
-    assert asyncio.run(run())[-1] == 429
-    assert asyncio.run(run())[0] != 429
+async def test_other_requests_go_the_usual_way(indexed: Indexed, request_: bytes) -> None:
+    async with serving(echo, shed=full(indexed.settings).shed) as server:
+        found = statuses(await server.exchange(request_))
+        assert found
+        assert found[0] != 429
+        assert statuses(await server.exchange(SEARCHING)) == [429]
 
 
 def test_each_kind_of_request_has_its_places_and_its_time(machine: Machine) -> None:

@@ -17,67 +17,19 @@ from tests.app.search.test_search import SEARCH, problem
 
 _IMAGES = f"/v1/collections/{COLLECTION}/images"
 _CHARSETS = (
-    "undefined",
-    "utf-8",
-    "UTF8",
-    "utf-16",
-    "utf-16-le",
-    "utf-7",
-    "utf-32",
-    "unicode_escape",
-    "idna",
-    "punycode",
-    "raw_unicode_escape",
-    "base64",
-    "hex",
-    "zip",
-    "rot13",
-    "mbcs",
-    "none",
-    "",
-    "\x80",
-    '"',
-    "'",
-    "x" * 10_000,
-    "cp037",
-)
+    "undefined", "utf-8", "UTF8", "utf-16", "utf-16-le", "utf-7", "utf-32", "unicode_escape", "idna",
+    "punycode", "raw_unicode_escape", "base64", "hex", "zip", "rot13", "mbcs", "none", "", "\x80", '"', "'",
+    "x" * 10_000, "cp037",
+)  # fmt: skip
 _BOUNDARIES = (
-    "x",
-    "",
-    '"x"',
-    '"',
-    "x" * 70,
-    "x" * 71,
-    "x" * 10_000,
-    "\xe4",
-    "a b",
-    "--",
-    "x;y",
-    "x\x80",
-    "\t",
-    "'x'",
-)
+    "x", "", '"x"', '"', "x" * 70, "x" * 71, "x" * 10_000, "\xe4", "a b", "--", "x;y", "x\x80", "\t", "'x'",
+)  # fmt: skip
 _TYPES = (
-    "multipart/form-data",
-    "Multipart/Form-Data",
-    "multipart/mixed",
-    "multipart/",
-    "multipart/form-data ",
-    "application/json",
-    "application/json ",
-    "application/problem+json",
-    "application/x-www-form-urlencoded",
-    "text/plain",
-    "",
-    "/",
-    ";",
-    "application",
-    "\xe4/\xf6",
-    "application/json/x",
-    "a" * 10_000,
-    "*/*",
+    "multipart/form-data", "Multipart/Form-Data", "multipart/mixed", "multipart/", "multipart/form-data ",
+    "application/json", "application/json ", "application/problem+json", "application/x-www-form-urlencoded",
+    "text/plain", "", "/", ";", "application", "\xe4/\xf6", "application/json/x", "a" * 10_000, "*/*",
     "image/png",
-)
+)  # fmt: skip
 _JOINTS = (";", "; ", ";;", " ;", "; ;", ",", "\t;")
 _CALLS = (
     ("POST", SEARCH),
@@ -114,40 +66,19 @@ def _disposition(draw: random.Random) -> bytes:
     if draw.random() < 0.4:
         head += b'; filename="' + draw.choice((b"a.png", b"", b"\xff", b"..", b"a\\b")) + b'"'
     more = (
-        b"",
-        b"Content-Type: \xff\r\n",
-        b"Content-Transfer-Encoding: zip\r\n",
-        b"X" * 9_000 + b": 1\r\n",
+        b"", b"Content-Type: \xff\r\n", b"Content-Transfer-Encoding: zip\r\n", b"X" * 9_000 + b": 1\r\n",
         b": \r\n",
-    )
+    )  # fmt: skip
     return head + b"\r\n" + draw.choice(more)
 
 
 def _body(draw: random.Random) -> bytes:
     texts = (
-        b"{}",
-        b'{"text": "dogs"}',
-        b"[]",
-        b"[{}]",
-        b'[{"id": "new"}]',
-        b"",
-        b"\xff",
-        b"\xed\xa0\x80",
-        b'"\\ud800"',
-        b'{"text": "\\ud800"}',
-        b"[" * 3_000,
-        b"null",
-        b"NaN",
-        b"1e999",
-        b"+2D-",
-        b"\xef\xbb\xbf{}",
-        b"\x00",
-        b"\\ud800",
-        b'{"texts": ["\\udfff"]}',
-        "{}".encode("utf-16"),
-        b'{"kind": "tidy", "kind": 3}',
-        b"9" * 5_000,
-    )
+        b"{}", b'{"text": "dogs"}', b"[]", b"[{}]", b'[{"id": "new"}]', b"", b"\xff", b"\xed\xa0\x80",
+        b'"\\ud800"', b'{"text": "\\ud800"}', b"[" * 3_000, b"null", b"NaN", b"1e999", b"+2D-",
+        b"\xef\xbb\xbf{}", b"\x00", b"\\ud800", b'{"texts": ["\\udfff"]}', "{}".encode("utf-16"),
+        b'{"kind": "tidy", "kind": 3}', b"9" * 5_000,
+    )  # fmt: skip
     if draw.random() < 0.3:
         return draw.choice(texts)
     parts = [b"--x\r\n" + _disposition(draw) + b"\r\n" + draw.choice(texts) for _ in range(draw.randrange(4))]
@@ -175,65 +106,20 @@ def test_no_malformed_body_is_answered_with_a_defect(local: TestClient, seed: in
 def test_no_malformed_head_is_answered_with_a_defect(local: TestClient, seed: int) -> None:
     draw = random.Random(seed)
     names = (
-        "Host",
-        "Origin",
-        "Range",
-        "If-Range",
-        "If-None-Match",
-        "Authorization",
-        "Accept",
-        "Sec-Fetch-Site",
-        "Content-Type",
-        "Content-Length",
-        "X-Request-ID",
-        "Access-Control-Request-Method",
-        "Forwarded",
-        "Via",
-        "Accept-Encoding",
-        "Transfer-Encoding",
-        "Cookie",
-        "If-Modified-Since",
-    )
+        "Host", "Origin", "Range", "If-Range", "If-None-Match", "Authorization", "Accept", "Sec-Fetch-Site",
+        "Content-Type", "Content-Length", "X-Request-ID", "Access-Control-Request-Method", "Forwarded", "Via",
+        "Accept-Encoding", "Transfer-Encoding", "Cookie", "If-Modified-Since",
+    )  # fmt: skip
     values = (
-        "http://[",
-        "[::1",
-        "null",
-        "",
-        "\xff",
-        "bytes=0-",
-        "bytes=\xb2-",
-        "W/",
-        '"',
-        "*",
-        "Bearer",
-        "Bearer \xe4",
-        "Basic a",
-        "x" * 20_000,
-        "-1",
-        "1e9",
-        "\x7f",
-        "cross-site",
-        "a,b",
-        "GET",
-        "localhost:99999",
-        "chunked",
-        "\xa0",
-        "9" * 30,
-    )
+        "http://[", "[::1", "null", "", "\xff", "bytes=0-", "bytes=\xb2-", "W/", '"', "*", "Bearer",
+        "Bearer \xe4", "Basic a", "x" * 20_000, "-1", "1e9", "\x7f", "cross-site", "a,b", "GET",
+        "localhost:99999", "chunked", "\xa0", "9" * 30,
+    )  # fmt: skip
     paths = (
-        "/",
-        "/v1/collections",
-        f"{_IMAGES}/image-1/content",
-        f"{_IMAGES}/%ff%00",
-        "/page/search/page.js",
-        "/page/%00",
-        "/v1/models/%ed%a0%80",
-        "/v1/jobs?limit=\ud7ff&state=%ff",
-        SEARCH,
-        "/docs/assets/..%2f",
-        "/metrics",
-        f"/v1/collections/{'x' * 5_000}",
-    )
+        "/", "/v1/collections", f"{_IMAGES}/image-1/content", f"{_IMAGES}/%ff%00", "/page/search/page.js",
+        "/page/%00", "/v1/models/%ed%a0%80", "/v1/jobs?limit=\ud7ff&state=%ff", SEARCH, "/docs/assets/..%2f",
+        "/metrics", f"/v1/collections/{'x' * 5_000}",
+    )  # fmt: skip
     for _ in range(150):
         headers = {
             draw.choice(names).encode(): draw.choice(values).encode("latin-1")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.edge.admission import Admission, BodyTooLargeError, Stages
 from app.edge.middleware import Methods
@@ -57,13 +57,10 @@ def ask(reader: Reader, chunks: list[bytes], *headers: tuple[bytes, bytes]) -> l
 @pytest.mark.parametrize(
     ("kind", "length", "passes"),
     [
-        (b"application/json", b"10", True),
-        (b"application/json", b"11", False),
-        (b"application/json", b"9" * 5000, False),
-        (FORM, b"100", True),
-        (FORM, b"101", False),
+        (b"application/json", b"10", True), (b"application/json", b"11", False),
+        (b"application/json", b"9" * 5000, False), (FORM, b"100", True), (FORM, b"101", False),
     ],
-)
+)  # fmt: skip
 def test_a_declared_length_over_the_limit_of_its_kind_is_refused_before_anything_is_read(
     kind: bytes, length: bytes, passes: bool
 ) -> None:
@@ -102,7 +99,7 @@ def test_a_part_of_a_file_is_answered(client: TestClient, path: str) -> None:
     ):
         answer = client.get(path, headers={"range": text})
         assert (answer.status_code, answer.content) == (206, part), text
-        assert answer.headers["content-range"].endswith(f"/{len(whole)}")
+        assert answer.headers["content-range"].endswith(f"/{len(whole)}")  # fmt: skip
 
 
 @pytest.mark.parametrize("path", _PATHS)
@@ -242,35 +239,35 @@ def test_a_large_file_is_not_read_for_its_headers() -> None:
     """What would follow the headers is asked for once at most."""
     made: list[int] = []
 
-    async def large(scope: Scope, receive: object, send: object) -> None:
-        assert callable(send)
+    async def large(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for number in range(1_000):
             made.append(number)
             await send({"type": "http.response.body", "body": b"x", "more_body": True})
 
     sent: list[Message] = []
-
-    async def collect(message: Message) -> None:
-        sent.append(message)
-
-    async def nothing() -> Message:
-        return {"type": "http.disconnect"}
-
-    asyncio.run(Methods(large)({"type": "http", "method": "HEAD", "headers": []}, nothing, collect))
+    ask_for_headers(large, sent)
     assert len(made) == 1
     assert [message.get("body") for message in sent] == [None, b""]
 
 
 def test_a_mistake_before_the_headers_is_not_hidden() -> None:
-    async def broken(scope: Scope, receive: object, send: object) -> None:
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
         raise OSError("the disk is gone")
 
-    async def nothing() -> Message:
+    sent: list[Message] = []
+    with pytest.raises(OSError, match="the disk is gone"):
+        ask_for_headers(broken, sent)
+    assert sent == []
+
+
+def ask_for_headers(application: ASGIApp, sent: list[Message]) -> None:
+    """Send HEAD to an application and append what it answers."""
+
+    async def receive() -> Message:
         return {"type": "http.disconnect"}
 
-    async def drop(message: Message) -> None:
-        raise AssertionError(message)
+    async def send(message: Message) -> None:
+        sent.append(message)
 
-    with pytest.raises(OSError, match="the disk is gone"):
-        asyncio.run(Methods(broken)({"type": "http", "method": "HEAD", "headers": []}, nothing, drop))
+    asyncio.run(Methods(application)({"type": "http", "method": "HEAD", "headers": []}, receive, send))

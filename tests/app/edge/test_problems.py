@@ -15,14 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core.core_schema import ErrorType
 
 from app.application import create_app
-from app.edge.problems import (
-    FRAMEWORK_KINDS,
-    KINDS,
-    FieldError,
-    describe_errors,
-    field_errors,
-    sentence,
-)
+from app.edge.problems import FRAMEWORK_KINDS, KINDS, FieldError, describe_errors, field_errors, sentence
 from app.embeddings import EmbeddingsQuery
 from app.images.schemas import ImageWords, NewImage
 from app.page_routes import SOURCE
@@ -73,14 +66,11 @@ def _told(answer: Any, field: str, sentence: str) -> None:
         ("POST", "/v1/jobs", {"kind": "x" * 5_000}, "body", "must be one of 'tidy', 'reindex', "),
         ("POST", "/v1/models", _MANY, "f0", "known are job."),
         (
-            "POST",
-            f"/v1/collections/{COLLECTION}/erase",
-            {"ids": []},
-            "ids",
+            "POST", f"/v1/collections/{COLLECTION}/erase", {"ids": []}, "ids",
             "0 are too few; send at least 1.",
         ),
     ],
-)
+)  # fmt: skip
 def test_however_much_is_wrong_one_sentence_tells_of_it(
     local: TestClient, method: str, path: str, body: dict[str, Any], field: str, sentence: str
 ) -> None:
@@ -102,9 +92,8 @@ def test_the_first_of_many_wrong_fields_are_told() -> None:
     errors = field_errors(found)
     assert errors[0] == FieldError(field="f0", message="It is missing.")
     assert len(errors) == 8
-    assert describe_errors(errors, more=1_002).endswith(
-        "f6: It is missing; f7: It is missing; and 1,002 more."
-    )
+    told = describe_errors(errors, more=1_002)
+    assert told.endswith("f6: It is missing; f7: It is missing; and 1,002 more.")
     # One that lies deep has a short name.
     found = [{"type": "value_error", "loc": ("body", *["x" * 90] * 50), "msg": "y" * 10_000}] * 20
     (error, *others) = field_errors(found)
@@ -283,14 +272,9 @@ _WRONG: Final[tuple[Any, ...]] = (
 
 
 def _parameters(dependant: Dependant) -> Iterator[TypeAdapter[Any]]:
-    for fields in (
-        dependant.body_params,
-        dependant.query_params,
-        dependant.path_params,
-        dependant.header_params,
-    ):
-        for field in fields:
-            yield field._type_adapter
+    of_path = dependant.path_params
+    for field in (*dependant.body_params, *dependant.query_params, *of_path, *dependant.header_params):
+        yield field._type_adapter
     for inner in dependant.dependencies:
         yield from _parameters(inner)
 
@@ -383,17 +367,15 @@ def test_a_wrong_filter_is_told_in_words_of_the_service() -> None:
     assert len(told) > 10
 
 
+_NO_TIME: Final = "It must be a day such as 2026-01-31, or a time such as 2026-01-31T12:00:00Z."
+_EXTREME: Final = "No calendar has this time in UTC: write a later or an earlier one."
+
+
 @pytest.mark.parametrize(
     ("time", "field", "said"),
     [
-        *(
-            (wrong, "since", "It must be a day such as 2026-01-31, or a time such as 2026-01-31T12:00:00Z.")
-            for wrong in ("garbage", "2026-13-01", "yesterday", "01.02.2026")
-        ),
-        *(
-            (extreme, "until", "No calendar has this time in UTC: write a later or an earlier one.")
-            for extreme in ("0001-01-01T00:00:00+23:00", "9999-12-31T23:59:59-23:00")
-        ),
+        *((wrong, "since", _NO_TIME) for wrong in ("garbage", "2026-13-01", "yesterday", "01.02.2026")),
+        *((wrong, "until", _EXTREME) for wrong in ("0001-01-01T00:00:00+23:00", "9999-12-31T23:59:59-23:00")),
     ],
 )
 def test_a_wrong_time_is_answered_with_a_right_one(

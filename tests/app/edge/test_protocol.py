@@ -7,7 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import httpx
@@ -28,6 +28,8 @@ LAST = b"Connection: close\r\n\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n"
 QUICK = ConnectionLimits(head_s=0.4, stall_s=0.4, body_s=1.0, leave_s=0.3)
 
+pytestmark = pytest.mark.anyio
+
 
 def send(*parts: bytes, limits: ConnectionLimits | None = None, app: ASGIApp = echo) -> bytes:
     async def run() -> bytes:
@@ -35,6 +37,13 @@ def send(*parts: bytes, limits: ConnectionLimits | None = None, app: ASGIApp = e
             return await server.exchange(*parts)
 
     return asyncio.run(run())
+
+
+async def begin(server: Running, content: bytes) -> asyncio.StreamWriter:
+    """Open a connection and send the first bytes of it."""
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(content)
+    return writer
 
 
 @pytest.mark.parametrize(
@@ -113,13 +122,10 @@ def test_requests_in_a_row_are_answered_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("second", "status"),
     [
-        (b"no HTTP\r\n\r\n", 400),
-        (GET + b"a:\r\n" * 200, 431),
-        (GET + b"a:\r\n" * 20_000, 431),
-        (CHUNKED + b"\r\nno number\r\n", 400),
-        (POST + b"Content-Length: 9\r\n\r\nab", 408),
+        (b"no HTTP\r\n\r\n", 400), (GET + b"a:\r\n" * 200, 431), (GET + b"a:\r\n" * 20_000, 431),
+        (CHUNKED + b"\r\nno number\r\n", 400), (POST + b"Content-Length: 9\r\n\r\nab", 408),
     ],
-)
+)  # fmt: skip
 def test_what_follows_a_request_at_work_is_refused_after_its_answer(second: bytes, status: int) -> None:
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/a":
@@ -184,19 +190,13 @@ def test_an_answer_of_unknown_length_ends_with_the_connection_of_an_old_caller()
 @pytest.mark.parametrize(
     ("sent", "leaving"), [(POST + b"Content-Length: 100\r\n\r\nabc", 0), (b"GET /a HTTP/1.1\r\n\r\n", 1)]
 )
-def test_callers_who_go_amid_a_body_or_are_refused_keep_no_place(sent: bytes, leaving: int) -> None:
-    async def run() -> None:
-        async with serving(echo) as server:
-            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(sent)
-            await asyncio.sleep(0.1)
-            assert (len(server.connections), len(server.connections._leaving)) == (1 - leaving, leaving)
-            writer.close()
-            async with asyncio.timeout(PATIENCE):
-                while len(server.connections) or server.connections._leaving:
-                    await asyncio.sleep(0.01)
-
-    asyncio.run(run())
+async def test_callers_who_go_amid_a_body_or_are_refused_keep_no_place(sent: bytes, leaving: int) -> None:
+    async with serving(echo) as server:
+        writer = await begin(server, sent)
+        await asyncio.sleep(0.1)
+        assert (len(server.connections), len(server.connections._leaving)) == (1 - leaving, leaving)
+        writer.close()
+        await until(lambda: not (len(server.connections) or server.connections._leaving))
 
 
 @pytest.mark.parametrize(
@@ -210,12 +210,9 @@ def test_callers_who_go_amid_a_body_or_are_refused_keep_no_place(sent: bytes, le
     ],
     ids=["silent", "dribbled head", "stalled body", "dribbled body", "dribbled chunks"],
 )
-def test_what_takes_too_long_is_ended(parts: list[bytes], reason: str, status: int | None) -> None:
-    async def run() -> tuple[bytes, Running]:
-        async with serving(echo, QUICK) as server:
-            return await server.exchange(*parts), server
-
-    answer, server = asyncio.run(run())
+async def test_what_takes_too_long_is_ended(parts: list[bytes], reason: str, status: int | None) -> None:
+    async with serving(echo, QUICK) as server:
+        answer = await server.exchange(*parts)
     assert server.ended[reason] == 1
     assert len(server.connections) == 0
     assert (status is None) == (answer == b"")
@@ -230,8 +227,7 @@ def test_a_request_has_the_time_that_the_documentation_says(monkeypatch: pytest.
         clock = asyncio.get_running_loop().time
         begun = clock()
         async with serving(echo, limits) as server:
-            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(sent)
+            writer = await begin(server, sent)
             await until(lambda: any(one._bytes_since == len(sent) for one in server.connections._open))
             (connection,) = server.connections._open
             for now, ended in ((begun + allowed_s, 0), (clock() + allowed_s + 0.01, 1)):
@@ -251,101 +247,82 @@ async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"no"})
 
 
-def test_an_answer_before_the_body_reaches_a_caller_that_sends_it_whole() -> None:
-    async def run() -> list[bytes]:
-        async with serving(refuse, QUICK) as server:
-            sent = b"Content-Length: 3000000\r\n\r\n" + b"x" * 3_000_000
-            kept = await server.exchange(POST + sent + GET + LAST)
-            closed = await server.exchange(b"POST /close HTTP/1.1\r\nHost: x\r\n" + sent)
-            return [kept, closed]
-
-    kept, closed = asyncio.run(run())
-    assert statuses(kept) == [403, 403]
-    assert statuses(closed) == [403]
+async def test_an_answer_before_the_body_reaches_a_caller_that_sends_it_whole() -> None:
+    async with serving(refuse, QUICK) as server:
+        sent = b"Content-Length: 3000000\r\n\r\n" + b"x" * 3_000_000
+        assert statuses(await server.exchange(POST + sent + GET + LAST)) == [403, 403]
+        assert statuses(await server.exchange(b"POST /close HTTP/1.1\r\nHost: x\r\n" + sent)) == [403]
 
 
-def test_a_body_that_goes_on_after_its_answer_is_ended() -> None:
-    async def run() -> int:
-        sent = 0
-        async with serving(refuse, ConnectionLimits(body_s=PATIENCE)) as server:
-            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(CHUNKED + b"\r\n")
-            piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
-            with pytest.raises(ConnectionError):
-                while sent < 500 << 20:
-                    writer.write(piece)
-                    await writer.drain()
-                    sent += len(piece)
-            writer.close()
-        return sent
-
-    assert asyncio.run(run()) < 100 << 20
+async def send_until_refused(writer: asyncio.StreamWriter, piece: bytes, most: int) -> int:
+    """Send a piece again and again until the server ends the connection; return how much was sent."""
+    sent = 0
+    with pytest.raises(ConnectionError):
+        while sent < most:
+            writer.write(piece)
+            await writer.drain()
+            sent += len(piece)
+    writer.close()
+    return sent
 
 
-def test_an_answer_that_nobody_reads_is_given_up() -> None:
+async def test_a_body_that_goes_on_after_its_answer_is_ended() -> None:
+    async with serving(refuse, ConnectionLimits(body_s=PATIENCE)) as server:
+        writer = await begin(server, CHUNKED + b"\r\n")
+        piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+        assert await send_until_refused(writer, piece, 500 << 20) < 100 << 20
+
+
+async def test_an_answer_that_nobody_reads_is_given_up() -> None:
     async def endless(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for _ in range(10_000):
             await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
-    async def run() -> Running:
-        async with serving(endless, ConnectionLimits(answer_s=0.3)) as server:
-            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(GET + b"\r\n")
-            await until(lambda: server.ended["answer-unread"] == 1)
-            await until(lambda: len(server.connections) == 0)
+    async with serving(endless, ConnectionLimits(answer_s=0.3)) as server:
+        writer = await begin(server, GET + b"\r\n")
+        await until(lambda: server.ended["answer-unread"] == 1)
+        await until(lambda: len(server.connections) == 0)
+        writer.close()
+
+
+async def test_connections_without_a_request_give_their_places_to_those_with_one() -> None:
+    async with serving(echo, ConnectionLimits(connections=8)) as server:
+        silent = [await begin(server, content) for content in [b""] * 4 + [GET] * 4]
+        await until(lambda: len(server.connections) == 6)
+        for _ in range(5):
+            assert statuses(await server.exchange(GET + LAST)) == [200]
+        for writer in silent:
             writer.close()
-            return server
-
-    asyncio.run(run())
-
-
-def test_connections_without_a_request_give_their_places_to_those_with_one() -> None:
-    async def run() -> Running:
-        async with serving(echo, ConnectionLimits(connections=8)) as server:
-            silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(8)]
-            for _, writer in silent[-4:]:
-                writer.write(GET)
-            await until(lambda: len(server.connections) == 6)
-            for _ in range(5):
-                assert statuses(await server.exchange(GET + LAST)) == [200]
-            for _, writer in silent:
-                writer.close()
-            return server
-
-    ended = asyncio.run(run()).ended
-    assert ended["replaced"] >= 2
-    assert ended["refused"] == 0
+    assert server.ended["replaced"] >= 2
+    assert server.ended["refused"] == 0
 
 
-def test_more_connections_at_work_than_allowed_are_refused_and_said_in_the_log_once(
+async def test_more_connections_at_work_than_allowed_are_refused_and_said_in_the_log_once(
     json_log: io.StringIO,
 ) -> None:
-    async def run() -> Running:
-        opened = asyncio.Event()
+    opened = asyncio.Event()
 
-        async def slow(scope: Scope, receive: Receive, send: Send) -> None:
-            await opened.wait()
-            await echo(scope, receive, send)
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await opened.wait()
+        await echo(scope, receive, send)
 
-        async with serving(slow, ConnectionLimits(connections=8)) as server:
-            busy = [asyncio.create_task(server.exchange(GET + LAST)) for _ in range(8)]
-            await until(lambda: len(server.connections) == 8)
-            await asyncio.sleep(0.1)
-            for _ in range(20):
-                answer = await server.exchange(GET + LAST)
-                status, document = problem_of(answer)
-                assert (status, document["type"]) == (503, "urn:recoquest:too-many-connections")
-                assert b"retry-after: 1" in answer.lower()
-            await until(lambda: "connections were ended" in json_log.getvalue())
-            opened.set()
-            for answer in await asyncio.gather(*busy):
-                assert statuses(answer) == [200]
-            assert statuses(await server.exchange(GET + LAST)) == [200]
-            return server
-
-    assert asyncio.run(run()).ended["refused"] == 20
+    async with serving(slow, ConnectionLimits(connections=8)) as server:
+        busy = [asyncio.create_task(server.exchange(GET + LAST)) for _ in range(8)]
+        await until(lambda: len(server.connections) == 8)
+        await asyncio.sleep(0.1)
+        for _ in range(20):
+            answer = await server.exchange(GET + LAST)
+            status, document = problem_of(answer)
+            assert (status, document["type"]) == (503, "urn:recoquest:too-many-connections")
+            assert b"retry-after: 1" in answer.lower()
+        await until(lambda: "connections were ended" in json_log.getvalue())
+        opened.set()
+        for answer in await asyncio.gather(*busy):
+            assert statuses(answer) == [200]
+        assert statuses(await server.exchange(GET + LAST)) == [200]
+    assert server.ended["refused"] == 20
     lines = [json.loads(line) for line in json_log.getvalue().splitlines()]
     told = [line for line in lines if line["event"] == "connections were ended"]
     assert len(told) <= 3
@@ -354,55 +331,37 @@ def test_more_connections_at_work_than_allowed_are_refused_and_said_in_the_log_o
 
 
 @pytest.mark.slow
-def test_a_thousand_dribbling_connections_keep_nobody_out() -> None:
+async def test_a_thousand_dribbling_connections_keep_nobody_out() -> None:
     # Both ends of each connection are of this process.
     allow_descriptors(2 * 1024)
 
-    async def dribble(port: int, end: float) -> None:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(GET + b"X: ")
+    async def dribble(end: float) -> None:
+        with suppress(ConnectionError):
+            writer = await begin(server, GET + b"X: ")
             while time.monotonic() < end and not writer.is_closing():
                 await asyncio.sleep(0.2)
                 writer.write(b"a")
             writer.close()
-        except ConnectionError:
-            pass
 
-    async def run() -> list[list[int]]:
-        async with serving(echo) as server:
-            end = time.monotonic() + 4
-            dribbling = [asyncio.create_task(dribble(server.port, end)) for _ in range(1000)]
-            await until(lambda: server.ended["replaced"] >= 1000 - 768)
-            answers = []
-            while time.monotonic() < end:
-                answers.append(statuses(await server.exchange(GET + LAST)))
-            assert len(server.connections) <= 1024
-            await asyncio.gather(*dribbling)
-            return answers
-
-    answers = asyncio.run(run())
+    async with serving(echo) as server:
+        end = time.monotonic() + 4
+        dribbling = [asyncio.create_task(dribble(end)) for _ in range(1000)]
+        await until(lambda: server.ended["replaced"] >= 1000 - 768)
+        answers = []
+        while time.monotonic() < end:
+            answers.append(statuses(await server.exchange(GET + LAST)))
+        assert len(server.connections) <= 1024
+        await asyncio.gather(*dribbling)
     assert answers
     assert all(answer == [200] for answer in answers)
 
 
-def test_an_endless_head_takes_no_more_than_its_bound() -> None:
-    async def run() -> int:
-        sent = 0
-        async with serving(echo, ConnectionLimits(head=HeadLimits(size=1 << 16))) as server:
-            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(GET + b"X: ")
-            with pytest.raises(ConnectionError):
-                while sent < 200 << 20:
-                    writer.write(b"a" * 65_536)
-                    await writer.drain()
-                    sent += 65_536
-            assert server.ended["malformed"] == 1
-            writer.close()
-        return sent
-
-    # The rest was thrown away while the caller could still read of its refusal.
-    assert asyncio.run(run()) < 200 << 20
+async def test_an_endless_head_takes_no_more_than_its_bound() -> None:
+    async with serving(echo, ConnectionLimits(head=HeadLimits(size=1 << 16))) as server:
+        writer = await begin(server, GET + b"X: ")
+        # The rest was thrown away while the caller could still read of its refusal.
+        assert await send_until_refused(writer, b"a" * 65_536, 200 << 20) < 200 << 20
+        assert server.ended["malformed"] == 1
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -413,56 +372,42 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 @pytest.mark.slow
-def test_bodies_that_come_a_byte_at_a_time_keep_no_check_of_health_out() -> None:
-    async def run() -> None:
-        async with serving(echo, ConnectionLimits(connections=8, body_s=PATIENCE)) as server:
-            start = b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n"
-            writers = []
-            for _ in range(30):
-                _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-                writer.write(start)
-                writers.append(writer)
-                await asyncio.sleep(0.01)
-            for _ in range(8):
-                for writer in writers:
-                    writer.write(b"x")
-                live = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-                assert statuses(await server.exchange(live)) == [200]
-                await asyncio.sleep(0.2)
-            other = b"GET /other HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-            assert statuses(await server.exchange(other)) == [200]
+async def test_bodies_that_come_a_byte_at_a_time_keep_no_check_of_health_out() -> None:
+    async with serving(echo, ConnectionLimits(connections=8, body_s=PATIENCE)) as server:
+        start = b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n"
+        writers = []
+        for _ in range(30):
+            writers.append(await begin(server, start))
+            await asyncio.sleep(0.01)
+        for _ in range(8):
             for writer in writers:
-                writer.close()
+                writer.write(b"x")
+            live = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            assert statuses(await server.exchange(live)) == [200]
+            await asyncio.sleep(0.2)
+        other = b"GET /other HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        assert statuses(await server.exchange(other)) == [200]
+        for writer in writers:
+            writer.close()
 
-    asyncio.run(run())
 
+async def test_a_check_of_health_that_comes_in_two_parts_is_answered_under_a_crowd() -> None:
+    done = asyncio.Event()
 
-def test_a_check_of_health_that_comes_in_two_parts_is_answered_under_a_crowd() -> None:
-    async def run() -> list[bytes]:
-        done = asyncio.Event()
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/slow":
+            await done.wait()
+        await echo(scope, receive, send)
 
-        async def slow(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["path"] == "/slow":
-                await done.wait()
-            await echo(scope, receive, send)
-
-        async with serving(slow, ConnectionLimits(connections=4)) as server:
-            writers = []
-            for _ in range(4):
-                _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-                writer.write(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
-                writers.append(writer)
-            await until(lambda: len(server.connections) == 4)
-            answers = [
-                await server.exchange(b"GET /" + path + b" HTTP/1.1\r\nHo", b"st: x\r\n" + LAST)
-                for path in (b"livez", b"other")
-            ]
-            done.set()
-            for writer in writers:
-                writer.close()
-        return answers
-
-    assert [statuses(answer) for answer in asyncio.run(run())] == [[200], [503]]
+    async with serving(slow, ConnectionLimits(connections=4)) as server:
+        writers = [await begin(server, b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(4)]
+        await until(lambda: len(server.connections) == 4)
+        for path, status in ((b"livez", 200), (b"other", 503)):
+            answer = await server.exchange(b"GET /" + path + b" HTTP/1.1\r\nHo", b"st: x\r\n" + LAST)
+            assert statuses(answer) == [status]
+        done.set()
+        for writer in writers:
+            writer.close()
 
 
 def test_a_refusal_is_read_where_many_are_just_leaving(monkeypatch: pytest.MonkeyPatch) -> None:

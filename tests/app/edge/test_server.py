@@ -112,11 +112,9 @@ class Service:
 
 
 @contextmanager
-def running(
-    indexed: Indexed, deadline_s: float = 60.0, threads: int = 1, before: str = ""
-) -> Iterator[Service]:
+def running(indexed: Indexed, **options: Any) -> Iterator[Service]:
     """A service that is ready; lines of Python may come before its start."""
-    service = Service(indexed, deadline_s, threads, before)
+    service = Service(indexed, **options)
     try:
         service.wait_until_ready()
         yield service
@@ -217,10 +215,8 @@ def test_processes_that_hang_delay_no_end(own: Indexed) -> None:
             seconds, lines = service.stop()
     assert seconds < _PROMISED_S
     # A stopped process may be replaced before the end, and a request that waited for it gets an error.
-    assert {line["event"] for line in errors(lines)} <= {
-        "an encoder's process is replaced",
-        "encoder-replaced",
-    }
+    replaced = {"an encoder's process is replaced", "encoder-replaced"}
+    assert {line["event"] for line in errors(lines)} <= replaced
     assert len(children) > 2
     wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
 
@@ -321,11 +317,7 @@ def test_serving_lets_waiting_threads_sleep(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     ended = subprocess.run(
         [sys.executable, "-c", "from app.cli.main import run; run()", "serve", "--port", "0"],
-        env={
-            **environment,
-            "OMP_DISPLAY_ENV": "VERBOSE",
-            "RECOQUEST_HOME": str(tmp_path),
-        },
+        env={**environment, "OMP_DISPLAY_ENV": "VERBOSE", "RECOQUEST_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=_LONG_PATIENCE,
@@ -333,11 +325,8 @@ def test_serving_lets_waiting_threads_sleep(tmp_path: Path) -> None:
     )
     assert ended.returncode == 1, ended.stderr[-500:]
     # Of FAISS; torch, which has another, is not loaded.
-    assert (
-        ended.stderr.count("GOMP_SPINCOUNT = '0'")
-        == ended.stderr.count("OPENMP DISPLAY ENVIRONMENT BEGIN")
-        == 1
-    )
+    for said in ("GOMP_SPINCOUNT = '0'", "OPENMP DISPLAY ENVIRONMENT BEGIN"):
+        assert ended.stderr.count(said) == 1
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import cast
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from structlog.testing import capture_logs
 
-from app.concurrency import Part, collected_timings
+from app.concurrency import collected_timings
 from app.encoding.pool import EncoderBrokenError, Encoders
 from app.encoding.queue import EncodingQueue, QueueLimits
 from index.search.results import ActiveGeneration
@@ -23,6 +23,10 @@ from training.models.encoder import Encoder
 from training.models.inputs.images import Pixels
 
 PATIENCE = 30.0
+# With such a deadline, encoders that are needed no more are closed soon.
+SOON = QueueLimits(deadline_s=0.01)
+
+pytestmark = pytest.mark.anyio
 
 
 class FakeEncoder:
@@ -78,41 +82,32 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def with_encoders(
-    work: Callable[[Encoders], Awaitable[object]], load: Callable[[Path], object] | None = None
-) -> None:
-    """Work with encoders, which are closed at the end; those that are needed no more are so soon."""
-
-    async def run() -> None:
-        found = load or (lambda _: FakeEncoder())
-        encoders = Encoders(cast("Callable[[Path], Encoder]", found), QueueLimits(deadline_s=0.01))
-        await work(encoders)
-        await encoders.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def opened(
+    limits: QueueLimits | None = None, load: Callable[[Path], object] = lambda _: FakeEncoder()
+) -> AsyncIterator[Encoders]:
+    """Encoders, which are closed at the end."""
+    encoders = Encoders(cast("Callable[[Path], Encoder]", load), limits or QueueLimits())
+    yield encoders
+    await encoders.close()
 
 
-def test_who_waits_for_an_encoder_is_told_how_long_it_took_to_load() -> None:
-    def load(bundle: Path) -> Encoder:
+async def test_who_waits_for_an_encoder_is_told_how_long_it_took_to_load() -> None:
+    def load(bundle: Path) -> object:
         time.sleep(0.2)
-        return cast("Encoder", FakeEncoder())
+        return FakeEncoder()
 
-    async def waits() -> list[dict[Part, float]]:
-        encoders = Encoders(load, QueueLimits())
-        told = []
+    told = []
+    async with opened(load=load) as encoders:
         for _ in range(2):
             with collected_timings() as timings:
                 await encoders.of(active("a"))
             told.append(timings.milliseconds())
-        await encoders.close()
-        return told
-
-    first, second = asyncio.run(waits())
-    assert first["load"] >= 200
-    assert second == {}
+    assert told[0]["load"] >= 200
+    assert told[1] == {}
 
 
-def test_an_encoder_that_comes_when_nobody_needs_it_any_more_is_closed(queues: Queues) -> None:
+async def test_an_encoder_that_comes_when_nobody_needs_it_any_more_is_closed(queues: Queues) -> None:
     gate, asked = threading.Event(), threading.Event()
 
     def load(bundle: Path) -> object:
@@ -120,7 +115,7 @@ def test_an_encoder_that_comes_when_nobody_needs_it_any_more_is_closed(queues: Q
         gate.wait(PATIENCE)
         return FakeEncoder()
 
-    async def work(encoders: Encoders) -> None:
+    async with opened(SOON, load) as encoders:
         encoders.follow([active("a")])
         await until(asked.is_set)
         await asyncio.sleep(0.05)
@@ -132,11 +127,9 @@ def test_an_encoder_that_comes_when_nobody_needs_it_any_more_is_closed(queues: Q
         await until(lambda: queues.closed == 1)
         assert encoders.loaded() == {}
 
-    with_encoders(work, load)
 
-
-def test_the_end_waits_for_all_encoders_that_are_being_closed(queues: Queues) -> None:
-    async def work(encoders: Encoders) -> None:
+async def test_the_end_waits_for_all_encoders_that_are_being_closed(queues: Queues) -> None:
+    async with opened(SOON) as encoders:
         encoders.follow([active("a"), active("b")])
         await until(lambda: len(encoders.loaded()) == 2)
         await asyncio.sleep(0.05)
@@ -150,8 +143,6 @@ def test_the_end_waits_for_all_encoders_that_are_being_closed(queues: Queues) ->
         await ending
         assert queues.closed == 2
 
-    with_encoders(work)
-
 
 class Bundles:
     """Loads any bundle but the broken ones, and counts the tries."""
@@ -160,11 +151,11 @@ class Bundles:
         self.broken = set(broken)
         self.tries: list[str] = []
 
-    def load(self, bundle: Path) -> Encoder:
+    def load(self, bundle: Path) -> object:
         self.tries.append(bundle.name)
         if bundle.name in self.broken:
             raise BundleError(f"{bundle} is damaged.")
-        return cast(Encoder, FakeEncoder())
+        return FakeEncoder()
 
 
 async def _ask_for(encoders: Encoders, wanted: ActiveGeneration, seconds: float) -> None:
@@ -177,30 +168,25 @@ async def _ask_for(encoders: Encoders, wanted: ActiveGeneration, seconds: float)
         await asyncio.sleep(0.01)
 
 
-def test_a_broken_bundle_rests_longer_after_each_try(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broken_bundle_rests_longer_after_each_try(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.encoding.pool._FIRST_REST_S", 0.2)
     bundles = Bundles("broken")
-
-    async def work() -> None:
-        encoders = Encoders(bundles.load, QueueLimits())
-        await _ask_for(encoders, active("broken"), 1.2)
-        # After 0, .2, .6 s; the fourth try is due at 1.4 s.
-        assert 2 <= len(bundles.tries) <= 3
-        assert encoders.is_broken("broken")
-        with pytest.raises(EncoderBrokenError) as refused:
-            await encoders.of(active("broken"))
-        assert "damaged" not in str(refused.value)
-        await encoders.close()
-
     with capture_logs() as lines:
-        asyncio.run(work())
+        async with opened(load=bundles.load) as encoders:
+            await _ask_for(encoders, active("broken"), 1.2)
+            # After 0, .2, .6 s; the fourth try is due at 1.4 s.
+            assert 2 <= len(bundles.tries) <= 3
+            assert encoders.is_broken("broken")
+            with pytest.raises(EncoderBrokenError) as refused:
+                await encoders.of(active("broken"))
+            assert "damaged" not in str(refused.value)
     told = {"event": "encoder cannot be loaded", "log_level": "error", "digest": "broken"}
     told |= {"error": "BundleError", "reason": "broken is damaged."}
     for tries, rest_s in ((1, 0.2), (2, 0.4)):
         assert {**told, "tries": tries, "next_try_s": rest_s} in lines
 
 
-def test_a_bundle_is_tried_again_at_once_when_its_folder_has_changed(
+async def test_a_bundle_is_tried_again_at_once_when_its_folder_has_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.encoding.pool._FIRST_REST_S", 1000.0)
@@ -210,8 +196,7 @@ def test_a_bundle_is_tried_again_at_once_when_its_folder_has_changed(
     folder.mkdir()
     wanted = active("digest", folder)
 
-    async def work() -> None:
-        encoders = Encoders(bundles.load, QueueLimits())
+    async with opened(load=bundles.load) as encoders:
         await _ask_for(encoders, wanted, 0.3)
         assert bundles.tries == ["b"]
         bundles.broken.clear()
@@ -223,38 +208,32 @@ def test_a_bundle_is_tried_again_at_once_when_its_folder_has_changed(
 
         await until(mended)
         assert not encoders.is_broken("digest")
-        await encoders.close()
-
-    asyncio.run(work())
 
 
-def test_an_encoder_that_is_given_up_ends_the_rest_of_its_bundle() -> None:
-    async def work(encoders: Encoders) -> None:
+async def test_an_encoder_that_is_given_up_ends_the_rest_of_its_bundle() -> None:
+    before = asyncio.all_tasks()
+    async with opened(SOON, Bundles("broken").load) as encoders:
         encoders.follow([active("broken")])
         await until(lambda: encoders.is_broken("broken"))
         await asyncio.sleep(0.05)
         encoders.follow([])
         assert not encoders.is_broken("broken")
         await encoders.close()
-        await until(lambda: len(asyncio.all_tasks()) == 1)
-
-    with_encoders(work, Bundles("broken").load)
+        await until(lambda: asyncio.all_tasks() == before)
 
 
-def test_a_bundle_whose_first_pass_fails_is_broken_and_leaves_no_queue(queues: Queues) -> None:
+async def test_a_bundle_whose_first_pass_fails_is_broken_and_leaves_no_queue(queues: Queues) -> None:
     class Failing(FakeEncoder):
         def embed_images(self, images: Pixels) -> NDArray[np.float32]:
             raise RuntimeError
 
-    async def work(encoders: Encoders) -> None:
+    async with opened(SOON, lambda _: Failing()) as encoders:
         encoders.follow([active("a")])
         await until(lambda: encoders.is_broken("a"))
-
-    with_encoders(work, lambda _: Failing())
     assert queues.made == queues.closed
 
 
-def test_first_pass_measurement_and_batches_are_made_by_one_thread() -> None:
+async def test_first_pass_measurement_and_batches_are_made_by_one_thread() -> None:
     seen: set[int] = set()
 
     class Noting(FakeEncoder):
@@ -262,12 +241,8 @@ def test_first_pass_measurement_and_batches_are_made_by_one_thread() -> None:
             seen.add(threading.get_ident())
             return np.zeros((len(images), 2), np.float32)
 
-    async def work() -> None:
-        encoders = Encoders(lambda _: cast(Encoder, Noting()), QueueLimits())
+    async with opened(load=lambda _: Noting()) as encoders:
         loaded = await encoders.of(active("a"))
         await loaded.queue.encode_image(np.zeros((3, 2, 2), np.uint8))
-        await encoders.close()
-
-    asyncio.run(work())
     assert len(seen) == 1
     assert threading.get_ident() not in seen

@@ -32,6 +32,8 @@ from training.models.onnx.files import FOLDER, MANIFEST_FILE
 
 PATIENCE = 60.0
 ONE = ComputeThreads.of(1)
+# Starts processes of the bundle, one unless a number is given.
+Make = Callable[..., EncoderProcesses]
 TEXTS = ["a red square", "", "two blue circles above a green triangle " * 30]
 
 
@@ -52,7 +54,7 @@ def server() -> Iterator[ForkServer]:
 
 
 @pytest.fixture
-def make_processes(server: ForkServer, bundle: Path) -> Iterator[Callable[..., EncoderProcesses]]:
+def make_processes(server: ForkServer, bundle: Path) -> Iterator[Make]:
     """Starts processes of the bundle; they end with the test."""
     made = []
 
@@ -65,9 +67,7 @@ def make_processes(server: ForkServer, bundle: Path) -> Iterator[Callable[..., E
         processes.close()
 
 
-def test_vectors_are_those_of_the_encoder(
-    make_processes: Callable[..., EncoderProcesses], bundle: Path
-) -> None:
+def test_vectors_are_those_of_the_encoder(make_processes: Make, bundle: Path) -> None:
     processes, encoder = make_processes(), load_encoder(bundle, "cpu")
     found, expected = processes.embed_texts(TEXTS), encoder.embed_texts(TEXTS)
     np.testing.assert_allclose(found.vectors, expected.vectors, atol=1e-6)
@@ -83,9 +83,7 @@ def test_vectors_are_those_of_the_encoder(
 
 
 @pytest.mark.usefixtures("stops_last")
-def test_as_many_passes_run_at_once_as_there_are_processes(
-    make_processes: Callable[..., EncoderProcesses],
-) -> None:
+def test_as_many_passes_run_at_once_as_there_are_processes(make_processes: Make) -> None:
     processes = make_processes(2)
     for pid in processes.pids:
         os.kill(pid, signal.SIGSTOP)
@@ -101,9 +99,7 @@ def test_as_many_passes_run_at_once_as_there_are_processes(
         assert not thread.is_alive()
 
 
-def test_a_process_that_was_killed_while_idle_costs_no_query(
-    make_processes: Callable[..., EncoderProcesses],
-) -> None:
+def test_a_process_that_was_killed_while_idle_costs_no_query(make_processes: Make) -> None:
     processes = make_processes()
     [before] = processes.pids
     os.kill(before, signal.SIGKILL)
@@ -114,9 +110,7 @@ def test_a_process_that_was_killed_while_idle_costs_no_query(
 
 
 @pytest.mark.usefixtures("stops_last")
-def test_a_process_that_hangs_is_killed_and_replaced(
-    make_processes: Callable[..., EncoderProcesses],
-) -> None:
+def test_a_process_that_hangs_is_killed_and_replaced(make_processes: Make) -> None:
     processes = make_processes(limit_s=1.0)
     [before] = processes.pids
     os.kill(before, signal.SIGSTOP)
@@ -128,7 +122,7 @@ def test_a_process_that_hangs_is_killed_and_replaced(
     assert len(processes.embed_texts(["a"]).vectors) == 1
 
 
-def test_stopped_processes_are_replaced(make_processes: Callable[..., EncoderProcesses]) -> None:
+def test_stopped_processes_are_replaced(make_processes: Make) -> None:
     processes = make_processes(2)
     before = processes.pids
     for pid in before:
@@ -160,12 +154,9 @@ def test_a_stopped_fork_server_is_replaced(bundle: Path) -> None:
 
 
 @pytest.mark.usefixtures("stops_last")
-def test_a_query_whose_process_is_killed_is_told_and_the_next_is_answered(
-    make_processes: Callable[..., EncoderProcesses],
-) -> None:
+def test_a_query_whose_process_is_killed_is_told_and_the_next_is_answered(make_processes: Make) -> None:
     processes = make_processes()
-    queue = EncodingQueue(processes)
-    try:
+    with closing(EncodingQueue(processes)) as queue:
         [pid] = processes.pids
         os.kill(pid, signal.SIGSTOP)
         lost = queue.submit("text", "a")
@@ -175,13 +166,9 @@ def test_a_query_whose_process_is_killed_is_told_and_the_next_is_answered(
         with pytest.raises(EncoderLostError, match="process has ended"):
             lost.result(PATIENCE)
         assert np.isfinite(queue.submit("text", "a").result(PATIENCE).vector).all()
-    finally:
-        queue.close()
 
 
-def test_a_pass_that_fails_tells_why_and_keeps_its_process(
-    make_processes: Callable[..., EncoderProcesses],
-) -> None:
+def test_a_pass_that_fails_tells_why_and_keeps_its_process(make_processes: Make) -> None:
     processes = make_processes()
     before = processes.pids
     with pytest.raises(RuntimeError, match=r"^\w+: "):
@@ -191,13 +178,11 @@ def test_a_pass_that_fails_tells_why_and_keeps_its_process(
 
 
 @pytest.mark.usefixtures("stops_last")
-def test_closing_ends_the_processes_and_tells_who_waits(
-    make_processes: Callable[..., EncoderProcesses],
-) -> None:
+def test_closing_ends_the_processes_and_tells_who_waits(make_processes: Make) -> None:
     processes = make_processes(2)
     pids, told = processes.pids, list[str]()
-    os.kill(pids[0], signal.SIGSTOP)
-    os.kill(pids[1], signal.SIGSTOP)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
 
     def ask() -> None:
         try:
@@ -217,9 +202,7 @@ def test_closing_ends_the_processes_and_tells_who_waits(
 
 
 @pytest.mark.slow
-def test_a_fork_server_that_was_killed_is_started_again(
-    make_processes: Callable[..., EncoderProcesses], server: ForkServer
-) -> None:
+def test_a_fork_server_that_was_killed_is_started_again(make_processes: Make, server: ForkServer) -> None:
     processes = make_processes()
     assert server.pid is not None
     [before] = processes.pids
@@ -286,8 +269,7 @@ def test_a_process_whose_graphs_are_wrong_computes_by_torch(server: ForkServer, 
     manifest = json.loads(path.read_text())
     manifest["graphs"]["text"]["reference"][0][0] += 0.1
     path.write_text(json.dumps(manifest))
-    processes = EncoderProcesses(server, made, ONE, PATIENCE)
-    with closing(processes):
+    with closing(EncoderProcesses(server, made, ONE, PATIENCE)) as processes:
         expected = load_encoder(made, "cpu").embed_texts(TEXTS).vectors
         np.testing.assert_allclose(processes.embed_texts(TEXTS).vectors, expected, atol=1e-6)
 

@@ -3,7 +3,8 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -33,8 +34,10 @@ from tests.app.encoding.fakes import FakeEncoder, Observer, queue_of, vector_of
 from tests.training.imaging.processes.decoding import wait_until
 from training.models.embeddings import TextEmbeddings
 
+pytestmark = pytest.mark.anyio
 
-async def _hold(queue: EncodingQueue, encoder: FakeEncoder) -> "asyncio.Task[object]":
+
+async def _hold(queue: EncodingQueue, encoder: FakeEncoder) -> "asyncio.Task[Any]":
     """Let the worker get stuck in a batch of one."""
     encoder.gate.clear()
     encoder.started.clear()
@@ -52,59 +55,43 @@ async def _wait(
     return waiting
 
 
-def _behind(
-    ask: Callable[[EncodingQueue], Awaitable[Sequence[Awaitable[object]]]],
-    limits: QueueLimits | None = None,
-    observer: Observer | None = None,
-) -> FakeEncoder:
-    """Ask while the worker is stuck, and wait for what `ask` gives."""
+@asynccontextmanager
+async def _behind(
+    limits: QueueLimits | None = None, observer: Observer | None = None
+) -> AsyncIterator[tuple[EncodingQueue, FakeEncoder, list["asyncio.Task[Any]"]]]:
+    """A queue whose worker is stuck until the block ends, and a list of tasks to wait for after that."""
     encoder = FakeEncoder()
-
-    async def run(queue: EncodingQueue) -> None:
-        held = await _hold(queue, encoder)
-        waiting = await ask(queue)
-        encoder.gate.set()
-        await asyncio.gather(held, *waiting)
-
     with queue_of(encoder, limits, observer) as queue:
-        asyncio.run(run(queue))
-    return encoder
+        waiting = [await _hold(queue, encoder)]
+        yield queue, encoder, waiting
+        encoder.gate.set()
+        await asyncio.gather(*waiting)
 
 
-def test_each_caller_gets_the_vector_of_its_own_query() -> None:
-    encoder = FakeEncoder()
-
-    async def ask(queue: EncodingQueue) -> None:
-        texts = [f"text {n}" for n in range(40)]
-        answers = await asyncio.gather(*(queue.encode_text(text) for text in texts))
-        for text, answer in zip(texts, answers, strict=True):
-            np.testing.assert_array_equal(answer.vector, vector_of(text))
-            assert (answer.truncation, answer.tokens) == (None, len(text))
-
+async def test_each_caller_gets_the_vector_of_its_own_query() -> None:
+    encoder, texts = FakeEncoder(), [f"text {n}" for n in range(40)]
     with queue_of(encoder, QueueLimits(batch_size=7, capacity=64)) as queue:
-        asyncio.run(ask(queue))
+        answers = await asyncio.gather(*(queue.encode_text(text) for text in texts))
+    for text, answer in zip(texts, answers, strict=True):
+        np.testing.assert_array_equal(answer.vector, vector_of(text))
+        assert (answer.truncation, answer.tokens) == (None, len(text))
     assert max(encoder.batches) <= 7
     assert sum(encoder.batches) == 40
 
 
-def test_what_waits_is_encoded_together_and_in_order() -> None:
-    observer = Observer()
-
-    async def ask(queue: EncodingQueue) -> Sequence[Awaitable[object]]:
-        waiting = await _wait(queue, *"01234")
+async def test_what_waits_is_encoded_together_and_in_order() -> None:
+    observer, limits = Observer(), QueueLimits(batch_size=3, batch_wait_s=0)
+    async with _behind(limits, observer) as (queue, encoder, waiting):
+        waiting += await _wait(queue, *"01234")
         assert queue.depth == 5
-        return waiting
-
-    encoder = _behind(ask, QueueLimits(batch_size=3, batch_wait_s=0), observer)
     assert encoder.texts == ["held", "0", "1", "2", "3", "4"]
     assert observer.sizes == [("text", 1), ("text", 3), ("text", 2)]
 
 
-def test_texts_images_and_regions_never_share_a_batch() -> None:
+async def test_texts_images_and_regions_never_share_a_batch() -> None:
     image = np.arange(3 * 4 * 4, dtype=np.uint8).reshape(3, 4, 4)
-
-    async def ask(queue: EncodingQueue) -> Sequence[Awaitable[object]]:
-        asked = await _wait(queue, "a", "a")
+    async with _behind() as (queue, encoder, waiting):
+        waiting += await _wait(queue, "a", "a")
 
         async def same_image() -> None:
             vectors = await asyncio.gather(*(queue.encode_image(image) for _ in range(3)))
@@ -114,28 +101,23 @@ def test_texts_images_and_regions_never_share_a_batch() -> None:
         async def regions() -> None:
             np.testing.assert_array_equal(await queue.encode_regions(image), image.mean(2, dtype=np.float32))
 
-        others = [asyncio.create_task(part()) for part in (regions, same_image)]
+        waiting += [asyncio.create_task(part()) for part in (regions, same_image)]
         await asyncio.sleep(0.02)
-        return [*asked, *others]
-
-    assert _behind(ask).batches == [1, 2, 1, 3]
+    assert encoder.batches == [1, 2, 1, 3]
 
 
-def test_a_lone_query_does_not_wait_for_a_batch() -> None:
-    async def ask(queue: EncodingQueue) -> float:
+async def test_a_lone_query_does_not_wait_for_a_batch() -> None:
+    with queue_of(FakeEncoder(), QueueLimits(batch_wait_s=9.0)) as queue:
         assert queue.seconds_since_success == float("inf")
         started = time.perf_counter()
         for _ in range(3):
             await queue.encode_text("alone")
         assert queue.seconds_since_success < 1
-        return time.perf_counter() - started
-
-    with queue_of(FakeEncoder(), QueueLimits(batch_wait_s=9.0)) as queue:
-        assert asyncio.run(ask(queue)) < 8
+        assert time.perf_counter() - started < 8
 
 
-def test_a_busy_worker_waits_a_moment_for_more() -> None:
-    async def ask(queue: EncodingQueue) -> Sequence[Awaitable[object]]:
+async def test_a_busy_worker_waits_a_moment_for_more() -> None:
+    async with _behind(QueueLimits(batch_size=2, batch_wait_s=2.0)) as (queue, encoder, waiting):
         first = await _wait(queue, "a", "a")
 
         async def more() -> None:
@@ -143,31 +125,27 @@ def test_a_busy_worker_waits_a_moment_for_more() -> None:
             (early,) = await _wait(queue, "b")
             await asyncio.gather(early, queue.encode_text("c"))
 
-        return [asyncio.create_task(more())]
+        waiting.append(asyncio.create_task(more()))
+    assert encoder.batches == [1, 2, 2]
 
-    assert _behind(ask, QueueLimits(batch_size=2, batch_wait_s=2.0)).batches == [1, 2, 2]
 
-
-def test_a_full_queue_refuses_at_once_and_takes_queries_again_later() -> None:
-    async def ask(queue: EncodingQueue) -> Sequence[Awaitable[object]]:
-        waiting = await _wait(queue, "x", "x")
+async def test_a_full_queue_refuses_at_once_and_takes_queries_again_later() -> None:
+    async with _behind(QueueLimits(capacity=2)) as (queue, encoder, waiting):
+        leaves, stays = await _wait(queue, "x", "x")
         started = time.perf_counter()
         with pytest.raises(QueueFullError):
             await queue.encode_text("one too many")
         assert time.perf_counter() - started < 5
         # One whose caller has gone makes room, and is skipped.
-        waiting[0].cancel()
+        leaves.cancel()
         await asyncio.sleep(0.02)
-        return [*waiting[1:], *await _wait(queue, "follows")]
-
-    encoder = _behind(ask, QueueLimits(capacity=2))
+        waiting += [stays, *await _wait(queue, "follows")]
     assert encoder.texts == ["held", "x", "follows"]
 
 
-def test_an_encoder_that_hangs_keeps_no_caller_past_the_deadline() -> None:
+async def test_an_encoder_that_hangs_keeps_no_caller_past_the_deadline() -> None:
     encoder = FakeEncoder()
-
-    async def ask(queue: EncodingQueue) -> None:
+    with queue_of(encoder, QueueLimits(deadline_s=1.0)) as queue:
         held = await _hold(queue, encoder)
         started = time.perf_counter()
         with pytest.raises(EncodingTimeoutError):
@@ -177,9 +155,6 @@ def test_an_encoder_that_hangs_keeps_no_caller_past_the_deadline() -> None:
         assert time.perf_counter() - started < 5
         encoder.gate.set()
         assert (await queue.encode_text("after")).vector.shape == (2,)
-
-    with queue_of(encoder, QueueLimits(deadline_s=1.0)) as queue:
-        asyncio.run(ask(queue))
     assert "waits behind it" not in encoder.texts
 
 
@@ -197,63 +172,53 @@ def test_a_query_that_expired_in_the_queue_is_failed_for_callers_in_threads_too(
 
 
 @pytest.mark.parametrize("broken", [np.full((1, 2), np.nan, np.float32), np.zeros((0, 2), np.float32)])
-def test_vectors_that_cannot_be_searched_are_a_failure(broken: NDArray[np.float32]) -> None:
+async def test_vectors_that_cannot_be_searched_are_a_failure(broken: NDArray[np.float32]) -> None:
     class Broken(FakeEncoder):
         def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
             return TextEmbeddings(broken, (None,) * len(texts), (1,) * len(texts))
 
     with queue_of(Broken()) as queue, pytest.raises(EncodingFailedError):
-        asyncio.run(queue.encode_text("x"))
+        await queue.encode_text("x")
 
 
-def test_a_worker_that_dies_is_replaced_and_its_callers_are_told() -> None:
-    encoder = FakeEncoder()
-    observer = Observer()
+async def test_a_worker_that_dies_is_replaced_and_its_callers_are_told() -> None:
+    encoder, observer = FakeEncoder(), Observer()
 
     def die(texts: Sequence[str]) -> None:
         if "deadly" in texts:
             raise SystemExit
 
     encoder.before = die
-
-    async def ask(queue: EncodingQueue) -> None:
+    with queue_of(encoder, QueueLimits(deadline_s=30), observer) as queue:
         started = time.perf_counter()
         for _ in range(2):
             with pytest.raises(EncodingFailedError):
                 await queue.encode_text("deadly")
             await queue.encode_text("harmless")
         assert time.perf_counter() - started < 20
-
-    with queue_of(encoder, QueueLimits(deadline_s=30), observer) as queue:
-        asyncio.run(ask(queue))
     assert observer.restarts == 2
 
 
-def test_an_urgent_query_goes_first() -> None:
-    async def ask(queue: EncodingQueue) -> Sequence[Awaitable[object]]:
-        patient = await _wait(queue, "patient", "patient")
-        return [*patient, *await _wait(queue, "urgent", priority=Priority.PROBE)]
+async def test_an_urgent_query_goes_first() -> None:
+    async with _behind(QueueLimits(batch_size=1)) as (queue, encoder, waiting):
+        waiting += await _wait(queue, "patient", "patient")
+        waiting += await _wait(queue, "urgent", priority=Priority.PROBE)
+    assert encoder.texts == ["held", "urgent", "patient", "patient"]
 
-    assert _behind(ask, QueueLimits(batch_size=1)).texts == ["held", "urgent", "patient", "patient"]
 
-
-def test_closing_fails_what_waits_finishes_what_runs_and_refuses_the_rest() -> None:
+async def test_closing_fails_what_waits_finishes_what_runs_and_refuses_the_rest() -> None:
     encoder = FakeEncoder()
-
-    async def ask(queue: EncodingQueue) -> None:
-        held = await _hold(queue, encoder)
-        (waits,) = await _wait(queue, "waits")
-        closing = asyncio.create_task(asyncio.to_thread(queue.close))
-        with pytest.raises(QueueClosedError):
-            await waits
-        encoder.gate.set()
-        await closing
-        await held
-        with pytest.raises(QueueClosedError):
-            await queue.encode_text("late")
-
     queue = EncodingQueue(encoder)
-    asyncio.run(ask(queue))
+    held = await _hold(queue, encoder)
+    (waits,) = await _wait(queue, "waits")
+    closing = asyncio.create_task(asyncio.to_thread(queue.close))
+    with pytest.raises(QueueClosedError):
+        await waits
+    encoder.gate.set()
+    await closing
+    await held
+    with pytest.raises(QueueClosedError):
+        await queue.encode_text("late")
     assert not [thread for thread in threading.enumerate() if thread in queue._threads]
 
 

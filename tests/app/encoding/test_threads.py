@@ -1,22 +1,18 @@
 """Threads of passes: their number, and one whose pass hangs is replaced; a second one ends the process."""
 
-import asyncio
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from structlog.testing import capture_logs
 
 from app.cli.errors import HANGING
-from app.encoding.queue import (
-    EncodingQueue,
-    EncodingTimeoutError,
-    QueueLimits,
-)
+from app.encoding.queue import EncodingQueue, EncodingTimeoutError, QueueLimits
 from app.encoding.threads import ComputeThreads, ThreadedEncoder, use_torch_threads
 from tests.app.encoding.fakes import FakeEncoder, Observer, queue_of
 from tests.training.imaging.processes.decoding import wait_until
@@ -43,17 +39,16 @@ def test_passes_side_by_side_share_the_given_number_or_the_cores(monkeypatch: py
 @pytest.mark.usefixtures("_own_count")
 def test_a_number_holds_in_the_encoders_thread_only() -> None:
     torch.set_num_threads(1)
-    found: list[int] = []
+
+    def encode(number: int | None) -> int:
+        if number is not None:
+            use_torch_threads(number)
+        return torch.get_num_threads()
+
+    found = []
     for number in (3, None):
-
-        def encode(number: int | None = number) -> None:
-            if number is not None:
-                use_torch_threads(number)
-            found.append(torch.get_num_threads())
-
-        thread = threading.Thread(target=encode)
-        thread.start()
-        thread.join()
+        with ThreadPoolExecutor(1) as thread:
+            found.append(thread.submit(encode, number).result())
     assert found == [3, 1]
 
 
@@ -129,16 +124,13 @@ def test_the_process_is_given_up_when_the_replacement_hangs_too() -> None:
 
 
 @pytest.mark.slow
-def test_queries_behind_a_hanging_encoder_end_at_their_deadline() -> None:
+@pytest.mark.anyio
+async def test_queries_behind_a_hanging_encoder_end_at_their_deadline() -> None:
     encoder = Hanging()
-
-    async def ask(text: str) -> None:
-        await queue.encode_text(text)
-
     with queue_of(encoder, QueueLimits(deadline_s=1.0, hang_s=0.2)) as queue:
         for text in ("hang", "hang", "waits"):
             with pytest.raises(EncodingTimeoutError):
-                asyncio.run(ask(text))
+                await queue.encode_text(text)
         late = queue.submit("text", "late")
         with pytest.raises(EncodingTimeoutError):
             late.result(PATIENCE)

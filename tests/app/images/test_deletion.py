@@ -215,8 +215,8 @@ def test_the_command_deletes_and_its_files_go(own: Indexed) -> None:
     assert files_of(own) == 16
     with own.engine() as engine:
         assert engine.collection(COLLECTION).count == 16
-        with engine.home.catalogue.read() as session:
-            (event,) = all_events(session, Selection(action="delete"))
+    with own.read() as session:
+        (event,) = all_events(session, Selection(action="delete"))
     assert event.record["object_count"] == 8
 
 

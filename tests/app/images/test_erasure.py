@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import select
+from sqlalchemy import update
+from sqlalchemy.orm import Session
 
 from app.audit.trail import ImageChanges, open_trail
 from app.collections.names import rename
@@ -54,11 +56,11 @@ WORD = b"xylophonartig"
 
 def holding(folder: Path, content: bytes) -> list[str]:
     """Name the files below a folder whose bytes or name hold something."""
+    names = {path: str(path.relative_to(folder)) for path in folder.rglob("*")}
     return [
-        str(path.relative_to(folder))
-        for path in folder.rglob("*")
-        if content in str(path.relative_to(folder)).encode()
-        or (path.is_file() and content in path.read_bytes())
+        name
+        for path, name in names.items()
+        if content in name.encode() or (path.is_file() and content in path.read_bytes())
     ]
 
 
@@ -76,23 +78,23 @@ def vector_of(indexed: Indexed) -> bytes:
     return bytes(found[0])
 
 
+def job_in(session: Session, state: str, kind: str, arguments: list[str], **values: Any) -> int:
+    """Add a job that is in some state already."""
+    number = add_job(session, kind, arguments).id
+    session.execute(update(JobRow).where(JobRow.id == number).values(state=state, **values))
+    return number
+
+
 def write_old_jobs(indexed: Indexed, sha256: str) -> None:
     """Leave the results and folders of jobs that name the image."""
     with indexed.write() as session:
-        job = add_job(session, "duplicates", [COLLECTION])
-        row = session.get(JobRow, job.id)
-        assert row is not None
-        row.state, row.result = "done", {"groups": [{"ids": ["image-5", "image-6"], "same_file": False}]}
-        other = add_job(session, "duplicates", ["elsewhere"])
-        kept = session.get(JobRow, other.id)
-        assert kept is not None
-        kept.state, kept.result = "done", {"groups": [{"ids": ["image-5"]}]}
-    folder = indexed.settings.home / "jobs" / str(job.id) / "retraining"
+        groups = {"groups": [{"ids": ["image-5", "image-6"], "same_file": False}]}
+        job = job_in(session, "done", "duplicates", [COLLECTION], result=groups)
+        job_in(session, "done", "duplicates", ["elsewhere"], result={"groups": [{"ids": ["image-5"]}]})
+    folder = indexed.settings.home / "jobs" / str(job) / "retraining"
     (folder / "images").mkdir(parents=True)
     (folder / "images" / sha256).symlink_to("/nowhere")
-    lines = [
-        {"id": name, "texts": [TEXT] if name == "image-5" else ["b"]} for name in ("image-5", "image-51")
-    ]
+    lines = [{"id": "image-5", "texts": [TEXT]}, {"id": "image-51", "texts": ["b"]}]
     (folder / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "result.json").write_text(json.dumps({"shown": [{"id": "image-5", "text": TEXT}], "count": 2}))
     (folder / "weights.bin").write_bytes(b"\x00\x01 image-5 \x00")
@@ -113,13 +115,10 @@ def erase_now(indexed: Indexed, *ids: str) -> Erasure:
 @pytest.fixture
 def marked(own: Indexed) -> Indexed:
     """A home in which one image has a text like no other."""
-    folder = own.manifest.folder
-    records = [
-        replace(record, texts=(TEXT,), report=f"Report: {TEXT}.") if record.id == "image-5" else record
-        for record in own.manifest.records
-    ]
+    folder, records = own.manifest.folder, list(own.manifest.records)
+    records[5] = replace(records[5], texts=(TEXT,), report=f"Report: {TEXT}.")
     write_manifest(folder, records)
-    again = Indexed(own.settings, read_manifest(folder), own.bundle)
+    again = replace(own, manifest=read_manifest(folder))
     again.index(COLLECTION, own.bundle)
     with own.engine() as engine:
         engine.save_snapshot(COLLECTION)
@@ -171,13 +170,10 @@ def test_jobs_that_took_a_study_over_forget_which(marked: Indexed) -> None:
     studies = {state: f"1.2.826.0.1.{place}" for place, state in enumerate(("done", "failed", "queued"))}
     with marked.write() as session:
         for state, study in studies.items():
-            job = add_job(session, "pacs_sync", study_sync(COLLECTION, study))
-            row = session.get(JobRow, job.id)
-            assert row is not None
-            row.state = state
-            folder = marked.settings.home / "jobs" / str(job.id)
+            arguments = study_sync(COLLECTION, study)
+            folder = marked.settings.home / "jobs" / str(job_in(session, state, "pacs_sync", arguments))
             folder.mkdir(parents=True)
-            (folder / "environment.json").write_text(json.dumps({"arguments": row.arguments, "kind": "a"}))
+            (folder / "environment.json").write_text(json.dumps({"arguments": arguments, "kind": "a"}))
     erased = erase_now(marked)
     assert len(erased.jobs) == 2
     for state in ("done", "failed"):
@@ -241,10 +237,8 @@ def test_another_process_at_the_same_snapshot_stops_no_erasure(
 
 
 def test_the_answer_that_is_kept_for_a_key_has_no_id(service: TestClient, marked: Indexed) -> None:
-    sent: dict[str, Any] = {
-        "json": {"ids": ["image-5", "no-such-film", "image-6"]},
-        "headers": {"Idempotency-Key": "once"},
-    }
+    asked, once = {"ids": ["image-5", "no-such-film", "image-6"]}, {"Idempotency-Key": "once"}
+    sent: dict[str, Any] = {"json": asked, "headers": once}
     first = service.post(f"{HERE}/erase", **sent)
     assert first.status_code == 200, first.text
     assert (first.json()["erased"], first.json()["unknown"]) == (["image-5", "image-6"], ["no-such-film"])
@@ -309,9 +303,7 @@ def test_backups_of_an_image_that_was_removed_before_are_named(
 
 def test_a_running_job_of_the_collection_is_waited_for(service: TestClient, marked: Indexed) -> None:
     with marked.write() as session:
-        row = session.get(JobRow, add_job(session, "retrain", [COLLECTION]).id)
-        assert row is not None
-        row.state = "running"
+        job_in(session, "running", "retrain", [COLLECTION])
     answer = service.post(f"{HERE}/erase", json={"ids": ["image-5"]})
     assert answer.status_code == 409
     assert "Job 1 is at work" in answer.json()["detail"]
@@ -351,10 +343,8 @@ def test_an_image_is_erased_on_postgresql(make_indexed: Callable[..., Indexed], 
 
 def test_values_that_name_an_image_go_with_what_they_describe() -> None:
     names = {"a"}
-    assert without({"groups": [{"ids": ["a", "b"]}, {"id": "a", "score": 1}], "n": 2}, names) == {
-        "groups": [{"ids": ["b"]}],
-        "n": 2,
-    }
+    groups = [{"ids": ["a", "b"]}, {"id": "a", "score": 1}]
+    assert without({"groups": groups, "n": 2}, names) == {"groups": [{"ids": ["b"]}], "n": 2}
     assert without({"a": 1, "b": {"a": 2, "c": "images/ab"}}, names) == {"b": {"c": "images/ab"}}
     assert without(["x/a", "xa", 1, None, True], names) == ["xa", 1, None, True]
 
@@ -518,21 +508,13 @@ def test_what_a_killed_backup_has_left_is_named(marked: Indexed, tmp_path: Path)
 def _index_again(marked: Indexed, names: dict[str, str]) -> None:
     """Index the images under other ids, by the former ones."""
     folder = marked.manifest.folder
-    records = [
-        replace(record, id=names.get(record.id, record.id)) for record in read_manifest(folder).records
-    ]
-    write_manifest(folder, records)
+    records = read_manifest(folder).records
+    write_manifest(folder, [replace(record, id=names.get(record.id, record.id)) for record in records])
+    encoder, manifest = load_encoder(marked.bundle, "cpu"), read_manifest(folder)
     with marked.engine() as engine:
         changes = ImageChanges(marked.settings, engine.home.catalogue, COLLECTION, "index")
-        report = ingest_manifest(
-            engine,
-            COLLECTION,
-            load_encoder(marked.bundle, "cpu"),
-            read_manifest(folder),
-            show_progress=False,
-            record=changes.written,
-            record_moved=changes.moved,
-        )
+        index = partial(ingest_manifest, engine, COLLECTION, encoder, manifest, show_progress=False)
+        report = index(record=changes.written, record_moved=changes.moved)
     assert report.moved == names
 
 
@@ -633,16 +615,13 @@ def test_a_patient_goes_with_all_reports(films: Indexed, form: str) -> None:
 
 @pytest.mark.parametrize(
     ("study", "left"),
-    [
-        (WAITING, {"Xylophonic", "Zirconium", "Wolfram"}),
-        ("W3", {"Xylophonic", "Yttrium", "Zirconium"}),
-        (STUDY, {"Yttrium", "Zirconium", "Wolfram"}),
-    ],
-)
+    [(WAITING, {"Xylophonic", "Zirconium", "Wolfram"}), ("W3", {"Xylophonic", "Yttrium", "Zirconium"}),
+     (STUDY, {"Yttrium", "Zirconium", "Wolfram"})],
+)  # fmt: skip
 def test_a_study_goes_with_its_reports(films: Indexed, study: str, left: set[str]) -> None:
     with serve(films) as client:
-        answer = client.post(f"{HERE}/erase", json={"study": study}, headers={"Idempotency-Key": "once"})
-        again = client.post(f"{HERE}/erase", json={"study": study}, headers={"Idempotency-Key": "once"})
+        sent: dict[str, Any] = {"json": {"study": study}, "headers": {"Idempotency-Key": "once"}}
+        answer, again = (client.post(f"{HERE}/erase", **sent) for _ in range(2))
         nothing = client.post(f"{HERE}/erase", json={})
     assert answer.status_code == 200, answer.text
     images = ["image-1", "image-2"] if study == STUDY else []
@@ -656,19 +635,13 @@ def test_a_study_goes_with_its_reports(films: Indexed, study: str, left: set[str
 def test_reports_that_wait_for_the_study_of_an_erased_image_go(films: Indexed) -> None:
     with _intake(films) as intake:
         _take(intake, films, hl7_report(["IMPRESSION: Yttrium clip, again."], study=None, accession="A3"))
-        catalogue = intake.engine.home.catalogue
-        _let_wait(catalogue)
+        # All wait now, as reports do that came before their images were indexed.
+        with intake.engine.home.catalogue.write() as session:
+            session.execute(update(ReportRow).values(study=None))
         assert intake.waiting() == 5
     assert "Reports that waited for them: 1, erased." in films.run("erase", COLLECTION, "image-3").output
     with _intake(films) as intake:
         assert intake.waiting() == 4
-
-
-def _let_wait(catalogue: Catalogue) -> None:
-    """Let all reports wait, as those do that came before their images were indexed."""
-    with catalogue.write() as session:
-        for row in session.execute(select(ReportRow)).scalars():
-            row.study = None
 
 
 def test_an_erasure_of_reports_alone_goes_on_after_a_stop(
@@ -700,9 +673,8 @@ def test_reports_wait_so_many_days(films: Indexed, days: int, left: int) -> None
         assert intake.waiting() == left + 1 + (days != 90)
         with intake.engine.home.catalogue.read() as session:
             events = read_events(session, Selection(action="delete"), limit=10)
-    assert [event.record["details"] for event in events] == (
-        [{"operation": "hl7", "reports": 3}] if days == 90 else []
-    )
+    forgotten = [{"operation": "hl7", "reports": 3}] if days == 90 else []
+    assert [event.record["details"] for event in events] == forgotten
 
 
 def test_tidy_forgets_reports_that_waited_too_long(films: Indexed) -> None:

@@ -21,7 +21,7 @@ from index.engine import SearchEngine
 from index.home import Home
 from index.writes.live import known_now
 from tests.app.conftest import COLLECTION, Indexed, png_of_size, serve
-from tests.app.search.test_search import search_image
+from tests.app.search.test_search import SEARCH, page_of, search_image
 from tests.dicom_films import MARKER, draw, encoded, make_film
 from tests.heic_files import PLAIN
 from tests.index.homes import remove_collection
@@ -83,11 +83,7 @@ def statuses(answer: Response) -> list[tuple[str, str]]:
 
 
 def nearest(client: TestClient, content: bytes, **query: Any) -> dict[str, Any]:
-    answer = client.post(
-        f"/v1/collections/{COLLECTION}/search",
-        data={"query": json.dumps({"limit": 1, **query})},
-        files={"image": ("x.png", content, "image/png")},
-    )
+    answer = search_image(client, content, limit=1, **query)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()["hits"][0]
     return found
@@ -126,9 +122,7 @@ def test_what_is_sent_is_found_by_the_next_search(local: TestClient) -> None:
     assert {name: image[name] for name in record} == record
     assert (image["width"], image["height"]) == (40, 30)
     assert local.get(f"{IMAGES}/new one/content").content == picture(1)
-    texts = local.post(
-        f"/v1/collections/{COLLECTION}/search", json={"text": "a boat at sea", "target": "texts", "limit": 40}
-    ).json()
+    texts = page_of(local, text="a boat at sea", target="texts", limit=40)
     assert any(hit["id"] == "new one" and hit["score"] > 0.999 for hit in texts["hits"])
 
 
@@ -137,15 +131,12 @@ def test_outcomes_are_counted_and_truncated_texts_too(local: TestClient) -> None
     records: list[dict[str, Any]] = [{"id": "cut", "texts": [long, "two dogs"]}, {"id": "bad"}]
     answer = post(local, records, [picture(50), b"no image"])
     assert [image["truncated_texts"] for image in answer.json()["results"]] == [1, 0]
-    assert answer.json()["counts"] == {
-        "received": 2, "created": 1, "replaced": 0, "unchanged": 0, "refused": 1,
-    }  # fmt: skip
+    counts = {"received": 2, "created": 1, "replaced": 0, "unchanged": 0, "refused": 1}
+    assert answer.json()["counts"] == counts
     assert put(local, "cut", picture(50), {"texts": [long, long]}).json()["truncated_texts"] == 2
-    changed = local.patch(f"{IMAGES}/cut", json={"texts": ["short", f"{long} {long}"]})
-    assert changed.json()["truncated_texts"] == 1
-    unchanged = post(
-        local, [{"id": "cut", "texts": ["short", f"{long} {long}"], "split": "test"}], [picture(50)]
-    )
+    texts = {"texts": ["short", f"{long} {long}"]}
+    assert local.patch(f"{IMAGES}/cut", json=texts).json()["truncated_texts"] == 1
+    unchanged = post(local, [{"id": "cut", **texts, "split": "test"}], [picture(50)])
     assert unchanged.json()["counts"]["unchanged"] == 1
 
 
@@ -180,9 +171,8 @@ def test_each_image_has_its_own_status(local: TestClient) -> None:
     records = [{"id": name} for name in ("fine", "broken", "there", "bo/mb", "bomb")]
     contents = [picture(7), b"no image", picture(6), picture(8), png_of_size(100_000, 100_000)]
     answer = post(local, records, contents)
-    assert [status for _, status in statuses(answer)] == [
-        "created", "refused", "unchanged", "refused", "refused",
-    ]  # fmt: skip
+    expected = ["created", "refused", "unchanged", "refused", "refused"]
+    assert [status for _, status in statuses(answer)] == expected
     assert answer.status_code == 207
     assert (answer.json()["written"], answer.json()["refused"]) == (2, 3)
     problems = [image["problem"] for image in answer.json()["results"]]
@@ -205,12 +195,9 @@ def test_findings_of_sentences_on_an_earlier_examination_are_told(local: TestCli
     put(local, "compared", picture(9), record)
     told = local.get(f"{IMAGES}/compared").json()["findings"]
     assert [(one["position"], one["finding"], one["prior"]) for one in told] == [
-        (None, "pleural effusion", False),
-        (None, "pneumothorax", True),
-        (0, "mass", True),
-        (1, "pleural effusion", False),
-        (1, "nodule", True),
-    ]
+        (None, "pleural effusion", False), (None, "pneumothorax", True), (0, "mass", True),
+        (1, "pleural effusion", False), (1, "nodule", True),
+    ]  # fmt: skip
 
 
 def test_a_change_keeps_what_it_does_not_name(local: TestClient) -> None:
@@ -232,11 +219,8 @@ def test_what_is_removed_does_not_come_back(local: TestClient, on_either: Indexe
     put(local, "gone", picture(10), {"texts": ["lost words"]})
     put(local, "twin", picture(10))
     before = files_of(on_either)
-    assert local.delete(f"{IMAGES}/gone").json() == {
-        "status": "removed",
-        "id": "gone",
-        "collection": COLLECTION,
-    }
+    removed = {"status": "removed", "id": "gone", "collection": COLLECTION}
+    assert local.delete(f"{IMAGES}/gone").json() == removed
     assert nearest(local, picture(10))["id"] == "twin"
     assert files_of(on_either) == before
     local.delete(f"{IMAGES}/twin")
@@ -285,9 +269,8 @@ def test_a_collection_is_begun_filled_and_removed(local: TestClient, on_either: 
     assert files_of(on_either) == before
     problem(local.delete("/v1/collections/fresh"), 404, "unknown-collection")
     problem(local.post("/v1/collections/fresh/search", json=search), 404, "unknown-collection")
-    problem(
-        post(local, [{"id": "a"}], [picture(20)], "/v1/collections/fresh/images"), 404, "unknown-collection"
-    )
+    late = post(local, [{"id": "a"}], [picture(20)], "/v1/collections/fresh/images")
+    problem(late, 404, "unknown-collection")
 
 
 @pytest.mark.parametrize(
@@ -355,9 +338,8 @@ def test_more_files_than_one_request_may_have_are_refused(local: TestClient, on_
     before = files_of(on_either)
     answer = post(local, [{"id": f"m{number}"} for number in range(65)], [b"x"] * 65)
     document = problem(answer, 422, "invalid-request")
-    assert document["errors"] == [
-        {"field": "image", "message": "Too many files are sent: a request takes at most 64."}
-    ]
+    message = "Too many files are sent: a request takes at most 64."
+    assert document["errors"] == [{"field": "image", "message": message}]
     files = [("image", ("x.png", picture(1)))] * 2
     document = problem(local.put(f"{IMAGES}/x", data={"record": "{}"}, files=files), 422, "invalid-request")
     assert document["errors"] == [{"field": "image", "message": "Send one image, not several."}]
@@ -380,25 +362,19 @@ def test_too_many_or_too_long_texts_in_a_form_are_refused(local: TestClient) -> 
 @pytest.mark.parametrize(
     ("boundary", "body", "detail"),
     [
-        (
-            *("", "--x--\r\n"),
-            "The content type is multipart/form-data without a boundary: let the HTTP client write it.",
-        ),
-        (
-            *("; boundary=x", "no form"),
-            "The body is not the multipart/form-data that its content type says: send it again.",
-        ),
-        (
-            *("; boundary=x", "--x\r\nContent-Disposition: form-data\r\n\r\n{}\r\n--x--\r\n"),
-            "A part of the form has no name: give each the name of its field.",
-        ),
+        ("", "--x--\r\n",
+         "The content type is multipart/form-data without a boundary: let the HTTP client write it."),
+        ("; boundary=x", "no form",
+         "The body is not the multipart/form-data that its content type says: send it again."),
+        ("; boundary=x", "--x\r\nContent-Disposition: form-data\r\n\r\n{}\r\n--x--\r\n",
+         "A part of the form has no name: give each the name of its field."),
     ],
-)
+)  # fmt: skip
 def test_a_form_that_cannot_be_read_is_told_why(
     local: TestClient, boundary: str, body: str, detail: str
 ) -> None:
     headers = {"Content-Type": f"multipart/form-data{boundary}"}
-    for path in (IMAGES, f"/v1/collections/{COLLECTION}/search"):
+    for path in (IMAGES, SEARCH):
         document = problem(local.post(path, content=body, headers=headers), 400, "bad-request")
         assert (document["detail"], document["errors"]) == (detail, [])
 
@@ -406,21 +382,18 @@ def test_a_form_that_cannot_be_read_is_told_why(
 def test_no_database_can_have_a_null_character(local: TestClient) -> None:
     answer = post(local, [{"id": "a\0"}, {"id": "beside"}], [picture(60), picture(61)])
     assert [status for _, status in statuses(answer)] == ["refused", "created"]
-    assert (
-        answer.json()["results"][0]["problem"]["detail"]
-        == "The record cannot be used: 'id' holds a null character."
-    )
+    detail = answer.json()["results"][0]["problem"]["detail"]
+    assert detail == "The record cannot be used: 'id' holds a null character."
     path = f"{IMAGES}/%00"
     problem(local.delete(path), 404, "unknown-image")
     for read in (path, f"{path}/content", f"{path}/thumbnail"):
         problem(local.get(read), 404, "unknown-image")
     problem(local.patch(path, json={"report": "r"}), 404, "unknown-image")
     problem(put(local, "%00", picture(60)), 422, "invalid-request")
-    search = f"/v1/collections/{COLLECTION}/search"
     for name in ("like", "unlike"):
         asked = {"text": "a boat", name: [{"id": "\0"}], "exclude_same_group": True}
-        problem(local.post(search, json=asked), 404, "unknown-image")
-    problem(local.post(search, json={"text": "a", "group_by": "\0"}), 422, "invalid-request")
+        problem(local.post(SEARCH, json=asked), 404, "unknown-image")
+    problem(local.post(SEARCH, json={"text": "a", "group_by": "\0"}), 422, "invalid-request")
     problem(local.post("/v1/collections", json={"name": "\0", "model": "tiny-0"}), 422, "invalid-name")
     new = {"name": "n", "same_model_as": "\0"}
     problem(local.post("/v1/collections", json=new), 404, "unknown-collection")
@@ -440,10 +413,7 @@ def test_a_group_that_no_database_looks_for_is_refused_and_a_long_comment_kept(l
 
 def test_metadata_that_stands_for_not_known_is_refused_and_what_is_beside_it_kept(local: TestClient) -> None:
     values: list[object] = ["nan", "NULL", "k. A.", ["a", "NaN"], float("nan"), 7]
-    records = [
-        {"id": f"aged-{number}", "metadata": {"age": value, "view": ""}}
-        for number, value in enumerate(values)
-    ]
+    records = [{"id": f"aged-{n}", "metadata": {"age": age, "view": ""}} for n, age in enumerate(values)]
     answer = post(local, records, [picture(70 + number) for number in range(len(values))])
     assert [status for _, status in statuses(answer)] == [*["refused"] * 5, "created"]
     said = [result["problem"]["detail"] for result in answer.json()["results"][:5]]
@@ -578,16 +548,11 @@ def test_what_a_film_says_of_anybody_is_handed_out_by_no_address(films: TestClie
     content = films.get(f"{IMAGES}/film-1/content")
     assert content.headers["content-type"] == "application/dicom"
     assert not pydicom.dcmread(io.BytesIO(content.content)).get("PatientID")
-    answers = [
-        content,
-        films.get(f"{IMAGES}/film-1"),
-        search_image(films, film(1)),
-        put(films, "again", film(1)),
-    ]
     cut = put(films, "cut", film(1)[:-200])
     assert cut.status_code == 415
     assert "The DICOM image is damaged" in cut.text
-    for answer in (*answers, cut):
+    shown = (films.get(f"{IMAGES}/film-1"), search_image(films, film(1)), put(films, "again", film(1)))
+    for answer in (content, cut, *shown):
         assert MARKER.encode() not in answer.content
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
-from app.engine import open_engine
 from app.generations.build import drop_superseded_generations
 from app.jobs.folder import ATTEMPT, JobFolder, remove_old_folders
 from index.catalogue.collections import now
@@ -125,13 +124,13 @@ def test_what_lay_in_the_place_of_a_folder_goes_with_it(jobs: Jobs) -> None:
     assert {path.name for path in folders.iterdir()} == {"3", recent.path.name}
 
 
-def test_registered_models_stay_and_the_command_says_what_went(jobs: Jobs, tmp_path: Path) -> None:
+def test_registered_models_stay_and_the_command_says_what_went(
+    jobs: Jobs, engine: SearchEngine, tmp_path: Path
+) -> None:
     used = make_bundle(tmp_path / "used", seed=0)
     unused = make_bundle(tmp_path / "unused", seed=1)
-    engine = open_engine(jobs.settings)
     manifest = make_manifest(tmp_path / "data", make_records(3))
     ingest_manifest(engine, "c", load_encoder(used.folder, "cpu"), manifest, show_progress=False)
-    engine.close()
     numbers = {}
     for kind, place in (("train", "run/bundle"), ("retrain", "retraining/run/bundle")):
         for bundle in (used, unused):
@@ -176,10 +175,8 @@ class _Retrained:
 
 
 @pytest.fixture
-def retrained(jobs: Jobs, tmp_path: Path) -> Iterator[_Retrained]:
-    engine = open_engine(jobs.settings)
-    yield _Retrained(jobs, engine, tmp_path)
-    engine.close()
+def retrained(jobs: Jobs, engine: SearchEngine, tmp_path: Path) -> _Retrained:
+    return _Retrained(jobs, engine, tmp_path)
 
 
 def test_generations_that_wait_in_vain_go_with_their_models_and_folders(
@@ -211,11 +208,9 @@ def test_generations_that_wait_in_vain_go_with_their_models_and_folders(
     assert _kept(jobs) == set(range(2, 10))
 
 
-def test_of_two_old_ones_the_latest_stays(retrained: _Retrained, jobs: Jobs) -> None:
+def test_of_two_old_ones_the_latest_stays(retrained: _Retrained, jobs: Jobs, engine: SearchEngine) -> None:
     active = retrained.generations()
     first, last = (retrained.retrain("d", days, seed) for days, seed in ((DAYS + 2, 1), (DAYS + 1, 2)))
-    engine = open_engine(jobs.settings)
     assert drop_superseded_generations(jobs.settings, engine.home) == [("d", first)]
     assert drop_superseded_generations(jobs.settings, engine.home) == []
-    engine.close()
     assert retrained.generations() == {*active, last}

@@ -1,6 +1,5 @@
 """Trainings in several processes: how many, and that they are stopped, killed and gone on with together."""
 
-import json
 import logging
 import os
 import signal
@@ -17,7 +16,14 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from app.jobs.folder import JobFolder
 from app.jobs.launch import process_count, train_together
 from index.catalogue.jobs import cancel_job
-from tests.app.jobs.trainings import SETS, give_long_training, give_training, in_training, wait_for_the_lock
+from tests.app.jobs.trainings import (
+    SETS,
+    check_done,
+    give_long_training,
+    give_training,
+    in_training,
+    wait_for_the_lock,
+)
 from tests.e2e.work import COMMAND
 from tests.jobs import Jobs, opened_jobs
 from training.common.errors import RecipeError
@@ -150,11 +156,7 @@ def test_one_whose_worker_is_killed_goes_on_to_what_torchrun_comes_to(
         done = jobs.wait(number)
     assert (done.state, done.attempts, done.lapses) == ("done", 2, 1), jobs.log(number)
     assert not _processes(run)
-    assert done.progress is not None
-    assert done.progress["done"] == done.progress["total"]
-    assert done.result == json.loads((run / "bundle" / "metrics.json").read_text())
-    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").open() if '"train"' in line]
-    assert steps == list(range(1, len(steps) + 1))
+    check_done(done, run)
     _train_by_hand(scenes, tmp_path / "by-hand")
     assert read_bundle(run / "bundle").digest == read_bundle(tmp_path / "by-hand" / "bundle").digest
 

@@ -38,6 +38,8 @@ from index.writes.vectors import count_lacking
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.jobs.trainings import (
     OVERRIDES,
+    check_done,
+    check_steps,
     give_long_training,
     give_training,
     in_training,
@@ -471,11 +473,9 @@ def test_jobs_are_done_or_fail_and_keep_what_they_ran_with(jobs: Jobs, tmp_path:
     assert len(list(jobs.settings.home.glob(f"jobs/{bad}.before-*"))) == 1
     kept = json.loads((_folder(jobs, good).path / "environment.json").read_text())
     assert kept["command"] == ["recoquest", "tidy"]
-    given = [
-        kept["settings"][name] for name in ("keep_generations", "keep_jobs_days", "refresh_s", "cors_origins")
-    ]
-    assert given == [7, 0, 0.5, ["https://a.org", "https://b.org"]]
-    assert (kept["settings"]["device"], kept["settings"]["admin_key"]) == ("cpu", None)
+    origins = ["https://a.org", "https://b.org"]
+    expected = {"keep_generations": 7, "keep_jobs_days": 0, "refresh_s": 0.5, "cors_origins": origins}
+    assert kept["settings"] == kept["settings"] | expected | {"device": "cpu", "admin_key": None}
     assert kept["packages"]["torch"] == "2.13.0" or kept["packages"]["torch"].startswith("2.13.0+")
 
 
@@ -509,12 +509,8 @@ def test_a_training_whose_worker_ends_goes_on_with_the_next_as_if_nothing_had_be
         done = jobs.wait(number)
     assert (done.state, done.attempts) == ("done", 2), jobs.log(number)
     assert done.lapses == (1 if how is signal.SIGKILL else 0)
-    assert done.progress is not None
-    assert done.progress["done"] == done.progress["total"]
     run = _folder(jobs, number).path / "run"
-    assert done.result == json.loads((run / "bundle" / "metrics.json").read_text())
-    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").open() if '"train"' in line]
-    assert steps == list(range(1, len(steps) + 1))
+    check_done(done, run)
     assert load_recipe(str(run / "recipe.yaml")).data.cache_images == "memory"
     recipe = load_recipe("demo-scenes", OVERRIDES)
     straight = train(recipe, scenes, tmp_path / "straight", device="cpu", show_progress=False)
@@ -535,9 +531,7 @@ def test_a_worker_that_was_only_asleep_gives_its_job_up_and_never_do_two_process
             asleep.send_signal(signal.SIGCONT)
             done = jobs.wait(number)
     assert (taken.attempts, done.state) == (2, "done"), jobs.log(number)
-    lines = (_folder(jobs, number).path / "run" / "metrics.jsonl").read_text().splitlines()
-    steps = [json.loads(line)["step"] for line in lines if '"train"' in line]
-    assert steps == list(range(1, len(steps) + 1))
+    check_steps(_folder(jobs, number).path / "run")
 
 
 @pytest.fixture
