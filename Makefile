@@ -32,7 +32,7 @@ demo: install
 test: install lint types
 	$(BIN)/pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-# What takes minutes and seldom fails where `make test` does not, such as two steps of every single recipe.
+# Each takes nearly a second of processor time or more, such as two steps of every single recipe.
 test-slow: install
 	$(BIN)/pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile -m slow $(ARGS)
 

@@ -79,6 +79,7 @@ def test_a_model_is_meant_by_its_collection_digest_or_name(client: TestClient) -
     assert model["name"] in answer.json()["detail"]
 
 
+@pytest.mark.slow
 def test_an_alias_means_the_encoder_of_its_collection_with_the_rights_there(own: Indexed) -> None:
     own.index("other", make_bundle(own.settings.home.parent / "second", seed=7))
     reader = own.key("reader", COLLECTION)

@@ -79,6 +79,7 @@ def test_the_operator_counts(on_either: Indexed, far: TestClient) -> None:
     problem(far.get(FEEDBACK), 401, "authentication-needed")
 
 
+@pytest.mark.slow
 def test_only_who_may_change_things_judges_unless_it_is_opened(on_either: Indexed) -> None:
     with serve(on_either, FAR, key=False) as closed:
         problem(say(closed, True), 401, "authentication-needed")

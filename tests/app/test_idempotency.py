@@ -162,6 +162,7 @@ def test_names_of_requests_belong_to_their_caller_whatever_else_is_sent(on_eithe
         assert again.headers["Idempotency-Replayed"] == "true"
 
 
+@pytest.mark.slow
 def test_a_cut_connection_starts_no_second_job(own: Indexed) -> None:
     key = uuid.uuid4().hex
     head = (

@@ -141,6 +141,7 @@ def test_a_film_is_refused_by_one_sentence(client: TestClient, photometric: str)
     assert client.get(f"{IMAGES}/film").status_code == 404
 
 
+@pytest.mark.slow
 def test_films_that_were_indexed_before_stay(make_indexed: Callable[..., Indexed]) -> None:
     home = make_indexed()
     with serve(home) as running:

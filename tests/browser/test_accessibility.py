@@ -46,6 +46,7 @@ def test_nothing_serious_from_the_landing_to_a_film(
     assert serious(search.page) == []
 
 
+@pytest.mark.slow
 def test_everything_is_reached_by_keyboard(open_search: OpenSearch) -> None:
     search = open_search(bypass_csp=True).settle()
     step("letters in the field are text")
@@ -116,6 +117,7 @@ def test_everything_is_reached_by_keyboard(open_search: OpenSearch) -> None:
     assert serious(search.page) == []
 
 
+@pytest.mark.slow
 def test_nothing_is_wider_than_a_phone(open_search: OpenSearch) -> None:
     search = open_search(**PHONE)
     expect(search.page.locator(".landing")).to_be_visible()

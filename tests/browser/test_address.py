@@ -14,6 +14,7 @@ pytestmark = pytest.mark.browser
 _SECRET = json.dumps({"not": {"field": "study", "eq": "secretive"}})
 
 
+@pytest.mark.slow
 def test_links_open_searches_and_images_and_no_address_title_or_request_tells_of_them(
     open_search: OpenSearch, sites: Sites
 ) -> None:

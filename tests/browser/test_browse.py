@@ -33,6 +33,7 @@ def _filter_in(search: SearchPage) -> object:
     return json.loads(values[0]) if values else None
 
 
+@pytest.mark.slow
 def test_a_collection_is_looked_around_in_and_a_broken_link_told(open_search: OpenSearch) -> None:
     search = open_search().settle()
     step("the whole collection is shown in pages, without scores and thumbs")
@@ -167,6 +168,7 @@ def test_a_collection_without_an_active_generation_is_looked_around_in_without_h
     expect(search.notice).to_contain_text("The collection cannot be searched yet")
 
 
+@pytest.mark.slow
 def test_choices_in_the_panel_narrow_the_hits(open_search: OpenSearch) -> None:
     search = open_search("#q=shape").settle()
     search.open_filters()
@@ -281,6 +283,7 @@ def test_ranges_days_and_values_among_many_narrow_the_hits(open_search: OpenSear
     expect(study).to_contain_text("No value has this in it.")
 
 
+@pytest.mark.slow
 def test_findings_of_texts_are_shown_and_filtered_by(open_search: OpenSearch) -> None:
     search = open_search("#collection=shapes&image=shape-9", bypass_csp=True)
     step("a finding compared with an earlier examination says so")

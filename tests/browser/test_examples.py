@@ -34,6 +34,7 @@ def _shares(frame: Locator) -> dict[str, float]:
     return {name: frame.evaluate(share, side) for name, side in sides.items()}
 
 
+@pytest.mark.slow
 def test_liked_and_disliked_images_join_the_text(open_search: OpenSearch) -> None:
     search = open_search("#collection=shapes&q=circle").settle()
     liked = search.mark(2, MORE)
@@ -172,6 +173,7 @@ def test_models_that_search_by_one_thing_take_the_liked_image_alone(
     expect(search.dialog.get_by_role("button", name=LESS)).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_a_part_is_drawn_searched_by_and_given_up(open_search: OpenSearch) -> None:
     search = open_search("#q=circle").settle()
     name = search.open_hit()

@@ -174,6 +174,7 @@ def open_operated(
         yield open_page
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_told_where_it_was_asked_for(open_operated: OpenOperated, watch: Watch) -> None:
     watch.allow("status of 409")
     site, shown = open_operated()

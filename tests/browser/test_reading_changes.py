@@ -240,6 +240,7 @@ def open_panel(context: BrowserContext, service: str, watch: Watch) -> OpenPanel
     return open_page
 
 
+@pytest.mark.slow
 def test_another_study_or_film_takes_all_of_the_former_from_the_page_at_once(open_panel: OpenPanel) -> None:
     panel = open_panel(OPEN)
     panel.begin()

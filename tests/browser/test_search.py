@@ -151,6 +151,7 @@ def test_what_comes_late_takes_nothing_from_the_reader(open_search: OpenSearch) 
     expect(search.field).to_have_value("a green square")
 
 
+@pytest.mark.slow
 def test_an_image_is_brought_searched_with_joined_by_words_and_removed(open_search: OpenSearch) -> None:
     search = open_search()
     chip, overlay = search.page.locator(".field-chip"), search.page.locator(".drop-over")
@@ -199,6 +200,7 @@ def _enter(search: SearchPage, text: str) -> None:
     search.field.press("Enter")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_searched_is_told(open_search: OpenSearch, watch: Watch) -> None:
     watch.allow("Failed to load resource")
     search = open_search(bypass_csp=True).settle()
@@ -265,6 +267,7 @@ def test_what_failed_can_be_tried_again(open_search: OpenSearch, watch: Watch) -
     expect(search.notice).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_typed_words_are_looked_up_until_the_switch_is_off(open_search: OpenSearch, watch: Watch) -> None:
     search = open_search("#collection=shapes&q=purple+triangle")
     tags = search.page.locator(".tag.words")

@@ -129,6 +129,7 @@ def _signs_out(search: SearchPage, name: str) -> None:
     assert [one for one in cookies if "recoquest" in one["name"]] == []
 
 
+@pytest.mark.slow
 def test_a_judge_signs_in_searches_judges_and_signs_out(
     open_page: Open, watch: Watch, closed: Closed
 ) -> None:

@@ -168,6 +168,7 @@ def test_a_film_is_seen_through_other_windows(open_search: OpenSearch, films: st
     expect(film.automatic).to_have_attribute("aria-pressed", "true")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "window",
     [

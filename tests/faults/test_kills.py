@@ -216,6 +216,7 @@ def _kill(home: Path, kills: int) -> None:
     assert unacknowledged > kills // 4
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_nothing_acknowledged_is_lost_and_nothing_is_there_by_half(home: Path) -> None:
     _kill(home, 8)

@@ -229,6 +229,7 @@ def _operate(home: Path, operations: int, seed: int) -> None:
         world.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("operations", [200, pytest.param(800, marks=pytest.mark.slow)])
 def test_random_operations_give_what_an_oracle_gives(home: Path, operations: int) -> None:

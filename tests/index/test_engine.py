@@ -247,6 +247,7 @@ def test_a_collection_that_is_removed_during_its_first_search_gives_no_hits(
     assert small.search(active, QUERY, SearchRequest()).hits == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("removed", [True, False])
 def test_no_search_holds_a_view_that_is_freed(
     small: SearchEngine, monkeypatch: pytest.MonkeyPatch, *, removed: bool
@@ -609,6 +610,7 @@ def held() -> list[int]:
     return [sum(type(each) is kind for each in everything) for kind in (CosineView, Background, Overview)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_nothing_is_held_of_a_removed_collection(
     service: SearchEngine, tmp_path: Path, elsewhere: bool
@@ -636,6 +638,7 @@ def test_nothing_is_held_of_a_removed_collection(
     assert vectors_read(sent) == []
 
 
+@pytest.mark.slow
 def test_views_of_a_replaced_generation_are_freed_once_nobody_uses_them(
     service: SearchEngine, tmp_path: Path, other_encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -252,6 +252,7 @@ def _at_chance(seed: int, kinds: int, noise: float, hub: float, dim: int) -> Out
     return Outcomes(scores.max(axis=1).astype(np.float64), right - chance, texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kinds", "noise", "hub", "dim"),
     [(14, 0.3, 0.0, 8), (14, 1.0, 2.0, 32), (40, 0.3, 1.0, 16), (100, 2.0, 0.0, 32)],

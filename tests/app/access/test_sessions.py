@@ -368,6 +368,7 @@ def test_a_link_of_a_token_or_a_session_shows_its_collection(service: Service, o
     assert service.client.get(made.json()["url"]).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_link_keeps_no_role_that_the_settings_gave_to_everybody(
     service: Service, oidc: OidcProvider
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_stopped_stage_is_not_finished(tmp_path: Path) -> None:
     assert (other.done, work.done) == (1, 1)
 
 
+@pytest.mark.slow
 def test_two_demos_in_one_folder_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "stage", lambda *_: prepare(tmp_path, 100))
     with pytest.raises(RecoquestError, match="Another demo is at work"):

@@ -320,6 +320,7 @@ def test_options_of_other_layouts_are_refused(tmp_path: Path) -> None:
         assert words in outcome("import", *arguments)[1]
 
 
+@pytest.mark.slow
 def test_the_quarantine_is_taken_after_a_look(tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(encoded(make_film(1, BurnedInAnnotation="YES")))
     arguments = ("dicom", str(tmp_path / "1"), str(tmp_path / "out"), "--home", str(tmp_path / "home"))

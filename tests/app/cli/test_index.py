@@ -123,6 +123,7 @@ def test_a_view_is_chosen_and_explained(work: Work) -> None:
     assert lines[0].startswith("* exact")
 
 
+@pytest.mark.slow
 def test_one_limit_of_pixels_holds_for_the_command_and_the_setting(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:

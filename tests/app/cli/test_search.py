@@ -47,6 +47,7 @@ def test_words_are_shown_in_the_sentence_that_has_them(indexed: Indexed) -> None
     assert "No text has the words 'Zebra', 'Élan' and 'gnu'." in none.stderr
 
 
+@pytest.mark.slow
 def test_words_examples_and_vectors_find_what_they_find_over_http(indexed: Indexed, tmp_path: Path) -> None:
     liked, disliked = tmp_path / "liked.npy", tmp_path / "disliked.json"
     np.save(liked, np.array(_LIKED, dtype=np.float32))

@@ -48,6 +48,7 @@ from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import TrainingError
 
 
+@pytest.mark.slow
 def test_a_published_encoder_searches_without_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +293,7 @@ def test_the_device_is_that_of_the_settings_unless_one_is_given(
     evaluated(bundle, data)
 
 
+@pytest.mark.slow
 def test_with_a_shortcut_the_clean_report_comes_first(bundle: Path, data: Path, tmp_path: Path) -> None:
     clean, both = tmp_path / "clean.json", tmp_path / "both.json"
     evaluated(bundle, data, "--json", str(clean))

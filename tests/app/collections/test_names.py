@@ -330,6 +330,7 @@ with engine.home.catalogue.write() as session:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("service")
 @pytest.mark.parametrize("committed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_killed_rename_is_whole_or_was_none(own: Indexed, committed: bool) -> None:

@@ -360,6 +360,7 @@ def counted(client: TestClient, name: str) -> dict[str, float]:
     return {next(iter(sample.labels.values())): sample.value for sample in samples}
 
 
+@pytest.mark.slow
 def test_hostile_queries_are_refused_and_the_next_is_answered(client: TestClient) -> None:
     for content in HOSTILE.values():
         assert problem_of(search_image(client, content)) == TOO_LARGE
@@ -369,6 +370,7 @@ def test_hostile_queries_are_refused_and_the_next_is_answered(client: TestClient
     wait_until(lambda: counted(client, "recoquest_decoder_restarts") == {"memory": 1})
 
 
+@pytest.mark.slow
 def test_one_bad_image_among_good_ones_is_refused_alone(client: TestClient) -> None:
     names = ["good", *HOSTILE, "none", "also-good"]
     files = [picture(1), *HOSTILE.values(), b"hello", picture(2)]
@@ -377,6 +379,7 @@ def test_one_bad_image_among_good_ones_is_refused_alone(client: TestClient) -> N
     assert statuses(answer) == [("good", "created"), *bad, ("also-good", "created")]
 
 
+@pytest.mark.slow
 def test_a_decoder_that_is_killed_at_work_costs_no_query(home: Indexed) -> None:
     with serve(home, decode_memory_bytes=560 * 2**20) as client, ThreadPoolExecutor(1) as caller:
         pool = decoders_of(client).pool
@@ -399,6 +402,7 @@ def patient_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.edge.admission._GRACE_S", 30.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient_request")
 def test_a_query_that_decodes_for_too_long_is_given_up(home: Indexed) -> None:
     with serve(home, encode_deadline_s=1.0, decode_memory_bytes=560 * 2**20) as client:
@@ -474,6 +478,7 @@ def test_thumbnails_that_wait_for_a_decoder_leave_searches_their_threads(home: I
             assert {answer.result().status_code for answer in waiting} == {200}
 
 
+@pytest.mark.slow
 def test_a_refused_image_is_let_go_without_a_garbage_collection(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

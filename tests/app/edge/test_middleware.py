@@ -148,6 +148,7 @@ def test_only_get_has_parts(client: TestClient) -> None:
     assert two.status_code == 200
 
 
+@pytest.mark.slow
 def test_no_range_is_answered_with_a_defect(client: TestClient, indexed: Indexed) -> None:
     draw = random.Random(24)
     pieces = ("bytes", "=", "-", ",", " ", "0", "1", "7", "99999999", "\t", "a", "*", "/", ";", "\x80")

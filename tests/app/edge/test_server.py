@@ -182,6 +182,7 @@ def test_a_search_that_is_stuck_in_a_thread_is_told_of_its_deadline(own: Indexed
         assert search.recv(4096).startswith(b"HTTP/1.1 504 ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_an_idle_service_ends_at_once(own: Indexed, number: signal.Signals) -> None:
     with running(own) as service:
@@ -236,6 +237,7 @@ def test_addresses_that_a_caller_invents_stand_beside_its_own(indexed: Indexed) 
     assert "10.7.0.1 for 10.7.0.1" not in addresses
 
 
+@pytest.mark.slow
 def test_a_process_serves_and_stops_cleanly(indexed: Indexed) -> None:
     with running(indexed) as service, httpx.Client(base_url=service.url, timeout=10) as client:
         answer = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "two dogs"})
@@ -310,6 +312,7 @@ def _search_until_it_ends(service: Service) -> list[int]:
     return statuses
 
 
+@pytest.mark.slow
 def test_serving_lets_waiting_threads_sleep(tmp_path: Path) -> None:
     # The libraries are loaded, and tell their settings, before the catalogue is found to be unusable.
     (tmp_path / "catalogue.sqlite3").mkdir()
@@ -345,6 +348,7 @@ def test_the_process_may_open_as_many_files_as_its_connections_need(
     assert ("too few files" in ended.stdout + ended.stderr) is (allowed < 1768)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["serve", "worker"])
 @pytest.mark.parametrize(
     ("limit", "sentence"),

@@ -282,6 +282,7 @@ def test_processes_with_graphs_need_no_torch(tmp_path: Path) -> None:
             assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
 
 
+@pytest.mark.slow
 def test_the_service_searches_by_processes_and_ends_them(make_indexed: Callable[..., Indexed]) -> None:
     with serve(make_indexed(), threads=2) as client:
         assert isinstance(client.app, FastAPI)
@@ -313,6 +314,7 @@ def test_a_pass_of_torch_alone_takes_more_threads(
     assert threads == [3, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "needed", "others"),
     [
@@ -331,6 +333,7 @@ def test_what_a_start_needs_is_imported_and_no_more(module: str, needed: str, ot
     assert not others & set(imported)
 
 
+@pytest.mark.slow
 def test_processes_to_be_forked_share_torch_where_an_encoder_needs_it(tmp_path: Path) -> None:
     make_bundle(tmp_path / "graphs", seed=0)
     make_bundle(tmp_path / "none", seed=0, graphs=False)

@@ -87,6 +87,7 @@ def end(engine: SearchEngine, kind: str, result: dict[str, Any]) -> int:
     return number
 
 
+@pytest.mark.slow
 def test_the_model_of_a_job_is_registered_embedded_activated_and_taken_back(
     home: Indexed, local: TestClient, engine: SearchEngine
 ) -> None:
@@ -278,6 +279,7 @@ def work(own: Indexed, job: dict[str, Any]) -> None:
         end_job(session, job["id"], "w", "done")
 
 
+@pytest.mark.slow
 def test_a_job_activates_what_is_far_from_complete_and_another_takes_it_back(
     own: Indexed, service: TestClient, opened: SearchEngine, other: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ def service(marked: Indexed) -> Iterator[TestClient]:
         yield running
 
 
+@pytest.mark.slow
 def test_no_byte_of_an_erased_image_is_left(service: TestClient, marked: Indexed, tmp_path: Path) -> None:
     home, sha256, vector = marked.settings.home, sha256_of(marked), vector_of(marked)
     service.post(f"{HERE}/search", json={"text": "a boat", "limit": 24})

@@ -262,6 +262,7 @@ def test_a_damaged_file_is_an_error_that_names_no_path(own: Indexed) -> None:
         assert str(own.settings.home) not in str(document)
 
 
+@pytest.mark.slow
 def test_a_picture_that_takes_too_much_is_refused_with_advice(own: Indexed) -> None:
     large = saved(smooth_picture(1, (2400, 1600)).resize((7200, 4800)), "JPEG", quality=60)
     with serve(own) as client:
@@ -300,6 +301,7 @@ def test_a_caller_that_has_gone_leaves_the_queue(tmp_path: Path) -> None:
     assert ended == ["done", "done"]
 
 
+@pytest.mark.slow
 def test_pictures_that_callers_do_not_take_keep_others_waiting(client: TestClient) -> None:
     application = client.app
     assert isinstance(application, FastAPI)

@@ -242,6 +242,7 @@ def _race(calls: Sequence[Callable[[], Response]]) -> list[int]:
         return sorted(pool.map(run, calls))
 
 
+@pytest.mark.slow
 def test_of_writers_that_know_the_same_state_one_wins(local: TestClient, on_either: Indexed) -> None:
     """Two services on one catalogue, each with two callers, all of whom have read the same."""
     with serve(on_either) as other:

@@ -446,6 +446,7 @@ def test_nothing_that_was_uploaded_hands_out_its_metadata(own: Indexed) -> None:
     assert files_of(own) == before + len(FILES)
 
 
+@pytest.mark.slow
 def test_a_setting_keeps_what_the_file_says_and_it_goes_with_the_next_upload_without(
     make_indexed: Callable[..., Indexed],
 ) -> None:
@@ -565,6 +566,7 @@ def test_nothing_of_it_is_on_the_disk(own: Indexed) -> None:
     assert not [path for path in files if MARKER.encode() in path.read_bytes()]
 
 
+@pytest.mark.slow
 def test_what_is_no_picture_is_refused_with_its_name(films: TestClient) -> None:
     report = make_film(5, PixelData=None, SOPClassUID="1.2.840.10008.5.1.4.1.1.88.33")
     for answer in (put(films, "report", encoded(report)), search_image(films, encoded(report))):

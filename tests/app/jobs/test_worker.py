@@ -443,6 +443,7 @@ def _folder(jobs: Jobs, number: int) -> JobFolder:
 
 
 # They begin many processes, each of which takes seconds to import what it needs.
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_jobs_are_done_or_fail_and_keep_what_they_ran_with(jobs: Jobs, tmp_path: Path) -> None:
     good = jobs.give("tidy")

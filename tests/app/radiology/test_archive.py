@@ -62,6 +62,7 @@ def test_a_file_that_is_too_large_is_not_kept() -> None:
         assert _file_of(SmallArchive(faults=[large]), 1_000_000) is None
 
 
+@pytest.mark.slow
 def test_an_answer_that_inflates_takes_no_more_memory_than_a_file_may() -> None:
     body = gzip.compress(gzip.compress(bytes(1 << 28)))
     archive = SmallArchive(faults=[(200, {**DICOM, "Content-Encoding": "gzip, gzip"}, body)])

@@ -359,6 +359,7 @@ def _ids(home: Path) -> set[str]:
         return ids_of(engine)
 
 
+@pytest.mark.slow
 def test_films_of_the_archive_are_found_and_say_nothing_of_their_patients(
     orthanc: OrthancServer, bundle: Path, tmp_path: Path
 ) -> None:
@@ -382,6 +383,7 @@ def test_films_of_the_archive_are_found_and_say_nothing_of_their_patients(
     _assert_no_trace(home, done.stdout, done.stderr, again.stdout, again.stderr, found.text)
 
 
+@pytest.mark.slow
 def test_named_studies_are_taken_over_and_absent_ones_named_by_their_number(
     orthanc: OrthancServer, bundle: Path, tmp_path: Path
 ) -> None:
@@ -396,6 +398,7 @@ def test_named_studies_are_taken_over_and_absent_ones_named_by_their_number(
     assert (again.returncode, "0 taken + 2 up to date" in again.stdout) == (0, True)
 
 
+@pytest.mark.slow
 def test_reports_that_wait_get_to_the_films_that_come(
     orthanc: OrthancServer, bundle: Path, tmp_path: Path
 ) -> None:
@@ -427,6 +430,7 @@ def _assert_no_trace(home: Path, *texts: str) -> None:
             assert not any(one in content for one in (MARKER.encode(), *ORIGINAL)), path
 
 
+@pytest.mark.slow
 def test_credentials_come_from_settings_and_are_shown_nowhere(
     orthanc_programs: OrthancPrograms, bundle: Path, tmp_path: Path
 ) -> None:
@@ -476,6 +480,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     assert "word@" not in done.stderr
 
 
+@pytest.mark.slow
 def test_it_follows_the_archive_and_says_what_each_pass_changed(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

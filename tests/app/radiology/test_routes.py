@@ -38,6 +38,7 @@ def test_a_study_that_is_not_here_says_how_it_is_indexed(synced: TestClient) -> 
     assert (held["state"], held["index_now"]) == ("indexed", None)
 
 
+@pytest.mark.slow
 def test_a_note_is_written_by_the_job_of_a_judge_where_the_settings_allow_it(synced: TestClient) -> None:
     path = f"{HERE}/{ABSENT}/index"
     curator, both = with_key(synced, "curator", FILMS), with_key(synced, "admin", FILMS)

@@ -171,6 +171,7 @@ def _deflated(data: bytes) -> bytes:
     return content[: 144 + length] + data
 
 
+@pytest.mark.slow
 def test_a_deflated_file_takes_no_more_memory_than_a_file_may(own: Indexed) -> None:
     inflater = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     bomb = inflater.compress(b"\x09\0\x10\0UN\0\0" + (1 << 27).to_bytes(4, "little") + bytes(1 << 27))
@@ -218,6 +219,7 @@ def service(own: Indexed) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.slow
 def test_dicomweb_client_stores_films(service: str) -> None:
     session = create_session()
     session.headers.update(AS_ADMIN)

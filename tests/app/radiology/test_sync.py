@@ -274,6 +274,7 @@ def test_an_archive_that_stops_answering_ends_the_pass_and_what_came_stays(home:
     assert home.ids() == sops(*range(60))
 
 
+@pytest.mark.slow
 def test_where_the_hours_end_the_next_run_goes_on(home: Home) -> None:
     archive = SmallArchive([make_film(n) for n in range(30)])
     clock = [datetime(2026, 1, 1, 5, 59)]

@@ -551,6 +551,7 @@ def _sent(body: bytes) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_what_was_stored_of_several_forms_is_told(followed: Home) -> None:
     small = SmallArchive([*ARCHIVED])
     with _serving(small, followed, "capture", "report") as client:
@@ -622,6 +623,7 @@ def test_an_archive_that_is_too_slow_is_not_waited_for(
     assert "does not answer in time" in answer["detail"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "patient", [{"vr": "LO", "Value": [{"x": MARKER}]}, {"vr": "LO", "Value": MARKER}, MARKER, [], None]
 )

@@ -67,6 +67,7 @@ def test_texts_of_clusters_lie_apart_from_images_but_find_their_own() -> None:
     assert (np.sort(between, axis=1)[:, -1] > between.mean() + 0.1).all()
 
 
+@pytest.mark.slow
 def test_a_workload_is_the_same_when_it_is_opened_again_and_its_filters_pass_their_shares(
     tmp_path: Path,
 ) -> None:

@@ -146,6 +146,7 @@ def test_wrk_posts_the_bodies_of_a_file(echo_port: int, tmp_path: Path) -> None:
     assert 0.9 < load.seconds < 10
 
 
+@pytest.mark.slow
 def test_processor_time_and_memory_include_children() -> None:
     # A child that works and ends, and one that stays and holds 50 MB.
     work = "import time\nwhile time.process_time() < 0.3: pass"

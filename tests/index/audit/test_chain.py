@@ -135,6 +135,7 @@ def test_sqlite_refuses_to_replace_an_event(copied: Path) -> None:
 _COLUMNS = ("time", "action", "collection", "event", "hash")
 
 
+@pytest.mark.slow
 @given(
     sequence=st.integers(1, 12),
     column=st.sampled_from(_COLUMNS),
@@ -301,6 +302,7 @@ def _begin(url: str, name: str, batches: int) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_processes_append_to_one_chain(catalogue: Catalogue, catalogue_url: str) -> None:
     trail = trail_of(catalogue, 1)
     writers = [_begin(catalogue_url, name, 25) for name in ("a", "b")]

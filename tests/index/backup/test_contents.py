@@ -129,6 +129,7 @@ def test_it_is_empty_and_private_and_goes_at_the_end(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_nobody_else_enters_and_what_a_killed_owner_leaves_is_removed(tmp_path: Path) -> None:
     path, other = tmp_path / ".work", tmp_path / "other"
     other.write_text("stays")

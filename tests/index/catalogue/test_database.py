@@ -128,6 +128,7 @@ def test_an_address_that_cannot_be_used_is_refused_without_its_password(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_processes_that_open_at_once_all_succeed(url: str) -> None:
     code = f"from index.catalogue import open_catalogue; open_catalogue({url!r}).close()"
     processes = [
@@ -219,6 +220,7 @@ def test_every_write_is_seen_at_once(on_sqlite: Catalogue, url: str) -> None:
     assert len(set(versions)) == 21
 
 
+@pytest.mark.slow
 def test_one_version_is_one_state_while_processes_write(on_sqlite: Catalogue, url: str) -> None:
     counts: dict[Hashable, int] = {}
 

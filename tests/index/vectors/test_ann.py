@@ -125,6 +125,7 @@ def test_files_hold_what_codes_have_not_learnt(both: _Growing, learnt: bool, tmp
     assert both.recall(np.concatenate((_new_kind(20, seed=5), clustered(20, seed=5)))) >= 0.99
 
 
+@pytest.mark.slow
 def test_what_comes_during_a_build_is_found_though_nothing_was_measured_of_it(
     both: _Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +180,7 @@ def test_pages_go_through_vectors_that_are_the_same(both: _Growing, share: float
     assert [one.keys.tolist() for one in many] == [both.reference.search(query, 20).keys.tolist()] * 2
 
 
+@pytest.mark.slow
 def test_parts_come_in_the_order_of_the_queries(both: _Growing) -> None:
     for count in (1, 32, 33, _QUERIES):
         assert both.recall_of_many(clustered(count, seed=5)) >= 0.99
@@ -328,6 +330,7 @@ _FAST = ("ivf", 1)
 _SLOW = [("mapped", 2), *((name, seed) for name in ("ivf", "mapped") for seed in (3, 4, 5))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "seed"), [_FAST, *(pytest.param(name, seed, marks=pytest.mark.slow) for name, seed in _SLOW)]
 )

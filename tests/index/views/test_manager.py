@@ -146,6 +146,7 @@ def _codes(view: CosineView) -> IvfPq:
     return view._ann.codes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [50, 2000])
 def test_codes_learn_new_rows_or_are_built_anew_in_the_background(
     home: SearchEngine, views: Views, count: int, monkeypatch: pytest.MonkeyPatch
@@ -548,6 +549,7 @@ def _asked(engine: SearchEngine, count: int = 5) -> list[list[str]]:
     ]
 
 
+@pytest.mark.slow
 def test_an_engine_scans_on_the_gpu_that_is_asked_for_also_after_a_restart(tmp_path: Path) -> None:
     engine = open_home(tmp_path / "home", gpu=CpuAsGpu())
     put_records(engine, make_records(COUNT), DIM)

@@ -170,6 +170,7 @@ def test_no_process_begins_where_there_is_no_film(
     assert ingest(engine, encoder, manifest).added == 4
 
 
+@pytest.mark.slow
 def test_a_killed_process_costs_an_indexing_nothing(
     engine: SearchEngine, encoder: Encoder, tmp_path: Path
 ) -> None:
@@ -182,6 +183,7 @@ def test_a_killed_process_costs_an_indexing_nothing(
     assert decoders_of(os.getpid()) == []
 
 
+@pytest.mark.slow
 def test_a_killed_process_costs_a_reindexing_nothing(
     engine: SearchEngine, encoder: Encoder, tmp_path: Path
 ) -> None:
@@ -196,6 +198,7 @@ def test_a_killed_process_costs_a_reindexing_nothing(
     assert decoders_of(os.getpid()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_is_left_where_an_indexing_is_stopped(
     bundle: BundleInfo, tmp_path: Path, number: signal.Signals

@@ -43,6 +43,7 @@ def test_numpy_begins_no_pool_of_threads() -> None:
     assert int(_run(_COUNT, "quiet", OPENBLAS_NUM_THREADS="2").stdout) == 2
 
 
+@pytest.mark.slow
 def test_threads_of_torch_and_faiss_wait_asleep() -> None:
     # libgomp tells its settings when it is loaded; torch and FAISS each bring one.
     shown = _run(_SHOW, OMP_DISPLAY_ENV="VERBOSE").stderr

@@ -243,6 +243,7 @@ def test_a_siglip_without_the_head_of_its_image_tower_is_refused(half: bool, tmp
     assert not (tmp_path / "bundle").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spoil",
     [

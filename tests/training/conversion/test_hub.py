@@ -69,6 +69,7 @@ def client(hub: SmallHub, tmp_path: Path) -> Client:
     return Client(hub, tmp_path / "hf")
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_the_hub_s_conversion_and_all_else_is_main_s(
     hub: SmallHub, client: Client
 ) -> None:
@@ -81,6 +82,7 @@ def test_weights_are_those_of_the_hub_s_conversion_and_all_else_is_main_s(
     assert not [asked for asked in hub.asked if asked.startswith("POST") or asked.endswith(".bin")]
 
 
+@pytest.mark.slow
 def test_a_conversion_stays_the_same_without_the_hub(hub: SmallHub, client: Client) -> None:
     first, _ = client.folder()
     hub.revisions[REF] = {**CONVERTED, "model.safetensors": b"others"}
@@ -92,6 +94,7 @@ def test_a_conversion_stays_the_same_without_the_hub(hub: SmallHub, client: Clie
     assert hub.asked == []
 
 
+@pytest.mark.slow
 def test_a_new_commit_of_main_is_looked_for_again(hub: SmallHub, client: Client) -> None:
     client.folder()
     hub.revisions["main"] = {**MAIN, "config.json": b'{"of": "newer"}'}
@@ -102,6 +105,7 @@ def test_a_new_commit_of_main_is_looked_for_again(hub: SmallHub, client: Client)
     assert "has no safetensors on main, nor in an open pull request" in client.refused()
 
 
+@pytest.mark.slow
 def test_links_that_lead_nowhere_are_made_again(hub: SmallHub, client: Client, tmp_path: Path) -> None:
     first, _ = client.folder()
     for weights in (tmp_path / "hf" / "hub").rglob("model.safetensors"):
@@ -111,6 +115,7 @@ def test_links_that_lead_nowhere_are_made_again(hub: SmallHub, client: Client, t
     assert client.folder()[0] == first
 
 
+@pytest.mark.slow
 def test_shards_are_taken_with_their_index(hub: SmallHub, client: Client) -> None:
     shards = {
         "model-00001-of-00002.safetensors": b"one",
@@ -121,12 +126,14 @@ def test_shards_are_taken_with_their_index(hub: SmallHub, client: Client) -> Non
     assert client.folder()[0] == {**_without_weights(MAIN), **shards}
 
 
+@pytest.mark.slow
 def test_the_latest_of_several_conversions_is_taken(hub: SmallHub, client: Client) -> None:
     hub.revisions["refs/pr/7"] = {**CONVERTED, "model.safetensors": b"first"}
     hub.requests[:] = [Request(7), Request(66)]
     assert client.folder()[0]["model.safetensors"] == b"weights"
 
 
+@pytest.mark.slow
 def test_safetensors_of_main_need_no_conversion(hub: SmallHub, client: Client) -> None:
     hub.revisions["main"] = {**MAIN, "model.safetensors": b"its own"}
     files, said = client.folder()
@@ -135,6 +142,7 @@ def test_safetensors_of_main_need_no_conversion(hub: SmallHub, client: Client) -
     assert not [asked for asked in hub.asked if asked.endswith("/discussions")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("request_", "converted"),
     [
@@ -158,6 +166,7 @@ def test_without_a_conversion_a_sentence_says_where_the_commands_are(
     assert not [asked for asked in hub.asked if asked.startswith("POST") or "safetensors" in asked]
 
 
+@pytest.mark.slow
 def test_a_hub_that_tells_no_digests_proves_no_conversion(hub: SmallHub, client: Client) -> None:
     hub.tells_digests = False
     assert "nor in an open pull request of the hub's converter" in client.refused()

@@ -43,6 +43,7 @@ def _of_open_clip(kind: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return np.array(vectors["images"]), np.array(vectors["texts"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", EVERY)
 def test_a_bundle_gives_the_vectors_of_open_clip(kind: str, tmp_path: Path) -> None:
     EVERY[kind](tmp_path / "model")
@@ -70,6 +71,7 @@ def test_the_definition_gives_the_vectors_of_open_clip(kind: str, tmp_path: Path
     np.testing.assert_allclose(definition.embed_texts(TEXTS, CONTEXT), texts, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "part", "settings", "told"),
     [
@@ -129,6 +131,7 @@ def test_a_tokenizer_that_keeps_the_case_is_not_that_of_open_clip(tmp_path: Path
     assert not (tmp_path / "bundle").exists()
 
 
+@pytest.mark.slow
 def test_weights_that_mix_up_query_and_key_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     biomed_clip(tmp_path / "model")
 
@@ -189,6 +192,7 @@ def test_the_centre_is_that_of_torchvision(size: tuple[int, int], tmp_path: Path
     np.testing.assert_array_equal(to_pixels(image, config), expected.transpose(2, 0, 1))
 
 
+@pytest.mark.slow
 def test_relatives_of_roberta_are_known_by_their_weights(tmp_path: Path) -> None:
     roberta_clip(tmp_path / "model")
     _settings(tmp_path / "model", "text_cfg", hf_model_name="BAAI/bge-m3")

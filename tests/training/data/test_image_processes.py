@@ -94,6 +94,7 @@ def test_no_process_begins_where_there_is_no_film(
     assert len(embed_manifest(ColourEncoder(), manifest, show_progress=False).records) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("threads", "here", "expected"), [(3, "4", 3), (0, "1", 8), (0, "4", 2), (0, "100", 1)]
 )
@@ -112,6 +113,7 @@ def test_processes_that_train_together_share_the_cores(
     images.close()
 
 
+@pytest.mark.slow
 def test_a_killed_process_costs_a_preparation_nothing(tmp_path: Path) -> None:
     manifest = manifest_of(tmp_path, [slow_film()] * 6)
     with ThreadPoolExecutor(1) as killer:
@@ -122,6 +124,7 @@ def test_a_killed_process_costs_a_preparation_nothing(tmp_path: Path) -> None:
     assert (len(images.readable), len(manifest.rejections)) == (6, 0)
 
 
+@pytest.mark.slow
 def test_a_killed_process_costs_an_evaluation_nothing(tmp_path: Path) -> None:
     manifest = manifest_of(tmp_path, [slow_film()] * 6)
     with ThreadPoolExecutor(1) as killer:

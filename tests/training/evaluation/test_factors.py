@@ -87,10 +87,12 @@ def test_each_factor_is_read_where_it_is(embedded: EmbeddedManifest) -> None:
     assert all(reading.records == 200 for reading in found.values())
 
 
+@pytest.mark.slow
 def test_it_is_the_same_every_time(embedded: EmbeddedManifest) -> None:
     assert read_factors(embedded) == read_factors(embedded)
 
 
+@pytest.mark.slow
 def test_the_mean_of_an_images_texts_is_read(embedded: EmbeddedManifest) -> None:
     # One text of each image says something, the other says the same for all.
     vectors = embedded.text_vectors.copy()
@@ -99,6 +101,7 @@ def test_the_mean_of_an_images_texts_is_read(embedded: EmbeddedManifest) -> None
     assert found["said"] == 100
 
 
+@pytest.mark.slow
 def test_images_without_texts_take_part_by_their_image(embedded: EmbeddedManifest) -> None:
     kept = embedded.text_owner >= 60
     partly = replace(
@@ -115,6 +118,7 @@ def test_images_without_texts_take_part_by_their_image(embedded: EmbeddedManifes
     assert {reading.text for reading in read_factors(none)} == {None}
 
 
+@pytest.mark.slow
 def test_blades_are_read_alike(embedded: EmbeddedManifest) -> None:
     second = np.zeros((200, 1, 32), dtype=np.float32)
     second[:, 0, 31] = 1

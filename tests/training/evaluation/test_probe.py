@@ -39,6 +39,7 @@ def test_what_is_not_there_is_read_at_chance(classes: int) -> None:
     assert np.mean(found) == pytest.approx(1 / classes, abs=0.04)
 
 
+@pytest.mark.slow
 def test_more_of_it_is_read_better() -> None:
     found = [accuracy(*separable(200, 3, strength=strength), classes=3) for strength in (0.0, 1.5, 3.0, 9.0)]
     assert found == sorted(found)

@@ -193,6 +193,7 @@ def slow_precision(
     return measured, short, shares
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(case=label_cases())
 def test_label_precision_equals_the_sorted_lists(case: tuple[LabelledVectors, LabelledVectors]) -> None:

@@ -58,6 +58,7 @@ def _refused(content: bytes) -> None:
         decode_whole(content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", _SEQUENTIAL.values(), ids=_SEQUENTIAL)
 @pytest.mark.parametrize("quality", [pytest.param(30, marks=pytest.mark.slow), 95])
 def test_a_sequential_file_is_whole_without_its_last_two_bytes_alone(

@@ -54,6 +54,7 @@ def test_a_perplexity_beyond_numbers_is_a_number() -> None:
     assert math.isfinite(found.figures()["perplexity"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", [pytest.param("gaussian", marks=pytest.mark.slow), "implicit"])
 def test_a_split_is_measured_alike_each_time_and_whatever_the_batches(posterior: str) -> None:
     config = SentenceVaeConfig.model_validate({**tiny_tree()["model"], "posterior": posterior})

@@ -46,6 +46,7 @@ def straight(sentences: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [kind if kind == "implicit" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 )

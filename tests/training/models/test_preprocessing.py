@@ -46,6 +46,7 @@ print(len(os.listdir("/proc/self/task")) - before)
 """
 
 
+@pytest.mark.slow
 def test_a_thread_that_decodes_begins_no_pool_of_threads() -> None:
     command = [sys.executable, "-c", _DECODE]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)

@@ -70,6 +70,7 @@ def test_model_is_built_on_no_device(name: str) -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) > 1e6 or name.startswith("demo")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [name if name in OBJECTIVES else pytest.param(name, marks=pytest.mark.slow) for name in KINDS],

@@ -31,6 +31,7 @@ def test_a_row_gets_the_same_digits_in_any_batch(unique: FixedShortcuts) -> None
     assert not images.any()
 
 
+@pytest.mark.slow
 def test_one_modality_alone() -> None:
     images = torch.zeros(1, 3, 64, 64, dtype=torch.uint8)
     text = fixed({"kind": "bits", "bits": 2, "modalities": ["text"]})

@@ -40,6 +40,7 @@ FORMS: dict[str, dict[str, Run]] = {
 CASES = [(task, form) for task, forms in FORMS.items() for form in ("", *forms)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "form"), CASES, ids=[" ".join(case).strip() for case in CASES])
 def test_no_step_waits(
     task: str, form: str, device: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -72,6 +72,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
     return load_file(out / "bundle" / "model.safetensors")
 
 
+@pytest.mark.slow
 def test_cached_streamed_and_resumed_runs_are_equal_bit_by_bit(
     sounding: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

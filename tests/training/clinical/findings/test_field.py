@@ -87,6 +87,7 @@ def test_present_and_absent_are_not_exchanged() -> None:
     assert len(exchanged) <= 1, exchanged
 
 
+@pytest.mark.slow
 def test_no_finding_is_never_said_where_something_is_there() -> None:
     texts = [(one.text, one.pairs) for one in FIELD] + [
         (text, golden(answer)) for text, answer in (*KINDS, *EVERY)

@@ -144,6 +144,7 @@ def test_a_report_has_words_of_its_text_and_no_others(lines: list[str]) -> None:
     assert not Counter(kept) - Counter([*text.split(), "FINDINGS:", "REPORT:", "IMPRESSION:", "ADDENDUM:"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

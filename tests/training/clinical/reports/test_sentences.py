@@ -157,6 +157,7 @@ def test_sentences_of_any_text_are_parts_of_it_in_order(text: str) -> None:
         assert all(sign in signs for sign in "".join(sentence.split()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece", ["aa.", "aA.", "\n", "\n1. ", "。", "．1", "胸\n", "a_.", "der 3. ", "1.胸"]
 )

@@ -56,6 +56,7 @@ def compare(found: Any, made: Dataset) -> None:
     assert found.item(Tag.SHARED_FUNCTIONAL_GROUPS_SEQUENCE, _WANTED, len(items)) is None
 
 
+@pytest.mark.slow
 @given(made=data_sets(), implicit=st.booleans(), big=st.booleans())
 def test_elements_are_found_in_every_coding(made: Dataset, implicit: bool, big: bool) -> None:
     content = written(made, implicit=implicit and not big, big=big)
@@ -63,6 +64,7 @@ def test_elements_are_found_in_every_coding(made: Dataset, implicit: bool, big: 
     compare(walk.elements(0, len(content), _WANTED, implicit=implicit and not big), made)
 
 
+@pytest.mark.slow
 @given(made=data_sets(), end=st.integers(0, 2000))
 def test_cut_elements_are_refused_or_end_early(made: Dataset, end: int) -> None:
     content = written(made, implicit=False, big=False)[:end]

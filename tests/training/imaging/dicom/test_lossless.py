@@ -86,6 +86,7 @@ def test_a_cut_frame_is_refused(part: int) -> None:
         decode_whole(in_file(stream[: len(stream) * part // 20]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["enough", "little"])
 def test_memory_decides_whether_a_large_frame_is_decoded(
     memory: str, monkeypatch: pytest.MonkeyPatch

@@ -93,6 +93,7 @@ def test_hundreds_of_malformed_files_are_refused_or_decoded(
     assert _judge(_decode_all(tmp_path, 640, seed=2, way=way), 640) >= 300
 
 
+@pytest.mark.slow
 @given(
     syntax=st.sampled_from(SYNTAXES),
     edits=st.lists(st.tuples(st.integers(132, 10_000), st.binary(min_size=1, max_size=4)), max_size=12),

@@ -62,6 +62,7 @@ def same(one: DecodedImage, other: DecodedImage) -> bool:
     return told[0] == told[1] and np.array_equal(np.asarray(one.pixels), np.asarray(other.pixels))
 
 
+@pytest.mark.slow
 def test_films_in_every_transfer_syntax_are_those_of_this_process_to_the_bit(
     decoder: FileDecoder, tmp_path: Path
 ) -> None:
@@ -107,6 +108,7 @@ def test_refusals_are_those_of_this_process(decoder: FileDecoder, tmp_path: Path
         assert (type(found.value), str(found.value)) == (type(expected.value), str(expected.value))
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_costs_nothing(decoder: FileDecoder) -> None:
     content = slow_film()
     with ThreadPoolExecutor(1) as thread:
@@ -117,6 +119,7 @@ def test_a_process_that_is_killed_costs_nothing(decoder: FileDecoder) -> None:
     assert pid not in decoder.pids
 
 
+@pytest.mark.slow
 def test_a_file_whose_process_is_killed_twice_is_refused(decoder: FileDecoder) -> None:
     content = slow_film()
     with ThreadPoolExecutor(1) as thread:
@@ -147,6 +150,7 @@ def test_limits_and_closed_streams_of_the_caller_keep_no_process_from_work(
     assert (tmp_path / "width").read_text() == "56"
 
 
+@pytest.mark.slow
 def test_a_large_film_leaves_no_memory_taken(decoder: FileDecoder) -> None:
     square = Square(16, "crop")
     decoder.decode(dicom(make_film(1)), square=square)
@@ -167,6 +171,7 @@ def test_a_copy_of_the_process_decodes_by_processes_of_its_own(decoder: FileDeco
     assert decoder.decode(content).width == 56
 
 
+@pytest.mark.slow
 def test_a_file_that_takes_too_much_memory_is_refused(
     decoder: FileDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

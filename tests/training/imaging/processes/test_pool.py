@@ -66,6 +66,7 @@ def test_a_file_that_is_refused_costs_no_process(make_pool: MakePool, told: Told
     assert (told.outcomes, told.restarts, pool.pids) == (["refused", "too-large"], [], [pid])
 
 
+@pytest.mark.slow
 def test_sixteen_bit_grey_of_fifty_megapixels_takes_little_memory(make_pool: MakePool) -> None:
     pool = make_pool()
     pid = the_process(pool)
@@ -74,6 +75,7 @@ def test_sixteen_bit_grey_of_fifty_megapixels_takes_little_memory(make_pool: Mak
     assert status(pid, "VmHWM") < 450 * MIB
 
 
+@pytest.mark.slow
 def test_an_image_that_takes_too_much_memory_is_refused(make_pool: MakePool, told: Told) -> None:
     pool = make_pool(memory_bytes=200 * MIB)
     pid = the_process(pool)
@@ -86,6 +88,7 @@ def test_an_image_that_takes_too_much_memory_is_refused(make_pool: MakePool, tol
     assert not is_there(pid)
 
 
+@pytest.mark.slow
 def test_a_file_that_takes_too_long_costs_its_own_task(make_pool: MakePool, told: Told) -> None:
     pool = make_pool(cpu_s=1)
     slow = pool.submit(decode(slow_bmp()), Priority.SEARCH)
@@ -105,6 +108,7 @@ def test_the_time_of_each_task_is_its_own(make_pool: MakePool, told: Told) -> No
     assert told.restarts == []
 
 
+@pytest.mark.slow
 def test_a_task_past_its_deadline_is_killed(make_pool: MakePool, told: Told) -> None:
     pool = make_pool(deadline_s=1.0)
     pid = the_process(pool)
@@ -115,6 +119,7 @@ def test_a_task_past_its_deadline_is_killed(make_pool: MakePool, told: Told) -> 
     assert not is_there(pid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [1, 2])
 def test_a_task_whose_process_is_killed_is_done_by_the_next_and_refused_the_second_time(
     make_pool: MakePool, told: Told, kills: int
@@ -147,6 +152,7 @@ def test_a_process_that_is_killed_idle_costs_none(make_pool: MakePool, told: Tol
     assert (told.outcomes, told.restarts) == (["done"], ["crash"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content", [small(), slow_bmp(15_000_000)], ids=["small", "larger than a socket holds"]
 )
@@ -161,6 +167,7 @@ def test_the_task_of_a_stopped_process_is_done_by_the_next(
     assert not is_there(pid)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_stopped_at_work_costs_no_task(make_pool: MakePool, told: Told) -> None:
     pool = make_pool(processes=2)
     wait_until(lambda: len(pool.pids) == 2)

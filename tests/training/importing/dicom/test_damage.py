@@ -56,6 +56,7 @@ def test_numbers_in_another_representation_leave_the_picture_as_it_is(
     assert decode_whole(aside).pixels.tobytes() == decode_whole(bytes(content)).pixels.tobytes()
 
 
+@pytest.mark.slow
 def test_an_import_takes_all_other_films_where_one_is_damaged(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
@@ -70,6 +71,7 @@ def test_an_import_takes_all_other_films_where_one_is_damaged(tmp_path: Path) ->
     assert (tally.found, tally.taken, tally.refused, tally.unaccounted) == (5, 4, 1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_damaged_files_end_in_an_outcome_without_their_words(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)

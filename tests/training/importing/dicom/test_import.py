@@ -233,6 +233,7 @@ def _stripped(number: int, *keywords: str, **attributes: Any) -> bytes:
     return encoded(film)
 
 
+@pytest.mark.slow
 def test_films_stripped_of_what_tells_them_are_taken_by_their_file_meta_information(tmp_path: Path) -> None:
     gone = ("SOPClassUID", "SOPInstanceUID", "StudyInstanceUID", "SeriesInstanceUID", "Modality", "PatientID")
     source = tmp_path / "in"
@@ -269,6 +270,7 @@ def test_films_stripped_of_what_tells_them_are_taken_by_their_file_meta_informat
     assert import_dicom(source, tmp_path / "out", key=KEY, looked_at=looked_at).records == 4
 
 
+@pytest.mark.slow
 def test_windows_that_show_nothing_are_counted(tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.mkdir()

@@ -64,6 +64,7 @@ def _stop_once(place: Place, rules: Rules) -> Examined:
     return Examined(place.number)
 
 
+@pytest.mark.slow
 def test_a_stopped_process_costs_no_file(tmp_path: Path) -> None:
     places = [Place(number, tmp_path) for number in range(1, 4)]
     outcomes = examine_all(_stop_once, places, Rules(tmp_path, b""))
@@ -73,6 +74,7 @@ def test_a_stopped_process_costs_no_file(tmp_path: Path) -> None:
     assert not _children()
 
 
+@pytest.mark.slow
 def test_files_that_end_their_process_are_named_and_all_others_examined(tmp_path: Path) -> None:
     places = [Place(number, tmp_path) for number in range(1, 4)]
     outcomes = list(examine_all(_fall, places, Rules(tmp_path, b"")))
@@ -81,12 +83,14 @@ def test_files_that_end_their_process_are_named_and_all_others_examined(tmp_path
     assert [examined.refused for examined in outcomes] == ["", refused, ""]
 
 
+@pytest.mark.slow
 def test_films_that_take_more_memory_than_one_may_are_refused(tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(encoded(make_film(1, rows=2048, columns=2048)))
     (examined,) = examine_all(_in_ten_megabytes, [Place(1, tmp_path / "1")], Rules(tmp_path, b"key"))
     assert examined.refused == "decoding it takes over 1.2 GB of memory, the limit of a file"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("work", "cpu_s", "wall_s", "reason"),
     [

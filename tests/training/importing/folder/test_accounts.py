@@ -87,6 +87,7 @@ def check_accounts(report: ImportReport, photos: Path, rows: int) -> None:
     assert all(item.line >= 2 for item in report.rejections.items)
 
 
+@pytest.mark.slow
 @given(
     header=HEADER,
     rows=st.lists(st.tuples(IMAGES, VALUES, VALUES, VALUES, VALUES), min_size=1, max_size=8),
@@ -117,6 +118,7 @@ def test_rows_that_a_program_wrote_are_all_accounted_for(
         )
 
 
+@pytest.mark.slow
 @given(
     header=HEADER,
     named=st.fixed_dictionaries(SYNONYMS),
@@ -147,6 +149,7 @@ def test_rows_under_other_names_and_with_foreign_paths_are_all_accounted_for(
     assert not any(is_not_known(label) for record in records for label in record.labels)
 
 
+@pytest.mark.slow
 @given(
     beside=st.dictionaries(
         st.sampled_from(["1.txt", "2.TXT", "1.jpg.txt", "sub/3.txt", "e\u0301.txt", "gone.txt", "a.caption"]),
@@ -172,6 +175,7 @@ def test_texts_beside_images_are_all_accounted_for(beside: dict[str, str], encod
         assert not any(map(is_without_words, texts))
 
 
+@pytest.mark.slow
 @given(
     lines=st.lists(st.text(alphabet="ab é,;|\t5.", max_size=20), max_size=12),
     header=st.sampled_from(["image,text", "image;text;age", "text\timage", "image|text", "image"]),
@@ -185,6 +189,7 @@ def test_lines_without_quotes_are_rows_each(
     check_accounts(report, photos, sum(1 for line in lines if line.strip(" ")))
 
 
+@pytest.mark.slow
 @given(
     lines=st.lists(st.text(alphabet='ab",', max_size=9), max_size=12),
     names=st.lists(IMAGES, min_size=12, max_size=12),

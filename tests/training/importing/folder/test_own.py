@@ -74,6 +74,7 @@ def test_whole_numbers_that_a_double_does_not_tell_apart_stay_texts(photos: Path
     assert (first.metadata["series"], second.metadata["series"]) == (int(f"{short}2"), int(f"{short}3"))
 
 
+@pytest.mark.slow
 def test_images_without_a_split_are_drawn_by_group(tmp_path: Path) -> None:
     names = [f"{number}.jpg" for number in range(1000)]
     for name in names:

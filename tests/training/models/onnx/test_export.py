@@ -88,6 +88,7 @@ def own(folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(folder, tmp_path / "bundle"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -223,6 +224,7 @@ def test_graphs_that_give_other_vectors_are_not_written(
     assert not (tmp_path / "bundle" / FOLDER).exists()
 
 
+@pytest.mark.slow
 def test_a_lack_of_memory_is_told_as_such(tmp_path: Path) -> None:
     saved(tmp_path / "bundle", size=512)
     script = (

@@ -107,6 +107,7 @@ def test_what_fits_is_as_without_a_trial(
     assert_same(vars(ours), vars(theirs))
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_as_it_began_however_much_is_free_then(
     scenes: Path, tmp_path: Path, scarce: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def test_few_items_tell_what_a_step_of_many_takes(image: ImageArchitecture, text
     assert exact.peak(32) <= found.peak(32)
 
 
+@pytest.mark.slow
 def test_chunks_take_as_much_less() -> None:
     loss = loss_of("resnet", "gru")
     found = trial(loss).measure(32, constant=0)
@@ -118,6 +119,7 @@ class Wrapped(nn.Module):
         return found
 
 
+@pytest.mark.slow
 def test_what_is_to_be_compiled_is_compiled_after_the_trial() -> None:
     loss = loss_of("vit", "gru")
     compiled: list[GraphModule] = []

@@ -139,6 +139,7 @@ def test_a_server_that_is_away_is_told_once(
     assert (tmp_path / "out/bundle").is_dir()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mlflow")
 def test_a_tracker_that_fails_on_the_way_is_given_up_and_draws_no_random_numbers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
