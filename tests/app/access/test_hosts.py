@@ -74,11 +74,18 @@ def test_there_is_one_host(client: TestClient, version: str, hosts: list[bytes],
         sent.append(message)
 
     scope: Scope = {
-        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": version,
-        "method": "GET", "scheme": "http", "path": "/livez", "raw_path": b"/livez", "query_string": b"",
-        "headers": [(b"host", host) for host in hosts], "client": ("127.0.0.1", 1),
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": version,
+        "method": "GET",
+        "scheme": "http",
+        "path": "/livez",
+        "raw_path": b"/livez",
+        "query_string": b"",
+        "headers": [(b"host", host) for host in hosts],
+        "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 8000),
-    }  # fmt: skip
+    }
     application: Any = client.app
     asyncio.run(application(scope, receive, send))
     assert sent[0]["status"] == status
@@ -200,11 +207,16 @@ def test_elements_of_foreign_pages_load_nothing(client: TestClient, path: str) -
 @pytest.mark.parametrize(
     ("path", "status"),
     [
-        ("/page/image-search.js", 200), (f"{_IMAGES}/image-1/thumbnail", 200),
-        (f"{_IMAGES}/image-1/content", 200), (f"{_IMAGES}/image-1/rendition", 403),
-        (f"{_IMAGES}/image-1", 403), ("/v1/collections", 403), ("/metrics", 403), ("/livez", 403),
+        ("/page/image-search.js", 200),
+        (f"{_IMAGES}/image-1/thumbnail", 200),
+        (f"{_IMAGES}/image-1/content", 200),
+        (f"{_IMAGES}/image-1/rendition", 403),
+        (f"{_IMAGES}/image-1", 403),
+        ("/v1/collections", 403),
+        ("/metrics", 403),
+        ("/livez", 403),
     ],
-)  # fmt: skip
+)
 def test_elements_of_an_embedding_page_load_files_and_pictures(
     shared: TestClient, path: str, status: int
 ) -> None:

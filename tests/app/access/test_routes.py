@@ -243,9 +243,12 @@ def _events(service: TestClient) -> list[dict[str, Any]]:
 def test_each_failure_is_an_event_with_its_reason_and_the_address(service: TestClient, site: Site) -> None:
     assert service.get(CALLBACK, params={"state": "another", "code": "x"}).status_code == 303
     invalid: list[tuple[int, dict[str, str]]] = [
-        (200, {"error": "access_denied"}), (200, {"code": "x", "iss": "https://elsewhere"}),
-        (400, {"code": "x"}), (200, {"code": "x"}), (500, {"code": "x"}),
-    ]  # fmt: skip
+        (200, {"error": "access_denied"}),
+        (200, {"code": "x", "iss": "https://elsewhere"}),
+        (400, {"code": "x"}),
+        (200, {"code": "x"}),
+        (500, {"code": "x"}),
+    ]
     for site.status, answer in invalid:
         begun = _begin(service)
         site.give(nonce="another")

@@ -89,9 +89,12 @@ def test_a_judge_signs_in_searches_judges_and_signs_out(browser: TestClient, clo
 
 @pytest.mark.parametrize(
     ("address", "headers", "secure"),
-    [("http://localhost", {}, False), ("https://localhost", {}, True),
-     ("http://localhost", {"X-Forwarded-Proto": "https"}, True)],
-)  # fmt: skip
+    [
+        ("http://localhost", {}, False),
+        ("https://localhost", {}, True),
+        ("http://localhost", {"X-Forwarded-Proto": "https"}, True),
+    ],
+)
 def test_no_script_and_no_other_site_gets_the_cookie(
     application: Any, address: str, headers: dict[str, str], secure: bool
 ) -> None:

@@ -158,9 +158,12 @@ def test_a_change_is_on_the_disk_when_it_is_answered(service: TestClient, own: I
             assert verify_trail(session).events == number
     events = audited(service)
     assert [(event["action"], event["collection"], event["ids"]) for event in events] == [
-        ("judge", COLLECTION, ["image-2"]), ("change", COLLECTION, ["image-1"]),
-        ("delete", COLLECTION, ["image-4"]), ("create", "ward", []), ("create", None, []),
-    ]  # fmt: skip
+        ("judge", COLLECTION, ["image-2"]),
+        ("change", COLLECTION, ["image-1"]),
+        ("delete", COLLECTION, ["image-4"]),
+        ("create", "ward", []),
+        ("create", None, []),
+    ]
     assert events[0]["model"] is not None
     assert events[0]["details"]["relevant"] is True
 

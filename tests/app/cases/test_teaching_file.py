@@ -124,8 +124,13 @@ def test_a_teaching_file_teaches_and_identifies_nothing(service: TestClient, tmp
 
 def test_no_cell_is_a_formula_and_signs_of_other_alphabets_stay(service: TestClient) -> None:
     notes = [
-        '=HYPERLINK("http://x")', " +1", "-2", "@SUM(A1)", "\uff1d1+1", 'ärgerlich, "quoted"\nsecond line',
-    ]  # fmt: skip
+        '=HYPERLINK("http://x")',
+        " +1",
+        "-2",
+        "@SUM(A1)",
+        "\uff1d1+1",
+        'ärgerlich, "quoted"\nsecond line',
+    ]
     save(service, *((f"image-{place + 8}", note) for place, note in enumerate(notes)))
     _, rows = opened(service.get(EXPORT).content)
     assert [row["note"] for row in rows] == [

@@ -72,10 +72,14 @@ def stopped(pool: DecodingPool, count: int = 2) -> list[int]:
 @pytest.mark.parametrize(
     "change",
     [
-        {}, {"resize_to": 30}, {"resize": "shortest_edge"}, {"resize": "squash"}, {"resize": "pad"},
+        {},
+        {"resize_to": 30},
+        {"resize": "shortest_edge"},
+        {"resize": "squash"},
+        {"resize": "pad"},
         {"resize": "shortest_edge", "resize_to": 30, "filter": "bilinear"},
     ],
-)  # fmt: skip
+)
 def test_the_pixels_of_a_query_are_those_of_an_import(
     decoders: ImageDecoders, change: dict[str, object]
 ) -> None:

@@ -66,11 +66,14 @@ def _told(answer: Any, field: str, sentence: str) -> None:
         ("POST", "/v1/jobs", {"kind": "x" * 5_000}, "body", "must be one of 'tidy', 'reindex', "),
         ("POST", "/v1/models", _MANY, "f0", "known are job."),
         (
-            "POST", f"/v1/collections/{COLLECTION}/erase", {"ids": []}, "ids",
+            "POST",
+            f"/v1/collections/{COLLECTION}/erase",
+            {"ids": []},
+            "ids",
             "0 are too few; send at least 1.",
         ),
     ],
-)  # fmt: skip
+)
 def test_however_much_is_wrong_one_sentence_tells_of_it(
     local: TestClient, method: str, path: str, body: dict[str, Any], field: str, sentence: str
 ) -> None:

@@ -122,10 +122,13 @@ def test_requests_in_a_row_are_answered_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("second", "status"),
     [
-        (b"no HTTP\r\n\r\n", 400), (GET + b"a:\r\n" * 200, 431), (GET + b"a:\r\n" * 20_000, 431),
-        (CHUNKED + b"\r\nno number\r\n", 400), (POST + b"Content-Length: 9\r\n\r\nab", 408),
+        (b"no HTTP\r\n\r\n", 400),
+        (GET + b"a:\r\n" * 200, 431),
+        (GET + b"a:\r\n" * 20_000, 431),
+        (CHUNKED + b"\r\nno number\r\n", 400),
+        (POST + b"Content-Length: 9\r\n\r\nab", 408),
     ],
-)  # fmt: skip
+)
 def test_what_follows_a_request_at_work_is_refused_after_its_answer(second: bytes, status: int) -> None:
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/a":

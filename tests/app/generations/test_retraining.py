@@ -169,10 +169,14 @@ def collection(folder: Path, train: int, val: int, *, labelled: int = 0, alike: 
 @pytest.mark.parametrize(
     ("train", "val", "settled", "epochs", "warmup"),
     [
-        (48, 6, (), 14, 8), (48, 0, (), 5, 3), (48, 6, ("train.epochs",), 5, 3),
-        (48, 6, ("schedule.warmup_steps",), 14, 20), (4096, 60, (), 5, 8), (40960, 60, (), 5, 20),
+        (48, 6, (), 14, 8),
+        (48, 0, (), 5, 3),
+        (48, 6, ("train.epochs",), 5, 3),
+        (48, 6, ("schedule.warmup_steps",), 14, 20),
+        (4096, 60, (), 5, 8),
+        (40960, 60, (), 5, 20),
     ],
-)  # fmt: skip
+)
 def test_a_small_collection_is_gone_through_more_often_and_warms_up_shortly(
     tmp_path: Path, train: int, val: int, settled: tuple[str, ...], epochs: int, warmup: int
 ) -> None:

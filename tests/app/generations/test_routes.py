@@ -32,8 +32,13 @@ from training.recipes.load import dump_recipe, load_recipe
 
 UNKNOWN = "0" * 64
 JUDGEMENT = {
-    "metric": "rsum", "before": 271.4, "after": 280.2, "held_out": "test", "images": 120, "passed": True,
-}  # fmt: skip
+    "metric": "rsum",
+    "before": 271.4,
+    "after": 280.2,
+    "held_out": "test",
+    "images": 120,
+    "passed": True,
+}
 
 
 @pytest.fixture

@@ -109,11 +109,14 @@ def _no_catalogue(home: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "subject"),
     [
-        (_lose_an_image, "images"), (_spoil_an_image, "images"), (_lose_an_encoder, "encoder tiny-0"),
-        (_spoil_an_encoder, "encoder tiny-0"), (_spoil_the_catalogue, "catalogue"),
+        (_lose_an_image, "images"),
+        (_spoil_an_image, "images"),
+        (_lose_an_encoder, "encoder tiny-0"),
+        (_spoil_an_encoder, "encoder tiny-0"),
+        (_spoil_the_catalogue, "catalogue"),
         (_no_catalogue, "catalogue"),
     ],
-)  # fmt: skip
+)
 def test_what_is_broken_is_named(home: Path, damage: Callable[[Path], None], subject: str) -> None:
     damage(home)
     found = states(home)

@@ -616,9 +616,12 @@ def test_a_patient_goes_with_all_reports(films: Indexed, form: str) -> None:
 
 @pytest.mark.parametrize(
     ("study", "left"),
-    [(WAITING, {"Xylophonic", "Zirconium", "Wolfram"}), ("W3", {"Xylophonic", "Yttrium", "Zirconium"}),
-     (STUDY, {"Yttrium", "Zirconium", "Wolfram"})],
-)  # fmt: skip
+    [
+        (WAITING, {"Xylophonic", "Zirconium", "Wolfram"}),
+        ("W3", {"Xylophonic", "Yttrium", "Zirconium"}),
+        (STUDY, {"Yttrium", "Zirconium", "Wolfram"}),
+    ],
+)
 def test_a_study_goes_with_its_reports(films: Indexed, study: str, left: set[str]) -> None:
     with serve(films) as client:
         sent: dict[str, Any] = {"json": {"study": study}, "headers": {"Idempotency-Key": "once"}}

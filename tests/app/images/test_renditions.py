@@ -149,12 +149,18 @@ STATED = {"centre": 1700, "width": 1400}
     ("name", "make", "expected"),
     [
         *((name, FILES[name], NOTHING) for name in ("colours.tif", "alpha.png", "turned.jpg", "palette.gif")),
-        ("stated.tif", lambda: saved(film(), "TIFF", tiffinfo={340: 1000, 341: 2400}),
-         {"deep": True, "stated": STATED, "automatic": STATED}),
-        ("flat.png", lambda: saved(Image.fromarray(np.full((40, 40), 1000, np.uint16)), "PNG"),
-         {**NOTHING, "deep": True, "smallest": 1000, "largest": 1000}),
+        (
+            "stated.tif",
+            lambda: saved(film(), "TIFF", tiffinfo={340: 1000, 341: 2400}),
+            {"deep": True, "stated": STATED, "automatic": STATED},
+        ),
+        (
+            "flat.png",
+            lambda: saved(Image.fromarray(np.full((40, 40), 1000, np.uint16)), "PNG"),
+            {**NOTHING, "deep": True, "smallest": 1000, "largest": 1000},
+        ),
     ],
-)  # fmt: skip
+)
 def test_levels_of_images_of_8_bits_of_a_stated_window_and_of_one_value(
     client: TestClient, name: str, make: Callable[[], bytes], expected: dict[str, Any]
 ) -> None:

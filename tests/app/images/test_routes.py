@@ -29,11 +29,20 @@ def test_everything_known_of_an_image_is_told(client: TestClient, indexed: Index
     assert image.keys() == ImageInfo.model_fields.keys()
     links = {kind: f"{IMAGE}/{kind}" for kind in ("thumbnail", "rendition", "content")}
     assert image == image | {
-        "id": "image-5", "texts": list(indexed.manifest.records[5].texts), "report": None, "findings": [],
-        "labels": ["Edema"], "metadata": {"age": 25, "view": "PA"}, "split": "test", "group": None,
-        "width": 40, "height": 32, "media_type": "image/png", "links": {"image": IMAGE, **links},
+        "id": "image-5",
+        "texts": list(indexed.manifest.records[5].texts),
+        "report": None,
+        "findings": [],
+        "labels": ["Edema"],
+        "metadata": {"age": 25, "view": "PA"},
+        "split": "test",
+        "group": None,
+        "width": 40,
+        "height": 32,
+        "media_type": "image/png",
+        "links": {"image": IMAGE, **links},
         "sha256": hashlib.sha256(indexed.image_bytes(5)).hexdigest(),
-    }  # fmt: skip
+    }
 
 
 def test_the_report_comes_with_its_image_only(client: TestClient) -> None:
@@ -43,8 +52,13 @@ def test_the_report_comes_with_its_image_only(client: TestClient) -> None:
     assert REPORT[start:end] == finding
     (of_report, of_text) = answer.json()["findings"]
     assert of_report == {
-        "finding": finding, "state": "absent", "position": None, "start": start, "end": end, "prior": False,
-    }  # fmt: skip
+        "finding": finding,
+        "state": "absent",
+        "position": None,
+        "start": start,
+        "end": end,
+        "prior": False,
+    }
     assert (of_text["finding"], of_text["position"]) == ("cardiomegaly", 0)
     page = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "x", "limit": 24})
     assert REPORT not in page.text

@@ -195,9 +195,12 @@ def test_findings_of_sentences_on_an_earlier_examination_are_told(local: TestCli
     put(local, "compared", picture(9), record)
     told = local.get(f"{IMAGES}/compared").json()["findings"]
     assert [(one["position"], one["finding"], one["prior"]) for one in told] == [
-        (None, "pleural effusion", False), (None, "pneumothorax", True), (0, "mass", True),
-        (1, "pleural effusion", False), (1, "nodule", True),
-    ]  # fmt: skip
+        (None, "pleural effusion", False),
+        (None, "pneumothorax", True),
+        (0, "mass", True),
+        (1, "pleural effusion", False),
+        (1, "nodule", True),
+    ]
 
 
 def test_a_change_keeps_what_it_does_not_name(local: TestClient) -> None:
@@ -362,14 +365,23 @@ def test_too_many_or_too_long_texts_in_a_form_are_refused(local: TestClient) -> 
 @pytest.mark.parametrize(
     ("boundary", "body", "detail"),
     [
-        ("", "--x--\r\n",
-         "The content type is multipart/form-data without a boundary: let the HTTP client write it."),
-        ("; boundary=x", "no form",
-         "The body is not the multipart/form-data that its content type says: send it again."),
-        ("; boundary=x", "--x\r\nContent-Disposition: form-data\r\n\r\n{}\r\n--x--\r\n",
-         "A part of the form has no name: give each the name of its field."),
+        (
+            "",
+            "--x--\r\n",
+            "The content type is multipart/form-data without a boundary: let the HTTP client write it.",
+        ),
+        (
+            "; boundary=x",
+            "no form",
+            "The body is not the multipart/form-data that its content type says: send it again.",
+        ),
+        (
+            "; boundary=x",
+            "--x\r\nContent-Disposition: form-data\r\n\r\n{}\r\n--x--\r\n",
+            "A part of the form has no name: give each the name of its field.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_form_that_cannot_be_read_is_told_why(
     local: TestClient, boundary: str, body: str, detail: str
 ) -> None:

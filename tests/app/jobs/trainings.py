@@ -12,9 +12,12 @@ from tests.jobs import Jobs
 
 EPOCHS = 30
 OVERRIDES = [
-    *TINY, f"train.epochs={EPOCHS}", "train.batch_size=8", "train.checkpoint_minutes=0",
+    *TINY,
+    f"train.epochs={EPOCHS}",
+    "train.batch_size=8",
+    "train.checkpoint_minutes=0",
     "train.log_every_steps=1",
-]  # fmt: skip
+]
 SETS = [part for override in OVERRIDES for part in ("--set", override)]
 
 
