@@ -10,13 +10,14 @@ import subprocess
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import pytest
 
 from app.edge.problems import KINDS
 from app.jobs import kinds as jobs
 from app.page_routes import SOURCE
+from index.search.request import Sort
 from tests.needed import needed
 from training.clinical.findings.vocabulary import FINDINGS
 
@@ -192,6 +193,15 @@ def test_terms_are_those_of_the_service() -> None:
             assert text == name.replace("_", " ")
     operate = tables(ENGLISH)["operate"]
     assert {key.removeprefix("kind.") for key in operate if key.startswith("kind.")} == {*jobs.KINDS}
+
+
+def test_orders_of_the_page_are_those_of_the_service() -> None:
+    source = (PAGE / "search" / "query" / "query.js").read_text("utf-8")
+    alone = re.sub(r"^import .*$", "", source, flags=re.MULTILINE)
+    orders = evaluated(f"{alone}\nprocess.stdout.write(JSON.stringify(SORTS));")
+    assert orders == [*get_args(Sort)]
+    texts = {key for key in tables(ENGLISH)["search"] if key.startswith("row.sort.")}
+    assert texts - {"row.sort.none"} == {f"row.sort.{order}" for order in orders}
 
 
 def test_titles_of_problems_are_those_of_the_service() -> None:
