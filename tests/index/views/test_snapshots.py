@@ -56,7 +56,8 @@ def test_a_snapshot_holds_the_view(tmp_path: Path, unsigned: bool) -> None:
 
 def test_a_later_snapshot_replaces_the_one_before_and_none_that_is_newer(tmp_path: Path) -> None:
     for count, sequence, newest in ((10, 1, (10, 1)), (20, 2, (20, 2)), (10, 1, (20, 2))):
-        write_snapshot(tmp_path, _view(count), OF, sequence)
+        written = write_snapshot(tmp_path, _view(count), OF, sequence)
+        assert written == (stored_snapshot(tmp_path, OF) if sequence == newest[1] else None)
         found = read_snapshot(tmp_path, OF)
         assert found is not None
         assert (len(found[0]), found[1]) == newest
