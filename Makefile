@@ -53,7 +53,7 @@ format: install
 	$(BIN)/ruff format .
 
 types: install
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	cd clients/python && ../../$(BIN)/python -c "import setup; setup.write_client()"
 	$(BIN)/mypy clients/python
 
