@@ -151,7 +151,7 @@ async def test_bodies_beyond_the_budget_are_refused_until_others_are_done(
             chunked = (f"Content-Type: {FORM}", "Transfer-Encoding: chunked")
             refused = head("POST", SEARCH, *chunked) + b"15f90\r\n" + PART.ljust(90_000) + b"\r\n"
         assert statuses(await server.exchange(refused)) == [429]
-        # Small ones pass beside it.
+        # Small ones still pass.
         assert statuses(await server.exchange(SEARCHING)) == [200]
         writer.close()
         await until_figure(server, 'recoquest_requests_total{operation="search_images",status="499"}', 1)

@@ -5,7 +5,7 @@ import base64
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, suppress
 from http.server import BaseHTTPRequestHandler
 from itertools import pairwise
@@ -174,39 +174,40 @@ def test_an_archive_is_not_opened_to_everybody() -> None:
         Settings(dicomweb=True)
 
 
-class _Other(BaseHTTPRequestHandler):
-    """An archive that does what none should; what it was asked is kept by its server."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        asked: list[Any] = self.server.asked  # type: ignore[attr-defined]
-        asked.append((self.path, dict(self.headers)))
-        answers: dict[str, Callable[[_Other], None]] = self.server.answers  # type: ignore[attr-defined]
-        answers[self.path.split("?")[0]](self)
-
-    def answer(self, status: int, content: bytes = b"", length: int | None = None, **headers: str) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(content) if length is None else length))
-        self.end_headers()
-        self.wfile.write(content)
-        if length is not None:
-            self.close_connection = True
-
-
 @pytest.fixture
 def other() -> Iterator[Any]:
-    """Another archive; `gives` says what it answers a path."""
+    """Another archive; `gives` says what it answers a path, and `asked` keeps what it was asked."""
+    asked: list[tuple[str, dict[str, str]]] = []
+    answers: dict[str, tuple[int, bytes, int, float, dict[str, str]]] = {}
 
-    def gives(path: str, status: int, content: bytes, length: int | None = None, **headers: str) -> None:
-        server.answers[path] = lambda handler: handler.answer(status, content, length, **headers)
+    class Archive(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
 
-    with answering(_Other) as running:
+        def do_GET(self) -> None:
+            asked.append((self.path, dict(self.headers)))
+            status, content, length, seconds, headers = answers[self.path.split("?")[0]]
+            time.sleep(seconds)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.send_header("Content-Length", str(length))
+            self.end_headers()
+            self.wfile.write(content)
+            self.close_connection = length > len(content)
+
+    def gives(
+        path: str,
+        status: int,
+        content: bytes,
+        length: int | None = None,
+        seconds: float = 0,
+        **headers: str,
+    ) -> None:
+        answers[path] = (status, content, len(content) if length is None else length, seconds, headers)
+
+    with answering(Archive) as running:
         server: Any = running
-        server.gives = gives
-        server.asked, server.answers = [], {}
+        server.gives, server.asked = gives, asked
         server.url = f"http://127.0.0.1:{server.server_port}/root"
         yield server
 
@@ -266,7 +267,7 @@ def test_an_archive_that_is_gone_or_slow_is_told(
         problem(answer, 502, "archive-unavailable")
         assert "127.0.0.1" not in answer.text
     monkeypatch.setattr(archive_proxy, "_READ_S", 0.2)
-    other.answers["/root/studies"] = lambda _: time.sleep(1)
+    other.gives("/root/studies", 200, b"[]", seconds=1)
     with serving(indexed, other.url) as client:
         problem(client.get("/dicomweb/studies", headers=AS_ADMIN), 504, "archive-timeout")
 

@@ -103,7 +103,7 @@ def test_what_a_modality_stores_is_indexed_by_a_worker(
             ended = [jobs.wait(job["id"]) for job in queued]
         assert [job.state for job in ended] == ["done", "done"], jobs.log(ended[0].id)
         assert home.ids() == {uid("film", number) for number in range(3)}
-        # Each study is told of once.
+        # One job for each study, and no more.
         assert len(_jobs(service)) == 2
 
 
