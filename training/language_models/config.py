@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from training.common.frozen import Frozen
-from training.objectives.reclaim import ReclaimTermSettings
+from training.papers.reclaim import ReclaimTermSettings
 from training.recipes.library import Library
 from training.recipes.load import parse_as, task_tree
 from training.recipes.schema import ScheduleConfig

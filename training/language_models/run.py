@@ -23,7 +23,7 @@ from training.language_models.corpus import (
     read_corpus,
 )
 from training.language_models.model import SentenceVae, VaeOutput
-from training.objectives.reclaim import ReclaimTermSettings
+from training.papers.reclaim import ReclaimTermSettings
 from training.tasks.held_out import kept_share
 from training.tasks.opening import RunOptions, TaskResult, open_run
 from training.tasks.problem import ReclaimTask, TaskProblem

@@ -1,200 +1,247 @@
-"""The contract of every objective: Features in, LossOutput out."""
+"""The contract of every objective: a module that gives the loss of a batch, and a recipe's settings of it.
 
+An objective's settings are the keyword arguments of its class, with their checks: `ReCo(negative_weight=.6)`
+accepts what `objective: {name: reco, negative_weight: .6}` accepts.
+"""
+
+import importlib
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal, Self
+from dataclasses import dataclass, fields
+from functools import cache, wraps
+from importlib.metadata import entry_points
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args, get_type_hints
 
 import torch
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    create_model,
+    field_validator,
+    model_validator,
+)
 from torch import Tensor, nn
 
+from training.common.distributed import process_count
+from training.common.errors import RecipeError
 from training.models.config import Modality, PairAttentionConfig, Retrieval
 from training.models.features import Features, ModalityFeatures
 from training.models.logits import PretrainedLogits
-from training.objectives.similarity import Similarities, similarities
+from training.objectives.similarity import Similarities, full_precision, similarities
 
-Requirement = Literal[
-    "local",
-    "pair_attention",
-    "concepts",
-    "shared_head",
-    "branches",
-    "items",
-    "targets",
-    "captions",
-    "labels",
-    "views",
-    "momentum",
-    "one_vector",
-]
+Pairs = tuple[tuple[Modality, Modality], ...]
+Requirement = Literal["local", "branches", "targets", "labels", "views", "momentum", "one_vector"]
+
+IMAGE_AND_TEXT: Final[Pairs] = (("image", "text"),)
 
 
 @dataclass(frozen=True, slots=True)
 class LossOutput:
-    """A loss and what it is made of.
+    """A loss and its parts.
 
     Attributes:
-        total: Scalar to minimise, with gradient.
-        terms: Detached scalars to report, by name; of the type and on the device of `total`, whatever was
-            given, since a report stacks them.
+        total: Scalar to minimize, with gradient.
+        terms: Detached scalars to report, by name. They get the type and the device of `total`, because a
+            report stacks them.
     """
 
     total: Tensor
     terms: Mapping[str, Tensor]
 
     def __post_init__(self) -> None:
-        """Bring all terms to the device of the total."""
+        """Move all terms to the device of the total."""
         terms = {name: term.to(self.total, non_blocking=True) for name, term in self.terms.items()}
         object.__setattr__(self, "terms", terms)
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveContext:
-    """What an objective may need to know of the model and the data to size its own parts.
+    """Sizes of the model and the data. A run passes those that an objective's class has as arguments.
 
     Attributes:
-        dim: Width D of the model's space, and of its local features.
-        instances: How many items the train split has.
-        groups: For each of them, the number of its image; None: every item is an image of its own.
-        target_dim: Width of `Features.targets`, if the batches carry them.
-        vocabulary: How many ids `Features.captions` may have, if the batches carry them.
+        dim: Width D of the model's space and of its local features.
+        embedding_dim: Width of the embeddings; it differs from `dim` where two branches are searched.
+        instances: Number of items of the train split.
+        groups: For each item the number of its image; None: every item has its own image.
+        target_dim: Width of `Features.targets`; None: batches have none.
+        vocabulary: Number of ids in `Features.captions`; None: batches have none.
         labels: Width of `Features.labels`; 0: no item has any.
         pair_attention: How the model compares images and texts by their local features, if it does.
-        embedding_dim: Width of the embeddings where it is another, as where two branches are searched by.
     """
 
     dim: int
+    embedding_dim: int
     instances: int = 0
     groups: tuple[int, ...] | None = None
     target_dim: int | None = None
-    embedding_dim: int | None = None
     vocabulary: int | None = None
     labels: int = 0
     pair_attention: PairAttentionConfig | None = None
 
-    @property
-    def embedding_width(self) -> int:
-        """Width of the embeddings."""
-        return self.dim if self.embedding_dim is None else self.embedding_dim
+
+_LACKING: Final[Mapping[str, str]] = {
+    "instances": "training items",
+    "target_dim": "embeddings of a frozen sentence encoder: set data.target_encoder to its folder",
+    "vocabulary": "texts as words: give data.captions, such as {vocabulary: words}",
+    "labels": "labels: add `labels` to images of the train split",
+    "pair_attention": "a way to compare pairs: give model.pair_attention, such as {queries: words}",
+}
+_SIZES: Final = frozenset(field.name for field in fields(ObjectiveContext))
 
 
-class ObjectiveConfig(BaseModel, ABC):
-    """Settings of an objective; a subclass adds its own and a literal `name`.
+def _checked(init: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor that checks its arguments by the settings that recipes have."""
 
-    Attributes:
-        pairs: Which modalities are brought together; the loss is the mean over these pairs.
-    """
+    @wraps(init)
+    def checked(self: Objective, *args: Any, **options: Any) -> None:
+        cls = type(self)
+        if cls.__init__ is not checked:
+            # A subclass with arguments of its own calls this one, and has checked them.
+            return init(self, *args, **options)
+        given = dict(inspect.signature(init).bind(self, *args, **options).arguments)
+        given |= given.pop("options", {})
+        settings = settings_of(cls, cls.__name__)
+        plain = {name: _as_settings(value) for name, value in given.items() if name in settings.model_fields}
+        try:
+            settings.model_validate(plain)
+        except ValidationError as error:
+            raise ValueError(f"{cls.__name__}: {explained(error)}.") from None
+        for name in _SIZES & given.keys():
+            if isinstance(given[name], int) and given[name] < 1:
+                raise ValueError(f"{cls.__name__}: {name} is {given[name]}, and must be 1 or more.")
+        return init(self, *args, **options)
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    pairs: tuple[tuple[Modality, Modality], ...] = (("image", "text"),)
-
-    @field_validator("pairs")
-    @classmethod
-    def _pairs_of_two(
-        cls, pairs: tuple[tuple[Modality, Modality], ...]
-    ) -> tuple[tuple[Modality, Modality], ...]:
-        if not pairs or len(set(pairs)) < len(pairs) or any(first == second for first, second in pairs):
-            raise ValueError("pairs holds one pair of two modalities or more, none of them twice")
-        return pairs
-
-    @property
-    def modalities(self) -> frozenset[Modality]:
-        """What the encoder has towers for; images always."""
-        return frozenset(modality for pair in self.pairs for modality in pair)
-
-    @property
-    def compares_items(self) -> bool:
-        """Whether the loss tells an item from others, so that a single one says nothing."""
-        return bool(self.pairs)
-
-    def with_temperature(self, read: Callable[[], PretrainedLogits | None]) -> Self:
-        """Settings with numbers in place of a temperature and a bias that pretrained towers bring.
-
-        Args:
-            read: Gives what the towers were trained with, or None; called where it is asked.
-
-        Raises:
-            RecipeError: The settings ask for what the towers do not bring.
-        """
-        return self
-
-    @abstractmethod
-    def build(self, context: ObjectiveContext) -> "Objective":
-        """The objective with these settings."""
-
-
-class ImageObjectiveConfig(ObjectiveConfig, ABC):
-    """Settings of an objective that encodes images alone, and has no pairs."""
-
-    pairs: tuple[tuple[Modality, Modality], ...] = ()
-
-    @field_validator("pairs")
-    @classmethod
-    def _pairs_of_two(
-        cls, pairs: tuple[tuple[Modality, Modality], ...]
-    ) -> tuple[tuple[Modality, Modality], ...]:
-        if pairs:
-            raise ValueError("this objective encodes images alone: leave objective.pairs out")
-        return pairs
-
-    @property
-    def modalities(self) -> frozenset[Modality]:
-        """Images."""
-        return frozenset({"image"})
+    return checked
 
 
 class Objective(nn.Module, ABC):
-    """A loss over Features. It owns no input or output, no device and no encoder.
+    """A loss of the features of a batch. It does no input or output and has neither encoder nor device.
 
-    Its own parameters (a logit scale, a critic) are trained and saved with the model's. With several
-    processes it sees the local rows and gathers what it compares them with; after the usual averaging of
-    gradients they are those of one process that has the whole batch.
+    Call it with two batches of embeddings, or with `Features`: `loss(image, text)` and `loss(features)` are
+    scalars. Its own parameters, such as a temperature, are trained with the model's.
+
+    With several processes of `torch.distributed` it takes this process's rows and gathers the others'. After
+    the usual averaging of gradients over processes, the gradients are those of one process with the whole
+    batch.
 
     Attributes:
-        requires: What Features must have besides embeddings; `one_vector`: embeddings are no k-blades;
-            `shared_head`: local features go through the head of the embedding, which learns by them.
-        momentum: With `momentum` among these, how much of itself the copy of the encoder keeps at a step.
-        retrievals: By what the trained model may be searched; a loss of cosines does not suit normals, whose
-            sign is free.
+        requires: What Features must have in addition to embeddings; `one_vector`: embeddings are no k-blades.
+        needs: Settings of a recipe that the objective can't do without, and for each what it gives.
+        momentum: With `momentum` in `requires`, the share that the copy of the encoder keeps at each step.
+        retrievals: Outputs by which the trained model may be searched. A loss of cosines doesn't suit
+            normals, whose sign is free.
+        pairs: Modalities that are brought together; the loss is the mean over these pairs.
+        compares_items: The loss tells an item from others, so that a single item says nothing.
+        options: Model of further keyword arguments, of a class that takes `**options`.
     """
 
+    options: ClassVar[type[BaseModel] | None] = None
     requires: frozenset[Requirement] = frozenset()
+    needs: Mapping[str, str] = {}
     momentum: float = 0.0
     retrievals: frozenset[Retrieval] = frozenset({"shared", "unique", "concat"})
+    pairs: Pairs = IMAGE_AND_TEXT
+    compares_items: bool = True
 
-    @abstractmethod
-    def forward(self, features: Features) -> LossOutput:
-        """The loss of one batch, computed in float32 outside autocast."""
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Check the arguments of the class wherever it is called."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            setattr(cls, "__init__", _checked(cls.__init__))  # noqa: B010
 
-    def check_regions(self, count: int) -> None:
-        """Make sure that images of so many local features fit; called before any image is read.
+    @classmethod
+    def check(cls, settings: Any) -> None:
+        """Check arguments that depend on each other, of the class or of a recipe.
 
         Raises:
-            RecipeError: They do not.
+            ValueError: They don't fit; the message says which and what to do.
+        """
+
+    @classmethod
+    def with_temperature(cls, settings: Any, _read: Callable[[], PretrainedLogits | None]) -> Any:
+        """Return settings with numbers for a temperature and a bias that pretrained towers bring.
+
+        Args:
+            settings: `ObjectiveConfig` of this class.
+            _read: Gives the temperature that the towers were trained with, or None. Called only if needed.
+
+        Raises:
+            RecipeError: The settings ask for what the towers don't bring.
+        """
+        return settings
+
+    @classmethod
+    def logits(cls, _settings: Any) -> PretrainedLogits | None:
+        """Return how a model with these settings begins to make logits; None if it makes none."""
+        return None
+
+    @abstractmethod
+    def compute(self, features: Features) -> LossOutput:
+        """Return the loss of a batch and its terms, computed in float32 outside autocast."""
+
+    def forward(
+        self, image: Tensor | Features, text: Tensor | None = None, positive_mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss of a batch, a scalar with gradient.
+
+        Args:
+            image: Embeddings (B, D), or (B, k, D) for k-blades; they need not be normalized. Or `Features`,
+                alone, for an objective that needs more than embeddings.
+            text: The same of the texts; row i belongs to image i.
+            positive_mask: (B, B) bool, True where text j belongs to image i, for example a second caption of
+                it. Such a pair is neither positive nor negative. The diagonal is True. None: only the
+                diagonal.
+
+        Raises:
+            ValueError: The batch is empty, shapes differ, or the mask doesn't fit.
+        """
+        if isinstance(image, Features):
+            return self.compute(image).total
+        if self.requires - {"one_vector"} or self.pairs != IMAGE_AND_TEXT or text is None:
+            lacking = sorted(self.requires - {"one_vector"}) or ["the features of its modalities"]
+            raise ValueError(
+                f"{type(self).__name__} needs more than two embeddings ({', '.join(lacking)}): call it with "
+                "training.models.features.Features."
+            )
+        _check_batch(image, text, positive_mask)
+        modalities = {"image": ModalityFeatures(image), "text": ModalityFeatures(text)}
+        return self.compute(Features(modalities, positive_mask)).total
+
+    def check_regions(self, count: int) -> None:
+        """Check that images with so many local features fit; called before any image is read.
+
+        Raises:
+            RecipeError: They don't.
         """
 
     def after_step(self) -> None:
-        """Update what is not learned by gradient; called once after every step of the optimizer.
+        """Update what no gradient teaches. Called once after every step of the optimizer.
 
-        What it changes is kept in buffers, so that a checkpoint has it.
+        Keep such state in buffers, so that a checkpoint has it.
         """
 
 
-class PairObjective(Objective):
-    """An objective of two modalities at a time; the loss is the mean over the pairs of its settings."""
+class ImageObjective(Objective, ABC):
+    """An objective of images alone, which has no pairs."""
 
-    def __init__(self, settings: ObjectiveConfig) -> None:
-        super().__init__()
-        self.pairs = settings.pairs
+    pairs: Pairs = ()
+    compares_items: bool = False
+
+
+class PairObjective(Objective, ABC):
+    """An objective of two modalities at a time; the loss is the mean over `pairs`."""
 
     @abstractmethod
     def pair_loss(self, first: ModalityFeatures, second: ModalityFeatures, features: Features) -> LossOutput:
-        """The loss of one pair of modalities of a batch, whose mask is that of the pair."""
+        """Return the loss of one pair of modalities of a batch, whose mask is that of the pair."""
 
-    def forward(self, features: Features) -> LossOutput:
-        """The mean loss over the pairs; terms carry the pair's name when there are several."""
+    def compute(self, features: Features) -> LossOutput:
+        """Return the mean loss over the pairs; terms carry the pair's name if there are several."""
         losses = {
             (first, second): self.pair_loss(
                 features[first], features[second], features.of_pair(first, second)
@@ -211,16 +258,327 @@ class PairObjective(Objective):
         return LossOutput(torch.stack([loss.total for loss in losses.values()]).mean(), terms)
 
 
-class SimilarityObjective(PairObjective):
-    """An objective of the similarities of the global embeddings alone: cosines, or those of k-blades."""
+class SimilarityObjective(PairObjective, ABC):
+    """An objective that only takes similarities of embeddings: cosines, or those of k-blades."""
 
     @abstractmethod
     def of_similarities(self, pairs: Similarities) -> LossOutput:
-        """The loss of the similarities of one pair of modalities."""
+        """Return the loss of the similarities of one pair of modalities."""
 
     def pair_loss(self, first: ModalityFeatures, second: ModalityFeatures, features: Features) -> LossOutput:
-        """The loss of the similarities of the embeddings, in full precision."""
+        """Return the loss of the similarities of the embeddings, in full precision."""
         with torch.autocast(first.embedding.device.type, enabled=False):
             return self.of_similarities(
                 similarities(first.embedding, second.embedding, features.positive_mask)
             )
+
+
+class ForeignObjective(PairObjective):
+    """A module from outside this package as an objective: its `forward(image, text)` gives a scalar.
+
+    It gets float32 embeddings (b, D) of this process's items, and `positive_mask` if it has such an argument.
+    """
+
+    requires: frozenset[Requirement] = frozenset({"one_vector"})
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self._takes_mask = "positive_mask" in inspect.signature(module.forward).parameters
+
+    def pair_loss(self, first: ModalityFeatures, second: ModalityFeatures, features: Features) -> LossOutput:
+        """Return what the module gives for the embeddings.
+
+        Raises:
+            RecipeError: It isn't a scalar.
+        """
+        mask = {"positive_mask": features.positive_mask} if self._takes_mask else {}
+        with torch.autocast(first.embedding.device.type, enabled=False):
+            total = self.module(full_precision(first.embedding), full_precision(second.embedding), **mask)
+        if not isinstance(total, Tensor) or total.ndim:
+            kind = f"shape {tuple(total.shape)}" if isinstance(total, Tensor) else type(total).__name__
+            raise RecipeError(
+                f"forward() of {type(self.module).__name__} returned {kind}: return a scalar tensor."
+            )
+        return LossOutput(total, {})
+
+
+class ObjectiveConfig(BaseModel):
+    """Settings of an objective. `settings_of` makes a subclass with the arguments of each class.
+
+    Attributes:
+        name: Name of the objective in recipes, or `module:Class`.
+        pairs: Which modalities are brought together; the loss is the mean over these pairs.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    module: ClassVar[type[nn.Module]]
+
+    pairs: Pairs = IMAGE_AND_TEXT
+    name: str
+
+    @field_validator("pairs")
+    @classmethod
+    def _pairs_of_two(cls, pairs: Pairs) -> Pairs:
+        if not getattr(cls.module, "pairs", IMAGE_AND_TEXT):
+            if pairs:
+                raise ValueError("this objective encodes images alone: leave objective.pairs out")
+        elif not pairs or len(set(pairs)) < len(pairs) or any(first == second for first, second in pairs):
+            raise ValueError("pairs holds one pair of two modalities or more, none of them twice")
+        return pairs
+
+    @model_validator(mode="after")
+    def _arguments_fit(self) -> Self:
+        for part in self.parts():
+            if part.pairs not in (self.pairs, IMAGE_AND_TEXT):
+                raise ValueError("a base takes the pairs of the whole: set objective.pairs, not its base's")
+            # Pairs that a part refuses on its own are wrong here, too.
+            type(part).model_validate({**part.model_dump(), "pairs": self.pairs})
+        if issubclass(self.module, Objective):
+            self.module.check(self)
+        return self
+
+    @property
+    def modalities(self) -> frozenset[Modality]:
+        """What the encoder needs towers for; always images."""
+        return frozenset(modality for pair in self.pairs for modality in pair) or frozenset({"image"})
+
+    @property
+    def compares_items(self) -> bool:
+        """Whether the loss tells an item from others, so that a single item says nothing."""
+        return bool(getattr(self.module, "compares_items", True))
+
+    def parts(self) -> list["ObjectiveConfig"]:
+        """Return the settings of objectives that are arguments of this one."""
+        values = (getattr(self, name) for name in type(self).model_fields)
+        return [part for value in values for part in _parts_in(value)]
+
+    def with_parts(self, change: Callable[["ObjectiveConfig"], Any]) -> dict[str, Any]:
+        """Return all arguments, those that are settings of objectives changed by a function."""
+
+        def changed(value: Any) -> Any:
+            if isinstance(value, ObjectiveConfig):
+                return change(value)
+            return tuple(map(changed, value)) if _parts_in(value) else value
+
+        return {name: changed(getattr(self, name)) for name in type(self).model_fields}
+
+    def with_temperature(self, read: Callable[[], PretrainedLogits | None]) -> Self:
+        """Return the settings with temperatures of towers, as `Objective.with_temperature` does."""
+        settings: Self = self.model_copy(update=self.with_parts(lambda part: part.with_temperature(read)))
+        return (
+            self.module.with_temperature(settings, read) if issubclass(self.module, Objective) else settings
+        )
+
+    def build(self, context: ObjectiveContext) -> Objective:
+        """Return the objective with these settings.
+
+        Raises:
+            RecipeError: The model or the data don't have what it needs, or its class refuses the arguments.
+        """
+        arguments = self.with_parts(lambda part: part.model_copy(update={"pairs": self.pairs}).build(context))
+        del arguments["name"]
+        if "pairs" not in _arguments(self.module):
+            del arguments["pairs"]
+        for name, parameter in _arguments(self.module).items():
+            if name in _SIZES:
+                arguments[name] = getattr(context, name)
+                if name in _LACKING and not arguments[name] and parameter.default is parameter.empty:
+                    raise RecipeError(f"The objective {self.name} needs {_LACKING[name]}.")
+        try:
+            made = self.module(**arguments)
+        except ValueError as error:
+            raise RecipeError(str(error)) from None
+        objective = made if isinstance(made, Objective) else ForeignObjective(made)
+        objective.pairs = self.pairs
+        return objective
+
+
+@cache
+def settings_of(module: type[nn.Module], name: str) -> type[ObjectiveConfig]:
+    """Return the settings class of an objective: a field for each argument that the run doesn't give.
+
+    Args:
+        module: Class of the objective; types of arguments may be `Annotated[..., pydantic.Field(...)]`.
+        name: Name in recipes.
+    """
+    hints = get_type_hints(module.__init__, include_extras=True)
+    found: dict[str, Any] = {"name": (Literal[name], name)}
+    if not getattr(module, "pairs", IMAGE_AND_TEXT):
+        found["pairs"] = (Pairs, ())
+    options: type[BaseModel] | None = getattr(module, "options", None)
+    if options is not None:
+        found |= {key: (field.annotation, field) for key, field in options.model_fields.items()}
+    for argument, parameter in _arguments(module).items():
+        if argument in _SIZES or argument == "pairs":
+            continue
+        hint = hints.get(argument, Any)
+        default = ... if parameter.default is parameter.empty else parameter.default
+        if _takes_objectives(hint):
+            many = "Sequence" in str(hint)
+            hint = tuple[ObjectiveSettings, ...] if many else ObjectiveSettings
+            default = Field(default_factory=lambda: parse_objective(BASE)) if default is None else default
+        found[argument] = (hint, default)
+    base = type(ObjectiveConfig)(
+        f"{module.__name__}Settings", (ObjectiveConfig,), {"module": module, "__module__": module.__module__}
+    )
+    return create_model(base.__name__, __base__=base, __doc__=inspect.getdoc(module), **found)
+
+
+# Base of an objective that adds to another one, unless the recipe names it.
+BASE: Final = "infonce"
+ENTRY_POINTS: Final = "recoquest.objectives"
+_OWN: Final[Mapping[str, str]] = {
+    "byol": "two_views:BYOL",
+    "contrastive_binary": "contrastive_binary:ContrastiveBinary",
+    "ifm": "ifm:IFM",
+    "infonce": "infonce:InfoNCE",
+    "labels": "labels:Labels",
+    "local_uniformity": "local_uniformity:LocalUniformity",
+    "lovt": "lovt:LoVT",
+    "ltd": "ltd:LTD",
+    "orthogonality": "reco:Orthogonality",
+    "pixpro": "two_views:PixPro",
+    "quest": "quest:QUEST",
+    "reco": "reco:ReCo",
+    "sigmoid": "sigmoid:Sigmoid",
+    "simclr": "two_views:SimCLR",
+    "sum": "composed:WeightedSum",
+    "vse": "vse:VSE",
+}
+
+
+@cache
+def _classes() -> Mapping[str, str]:
+    """Where the class of every named objective is; an entry point can't replace one of this project."""
+    others = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+    own = {name: f"{__package__}.{place}" for name, place in _OWN.items()}
+    return dict(sorted((others | own).items()))
+
+
+def objective_names() -> list[str]:
+    """Return the names that a recipe can give: this project's, and entry points `recoquest.objectives`."""
+    return list(_classes())
+
+
+def objective_settings(name: str) -> type[ObjectiveConfig]:
+    """Return the settings class of a named objective, or of a class `module:Class`.
+
+    Raises:
+        ValueError: There is no such objective, or its class can't be used; the message says why.
+    """
+    place = _classes().get(name, name)
+    module, colon, attribute = place.partition(":")
+    if not colon:
+        raise ValueError(
+            f"{name!r} is not an objective; there are {', '.join(objective_names())}, and your own as "
+            "module:Class"
+        )
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{place} can't be imported: {error}") from None
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise ValueError(f"{place} is not a class of torch.nn.Module")
+    return settings_of(found, name)
+
+
+def parse_objective(value: object) -> ObjectiveConfig:
+    """Return the settings that a recipe describes: a name, or a mapping with a `name` or with `sum`.
+
+    Raises:
+        ValueError: The name is missing or unknown, or (pydantic's own) a setting is wrong.
+    """
+    if isinstance(value, ObjectiveConfig):
+        return value
+    if isinstance(value, str):
+        value = {"name": value}
+    if isinstance(value, Mapping) and "sum" in value:
+        value = _expanded(value)
+    if not isinstance(value, Mapping):
+        raise ValueError("an objective is a name or a mapping with a name, such as {name: reco}")
+    if value.get("name") is None:
+        raise ValueError(f"name is missing; there are {', '.join(objective_names())}")
+    return objective_settings(str(value["name"])).model_validate(value)
+
+
+ObjectiveSettings = Annotated[SerializeAsAny[ObjectiveConfig], BeforeValidator(parse_objective)]
+
+
+def _expanded(value: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return `{sum: [infonce, {reco: {...}, weight: .1}]}` as settings of the objective `sum`."""
+    rest = {key: other for key, other in value.items() if key != "sum"}
+    if not isinstance(value["sum"], list):
+        raise ValueError("sum holds a list of objectives, such as [infonce, {reco: {}, weight: 0.1}]")
+    objectives, weights = [], []
+    for part in value["sum"]:
+        entry = {"name": part} if isinstance(part, str) else dict(part) if isinstance(part, Mapping) else {}
+        weights.append(entry.pop("weight", 1.0))
+        if "name" not in entry:
+            if len(entry) != 1:
+                raise ValueError(f"{part!r} is no part of a sum: write {{reco: {{}}, weight: 0.1}}")
+            ((name, settings),) = entry.items()
+            entry = {"name": name, **(settings or {})}
+        objectives.append(entry)
+    return {"name": "sum", "objectives": objectives, "weights": weights, **rest}
+
+
+def explained(error: ValidationError) -> str:
+    """Return what is wrong with the arguments of a class, in one sentence."""
+    found = []
+    for item in error.errors():
+        place, message = ".".join(map(str, item["loc"])), str(item["msg"]).removeprefix("Value error, ")
+        message = message[:1].lower() + message[1:]
+        found.append(f"{place}: {message}, not {item['input']!r}" if place else message)
+    return "; ".join(found)
+
+
+def _arguments(module: type[nn.Module]) -> Mapping[str, inspect.Parameter]:
+    """Return the arguments of a class by name, without `self`, `*args` and `**options`."""
+    some = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = list(inspect.signature(module.__init__).parameters.values())[1:]
+    return {parameter.name: parameter for parameter in parameters if parameter.kind in some}
+
+
+def _takes_objectives(hint: Any) -> bool:
+    return (isinstance(hint, type) and issubclass(hint, Objective)) or any(
+        map(_takes_objectives, get_args(hint))
+    )
+
+
+def _parts_in(value: Any, kind: type = ObjectiveConfig) -> list[Any]:
+    """Return the objectives, or their settings, that an argument is or contains."""
+    values = value if isinstance(value, tuple | list) else [value]
+    return [one for one in values if isinstance(one, kind)]
+
+
+def _as_settings(value: Any) -> Any:
+    """Return an argument, with some settings in place of objectives: these have checked their own."""
+    if isinstance(value, Objective):
+        return BASE
+    return [BASE] * len(value) if _parts_in(value, Objective) else value
+
+
+def _check_batch(image: Tensor, text: Tensor, positive_mask: Tensor | None) -> None:
+    """Check that two batches of embeddings and the mask of their pairs fit each other.
+
+    Raises:
+        ValueError: They don't.
+    """
+    if image.shape != text.shape or image.ndim not in (2, 3):
+        raise ValueError(
+            f"Image embeddings {tuple(image.shape)} and text embeddings {tuple(text.shape)} must have one "
+            "shape (B, D), or (B, k, D) for k-blades: row i of both is a pair."
+        )
+    if not len(image):
+        raise ValueError("The batch is empty: give one pair of an image and a text, or more.")
+    if positive_mask is None:
+        return
+    size = len(image) * process_count()
+    if positive_mask.dtype != torch.bool:
+        raise ValueError(f"positive_mask is {positive_mask.dtype} and has to be torch.bool: write mask > 0.")
+    if positive_mask.shape != (size, size):
+        raise ValueError(
+            f"positive_mask is {tuple(positive_mask.shape)}, and a batch of {size} pairs takes "
+            f"({size}, {size}): row i is of image i, column j of text j."
+        )

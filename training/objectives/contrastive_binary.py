@@ -1,6 +1,6 @@
 """Contrastive-Binary: a classifier tells real pairs from fake ones (a baseline of ConVIRT)."""
 
-from typing import Literal
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -9,39 +9,35 @@ from torch.nn.functional import softplus
 
 from training.common.distributed import gather_rows, of_first_process, process_count, process_rank
 from training.models.features import Features, ModalityFeatures
-from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveContext, PairObjective, Requirement
+from training.objectives.base import LossOutput, PairObjective, Requirement
 from training.objectives.similarity import full_precision
-
-
-class ContrastiveBinarySettings(ObjectiveConfig):
-    """The classifier's size."""
-
-    name: Literal["contrastive_binary"] = "contrastive_binary"
-    hidden: int = Field(default=512, gt=0, description="Width of the classifier's hidden layer.")
-
-    def build(self, context: ObjectiveContext) -> "ContrastiveBinary":
-        """The objective with these settings."""
-        return ContrastiveBinary(self, context)
 
 
 class ContrastiveBinary(PairObjective):
     """Binary cross-entropy of real and fake pairs (ConVIRT's baseline of that name; Zhang et al. 2020).
 
-    Both embeddings side by side go through an MLP with one hidden layer, which gives the logit of a real
-    pair. In training each real pair has one fake, whose second item is drawn at random from those of the
-    batch that do not match the first; ConVIRT draws it from all data. In evaluation the loss of fakes is its
-    mean over all that could be drawn.
+    `(mean_i softplus(-f(x_i, y_i)) + mean_i softplus(f(x_i, y_k))) / 2`, where f is an MLP with one hidden
+    layer on both embeddings (B, D), and y_k is drawn at random from the items of the batch that don't match
+    x_i; ConVIRT draws it from all data. In evaluation the second part is its mean over all draws.
+
+    Use it to see what contrast within a batch is worth. Nothing is asked of cosines, so texts find images
+    poorly.
+
+    >>> from training.objectives import ContrastiveBinary
+    >>> ContrastiveBinary(embedding_dim=64)(torch.randn(8, 64), torch.randn(8, 64)).shape
+    torch.Size([])
     """
 
     requires: frozenset[Requirement] = frozenset({"one_vector"})
 
-    def __init__(self, settings: ContrastiveBinarySettings, context: ObjectiveContext) -> None:
-        super().__init__(settings)
-        self.classifier = nn.Sequential(
-            nn.Linear(2 * context.embedding_width, settings.hidden),
-            nn.ReLU(),
-            nn.Linear(settings.hidden, 1),
-        )
+    def __init__(
+        self,
+        *,
+        embedding_dim: int,
+        hidden: Annotated[int, Field(gt=0, description="Width of the classifier's hidden layer.")] = 512,
+    ) -> None:
+        super().__init__()
+        self.classifier = nn.Sequential(nn.Linear(2 * embedding_dim, hidden), nn.ReLU(), nn.Linear(hidden, 1))
 
     def pair_loss(self, first: ModalityFeatures, second: ModalityFeatures, features: Features) -> LossOutput:
         """The loss of a batch, a mean over real pairs and fakes; terms: that of either."""

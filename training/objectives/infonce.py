@@ -1,9 +1,9 @@
-"""InfoNCE: each item picks its partner among the batch by a softmax over similarities."""
+"""InfoNCE: each item picks its partner in the batch by a softmax over similarities."""
 
 import math
 from abc import ABC
 from collections.abc import Callable
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
 import torch
 from pydantic import Field
@@ -12,85 +12,91 @@ from torch.nn.functional import cross_entropy
 
 from training.common.errors import RecipeError
 from training.models.logits import PretrainedLogits
-from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveContext, SimilarityObjective
+from training.objectives.base import LossOutput, Objective, SimilarityObjective
 from training.objectives.similarity import Direction, Similarities
 
 _FROM_SCRATCH: Final = 0.07
 
+Temperature = Annotated[
+    Annotated[float, Field(gt=0)] | Literal["auto", "pretrained"],
+    Field(
+        description="At the start, if it is learned. pretrained: that of the towers, which CLIP's have; "
+        "auto: the same if they have one, otherwise 0.07."
+    ),
+]
+MaxScale = Annotated[float, Field(gt=0, description="Upper limit of 1 / temperature if it is learned.")]
+ImageWeight = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=1,
+        description="Weight of image-to-text (first to second of a pair); text-to-image has the rest.",
+    ),
+]
 
-class TemperatureConfig(ObjectiveConfig, ABC):
-    """Settings of an objective with a softmax over similarities, whose temperature may be learned."""
 
-    temperature: Annotated[float, Field(gt=0)] | Literal["auto", "pretrained"] = Field(
-        default="auto",
-        description="At the start, when it is learned. pretrained: that of the towers, which CLIP's bring; "
-        "auto: the same where they bring one, else 0.07.",
-    )
-    learnable_temperature: bool = True
-    max_scale: float = Field(
-        default=100.0, gt=0, description="Upper limit of 1 / temperature when it is learned."
-    )
+class TemperatureObjective(Objective, ABC):
+    """An objective with a softmax over similarities, whose temperature may come from pretrained towers."""
 
-    def with_temperature(self, read: Callable[[], PretrainedLogits | None]) -> Self:
-        """Settings with the towers' temperature as a number, where they name none."""
-        if not isinstance(self.temperature, str):
-            return self
-        return self.model_copy(update={"temperature": self._initial(read)})
-
-    def logits(self) -> PretrainedLogits | None:
-        """How a model that was trained with these settings began to make logits; None if that is open."""
-        return None if isinstance(self.temperature, str) else PretrainedLogits(self.temperature)
-
-    def scale(self) -> "LogitScale":
-        """1 / temperature with these settings.
-
-        Raises:
-            RecipeError: The temperature is that of pretrained towers, and was not read from them.
-        """
-        temperature = self._initial(lambda: None)
-        return LogitScale(temperature, learnable=self.learnable_temperature, limit=self.max_scale)
-
-    def _initial(self, read: Callable[[], PretrainedLogits | None]) -> float:
-        if not isinstance(self.temperature, str):
-            return self.temperature
+    @classmethod
+    def with_temperature(cls, settings: Any, read: Callable[[], PretrainedLogits | None]) -> Any:
+        """Return settings with the towers' temperature as a number, unless they have one."""
+        if not isinstance(settings.temperature, str):
+            return settings
         found = read()
         if found is not None and found.bias is not None:
-            # The temperature of a sigmoid fits no softmax.
+            # The temperature of a sigmoid doesn't suit a softmax.
             found = None
-        if found is None and self.temperature == "pretrained":
+        if found is None and settings.temperature == "pretrained":
             raise RecipeError(
                 "The temperature is to be that of the towers, and they bring none: give one CLIP to both as "
                 "model.image.pretrained and model.text.pretrained, with its own poolings and linear heads of "
                 "its width, or set the objective's temperature to a number. SigLIP's belongs to the "
                 "objective sigmoid."
             )
-        return _FROM_SCRATCH if found is None else found.temperature
+        return settings.model_copy(
+            update={"temperature": _FROM_SCRATCH if found is None else found.temperature}
+        )
+
+    @classmethod
+    def logits(cls, settings: Any) -> PretrainedLogits | None:
+        """Return the temperature at the start; None if it is still to be read from towers."""
+        return None if isinstance(settings.temperature, str) else PretrainedLogits(settings.temperature)
 
 
-class InfoNCESettings(TemperatureConfig):
-    """CLIP's form by default: both directions alike and a learned temperature.
+class LogitScale(nn.Module):
+    """1 / temperature, learned by its logarithm up to a limit, or fixed."""
 
-    ConVIRT's and LoVT's form: `image_weight` .75, `temperature` .1, `learnable_temperature` false.
-    """
+    fixed: Tensor
 
-    name: Literal["infonce"] = "infonce"
-    image_weight: float = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description="Weight of image-to-text (first to second of a pair); the rest is the other way's.",
-    )
+    def __init__(self, temperature: float | str, *, learnable: bool, limit: float) -> None:
+        super().__init__()
+        if temperature == "pretrained":
+            raise ValueError("temperature='pretrained' is for recipes, which name towers: give a number.")
+        temperature = _FROM_SCRATCH if isinstance(temperature, str) else temperature
+        self.limit = limit
+        # A buffer moves to the module's device. The arguments decide it, so no checkpoint needs it.
+        self.register_buffer("fixed", torch.tensor(1 / temperature, dtype=torch.float64), persistent=False)
+        self.log_scale = nn.Parameter(torch.tensor(-math.log(temperature))) if learnable else None
 
-    def build(self, context: ObjectiveContext) -> "InfoNCE":
-        """The objective with these settings."""
-        return InfoNCE(self)
+    def forward(self) -> Tensor:
+        """Return 1 / temperature, a scalar.
+
+        The limit applies to the parameter and not to its exponential: a clamped exponential has no gradient,
+        so a step past the limit would fix the temperature for good.
+        """
+        if self.log_scale is None:
+            return self.fixed
+        with torch.no_grad():
+            self.log_scale.clamp_(max=math.log(self.limit))
+        return self.log_scale.exp()
 
 
 def directional_cross_entropy(direction: Direction, scale: Tensor | float) -> Tensor:
     """Cross entropy of each item's partner among all items of the other modality.
 
-    Columns that match a row besides the partner are removed from its denominator: they are neither its
-    positive nor its negatives.
+    Columns that match a row in addition to the partner are removed from its denominator: they are neither
+    positives nor negatives.
 
     Returns:
         Scalar, the mean over local rows.
@@ -108,7 +114,7 @@ def info_nce(
     """InfoNCE of similarities (ConVIRT, equations 2-4; CLIP, figure 3).
 
     Args:
-        pairs: Images are its rows, texts its columns.
+        pairs: Images are the rows, texts the columns.
         scale: 1 / temperature.
         image_weight: Weight of image-to-text; text-to-image has the rest.
 
@@ -120,46 +126,37 @@ def info_nce(
     return image_weight * image_to_text + (1 - image_weight) * text_to_image, image_to_text, text_to_image
 
 
-class LogitScale(nn.Module):
-    """1 / temperature, learned by its logarithm up to a limit, or fixed."""
+class InfoNCE(TemperatureObjective, SimilarityObjective):
+    """InfoNCE on the embeddings of two modalities (CLIP; ConVIRT, equations 2-4).
 
-    fixed: Tensor
+    `w mean_i -log softmax_j(s_ij / t)_i + (1 - w) mean_j -log softmax_i(s_ij / t)_j`, with s the cosines
+    (B, B) of images and texts, t the temperature and w `image_weight`.
 
-    def __init__(self, temperature: float, *, learnable: bool, limit: float) -> None:
-        super().__init__()
-        self.limit = limit
-        # A buffer follows the module to its device. The settings decide it, so no checkpoint holds it.
-        self.register_buffer("fixed", torch.tensor(1 / temperature, dtype=torch.float64), persistent=False)
-        self.log_scale = nn.Parameter(torch.tensor(-math.log(temperature))) if learnable else None
+    The baseline of all others. Use it with large batches whose pairs really differ; the softmax needs many
+    negatives and a fitting temperature. The defaults are CLIP's; those of ConVIRT and LoVT are `image_weight`
+    .75, `temperature` .1 and `learnable_temperature` False.
 
-    def forward(self) -> Tensor:
-        """Scalar, 1 / temperature.
-
-        The limit is put on the parameter and not on its exponential: a clamped exponential has no gradient,
-        so a step past the limit would fix the temperature for good.
-        """
-        if self.log_scale is None:
-            return self.fixed
-        with torch.no_grad():
-            self.log_scale.clamp_(max=math.log(self.limit))
-        return self.log_scale.exp()
-
-
-class InfoNCE(SimilarityObjective):
-    """InfoNCE on the global embeddings of two modalities.
-
-    The usual choice when batches are large; the softmax needs many negatives and a fitting temperature.
+    >>> from training.objectives import InfoNCE
+    >>> InfoNCE(temperature=0.1)(torch.randn(8, 64), torch.randn(8, 64)).shape
+    torch.Size([])
     """
 
-    def __init__(self, settings: InfoNCESettings) -> None:
-        super().__init__(settings)
-        self.settings = settings
-        self.scale = settings.scale()
+    def __init__(
+        self,
+        temperature: Temperature = "auto",
+        *,
+        learnable_temperature: bool = True,
+        max_scale: MaxScale = 100.0,
+        image_weight: ImageWeight = 0.5,
+    ) -> None:
+        super().__init__()
+        self.image_weight = image_weight
+        self.scale = LogitScale(temperature, learnable=learnable_temperature, limit=max_scale)
 
     def of_similarities(self, pairs: Similarities) -> LossOutput:
-        """The loss of a batch; terms: both directions, mean similarities, temperature."""
+        """Return the loss of a batch; terms: both directions, mean similarities, temperature."""
         scale = self.scale()
-        total, forth, back = info_nce(pairs, scale, image_weight=self.settings.image_weight)
+        total, forth, back = info_nce(pairs, scale, image_weight=self.image_weight)
         terms = {
             "first_to_second": forth.detach(),
             "second_to_first": back.detach(),

@@ -1,53 +1,39 @@
 """Labels: a linear classifier on the embedding of an image tells which labels it has."""
 
-from typing import Literal
-
 import torch
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from training.common.errors import RecipeError
 from training.models.features import Features
-from training.objectives.base import (
-    ImageObjectiveConfig,
-    LossOutput,
-    Objective,
-    ObjectiveContext,
-    Requirement,
-)
+from training.objectives.base import ImageObjective, LossOutput, Requirement
 from training.objectives.similarity import full_precision
 
 
-class LabelsSettings(ImageObjectiveConfig):
-    """Nothing to set: the labels are all that the train split has."""
+class Labels(ImageObjective):
+    """Binary cross-entropy of each label on its own (supervised pretraining, multi-label).
 
-    name: Literal["labels"] = "labels"
+    The mean over images and labels of the cross-entropy of `sigmoid(W x + b)`, with x the image embedding
+    (B, D). Call it with `Features` that have `labels` (B, L). An image without a label, or with one that a
+    reader found uncertain, counts as not having it.
 
-    def build(self, context: ObjectiveContext) -> "Labels":
-        """The objective with these settings.
+    Use it if images have labels and searches are about these.
 
-        Raises:
-            RecipeError: There are no labels.
-        """
-        return Labels(context)
-
-
-class Labels(Objective):
-    """Binary cross-entropy of each label for itself (supervised pretraining, multi-label).
-
-    An image without a label counts as one that has it not, and so do labels that a reader found uncertain.
+    >>> from training.models.features import Features, ModalityFeatures
+    >>> from training.objectives import Labels
+    >>> image = ModalityFeatures(torch.randn(8, 64))
+    >>> Labels(embedding_dim=64, labels=3)(Features({"image": image}, labels=torch.rand(8, 3) > 0.5)).shape
+    torch.Size([])
     """
 
     requires: frozenset[Requirement] = frozenset({"labels", "one_vector"})
 
-    def __init__(self, context: ObjectiveContext) -> None:
+    def __init__(self, *, embedding_dim: int, labels: int) -> None:
         super().__init__()
-        if not context.labels:
-            raise RecipeError("The objective learns labels, and no training image has any: add `labels`.")
-        self.classifier = nn.Linear(context.embedding_width, context.labels)
+        self.classifier = nn.Linear(embedding_dim, labels)
 
-    def forward(self, features: Features) -> LossOutput:
-        """The loss of a batch, a mean over images and labels; term: the share of answers that are right.
+    def compute(self, features: Features) -> LossOutput:
+        """Return the loss of a batch; term: the share of answers that are right.
 
         Raises:
             RecipeError: The batch has no labels.

@@ -1,45 +1,18 @@
 """Local uniformity: global contrast, while the local entries of each sample are spread over the sphere."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from training.models.features import Features, ModalityFeatures
-from training.objectives.base import LossOutput, ObjectiveConfig, ObjectiveContext, PairObjective, Requirement
-from training.objectives.infonce import info_nce
-from training.objectives.local_cosines import self_cosines
-from training.objectives.local_entries import LocalEntries, masked_scores
+from training.objectives.base import LossOutput, PairObjective, Requirement
+from training.objectives.infonce import ImageWeight, info_nce
+from training.objectives.local import LocalEntries, masked_scores, self_cosines
 from training.objectives.similarity import similarities
 
 UniformityKind = Literal["gauss", "xent"]
-
-
-class LocalUniformitySettings(ObjectiveConfig):
-    """ConVIRT's global loss plus uniformity of the regions and of the sentences of each sample."""
-
-    name: Literal["local_uniformity"] = "local_uniformity"
-    kind: UniformityKind = Field(default="gauss", description="Gaussian potentials or cross entropy.")
-    image_weight: float = Field(
-        default=0.75, ge=0, le=1, description="Weight of image-to-text in the global loss."
-    )
-    temperature: float = Field(default=0.1, gt=0, description="Of the global loss.")
-    uniformity_weight: float = Field(default=0.25, ge=0, description="Eta; .5 for xent unless it is set.")
-    uniformity_temperature: float = Field(
-        default=0.2, gt=0, description="Tau'. The paper also reports .5 for gauss and .3 for xent."
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _weight_of_the_kind(cls, data: object) -> object:
-        if isinstance(data, dict) and data.get("kind") == "xent":
-            return {"uniformity_weight": 0.5, **data}
-        return data
-
-    def build(self, context: ObjectiveContext) -> "LocalUniformity":
-        """The objective with these settings."""
-        return LocalUniformity(self)
 
 
 def local_uniformity(
@@ -70,26 +43,52 @@ def local_uniformity(
 
 
 class LocalUniformity(PairObjective):
-    """Uniformity within each sample beside a global contrastive loss (Müller et al. 2022, equation 4).
+    """Uniformity within each sample, added to a global contrastive loss (Müller et al. 2022, equation 4).
 
-    For pretraining that serves localised tasks, without LoVT's cross attention. The authors share the
-    projection head of local and global features. A text of one sentence adds a constant.
+    InfoNCE of the embeddings plus `uniformity_weight` times the uniformity of the regions (B, K, D) and of
+    the sentences (B, M, D) of each sample. `gauss` is the log of the mean of `exp(cos / t')` over all
+    pairs of entries, `xent` the mean over entries of the log of its sum. Call it with `Features` whose
+    modalities have `local` and `local_mask`.
+
+    Use it to pretrain encoders for segmentation or detection, for a tenth of LoVT's work. The authors share
+    the projection head of local and global features. A text of one sentence adds a constant.
+
+    >>> from training.models.features import Features, ModalityFeatures
+    >>> from training.objectives import LocalUniformity
+    >>> image = ModalityFeatures(torch.randn(8, 64), local=torch.randn(8, 49, 64))
+    >>> text = ModalityFeatures(torch.randn(8, 64), local=torch.randn(8, 5, 64))
+    >>> LocalUniformity(kind="xent")(Features({"image": image, "text": text})).shape
+    torch.Size([])
     """
 
     requires: frozenset[Requirement] = frozenset({"local"})
 
-    def __init__(self, settings: LocalUniformitySettings) -> None:
-        super().__init__(settings)
-        self.settings = settings
+    def __init__(
+        self,
+        kind: Annotated[UniformityKind, Field(description="Gaussian potentials or cross entropy.")] = "gauss",
+        *,
+        image_weight: ImageWeight = 0.75,
+        temperature: Annotated[float, Field(gt=0, description="Of the global loss.")] = 0.1,
+        uniformity_weight: Annotated[
+            float | None, Field(ge=0, description="Eta. None: .25 for gauss, .5 for xent.")
+        ] = None,
+        uniformity_temperature: Annotated[
+            float, Field(gt=0, description="Tau'. The paper also reports .5 for gauss and .3 for xent.")
+        ] = 0.2,
+    ) -> None:
+        super().__init__()
+        self.kind, self.image_weight, self.temperature = kind, image_weight, temperature
+        default = 0.5 if kind == "xent" else 0.25
+        self.uniformity_weight = default if uniformity_weight is None else uniformity_weight
+        self.uniformity_temperature = uniformity_temperature
 
     def pair_loss(self, first: ModalityFeatures, second: ModalityFeatures, features: Features) -> LossOutput:
         """The loss of one batch; terms: the global loss, and the uniformity of either modality."""
-        settings = self.settings
         with torch.autocast(first.embedding.device.type, enabled=False):
             pairs = similarities(first.embedding, second.embedding, features.positive_mask)
-            whole, _, _ = info_nce(pairs, 1 / settings.temperature, image_weight=settings.image_weight)
+            whole, _, _ = info_nce(pairs, 1 / self.temperature, image_weight=self.image_weight)
             here, there = self._uniformity(first), self._uniformity(second)
-            total = whole + settings.uniformity_weight * (here + there)
+            total = whole + self.uniformity_weight * (here + there)
         terms = {"global": whole, "first_uniformity": here, "second_uniformity": there}
         return LossOutput(total, {name: term.detach() for name, term in terms.items()})
 
@@ -98,6 +97,6 @@ class LocalUniformity(PairObjective):
         return local_uniformity(
             self_cosines(entries.values),
             entries.mask,
-            kind=self.settings.kind,
-            temperature=self.settings.uniformity_temperature,
+            kind=self.kind,
+            temperature=self.uniformity_temperature,
         )

@@ -1,60 +1,18 @@
 """LTD: embeddings of texts must still tell what the texts say, as a frozen sentence encoder sees it."""
 
-from typing import Literal, Self
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, normalize
 
 from training.common.distributed import mean_over_processes
 from training.common.errors import RecipeError
 from training.models.features import Features
-from training.objectives.base import LossOutput, ObjectiveContext, Requirement
-from training.objectives.composed import ComposedConfig, ComposedObjective, check_one_vector
+from training.objectives.base import LossOutput, Requirement
+from training.objectives.composed import Base, ComposedObjective, check_one_vector
 from training.objectives.similarity import NORM_EPS, full_precision
-
-
-class LTDSettings(ComposedConfig):
-    """Latent target decoding with a base objective; targets come from `data.target_encoder`.
-
-    `dual` adds the reconstruction with a weight; `constrained` asks for a bound, and finds the weight itself.
-    """
-
-    name: Literal["ltd"] = "ltd"
-    mode: Literal["dual", "constrained"] = "constrained"
-    hidden: int = Field(default=1024, gt=0, description="Width of the decoder's two hidden layers.")
-    weight: float = Field(default=1.0, ge=0, description="Of `dual`: beta.")
-    bound: float = Field(
-        default=0.2, gt=0, description="Of `constrained`: eta, the largest reconstruction loss."
-    )
-    multiplier_rate: float = Field(default=5e-3, gt=0, description="Of `constrained`: the ascent's rate.")
-    multiplier_momentum: float = Field(default=0.9, ge=0, lt=1, description="Of `constrained`: its momentum.")
-    multiplier_dampening: float = Field(
-        default=0.9,
-        ge=0,
-        lt=1,
-        description="Of `constrained`: share of each violation that its momentum leaves out.",
-    )
-    max_multiplier: float = Field(default=100.0, gt=0, description="Of `constrained`.")
-
-    @model_validator(mode="after")
-    def _has_texts(self) -> Self:
-        if not any("text" in pair for pair in self.pairs):
-            raise ValueError("ltd decodes texts: name text in objective.pairs")
-        return self
-
-    def build(self, context: ObjectiveContext) -> "LTD":
-        """The objective with these settings.
-
-        Raises:
-            RecipeError: There are no targets.
-        """
-        if context.target_dim is None:
-            raise RecipeError(
-                "ltd decodes the embedding of a frozen sentence encoder: name one in data.target_encoder."
-            )
-        return LTD(self, context, context.target_dim)
 
 
 class Multiplier(nn.Module):
@@ -89,52 +47,98 @@ class Multiplier(nn.Module):
 class LTD(ComposedObjective):
     """Latent target decoding (Bleeker et al. 2023) added to a base objective.
 
-    For captions with shortcuts: what a caption says beyond its shortcut must stay in the embedding. A decoder
-    reads the direction of the caption's embedding, which is all that a search by cosine sees.
+    R is the mean of `1 - cos(decoder(text embedding), target)`, where the target is a frozen sentence
+    encoder's embedding of the text. `dual` is `base + weight R`; `constrained` is `base + m (R / bound - 1)`
+    with a multiplier m that ascends as long as R is above the bound. Call it with `Features` that have
+    `targets` (B, T). The decoder reads the direction of the embedding, which is all that a search by cosine
+    sees.
+
+    Use it for captions with shortcuts: what a caption says in addition to its shortcut must stay in the
+    embedding.
+
+    >>> from training.models.features import Features, ModalityFeatures
+    >>> from training.objectives import LTD, InfoNCE
+    >>> modalities = {name: ModalityFeatures(torch.randn(8, 64)) for name in ("image", "text")}
+    >>> loss = LTD(InfoNCE(), embedding_dim=64, target_dim=384)
+    >>> loss(Features(modalities, targets=torch.randn(8, 384))).shape
+    torch.Size([])
     """
 
     requires: frozenset[Requirement] = frozenset({"targets", "one_vector"})
 
-    def __init__(self, settings: LTDSettings, context: ObjectiveContext, target_dim: int) -> None:
-        super().__init__(settings, context)
-        self.settings = settings
+    def __init__(
+        self,
+        base: Base = None,
+        *,
+        embedding_dim: int,
+        target_dim: int,
+        mode: Literal["dual", "constrained"] = "constrained",
+        hidden: Annotated[int, Field(gt=0, description="Width of the decoder's two hidden layers.")] = 1024,
+        weight: Annotated[float, Field(ge=0, description="Of `dual`: beta.")] = 1.0,
+        bound: Annotated[
+            float, Field(gt=0, description="Of `constrained`: eta, the largest reconstruction loss.")
+        ] = 0.2,
+        multiplier_rate: Annotated[
+            float, Field(gt=0, description="Of `constrained`: the ascent's rate.")
+        ] = 5e-3,
+        multiplier_momentum: Annotated[
+            float, Field(ge=0, lt=1, description="Of `constrained`: its momentum.")
+        ] = 0.9,
+        multiplier_dampening: Annotated[
+            float,
+            Field(
+                ge=0,
+                lt=1,
+                description="Of `constrained`: share of each violation that its momentum leaves out.",
+            ),
+        ] = 0.9,
+        max_multiplier: Annotated[float, Field(gt=0, description="Of `constrained`.")] = 100.0,
+    ) -> None:
+        super().__init__(base)
+        self.mode, self.weight, self.bound = mode, weight, bound
         self.decoder = nn.Sequential(
-            nn.Linear(context.embedding_width, settings.hidden),
+            nn.Linear(embedding_dim, hidden),
             nn.ReLU(),
-            nn.Linear(settings.hidden, settings.hidden),
+            nn.Linear(hidden, hidden),
             nn.ReLU(),
-            nn.Linear(settings.hidden, target_dim),
+            nn.Linear(hidden, target_dim),
         )
         self.multiplier = Multiplier(
-            rate=settings.multiplier_rate,
-            momentum=settings.multiplier_momentum,
-            dampening=settings.multiplier_dampening,
-            limit=settings.max_multiplier,
+            rate=multiplier_rate,
+            momentum=multiplier_momentum,
+            dampening=multiplier_dampening,
+            limit=max_multiplier,
         )
         self._seen: Tensor | None = None
 
-    def forward(self, features: Features) -> LossOutput:
-        """The loss of a batch; terms: the base's, the reconstruction loss, the multiplier if there is one.
+    @classmethod
+    def check(cls, settings: Any) -> None:
+        """Check that there are texts."""
+        if not any("text" in pair for pair in settings.pairs):
+            raise ValueError("ltd decodes texts: name text in objective.pairs")
+
+    def compute(self, features: Features) -> LossOutput:
+        """Return the loss of a batch; terms: the base's, the reconstruction loss, the multiplier if any.
 
         Raises:
             RecipeError: The batch has no targets, or its embeddings are k-blades.
         """
-        base = self.base_loss(features)
+        base = self.base.compute(features)
         reconstruction = self._reconstruction(features)
         terms = {**base.terms, "reconstruction": reconstruction.detach()}
-        if self.settings.mode == "dual":
-            return LossOutput(base.total + self.settings.weight * reconstruction, terms)
+        if self.mode == "dual":
+            return LossOutput(base.total + self.weight * reconstruction, terms)
         if self.training:
             self._seen = reconstruction.detach()
         multiplier = self.multiplier.value.clone()
-        total = base.total + multiplier * (reconstruction / self.settings.bound - 1)
+        total = base.total + multiplier * (reconstruction / self.bound - 1)
         return LossOutput(total, {**terms, "multiplier": multiplier})
 
     def after_step(self) -> None:
         """Move the multiplier by the reconstruction loss of the last training batch, and update the base."""
         super().after_step()
         if self._seen is not None:
-            self.multiplier.ascend(mean_over_processes(self._seen) / self.settings.bound - 1)
+            self.multiplier.ascend(mean_over_processes(self._seen) / self.bound - 1)
             self._seen = None
 
     def _reconstruction(self, features: Features) -> Tensor:

@@ -2,10 +2,10 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import normalize, softplus
 
@@ -13,76 +13,18 @@ from training.common.errors import RecipeError
 from training.models.config import Retrieval
 from training.models.features import Features, ModalityFeatures
 from training.models.heads.normal import unit_normal
-from training.objectives.base import LossOutput, ObjectiveContext, PairObjective, Requirement
-from training.objectives.infonce import TemperatureConfig, directional_cross_entropy, info_nce
+from training.objectives.base import LossOutput, PairObjective, Requirement
+from training.objectives.infonce import (
+    LogitScale,
+    MaxScale,
+    Temperature,
+    TemperatureObjective,
+    directional_cross_entropy,
+    info_nce,
+)
 from training.objectives.similarity import NORM_EPS, Direction, Similarities, full_precision, similarities
 
 UniqueConstraint = Literal["none", "sic", "uic", "p_uic"]
-
-
-class QuestSettings(TemperatureConfig):
-    """All of QUEST by default; its ablation (table 2) is one row a setting.
-
-    | shared | unique | row |
-    |---|---|---|
-    | true | none | SIC, the baseline |
-    | true | sic | SIC + SIC |
-    | true | uic | SIC + UIC |
-    | true | p_uic | SIC + P-UIC, QUEST |
-    | false | uic | UIC alone |
-    | false | p_uic | P-UIC alone |
-    """
-
-    name: Literal["quest"] = "quest"
-    shared: bool = Field(default=True, description="InfoNCE on the shared outputs (SIC).")
-    unique: UniqueConstraint = Field(
-        default="p_uic",
-        description="On the unique outputs: `sic` InfoNCE, `uic` InfoNCE on the normals and the cosine term, "
-        "`p_uic` the same with self-penalisation, `none` nothing; then a model without branches will do.",
-    )
-    cosine_weight: float = Field(
-        default=1.0, ge=0, description="Of the term that holds shared and unique outputs at right angles."
-    )
-    penalty: float = Field(
-        default=1.0,
-        ge=0,
-        le=10,
-        description="Lambda of the self-penalisation; at the start, when it is learned.",
-    )
-    learnable_penalty: bool = Field(
-        default=False, description="Each gradient lowers it, since a smaller one makes the task easier."
-    )
-
-    @property
-    def retrievals(self) -> frozenset[Retrieval]:
-        """By what the trained model may be searched: what the loss has brought together."""
-        if self.unique == "none":
-            return frozenset({"shared"})
-        if self.unique == "sic":
-            return frozenset({"shared", "unique", "concat"} if self.shared else {"unique"})
-        return frozenset({"shared", "unique", "concat", "normal"} if self.shared else {"normal"})
-
-    @model_validator(mode="after")
-    def _something_is_left(self) -> Self:
-        if not self.shared and self.unique == "none":
-            raise ValueError("nothing is left to learn from: set shared to true, or unique to a constraint")
-        return self
-
-    @model_validator(mode="after")
-    def _nothing_is_set_in_vain(self) -> Self:
-        fields = type(self).model_fields
-        has_normals = self.unique in ("uic", "p_uic")
-        if not has_normals and self.cosine_weight != fields["cosine_weight"].default:
-            raise ValueError("cosine_weight belongs to unique: uic or p_uic")
-        if self.unique != "p_uic" and (self.learnable_penalty or self.penalty != fields["penalty"].default):
-            raise ValueError("penalty and learnable_penalty belong to unique: p_uic")
-        if self.learnable_penalty and self.penalty == 0:
-            raise ValueError("a penalty that is learned starts above 0")
-        return self
-
-    def build(self, context: ObjectiveContext) -> "Quest":
-        """The objective with these settings."""
-        return Quest(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,29 +103,106 @@ def shared_of(features: ModalityFeatures) -> Tensor:
     return features.embedding if features.shared is None else features.shared
 
 
-class Quest(PairObjective):
+class QUEST(TemperatureObjective, PairObjective):
     """QUEST on the shared and unique outputs of two modalities (Song et al. 2024).
 
-    For data where each modality tells more than both share, or where a shortcut outshines the rest: the
-    shared outputs meet as in InfoNCE, and the planes that both outputs span meet by their normals.
+    InfoNCE of the shared outputs (SIC), plus `u` times the cross entropies of both directions on |cosines| of
+    the normals to the planes that shared and unique outputs span, raised by self-penalization (P-UIC), plus
+    `v (|cos(shared, unique)| of either modality)`, with u `unique_weight` and v `cosine_weight`. Call it with
+    `Features` whose modalities have `shared` and `unique` (B, D).
+
+    Use it if each modality tells more than both share, or if a shortcut outshines the rest. The rows of its
+    ablation (table 2):
+
+    | shared | unique | row |
+    |---|---|---|
+    | True | none | SIC, the baseline |
+    | True | sic | SIC + SIC |
+    | True | uic | SIC + UIC |
+    | True | p_uic | SIC + P-UIC, QUEST |
+    | False | uic | UIC alone |
+    | False | p_uic | P-UIC alone |
+
+    >>> from training.models.features import Features, ModalityFeatures
+    >>> from training.objectives import QUEST
+    >>> first, second = (
+    ...     ModalityFeatures(shared, shared=shared, unique=torch.randn(8, 64))
+    ...     for shared in (torch.randn(8, 64), torch.randn(8, 64))
+    ... )
+    >>> QUEST()(Features({"image": first, "text": second})).shape
+    torch.Size([])
     """
 
     requires: frozenset[Requirement] = frozenset({"branches"})
 
-    def __init__(self, settings: QuestSettings) -> None:
-        super().__init__(settings)
-        self.settings = settings
-        self.scale = settings.scale()
-        if settings.unique == "none":
+    def __init__(
+        self,
+        temperature: Temperature = "auto",
+        *,
+        learnable_temperature: bool = True,
+        max_scale: MaxScale = 100.0,
+        shared: Annotated[bool, Field(description="InfoNCE on the shared outputs (SIC).")] = True,
+        unique: Annotated[
+            UniqueConstraint,
+            Field(
+                description="On the unique outputs: `sic` InfoNCE, `uic` InfoNCE on the normals and the "
+                "cosine term, `p_uic` the same with self-penalization, `none` nothing; then a model without "
+                "branches is enough."
+            ),
+        ] = "p_uic",
+        unique_weight: Annotated[
+            float,
+            Field(
+                ge=0,
+                description="Of the contrast of unique outputs. The paper's 1 adds two cross entropies, "
+                "where the contrast of shared outputs is a mean of two.",
+            ),
+        ] = 1.0,
+        cosine_weight: Annotated[
+            float,
+            Field(ge=0, description="Of the term that keeps shared and unique outputs at right angles."),
+        ] = 1.0,
+        penalty: Annotated[
+            float,
+            Field(
+                ge=0, le=10, description="Lambda of the self-penalization; at the start, if it is learned."
+            ),
+        ] = 1.0,
+        learnable_penalty: Annotated[
+            bool, Field(description="Each gradient lowers it, since a smaller one makes the task easier.")
+        ] = False,
+    ) -> None:
+        super().__init__()
+        self.shared, self.unique = shared, unique
+        self.unique_weight, self.cosine_weight = unique_weight, cosine_weight
+        self.fixed_penalty = penalty
+        self.scale = LogitScale(temperature, learnable=learnable_temperature, limit=max_scale)
+        if unique == "none":
             self.requires = frozenset()
-        self.retrievals = settings.retrievals
-        if settings.learnable_penalty:
-            # softplus of this is the penalty, which so stays above 0.
-            self.raw_penalty = nn.Parameter(torch.tensor(math.log(math.expm1(settings.penalty))))
+        self.retrievals = _retrievals(shared, unique)
+        # softplus of this is the penalty, which so stays above 0.
+        self.raw_penalty = (
+            nn.Parameter(torch.tensor(math.log(math.expm1(penalty)))) if learnable_penalty else None
+        )
+
+    @classmethod
+    def check(cls, settings: Any) -> None:
+        """Check that something is left to learn from, and that nothing is set without effect."""
+        if not settings.shared and settings.unique == "none":
+            raise ValueError("nothing is left to learn from: set shared to true, or unique to a constraint")
+        changed = settings.model_dump(exclude_defaults=True)
+        if settings.unique == "none" and "unique_weight" in changed:
+            raise ValueError("unique_weight belongs to unique: sic, uic or p_uic")
+        if settings.unique not in ("uic", "p_uic") and "cosine_weight" in changed:
+            raise ValueError("cosine_weight belongs to unique: uic or p_uic")
+        if settings.unique != "p_uic" and changed.keys() & {"penalty", "learnable_penalty"}:
+            raise ValueError("penalty and learnable_penalty belong to unique: p_uic")
+        if settings.learnable_penalty and settings.penalty == 0:
+            raise ValueError("a penalty that is learned starts above 0")
 
     def penalty(self) -> Tensor | float:
-        """Lambda of the self-penalisation."""
-        return softplus(self.raw_penalty) if self.settings.learnable_penalty else self.settings.penalty
+        """Return lambda of the self-penalization."""
+        return self.fixed_penalty if self.raw_penalty is None else softplus(self.raw_penalty)
 
     def pair_loss(self, first: ModalityFeatures, second: ModalityFeatures, features: Features) -> LossOutput:
         """The loss of a batch; terms: each constraint, mean similarities of shared outputs, temperature."""
@@ -196,7 +215,7 @@ class Quest(PairObjective):
             **shared.mean_terms(),
             "temperature": scale.detach().reciprocal(),
         }
-        if self.settings.learnable_penalty:
+        if self.raw_penalty is not None:
             terms["penalty"] = torch.as_tensor(self.penalty()).detach()
         return LossOutput(total, terms)
 
@@ -208,18 +227,27 @@ class Quest(PairObjective):
         scale: Tensor,
     ) -> tuple[dict[str, Tensor], Similarities]:
         """Weighted losses by name, and the similarities of the shared outputs."""
-        if self.settings.unique == "none":
+        if self.unique == "none":
             shared = similarities(shared_of(first), shared_of(second), positive_mask)
             return {"sic": info_nce(shared, scale)[0]}, shared
         one, other = UnitOutputs.of(first), UnitOutputs.of(second)
         shared = unit_similarities(one.shared, other.shared, positive_mask)
-        losses = {"sic": info_nce(shared, scale)[0]} if self.settings.shared else {}
-        if self.settings.unique == "sic":
+        losses = {"sic": info_nce(shared, scale)[0]} if self.shared else {}
+        if self.unique == "sic":
             pairs = unit_similarities(one.unique, other.unique, positive_mask)
-            return losses | {"unique_sic": info_nce(pairs, scale)[0]}, shared
+            return losses | {"unique_sic": self.unique_weight * info_nce(pairs, scale)[0]}, shared
         normals = normal_similarities(one, other, positive_mask)
-        if self.settings.unique == "p_uic":
+        if self.unique == "p_uic":
             normals = self_penalised(normals, shared, self.penalty())
-        losses[self.settings.unique] = quadruple_contrast(normals, scale)
-        losses["cosine"] = self.settings.cosine_weight * (branch_cosine(one) + branch_cosine(other))
+        losses[self.unique] = self.unique_weight * quadruple_contrast(normals, scale)
+        losses["cosine"] = self.cosine_weight * (branch_cosine(one) + branch_cosine(other))
         return losses, shared
+
+
+def _retrievals(shared: bool, unique: UniqueConstraint) -> frozenset[Retrieval]:
+    """Return the outputs that the loss brings together, by which the trained model may be searched."""
+    if unique == "none":
+        return frozenset({"shared"})
+    if unique == "sic":
+        return frozenset({"shared", "unique", "concat"} if shared else {"unique"})
+    return frozenset({"shared", "unique", "concat", "normal"} if shared else {"normal"})

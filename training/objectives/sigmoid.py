@@ -1,7 +1,7 @@
-"""The sigmoid loss: each image and text of a batch is judged by itself, matching or not (SigLIP)."""
+"""The sigmoid loss: each image and text of a batch is judged on its own, matching or not (SigLIP)."""
 
 from collections.abc import Callable
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
 import torch
 from pydantic import Field
@@ -10,68 +10,18 @@ from torch.nn.functional import logsigmoid
 
 from training.common.errors import RecipeError
 from training.models.logits import PretrainedLogits
-from training.objectives.base import LossOutput, ObjectiveContext, SimilarityObjective
-from training.objectives.infonce import TemperatureConfig
+from training.objectives.base import LossOutput, SimilarityObjective
+from training.objectives.infonce import LogitScale, MaxScale
 from training.objectives.similarity import Similarities
 
-# Zhai et al. 2023, section 3.2: most pairs of a batch do not match, and at the start all seem not to.
+# Zhai et al. 2023, section 3.2: most pairs of a batch don't match, and at the start none seems to.
 _FROM_SCRATCH: Final = PretrainedLogits(0.1, -10.0)
-
-
-class SigmoidSettings(TemperatureConfig):
-    """SigLIP's loss, with its temperature and bias where the towers bring them."""
-
-    name: Literal["sigmoid"] = "sigmoid"
-    temperature: Annotated[float, Field(gt=0)] | Literal["auto", "pretrained"] = Field(
-        default="auto",
-        description="At the start, when it is learned. pretrained: that of the towers, which SigLIP's bring; "
-        "auto: the same where they bring one, else 0.1.",
-    )
-    bias: float | Literal["auto", "pretrained"] = Field(
-        default="auto", description="The same of the bias, which is learned as well; else -10."
-    )
-    max_scale: float = Field(
-        default=1000.0, gt=0, description="Upper limit of 1 / temperature when it is learned."
-    )
-
-    def with_temperature(self, read: Callable[[], PretrainedLogits | None]) -> Self:
-        """Settings with the towers' temperature and bias as numbers, where they name none."""
-        if not isinstance(self.temperature, str) and not isinstance(self.bias, str):
-            return self
-        start = self._start(read)
-        return self.model_copy(update={"temperature": start.temperature, "bias": start.bias})
-
-    def logits(self) -> PretrainedLogits | None:
-        """How a model that was trained with these settings began to make logits; None if that is open."""
-        if isinstance(self.temperature, str) or isinstance(self.bias, str):
-            return None
-        return PretrainedLogits(self.temperature, self.bias)
-
-    def build(self, context: ObjectiveContext) -> "Sigmoid":
-        """The objective with these settings."""
-        start = self._start(lambda: None)
-        return Sigmoid(self.model_copy(update={"temperature": start.temperature, "bias": start.bias}))
-
-    def _start(self, read: Callable[[], PretrainedLogits | None]) -> PretrainedLogits:
-        found = read()
-        if found is None or found.bias is None:
-            if "pretrained" in (self.temperature, self.bias):
-                raise RecipeError(
-                    "Temperature and bias are to be those of the towers, and they bring none: give one "
-                    "SigLIP to both as model.image.pretrained and model.text.pretrained, with its own "
-                    "poolings and width, or set the objective's temperature and bias to numbers."
-                )
-            found = _FROM_SCRATCH
-        return PretrainedLogits(
-            found.temperature if isinstance(self.temperature, str) else self.temperature,
-            found.bias if isinstance(self.bias, str) else self.bias,
-        )
 
 
 def sigmoid_loss(pairs: Similarities, scale: Tensor | float, bias: Tensor | float) -> Tensor:
     """Mean over images of the sum over texts of -log sigmoid(z (t x.y + b)) (SigLIP, equation 1).
 
-    z is 1 where image and text are partners and -1 elsewhere. Matches beside the partner cost nothing.
+    z is 1 where image and text are partners, otherwise -1. Matches in addition to the partner cost nothing.
 
     Args:
         pairs: Only the rows are used: they have every pair once.
@@ -90,21 +40,58 @@ def sigmoid_loss(pairs: Similarities, scale: Tensor | float, bias: Tensor | floa
 
 
 class Sigmoid(SimilarityObjective):
-    """The sigmoid loss on the global embeddings of two modalities.
+    """SigLIP's loss on the embeddings of two modalities (Zhai et al. 2023, equation 1).
 
-    Needs no softmax over the batch, so it suits batches of any size and fine-tunes SigLIP's towers.
+    `mean_i sum_j -log sigmoid(z_ij (s_ij / t + b))`, with s the cosines (B, B), z_ij 1 for partners and -1
+    for others, and t and b learned.
+
+    It needs no softmax over the batch: use it with batches of any size, and to fine-tune SigLIP's towers.
+
+    >>> from training.objectives import Sigmoid
+    >>> Sigmoid(temperature=0.1, bias=-10.0)(torch.randn(8, 64), torch.randn(8, 64)).shape
+    torch.Size([])
     """
 
-    def __init__(self, settings: SigmoidSettings) -> None:
-        super().__init__(settings)
-        logits = settings.logits()
-        assert logits is not None
-        assert logits.bias is not None
-        self.scale = settings.scale()
-        self.bias = nn.Parameter(torch.tensor(logits.bias), requires_grad=settings.learnable_temperature)
+    def __init__(
+        self,
+        temperature: Annotated[
+            Annotated[float, Field(gt=0)] | Literal["auto", "pretrained"],
+            Field(
+                description="At the start, if it is learned. pretrained: that of the towers, which SigLIP's "
+                "have; auto: the same if they have one, otherwise 0.1."
+            ),
+        ] = "auto",
+        bias: Annotated[
+            float | Literal["auto", "pretrained"],
+            Field(description="The same for the bias, which is also learned; otherwise -10."),
+        ] = "auto",
+        *,
+        learnable_temperature: bool = True,
+        max_scale: MaxScale = 1000.0,
+    ) -> None:
+        super().__init__()
+        start = _start(temperature, bias, None)
+        assert start.bias is not None
+        self.scale = LogitScale(start.temperature, learnable=learnable_temperature, limit=max_scale)
+        self.bias = nn.Parameter(torch.tensor(start.bias), requires_grad=learnable_temperature)
+
+    @classmethod
+    def with_temperature(cls, settings: Any, read: Callable[[], PretrainedLogits | None]) -> Any:
+        """Return settings with the towers' temperature and bias as numbers, unless they have both."""
+        if not isinstance(settings.temperature, str) and not isinstance(settings.bias, str):
+            return settings
+        start = _start(settings.temperature, settings.bias, read())
+        return settings.model_copy(update={"temperature": start.temperature, "bias": start.bias})
+
+    @classmethod
+    def logits(cls, settings: Any) -> PretrainedLogits | None:
+        """Return temperature and bias at the start; None if they are still to be read from towers."""
+        if isinstance(settings.temperature, str) or isinstance(settings.bias, str):
+            return None
+        return PretrainedLogits(settings.temperature, settings.bias)
 
     def of_similarities(self, pairs: Similarities) -> LossOutput:
-        """The loss of a batch; terms: mean similarities, temperature and bias."""
+        """Return the loss of a batch; terms: mean similarities, temperature and bias."""
         scale = self.scale()
         total = sigmoid_loss(pairs, scale, self.bias)
         terms = {
@@ -113,3 +100,23 @@ class Sigmoid(SimilarityObjective):
             "bias": self.bias.detach(),
         }
         return LossOutput(total, terms)
+
+
+def _start(temperature: float | str, bias: float | str, towers: PretrainedLogits | None) -> PretrainedLogits:
+    """Return temperature and bias at the start; what isn't a number is that of the towers.
+
+    Raises:
+        RecipeError: It has to be that of the towers, and they have none.
+    """
+    if towers is None or towers.bias is None:
+        if "pretrained" in (temperature, bias):
+            raise RecipeError(
+                "Temperature and bias are to be those of the towers, and they bring none: give one "
+                "SigLIP to both as model.image.pretrained and model.text.pretrained, with its own "
+                "poolings and width, or set the objective's temperature and bias to numbers."
+            )
+        towers = _FROM_SCRATCH
+    return PretrainedLogits(
+        towers.temperature if isinstance(temperature, str) else temperature,
+        towers.bias if isinstance(bias, str) else bias,
+    )

@@ -14,8 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from training.common.errors import RecipeError
-from training.objectives.base import ObjectiveConfig
-from training.objectives.registry import objective_types
+from training.objectives.base import ObjectiveConfig, objective_names, objective_settings
 from training.recipes.document import parse_value
 from training.recipes.library import Library, nearest, shipped
 from training.recipes.merge import merge, nested
@@ -178,7 +177,7 @@ def _explain(kind: type[NamedRecipe], error: Mapping[str, Any], tree: Mapping[st
     key = ".".join(location) or "the recipe"
     match error["type"]:
         case "extra_forbidden" if location[0] == "objective" and location[-1] == "base":
-            composed = [name for name, kind in objective_types().items() if "base" in kind.model_fields]
+            composed = [name for name in objective_names() if "base" in objective_settings(name).model_fields]
             return (
                 f"there is no setting {key}: this objective has no base; remove it, or set "
                 f"{'.'.join(location[:-1])}.name to one that has, which are {', '.join(composed)}"
@@ -232,7 +231,7 @@ def _models_at(
         models = _models_below(models, part)
         value = value.get(part) if isinstance(value, Mapping) else None
         if models == [ObjectiveConfig] and isinstance(value, Mapping):
-            models = [objective_types()[value["name"]]]
+            models = [objective_settings(value["name"])]
     return models
 
 

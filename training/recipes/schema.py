@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from training.common.frozen import Frozen
 from training.data.augmentation_config import AugmentationConfig
 from training.models.config import DualEncoderConfig, PreprocessingConfig
-from training.objectives.registry import ObjectiveSettings
+from training.objectives.base import ObjectiveSettings
 from training.shortcuts.config import ShortcutConfig
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]

@@ -9,7 +9,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from training.objectives.base import LossOutput
-from training.objectives.reclaim import ReclaimTerm, ReclaimTermSettings
+from training.papers.reclaim import ReclaimTerm, ReclaimTermSettings
 from training.tasks.memory import check_step
 from training.trainer.loop import Batches, Drawn, Problem
 from training.trainer.run_state.processes import Processes

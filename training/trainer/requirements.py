@@ -16,6 +16,8 @@ _log = logging.getLogger(__name__)
 
 # A lower learning rate is made for pretrained towers.
 _LEAST_RATE: Final = 5e-5
+# Parts of a model or of batches that are trained for nothing unless the objective uses them.
+_FOR_SOME_OBJECTIVES: Final = ("model.pair_attention", "model.concepts", "data.captions")
 
 
 def used_modalities(recipe: Recipe) -> frozenset[Modality]:
@@ -57,51 +59,41 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
         _check_heads(objective)
     given: dict[Requirement, bool] = {
         "local": recipe.model.local_features,
-        "pair_attention": recipe.model.pair_attention is not None,
-        "concepts": recipe.model.concepts is not None,
-        "shared_head": recipe.model.share_local_head,
         "branches": recipe.model.branches is not None,
-        "items": True,
         "targets": recipe.data.target_encoder is not None,
-        "captions": recipe.data.captions is not None,
-        "labels": True,
         "views": recipe.augmentation != AugmentationConfig(),
-        "momentum": True,
         "one_vector": recipe.model.blades == 1,
     }
     advice: dict[Requirement, str] = {
         "local": "local features: set model.local_features to true",
-        "shared_head": "local features that train what is searched by: set model.share_local_head to true",
-        "pair_attention": "a way to compare pairs: give model.pair_attention, such as {queries: words}",
-        "concepts": "concepts of images: give model.concepts, such as 256",
         "branches": "shared and unique features: give model.branches, such as {kind: mlp}",
-        "items": "the rows of items",
         "targets": "embeddings of a frozen sentence encoder: give its folder as data.target_encoder",
-        "captions": "texts as words: give data.captions, such as {vocabulary: words}",
-        "labels": "labels",
         "views": "two views of an image that differ: give augmentation, such as {crop_scale: [0.2, 1.0]}",
-        "momentum": "a copy of the encoder",
         "one_vector": "embeddings of one vector each: set model.blades to 1",
     }
+    lacking = [advice[name] for name in sorted(objective.requires) if not given.get(name, True)]
+    lacking += [what for setting, what in objective.needs.items() if not _setting(recipe, setting)]
+    if lacking:
+        raise RecipeError(f"The objective needs {'; and '.join(lacking)}.")
     shortcut = recipe.data.shortcut
     if shortcut is not None and shortcut.in_targets and "targets" not in objective.requires:
         raise RecipeError(
             "data.shortcut.in_targets is about targets, and the objective has none: set it to false."
         )
-    if recipe.data.captions is not None and "captions" not in objective.requires:
-        raise RecipeError("data.captions is for objectives that write texts: set it to null.")
-    if recipe.model.pair_attention is not None and "pair_attention" not in objective.requires:
-        raise RecipeError("model.pair_attention is for scan: set it to null, or objective.name to scan.")
-    if recipe.model.concepts is not None and "concepts" not in objective.requires:
-        raise RecipeError("model.concepts is for sco: set it to null, or objective.name to sco.")
-    lacking = [advice[name] for name in sorted(objective.requires) if not given[name]]
-    if lacking:
-        raise RecipeError(f"The objective needs {'; and '.join(lacking)}.")
+    for setting in _FOR_SOME_OBJECTIVES:
+        if _setting(recipe, setting) and setting not in objective.needs:
+            raise RecipeError(f"The objective {recipe.objective.name} doesn't use {setting}: set it to null.")
     if recipe.model.retrieval not in objective.retrievals:
         raise RecipeError(
             f"A model is searched by what its objective trains: set model.retrieval from "
             f"{recipe.model.retrieval} to {' or '.join(sorted(objective.retrievals))}."
         )
+
+
+def _setting(recipe: Recipe, name: str) -> object:
+    """Return the value of a setting `part.name` of a recipe."""
+    part, _, setting = name.partition(".")
+    return getattr(getattr(recipe, part), setting)
 
 
 def _check_heads(objective: Objective) -> None:

@@ -26,10 +26,7 @@ from training.models.pretrained.tokens import load_tokenizer
 from training.models.sounds.towers import build_audio_tower
 from training.models.texts.learned_tokenizer import build_tokenizer, learn_tokenizer, learn_word_tokenizer
 from training.models.texts.towers import build_text_tower
-from training.objectives.base import Objective, ObjectiveContext
-from training.objectives.composed import ComposedConfig
-from training.objectives.infonce import TemperatureConfig
-from training.objectives.registry import parse_objective
+from training.objectives.base import Objective, ObjectiveContext, parse_objective
 from training.recipes.schema import Recipe
 from training.shortcuts.shortcuts import with_every_digit
 from training.trainer.requirements import check_requirements
@@ -143,9 +140,9 @@ def _logits_of(bundle: BundleInfo) -> PretrainedLogits | None:
     except ValueError:
         # An earlier release had other settings, or the bundle has no recipe.
         return None
-    while isinstance(settings, ComposedConfig):
-        settings = settings.base
-    return settings.logits() if isinstance(settings, TemperatureConfig) else None
+    while settings.parts():
+        settings = settings.parts()[0]
+    return settings.module.logits(settings) if issubclass(settings.module, Objective) else None
 
 
 def usable_records(recipe: Recipe, manifest: Manifest, modalities: frozenset[Modality]) -> Manifest:

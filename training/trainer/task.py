@@ -103,8 +103,7 @@ class TrainingTask(TrainedModule):
 
     def forward(self, features: Features) -> LossOutput:
         """The loss of a batch."""
-        output: LossOutput = self.objective(features)
-        return output
+        return self.objective.compute(features)
 
     def after_step(self) -> None:
         """Update what no gradient teaches, once after every step of the optimizer."""

@@ -12,8 +12,13 @@ from torch import Tensor
 from training.models.config import PairAttentionConfig
 from training.models.features import Features, ModalityFeatures
 from training.models.preprocessing import TokenBatch
-from training.objectives.base import Objective, ObjectiveConfig, ObjectiveContext
-from training.objectives.registry import objective_types, parse_objective
+from training.objectives.base import (
+    Objective,
+    ObjectiveConfig,
+    ObjectiveContext,
+    objective_names,
+    parse_objective,
+)
 
 DIM = 9
 INSTANCES = 24
@@ -28,7 +33,19 @@ _FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "blades": {},
         "three-blades": {},
     },
-    "reco": {"": {}, "balanced": {"reduction": "balanced"}, "blades": {}},
+    "reco": {
+        "": {},
+        "balanced": {"reduction": "balanced"},
+        "fourth-power": {"negative_power": 4, "threshold": 0.1},
+        "blades": {},
+    },
+    "sum": {
+        "": {
+            "objectives": ["infonce", {"name": "reco", "negative_weight": 1.2, "negative_power": 4}],
+            "weights": [1, 1 / 64],
+        },
+        "ltd": {"objectives": [{"name": "ltd", "hidden": 16}, "vse"], "weights": [0.5, 2]},
+    },
     "byol": {"": {"hidden": 8}},
     "simclr": {"": {}, "blades": {}},
     "sigmoid": {"": {}, "blades": {}},
@@ -70,7 +87,7 @@ def cases() -> dict[str, ObjectiveConfig]:
     """Settings by the name of the case; an objective without forms of its own stands with its defaults."""
     return {
         f"{name}-{form}" if form else name: parse_objective({"name": name, **settings})
-        for name in objective_types()
+        for name in objective_names()
         for form, settings in _FORMS.get(name, {"": {}}).items()
     }
 
@@ -128,6 +145,7 @@ def build(
     targets = batch.targets
     context = ObjectiveContext(
         dim=DIM,
+        embedding_dim=DIM,
         instances=INSTANCES,
         groups=tuple(range(INSTANCES)),
         target_dim=None if targets is None else targets.shape[1],

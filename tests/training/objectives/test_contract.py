@@ -23,6 +23,7 @@ from tests.training.objectives.cases import (
     with_features,
 )
 from training.models.features import Features
+from training.objectives.base import Objective
 
 NAMES = sorted(cases())
 # Their steps take longest.
@@ -49,8 +50,7 @@ def test_gradient_is_right(name: str, fast: bool) -> None:
     values = {key: value.requires_grad_() for key, value in learnable(batch).items()}
 
     def loss(*changed: Tensor) -> Tensor:
-        total: Tensor = objective(with_features(batch, dict(zip(values, changed, strict=True)))).total
-        return total
+        return objective(with_features(batch, dict(zip(values, changed, strict=True))))
 
     assert torch.autograd.gradcheck(loss, tuple(values.values()), fast_mode=fast)
 
@@ -63,7 +63,7 @@ def test_order_of_the_batch_does_not_matter(name: str) -> None:
     assert mask is not None
     shuffled = replace(rows_of(batch, order), positive_mask=mask[order][:, order])
     objective = build_case(name, batch)
-    torch.testing.assert_close(objective(shuffled).total, objective(batch).total, rtol=0, atol=1e-11)
+    torch.testing.assert_close(objective(shuffled), objective(batch), rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -106,7 +106,7 @@ def test_toy_problem_is_fitted(name: str) -> None:
     losses = []
     for _ in range(150):
         optimizer.zero_grad()
-        total = objective(with_features(batch, values)).total
+        total = objective.compute(with_features(batch, values)).total
         torch.autograd.backward(total)
         optimizer.step()
         objective.after_step()
@@ -124,9 +124,9 @@ def test_autocast_and_half_precision_leave_the_loss_in_full(name: str) -> None:
         for kind in (torch.float32, torch.bfloat16)
     )
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside, of_half = objective(full), objective(half)
+        inside, of_half = objective.compute(full), objective.compute(half)
     assert inside.total.dtype == of_half.total.dtype == torch.float32
-    assert torch.equal(inside.total, objective(full).total)
+    assert torch.equal(inside.total, objective.compute(full).total)
     torch.testing.assert_close(of_half.total, inside.total, rtol=0.1, atol=0.1)
     assert not any(term.requires_grad for term in inside.terms.values())
 
@@ -149,16 +149,16 @@ def test_a_number_that_is_none_is_not_hidden(name: str) -> None:
     for key in used:
         value = learnable(batch)[key].clone()
         value[0, 0] = torch.nan
-        assert not objective(with_features(batch, {key: value})).total.isfinite(), key
+        assert not objective.compute(with_features(batch, {key: value})).total.isfinite(), key
 
 
 def _assert_equal(ours: Tensor, theirs: Tensor) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
 
 
-def _loss_and_gradients(objective: torch.nn.Module, batch: Features) -> tuple[Tensor, dict[str, Tensor]]:
+def _loss_and_gradients(objective: Objective, batch: Features) -> tuple[Tensor, dict[str, Tensor]]:
     values = {key: value.clone().requires_grad_() for key, value in learnable(batch).items()}
-    total = objective(with_features(batch, values)).total
+    total = objective.compute(with_features(batch, values)).total
     torch.autograd.backward(total)
     found = {key: value.grad for key, value in values.items() if value.grad is not None}
     return total.detach(), found

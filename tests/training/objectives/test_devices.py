@@ -12,7 +12,7 @@ from tests.training.objectives.cases import attention_of, blades_of, build, case
 from tests.training.waiting import nothing_waits
 from training.models.features import Features, ModalityFeatures
 from training.objectives.base import LossOutput
-from training.objectives.registry import parse_objective
+from training.objectives.base import parse_objective
 
 
 def moved(batch: Features, move: Callable[[Tensor], Tensor]) -> Features:
@@ -69,7 +69,7 @@ def test_steps_wait_for_nothing_and_terms_are_on_the_device(
         # The second step has what the first one left in memories.
         for _ in range(2):
             optimizer.zero_grad()
-            output = objective(features)
+            output = objective.compute(features)
             torch.stack(list(output.terms.values()))
             torch.autograd.backward(output.total)
             optimizer.step()

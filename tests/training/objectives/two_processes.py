@@ -38,7 +38,7 @@ def outcome(name: str, rank: int = 0, processes: int = 1) -> dict[str, Any]:
         values = {key: value.clone().requires_grad_() for key, value in learnable(batch).items()}
         objective.zero_grad()
         objective.train(step > 0 and not _has_batch_statistics(objective))
-        total = objective(without_common_padding(with_features(batch, values))).total
+        total = objective.compute(without_common_padding(with_features(batch, values))).total
         torch.autograd.backward(total)
         objective.after_step()
     return {

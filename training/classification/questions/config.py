@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from training.classification.images.config import ImageClassifierConfig
 from training.common.frozen import Frozen
 from training.models.config import ImagePreprocessingConfig, ImageTowerConfig, TextTowerConfig
-from training.objectives.reclaim import ReclaimTermSettings
+from training.papers.reclaim import ReclaimTermSettings
 from training.recipes.schema import ScheduleConfig, decoded_at_a_scale
 from training.recipes.tasks import ChoosingDataConfig, TaskRecipe
 

@@ -12,8 +12,8 @@ from training.models.images.towers import ImageTower, build_image_tower
 from training.models.inputs.tokenizer import Tokenizer
 from training.models.preprocessing import TokenBatch
 from training.models.texts.towers import build_text_tower
-from training.objectives.reclaim import ReclaimTermSettings
 from training.objectives.similarity import full_precision
+from training.papers.reclaim import ReclaimTermSettings
 from training.tasks.problem import ReclaimTask
 
 _RANK = 3

@@ -7,7 +7,7 @@ from pydantic import Field
 from training.classification.texts.tasks import TaskName
 from training.common.frozen import Frozen
 from training.models.config import TextTowerConfig
-from training.objectives.reclaim import ReclaimTermSettings
+from training.papers.reclaim import ReclaimTermSettings
 from training.recipes.schema import ScheduleConfig
 from training.recipes.tasks import ChoosingDataConfig, TaskRecipe
 

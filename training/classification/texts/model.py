@@ -14,7 +14,7 @@ from training.models.heads.pooling import masked_mean
 from training.models.inputs.tokenizer import Tokenizer
 from training.models.texts.backbones import TransformersTextBackbone
 from training.models.texts.towers import TextTower, build_text_tower
-from training.objectives.reclaim import ReclaimTermSettings
+from training.papers.reclaim import ReclaimTermSettings
 from training.tasks.problem import ReclaimTask
 
 

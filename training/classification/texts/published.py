@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from training.classification.texts.config import TextRecipe
 from training.classification.texts.tasks import GLUE
-from training.objectives.reclaim import ReclaimTermSettings
+from training.papers.reclaim import ReclaimTermSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""What only a paper's table needs. It is registered from outside the core, by entry points."""

@@ -1,0 +1,441 @@
+"""RECLAIM: a critic tells a pair's two features from their nearest neighbours in a memory."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+from torch.nn.functional import linear, logsigmoid, relu
+from torch.utils.checkpoint import checkpoint
+
+from training.common.distributed import gather_uneven, of_first_process, process_rank
+from training.common.errors import RecipeError
+from training.models.features import Features
+from training.objectives.base import IMAGE_AND_TEXT, LossOutput, Pairs, Requirement
+from training.objectives.composed import Base, ComposedObjective, check_one_vector
+from training.objectives.similarity import NORM_EPS, full_precision
+
+PAIRS_AT_ONCE: Final = 2**15
+# Eigenvalues smaller by a share x keep a weight of (1 - x) ** (4 ** 8), which moves it by 3e-6 at most.
+_FOURTH_POWERS: Final = 8
+
+
+class SpectralLinear(nn.Linear):
+    """A linear layer whose weight is divided by its largest singular value (Miyato et al. 2018).
+
+    That value is computed and not followed by power iteration: it is right from the first step on, and there
+    is no state beside the weight. The narrow layers of a critic make that cheap.
+    """
+
+    def normalised_weight(self) -> Tensor:
+        """The weight (out, in) with largest singular value 1."""
+        return self.weight / largest_singular_value(self.weight)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The image (..., out) of vectors (..., in)."""
+        return linear(input, self.normalised_weight(), self.bias)
+
+
+def largest_singular_value(matrix: Tensor) -> Tensor:
+    """Scalar, with gradient, of a matrix (M, N): the root of the Gram matrix's largest eigenvalue.
+
+    The smaller of the two Gram matrices is raised to powers until only the space of its largest eigenvalue is
+    left, with an error of at most 3e-6. A solver would wait for a GPU to look for errors. A matrix of zeros
+    gives a tiny positive number; a matrix that is not finite gives NaN, and the run stops at a loss that is
+    no number.
+    """
+    gram = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
+    tiny = torch.finfo(matrix.dtype).tiny
+    space = gram.detach() / gram.detach().diagonal().sum().clamp(min=tiny)
+    for _ in range(_FOURTH_POWERS):
+        space = torch.linalg.matrix_power(space, 4)
+        space = space / space.diagonal().sum().clamp(min=tiny)
+    # Rayleigh's quotient: its gradient by the Gram matrix is the space itself.
+    return (gram * space).sum().clamp(min=tiny).sqrt()
+
+
+class Critic(nn.Module):
+    """Two projections to one width, concatenated, and three layers with ReLU (RECLAIM, section 3.2).
+
+    Concatenation keeps the joint distance and no layer stretches any, so
+    `|critic(u, v) - critic(u', v')| <= sqrt(|u - u'|^2 + |v - v'|^2)` (equation 5). Without `spectral_norm`
+    it is the plain network of the paper's ablation, which has no such bound.
+    """
+
+    def __init__(
+        self, first_width: int, second_width: int, *, width: int = 64, spectral_norm: bool = True
+    ) -> None:
+        super().__init__()
+        layer = SpectralLinear if spectral_norm else nn.Linear
+        self.first = layer(first_width, width)
+        self.second = layer(second_width, width)
+        self.hidden = nn.ModuleList([layer(2 * width, width), layer(width, width)])
+        self.score = layer(width, 1)
+
+    def scorer(self) -> "Scorer":
+        """The critic with its weights of now, divided once for any number of pairs."""
+        layers = (layer for layer in self.modules() if isinstance(layer, nn.Linear))
+        first, second, joined, hidden, score = ((_weight(layer), layer.bias) for layer in layers)
+        return Scorer(first, second, joined, hidden, score)
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        """Scores (...) of pairs, as `Scorer` gives them."""
+        return self.scorer().scores(first, second)
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """The layers of a critic, each a weight (out, in) and a bias (out,).
+
+    Attributes:
+        first: Projects the first feature.
+        second: Projects the second.
+        joined: Takes both projections, one behind the other.
+        hidden: Follows.
+        score: Gives the one number.
+    """
+
+    first: tuple[Tensor, Tensor]
+    second: tuple[Tensor, Tensor]
+    joined: tuple[Tensor, Tensor]
+    hidden: tuple[Tensor, Tensor]
+    score: tuple[Tensor, Tensor]
+
+    def scores(self, first: Tensor, second: Tensor) -> Tensor:
+        """Scores of pairs.
+
+        The layer that takes both projections adds a product with each, so no pair is ever written out before
+        it. Of many pairs what follows is computed again in backward, some at a time.
+
+        Args:
+            first: (..., D1).
+            second: (..., D2). One of the two may be (b, 1, D), to stand against (b, K, D) or (1, K, D) of the
+                other.
+
+        Returns:
+            (...), the logit of the probability that the two belong together.
+        """
+        weight, bias = self.joined
+        of_first, of_second = weight.tensor_split(2, dim=1)
+        left = linear(linear(first, *self.first), of_first)
+        right = linear(linear(second, *self.second), of_second, bias)
+        shape = [max(sizes) for sizes in zip(left.shape[:-1], right.shape[:-1], strict=True)]
+        at_once = max(1, PAIRS_AT_ONCE // math.prod(shape[:-1]))
+        if len(shape) < 2 or shape[-1] <= at_once:
+            return self._of_parts(left, right)
+        chunks = [slice(start, start + at_once) for start in range(0, shape[-1], at_once)]
+        return torch.cat([self._recomputed(_part(left, c), _part(right, c)) for c in chunks], dim=-1)
+
+    def _of_parts(self, left: Tensor, right: Tensor) -> Tensor:
+        """Scores of what both features of a pair add to the joined layer."""
+        return linear(relu(linear(relu(left + right), *self.hidden)), *self.score).squeeze(-1)
+
+    def _recomputed(self, left: Tensor, right: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return self._of_parts(left, right)
+        scores: Tensor = checkpoint(
+            self._of_parts, left, right, use_reentrant=False, preserve_rng_state=False
+        )
+        return scores
+
+
+def _weight(layer: nn.Linear) -> Tensor:
+    return layer.normalised_weight() if isinstance(layer, SpectralLinear) else layer.weight
+
+
+def _part(features: Tensor, chunk: slice) -> Tensor:
+    """Some of the K entries (..., K, D); the one that stands against all of them stays."""
+    return features if features.shape[-2] == 1 else features[..., chunk, :]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Rows near to each of b queries.
+
+    Attributes:
+        rows: (b, K, D), without gradient; (1, K, D) where all queries have the same.
+        found: (b, K) bool; False where fewer than K rows may be drawn, such a row is to be ignored.
+    """
+
+    rows: Tensor
+    found: Tensor
+
+
+class MemoryBank(nn.Module):
+    """One row for each item, updated with momentum, the same on every process.
+
+    The rows are a buffer, so a checkpoint has them: 4 bytes for each number of each item.
+
+    Args:
+        instances: Number of items.
+        width: Of a row.
+        momentum: Rho, the share of the new feature in an updated row.
+        seed: Of the normal numbers that the rows begin with.
+        groups: The number of each item's image; None: every item is an image of its own.
+
+    Raises:
+        RecipeError: There are no items, or not one group for each.
+    """
+
+    rows: Tensor
+    groups: Tensor
+
+    def __init__(
+        self,
+        instances: int,
+        width: int,
+        *,
+        momentum: float = 0.5,
+        seed: int = 0,
+        groups: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__()
+        if instances < 1:
+            raise RecipeError("A memory bank keeps a row for each training item, and there are none.")
+        if groups is not None and len(groups) != instances:
+            raise RecipeError(f"There are {len(groups):,} groups for {instances:,} training items.")
+        self.momentum = momentum
+        generator = torch.Generator().manual_seed(seed)
+        self.register_buffer("rows", torch.randn((instances, width), generator=generator))
+        numbers = torch.arange(instances) if groups is None else torch.tensor(groups)
+        self.register_buffer("groups", numbers, persistent=False)
+
+    def nearest(self, queries: Tensor, items: Tensor | None, count: int) -> Neighbours:
+        """The rows with the highest cosine to each query, none of the query's own image.
+
+        Args:
+            queries: (b, D).
+            items: (b,) the queries' own rows; None: the queries are no training items.
+            count: How many at most.
+        """
+        with torch.no_grad():
+            # The length of a query does not change the order of its cosines.
+            lengths = torch.linalg.vector_norm(self.rows, dim=1).clamp(min=NORM_EPS)
+            cosines = queries.to(self.rows.dtype) @ self.rows.T / lengths
+            if items is not None:
+                own = self.groups[items].unsqueeze(1) == self.groups
+                cosines = cosines.masked_fill(own, -torch.inf)
+            best = cosines.topk(min(count, len(self.rows)), dim=1)
+            return Neighbours(self.rows[best.indices], best.values > -torch.inf)
+
+    def drawn(self, queries: Tensor, items: Tensor | None, share: float) -> Neighbours:
+        """Rows drawn at random, the same for all queries on all processes.
+
+        Those of a query's own image are not found.
+
+        Args:
+            queries: (b, D).
+            items: (b,) the queries' own rows; None: the queries are no training items.
+            share: Of all rows.
+        """
+        with torch.no_grad():
+            count = max(1, round(share * len(self.rows)))
+            drawn = of_first_process(torch.randperm(len(self.rows), device=self.rows.device))[:count]
+            found = torch.ones(len(queries), count, dtype=torch.bool, device=self.rows.device)
+            if items is not None:
+                found = self.groups[items].unsqueeze(1) != self.groups[drawn]
+            return Neighbours(self.rows[drawn].unsqueeze(0), found)
+
+    def batch(self, queries: Tensor, items: Tensor | None) -> Neighbours:
+        """The features of the whole batch, none of a query's own image; nothing is taken from memory."""
+        everyone = gather_uneven(queries)
+        if items is not None:
+            found = self.groups[items].unsqueeze(1) != self.groups[gather_uneven(items)]
+        else:
+            # Outside training every process has as many.
+            own = torch.arange(len(queries), device=queries.device) + process_rank() * len(queries)
+            found = own.unsqueeze(1) != torch.arange(len(everyone), device=queries.device)
+        return Neighbours(everyone.unsqueeze(0), found)
+
+    def update(self, items: Tensor, features: Tensor) -> None:
+        """Move rows towards the new features of their items: `(1 - rho) row + rho new` (equation 7).
+
+        With several processes the updates of all are made on each. An item that is there twice counts with
+        the mean of its features.
+
+        Args:
+            items: (b,), local.
+            features: (b, D), local.
+        """
+        everyone, new = gather_uneven(items), gather_uneven(full_precision(features))
+        with torch.no_grad():
+            # A GPU is waited for to learn how many items differ. So features of an item are added up where it
+            # is first, and each of its repeats writes the same row.
+            same = everyone.unsqueeze(1) == everyone
+            first = same.int().argmax(dim=1)
+            mean = torch.zeros_like(new).index_add_(0, first, new)[first] / same.sum(dim=1, keepdim=True)
+            old = self.rows[everyone]
+            self.rows[everyone] = (1 - self.momentum) * old + self.momentum * mean.to(old.dtype)
+
+
+class ReclaimTermSettings(BaseModel):
+    """The term by itself, as RECLAIM's authors set it; `neighbours` is 10 for small data."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    weight: float = Field(default=0.1, ge=0, description="Lambda; the paper's best of .01, .1, .5 and 1.")
+    neighbours: int = Field(default=100, gt=0, description="K, negatives for each feature of a pair.")
+    momentum: float = Field(default=0.5, gt=0, le=1, description="Rho, share of a new feature in its row.")
+    negatives: Literal["nearest", "random", "batch"] = Field(
+        default="nearest",
+        description="What a pair is told from: its nearest rows in memory; a random share of all rows; or "
+        "the other items of the batch. The latter two are the paper's ablation.",
+    )
+    random_share: float = Field(default=0.8, gt=0, le=1, description="Of `random`.")
+    critic_width: int = Field(default=64, gt=0, description="What both features are mapped to.")
+    spectral_norm: bool = Field(default=True, description="Keep the critic 1-Lipschitz.")
+    bank_seed: int = Field(default=0, ge=0, description="Of the noise that the memory begins with.")
+
+
+class ReclaimTerm(nn.Module):
+    """Noise contrast of two features against their nearest neighbours in memory (RECLAIM, equations 3, 6-8).
+
+    Minimise `weight` times what it gives; call `after_step` after every step of the optimizer.
+
+    Args:
+        first_width: D1.
+        second_width: D2.
+        instances: Training items.
+        settings: Of the term.
+        groups: The number of each item's image; its other items are no negatives.
+    """
+
+    def __init__(
+        self,
+        first_width: int,
+        second_width: int,
+        instances: int,
+        settings: ReclaimTermSettings,
+        groups: tuple[int, ...] | None = None,
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        self.critic = Critic(
+            first_width, second_width, width=settings.critic_width, spectral_norm=settings.spectral_norm
+        )
+        self.first_bank, self.second_bank = (
+            MemoryBank(
+                instances,
+                width,
+                momentum=settings.momentum,
+                seed=2 * settings.bank_seed + number,
+                groups=groups,
+            )
+            for number, width in enumerate((first_width, second_width))
+        )
+        self._seen: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def forward(
+        self, first: Tensor, second: Tensor, items: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a batch, in full precision outside autocast.
+
+        Args:
+            first: u, (b, D1).
+            second: v, (b, D2), row i of the same item.
+            items: (b,) rows of the memory. None, outside training only: of items that are not in it.
+
+        Returns:
+            Scalar `-L_ANS`, the mean over local rows, and detached terms: the probability that the critic
+            gives to matching and to other pairs.
+
+        Raises:
+            RecipeError: Items are missing in training.
+        """
+        if self.training and items is None:
+            raise RecipeError("RECLAIM needs to know which training items are in a batch.")
+        with torch.autocast(first.device.type, enabled=False):
+            u, v = full_precision(first), full_precision(second)
+            near_u = self._negatives(self.first_bank, u, items)
+            near_v = self._negatives(self.second_bank, v, items)
+            critic = self.critic.scorer()
+            matched = critic.scores(u, v)
+            others_v = critic.scores(u.unsqueeze(1), near_v.rows)
+            others_u = critic.scores(near_u.rows, v.unsqueeze(1))
+            negative = _mean_found(logsigmoid(-others_v), near_v) + _mean_found(logsigmoid(-others_u), near_u)
+            loss = -(logsigmoid(matched) + negative).mean()
+        if self.training and items is not None:
+            self._seen = (items, u.detach(), v.detach())
+        unmatched = (_mean_found(others_v.sigmoid(), near_v) + _mean_found(others_u.sigmoid(), near_u)) / 2
+        terms = {
+            "reclaim": loss.detach(),
+            "reclaim_matched": matched.detach().sigmoid().mean(),
+            "reclaim_unmatched": unmatched.detach().mean(),
+        }
+        return loss, terms
+
+    def _negatives(self, bank: MemoryBank, queries: Tensor, items: Tensor | None) -> Neighbours:
+        """What queries (b, D) are told from."""
+        match self.settings.negatives:
+            case "nearest":
+                return bank.nearest(queries, items, self.settings.neighbours)
+            case "random":
+                return bank.drawn(queries, items, self.settings.random_share)
+            case "batch":
+                return bank.batch(queries, items)
+
+    def after_step(self) -> None:
+        """Put the features of the last training batch into memory."""
+        if self._seen is not None:
+            items, first, second = self._seen
+            self.first_bank.update(items, first)
+            self.second_bank.update(items, second)
+            self._seen = None
+
+
+def _mean_found(values: Tensor, neighbours: Neighbours) -> Tensor:
+    """The mean (b,) of values (b, K) over the neighbours that were found; 0 where there are none."""
+    kept = values.masked_fill(~neighbours.found, 0).sum(dim=1)
+    return kept / neighbours.found.sum(dim=1).clamp(min=1)
+
+
+class Reclaim(ComposedObjective):
+    """RECLAIM's term on the embeddings of two modalities, added to a base objective: `base - weight L_ANS`.
+
+    The memory gives negatives from all the data whatever the batch; it costs a product of the batch with
+    every row at each step. Made for InfoNCE and VSE++ as a base. The arguments are those of
+    `ReclaimTermSettings`.
+    """
+
+    options = ReclaimTermSettings
+    requires: frozenset[Requirement] = frozenset({"one_vector"})
+
+    def __init__(
+        self,
+        base: Base = None,
+        *,
+        embedding_dim: int,
+        instances: int,
+        groups: tuple[int, ...] | None = None,
+        pairs: Pairs = IMAGE_AND_TEXT,
+        **options: Any,
+    ) -> None:
+        super().__init__(base)
+        settings = ReclaimTermSettings(**options)
+        self.weight, self.pairs = settings.weight, pairs
+        self.terms = nn.ModuleList(
+            ReclaimTerm(embedding_dim, embedding_dim, instances, settings, groups) for _ in pairs
+        )
+
+    def compute(self, features: Features) -> LossOutput:
+        """Return the base's loss plus the weighted mean of the term over the pairs."""
+        base = self.base.compute(features)
+        terms, losses = dict(base.terms), []
+        for term, (first, second) in zip(self.terms, self.pairs, strict=True):
+            for modality in (first, second):
+                check_one_vector(features, modality, "reclaim")
+            loss, found = term(features[first].embedding, features[second].embedding, features.items)
+            losses.append(loss)
+            prefix = f"{first}-{second}/" if len(self.pairs) > 1 else ""
+            terms |= {prefix + name: value for name, value in found.items()}
+        return LossOutput(base.total + self.weight * torch.stack(losses).mean(), terms)
+
+    def after_step(self) -> None:
+        """Put the last batch into the memory, and update the base."""
+        super().after_step()
+        for term in self.terms:
+            if isinstance(term, ReclaimTerm):
+                term.after_step()
