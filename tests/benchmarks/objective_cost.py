@@ -21,8 +21,7 @@ from torch import Tensor
 from training.models.config import PairAttentionConfig
 from training.models.features import Features, ModalityFeatures, Source
 from training.models.preprocessing import TokenBatch
-from training.objectives.base import Objective, ObjectiveContext
-from training.objectives.registry import objective_types, parse_objective
+from training.objectives.base import Objective, ObjectiveContext, objective_names, parse_objective
 
 _LIMIT = 1.5
 _BATCH = 64
@@ -40,6 +39,7 @@ _FORMS: Mapping[str, Mapping[str, Any]] = {
     "quest, SIC + UIC": {"name": "quest", "unique": "uic"},
     "reclaim, 10 neighbours": {"name": "reclaim", "neighbours": 10},
     "reclaim on vse": {"name": "reclaim", "base": {"name": "vse"}},
+    "sum of infonce and reco": {"sum": ["infonce", "reco"]},
     "uniformity, xent": {"name": "local_uniformity", "kind": "xent"},
     "vse, all negatives": {"name": "vse", "hardest": False},
 }
@@ -60,7 +60,7 @@ def main() -> None:
         pair_attention=PairAttentionConfig(),
     )
     single, blades = _batch(arguments.instances), _batch(arguments.instances, blades=2)
-    settings = {name: {"name": name} for name in objective_types()} | dict(_FORMS)
+    settings = {name: {"name": name} for name in objective_names() if name != "sum"} | dict(_FORMS)
     contestants = {name: (parse_objective(one).build(context), single) for name, one in settings.items()}
     for name in _BLADES:
         contestants[f"{name} on 2-blades"] = parse_objective({"name": name}).build(context), blades
@@ -139,7 +139,7 @@ def _leaf(value: Tensor) -> Tensor:
 def _step(objective: Objective, batch: Features) -> float:
     objective.zero_grad(set_to_none=True)
     started = time.process_time()
-    objective(batch).total.backward()
+    objective(batch).backward()
     objective.after_step()
     return (time.process_time() - started) * 1000
 

@@ -65,7 +65,7 @@ class ObjectiveContext:
 
     Attributes:
         dim: Width D of the model's space and of its local features.
-        embedding_dim: Width of the embeddings; it differs from `dim` where two branches are searched.
+        embedding_dim: Width of the embeddings, if it isn't `dim`, as where two branches are searched.
         instances: Number of items of the train split.
         groups: For each item the number of its image; None: every item has its own image.
         target_dim: Width of `Features.targets`; None: batches have none.
@@ -75,7 +75,7 @@ class ObjectiveContext:
     """
 
     dim: int
-    embedding_dim: int
+    embedding_dim: int | None = None
     instances: int = 0
     groups: tuple[int, ...] | None = None
     target_dim: int | None = None
@@ -312,7 +312,7 @@ class ObjectiveConfig(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
-    module: ClassVar[type[nn.Module]]
+    implementation: ClassVar[type[nn.Module]]
 
     pairs: Pairs = IMAGE_AND_TEXT
     name: str
@@ -320,7 +320,7 @@ class ObjectiveConfig(BaseModel):
     @field_validator("pairs")
     @classmethod
     def _pairs_of_two(cls, pairs: Pairs) -> Pairs:
-        if not getattr(cls.module, "pairs", IMAGE_AND_TEXT):
+        if not getattr(cls.implementation, "pairs", IMAGE_AND_TEXT):
             if pairs:
                 raise ValueError("this objective encodes images alone: leave objective.pairs out")
         elif not pairs or len(set(pairs)) < len(pairs) or any(first == second for first, second in pairs):
@@ -334,8 +334,8 @@ class ObjectiveConfig(BaseModel):
                 raise ValueError("a base takes the pairs of the whole: set objective.pairs, not its base's")
             # Pairs that a part refuses on its own are wrong here, too.
             type(part).model_validate({**part.model_dump(), "pairs": self.pairs})
-        if issubclass(self.module, Objective):
-            self.module.check(self)
+        if issubclass(self.implementation, Objective):
+            self.implementation.check(self)
         return self
 
     @property
@@ -346,7 +346,7 @@ class ObjectiveConfig(BaseModel):
     @property
     def compares_items(self) -> bool:
         """Whether the loss tells an item from others, so that a single item says nothing."""
-        return bool(getattr(self.module, "compares_items", True))
+        return bool(getattr(self.implementation, "compares_items", True))
 
     def parts(self) -> list["ObjectiveConfig"]:
         """Return the settings of objectives that are arguments of this one."""
@@ -367,7 +367,9 @@ class ObjectiveConfig(BaseModel):
         """Return the settings with temperatures of towers, as `Objective.with_temperature` does."""
         settings: Self = self.model_copy(update=self.with_parts(lambda part: part.with_temperature(read)))
         return (
-            self.module.with_temperature(settings, read) if issubclass(self.module, Objective) else settings
+            self.implementation.with_temperature(settings, read)
+            if issubclass(self.implementation, Objective)
+            else settings
         )
 
     def build(self, context: ObjectiveContext) -> Objective:
@@ -378,15 +380,17 @@ class ObjectiveConfig(BaseModel):
         """
         arguments = self.with_parts(lambda part: part.model_copy(update={"pairs": self.pairs}).build(context))
         del arguments["name"]
-        if "pairs" not in _arguments(self.module):
+        if "pairs" not in _arguments(self.implementation):
             del arguments["pairs"]
-        for name, parameter in _arguments(self.module).items():
+        for name, parameter in _arguments(self.implementation).items():
             if name in _SIZES:
                 arguments[name] = getattr(context, name)
+                if name == "embedding_dim":
+                    arguments[name] = context.embedding_dim or context.dim
                 if name in _LACKING and not arguments[name] and parameter.default is parameter.empty:
                     raise RecipeError(f"The objective {self.name} needs {_LACKING[name]}.")
         try:
-            made = self.module(**arguments)
+            made = self.implementation(**arguments)
         except ValueError as error:
             raise RecipeError(str(error)) from None
         objective = made if isinstance(made, Objective) else ForeignObjective(made)
@@ -420,7 +424,9 @@ def settings_of(module: type[nn.Module], name: str) -> type[ObjectiveConfig]:
             default = Field(default_factory=lambda: parse_objective(BASE)) if default is None else default
         found[argument] = (hint, default)
     base = type(ObjectiveConfig)(
-        f"{module.__name__}Settings", (ObjectiveConfig,), {"module": module, "__module__": module.__module__}
+        f"{module.__name__}Settings",
+        (ObjectiveConfig,),
+        {"implementation": module, "__module__": module.__module__},
     )
     return create_model(base.__name__, __base__=base, __doc__=inspect.getdoc(module), **found)
 

@@ -83,7 +83,7 @@ class Library:
         Raises:
             RecipeError: The file cannot be read.
         """
-        if _is_path(name_or_path):
+        if is_path(name_or_path):
             path, _, variant = name_or_path.partition(OF_SWEEP)
             recipes = _recipes_of_file(path)
             several = len(recipes) > 1 and variant not in recipes
@@ -120,7 +120,7 @@ class Library:
         return deepcopy(tree)
 
     def _own(self, name_or_path: str) -> dict[str, Any]:
-        if _is_path(name_or_path):
+        if is_path(name_or_path):
             path, _, variant = name_or_path.partition(OF_SWEEP)
             return _of_file(path, variant)
         if runs := self.runs(name_or_path):
@@ -161,7 +161,8 @@ def _files(folder: Traversable, group: str = "") -> Iterator[RecipeFile]:
             yield from _files(entry, entry.name)
 
 
-def _is_path(name_or_path: str) -> bool:
+def is_path(name_or_path: str) -> bool:
+    """Return whether a recipe is named by the path of its file."""
     path = name_or_path.partition(OF_SWEEP)[0]
     return path.endswith((SUFFIX, ".yml")) or "/" in path
 

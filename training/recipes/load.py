@@ -6,8 +6,10 @@ file holds several recipes.
 """
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar, get_args
 
 import yaml
@@ -16,9 +18,10 @@ from pydantic import BaseModel, ValidationError
 from training.common.errors import RecipeError
 from training.objectives.base import ObjectiveConfig, objective_names, objective_settings
 from training.recipes.document import parse_value
-from training.recipes.library import Library, nearest, shipped
+from training.recipes.library import Library, is_path, nearest, shipped
 from training.recipes.merge import merge, nested
 from training.recipes.schema import NamedRecipe, Recipe
+from training.recipes.variants import OF_SWEEP
 
 Kind = TypeVar("Kind", bound=NamedRecipe)
 _WHERE_IMAGES_ARE: Final = "data.cache_images"
@@ -53,6 +56,10 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """
     tree = shipped().tree(name_or_path)
     apply_overrides(tree, overrides)
+    folder = str(Path(name_or_path.partition(OF_SWEEP)[0]).resolve().parent)
+    if is_path(name_or_path) and folder not in sys.path:
+        # Modules next to a recipe can be named in it, such as my_losses:MyLoss.
+        sys.path.append(folder)
     return parse_recipe(tree, f"Recipe {name_or_path}")
 
 
@@ -62,8 +69,7 @@ def task_tree(library: Library, kind: str, name_or_path: str, overrides: Sequenc
     Raises:
         RecipeError: No such recipe, not YAML, or an override of another form.
     """
-    is_path = "/" in name_or_path or ".y" in name_or_path
-    if not library.has(name_or_path) and not is_path:
+    if not library.has(name_or_path) and not is_path(name_or_path):
         patterns = "; ".join(file.pattern for file in library.files)
         raise RecipeError(f"There is no recipe {name_or_path!r} of {kind}; there are {patterns}.")
     tree = library.tree(name_or_path)

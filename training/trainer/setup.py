@@ -142,7 +142,8 @@ def _logits_of(bundle: BundleInfo) -> PretrainedLogits | None:
         return None
     while settings.parts():
         settings = settings.parts()[0]
-    return settings.module.logits(settings) if issubclass(settings.module, Objective) else None
+    implementation = settings.implementation
+    return implementation.logits(settings) if issubclass(implementation, Objective) else None
 
 
 def usable_records(recipe: Recipe, manifest: Manifest, modalities: frozenset[Modality]) -> Manifest:

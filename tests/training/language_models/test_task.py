@@ -7,7 +7,7 @@ from tests.training.language_models.samples import tiny_tree
 from training.language_models.config import AnnealingConfig, SentenceVaeConfig
 from training.language_models.model import SentenceVae
 from training.language_models.run import LanguageModelTask
-from training.objectives.reclaim import ReclaimTerm, ReclaimTermSettings
+from training.papers.reclaim import ReclaimTerm, ReclaimTermSettings
 
 IDS = torch.tensor([[2, 5, 6, 3], [2, 7, 3, 0]])
 LENGTHS, ITEMS = torch.tensor([4, 3]), torch.tensor([4, 1])

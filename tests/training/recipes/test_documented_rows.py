@@ -9,7 +9,7 @@ import pytest
 
 from training.classification import load as classification
 from training.language_models import config as language_models
-from training.objectives.registry import parse_objective
+from training.objectives.base import parse_objective
 from training.recipes.library import PAPERS, shipped
 from training.recipes.load import load_recipe
 

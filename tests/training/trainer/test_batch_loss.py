@@ -9,8 +9,7 @@ from torch import Tensor
 from tests.training.models.tiny import SIZE, TEXTS, tiny_config, tiny_model, tiny_preprocessing
 from training.data.augmentation import Augmentation
 from training.data.augmentation_config import AugmentationConfig
-from training.objectives.base import ObjectiveContext
-from training.objectives.infonce import InfoNCESettings
+from training.objectives.infonce import InfoNCE
 from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import Batch, Inputs, PixelPreparation
 from training.trainer.run_state.devices import build_fabric
@@ -32,7 +31,7 @@ def batch() -> Batch:
 
 def loss_of(precision: str, chunk_size: int | None) -> BatchLoss:
     model = tiny_model(tiny_config("convnext", "gru")).train()
-    task = TrainingTask(model, InfoNCESettings().build(ObjectiveContext(dim=12))).train()
+    task = TrainingTask(model, InfoNCE()).train()
     augmentation = Augmentation(AugmentationConfig(flip=0.5, brightness=0.4), seed=2)
     prepare = PixelPreparation(tiny_preprocessing().image, augmentation)
     fabric = build_fabric("bf16" if precision == "bf16" else "fp32", "cpu")
@@ -77,7 +76,7 @@ def test_validation_takes_images_as_they_are_and_leaves_the_mode() -> None:
 def test_towers_may_round_products_that_losses_never_round(restored_products: None) -> None:
     loss, rounded = loss_of("fp32", None), {}
     build_fabric("tf32", "cpu")
-    for name, part in (("tower", loss.task.model), ("loss", loss.task.objective)):
+    for name, part in (("tower", loss.task.model), ("loss", loss.task)):
         part.register_forward_hook(
             lambda *_, name=name: rounded.update({name: torch.backends.cuda.matmul.allow_tf32})
         )

@@ -79,9 +79,9 @@ def recipe_of(kind: str, sentence_encoder: Path, precision: str) -> Recipe:
     tree["model"]["blades"] = blades_of(kind)
     if "text" not in objective.modalities:
         tree["model"]["text"] = None
-    if "captions" in built.requires:
+    if "data.captions" in built.needs:
         tree["data"]["captions"] = {"vocabulary": "words"}
-    if "shared_head" in built.requires:
+    if "model.share_local_head" in built.needs:
         tree["model"]["share_local_head"] = True
     if "local" in built.requires:
         tree["model"]["local_features"] = True
@@ -89,7 +89,7 @@ def recipe_of(kind: str, sentence_encoder: Path, precision: str) -> Recipe:
         tree["data"]["text_unit"] = "report"
     if attention is not None:
         tree["model"]["pair_attention"] = attention.model_dump()
-    if "concepts" in built.requires:
+    if "model.concepts" in built.needs:
         tree["model"]["concepts"] = 3
     if "branches" in built.requires:
         tree["model"]["branches"] = {"kind": "transformer", "layers": 1, "fork_after": 1}

@@ -21,7 +21,7 @@ from training.data.augmentation_config import AugmentationConfig
 from training.models.config import DualEncoderConfig, PreprocessingConfig
 from training.models.dual_encoder import build_dual_encoder
 from training.models.preprocessing import Preprocessing
-from training.objectives.critic import Critic
+from training.papers.reclaim import Critic
 from training.trainer.batches import Inputs, PixelPreparation
 from training.trainer.optimisation.gradients import gradient_norm
 from training.trainer.task import AveragedWeights

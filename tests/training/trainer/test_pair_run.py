@@ -89,7 +89,7 @@ def test_an_encoder_of_vectors_compares_no_pairs(scenes: Path, tmp_path: Path) -
     ("objective", "queries", "said"),
     [
         ("scan", None, r"give model\.pair_attention"),
-        ("vse", "words", r"model\.pair_attention is for scan"),
+        ("vse", "words", r"vse doesn't use model\.pair_attention"),
     ],
 )
 def test_objective_and_model_go_together(objective: str, queries: str | None, said: str) -> None:

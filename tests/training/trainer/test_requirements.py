@@ -171,7 +171,7 @@ def test_terms_of_embeddings_fit_those_of_two_branches(retrieval: str) -> None:
     tokens = preprocessing.text([record.texts[0] for record in records])
     features = model(torch.rand(4, 3, SIZE, SIZE), tokens)
     objective = build_objective(described, split, None)
-    assert objective(replace(features, items=torch.arange(4))).total.isfinite()
+    assert objective(replace(features, items=torch.arange(4))).isfinite()
 
 
 def test_a_shortcut_in_targets_needs_an_objective_with_targets() -> None:
@@ -217,7 +217,7 @@ def test_words_that_nobody_writes_are_refused() -> None:
     tree["data"]["captions"] = {}
     described = parse_recipe(tree, "A recipe")
     context = ObjectiveContext(described.model.dim)
-    with pytest.raises(RecipeError, match=r"data\.captions is for objectives that write texts"):
+    with pytest.raises(RecipeError, match=r"infonce doesn't use data\.captions: set it to null"):
         check_requirements(described.objective.build(context), described)
 
 

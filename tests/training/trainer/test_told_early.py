@@ -12,7 +12,7 @@ from tests.training.trainer.scenes import tiny_recipe, write_scenes
 from training.common.errors import DataError, RecipeError
 from training.common.manifest import Manifest, read_manifest, write_manifest
 from training.models.config import Modality
-from training.objectives.registry import parse_objective
+from training.objectives.base import parse_objective
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer import split_data

@@ -10,7 +10,7 @@ from tests.training.models.tiny import tiny_tokenizer
 from training.classification.questions.config import AnswerModelConfig
 from training.classification.questions.model import AnswerModel, AnswerTask
 from training.models.preprocessing import TokenBatch
-from training.objectives.reclaim import ReclaimTerm, ReclaimTermSettings
+from training.papers.reclaim import ReclaimTerm, ReclaimTermSettings
 
 PIXELS = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(2))
 IDS, MASK = torch.tensor([[1, 9, 2], [1, 8, 2], [1, 2, 0]]), torch.tensor([[1, 1, 1], [1, 1, 1], [1, 1, 0]])

@@ -13,7 +13,7 @@ from training.classification.texts.model import ClassifierOutput, TextClassifier
 from training.classification.texts.text_pairs import PairTokenizer, PairTokens
 from training.common.errors import RecipeError
 from training.models.config import TextArchitecture
-from training.objectives.reclaim import ReclaimTermSettings
+from training.papers.reclaim import ReclaimTermSettings
 
 ARCHITECTURES: tuple[TextArchitecture, ...] = ("bert", "distilbert", "roberta", "small_transformer")
 EXAMPLES = (Example("a cat", "two dogs run", 0), Example("the heart is enlarged", "x-ray", 1))

@@ -18,8 +18,8 @@ from training.data.augmentation import Augmentation
 from training.data.augmentation_config import AugmentationConfig
 from training.models.config import ImageArchitecture, TextArchitecture
 from training.models.features import Features
-from training.objectives.base import LossOutput, ObjectiveContext
-from training.objectives.infonce import InfoNCESettings
+from training.objectives.base import LossOutput
+from training.objectives.infonce import InfoNCE
 from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import Batch, Inputs, PixelPreparation
 from training.trainer.memory.live import LiveMemory
@@ -42,7 +42,7 @@ def make(items: int) -> Batch:
 
 def loss_of(image: ImageArchitecture, text: TextArchitecture) -> BatchLoss:
     model = tiny_model(tiny_config(image, text)).train()
-    task = TrainingTask(model, InfoNCESettings().build(ObjectiveContext(dim=12))).train()
+    task = TrainingTask(model, InfoNCE()).train()
     augmentation = Augmentation(AugmentationConfig(flip=0.5, brightness=0.4), seed=2)
     prepare = PixelPreparation(tiny_preprocessing().image, augmentation)
     return BatchLoss(task, build_fabric("fp32", "cpu"), prepare)

@@ -12,8 +12,7 @@ from tests.training.models.tiny import SIZE, tiny_config, tiny_model, tiny_prepr
 from training.models.dual_encoder import DualEncoder
 from training.models.features import Features, ModalityFeatures
 from training.models.preprocessing import TokenBatch
-from training.objectives.base import Objective, ObjectiveContext
-from training.objectives.registry import parse_objective
+from training.objectives.base import Objective, ObjectiveContext, parse_objective
 from training.trainer.batches import Inputs
 from training.trainer.optimisation.cached_gradients import FeaturesBySource, backward_in_chunks, even_chunks
 
@@ -57,7 +56,7 @@ def objective_of(settings: dict[str, Any]) -> Objective:
 def whole_batch(objective: Objective, features: FeaturesBySource) -> Any:
     generator = torch.Generator().manual_seed(3)
     targets = torch.randn((len(TEXTS), 4), generator=generator).double()
-    return objective(Features(features, MASK, torch.arange(len(TEXTS)) * 2, targets))
+    return objective.compute(Features(features, MASK, torch.arange(len(TEXTS)) * 2, targets))
 
 
 def gradients(

@@ -13,8 +13,7 @@ from training.data.augmentation import Augmentation
 from training.data.augmentation_config import AugmentationConfig
 from training.models.config import DualEncoderConfig
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
-from training.objectives.base import ObjectiveContext
-from training.objectives.registry import parse_objective
+from training.objectives.base import ObjectiveContext, parse_objective
 from training.recipes.load import parse_recipe
 from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import Batch, Inputs, PixelPreparation
