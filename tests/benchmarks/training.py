@@ -107,7 +107,7 @@ def _bare(recipe: Recipe, device: str) -> float:
     model = build_dual_encoder(recipe.model, tokenizer, load_pretrained=False).to(fabric.device)
     objective = recipe.objective.with_temperature(lambda: None).build(ObjectiveContext(dim=recipe.model.dim))
     task = TrainingTask(model.train(), objective.to(fabric.device))
-    optimizer = build_optimizer(task, recipe.optimizer, fabric.device)
+    optimizer = build_optimizer(task, recipe, fabric.device)
     size = recipe.preprocessing.image.size
     pixels = torch.randn(batch, 3, size, size, device=fabric.device)
     tokens = TextPreprocessing(recipe.preprocessing.text, tokenizer)(texts[:batch]).to(fabric.device)

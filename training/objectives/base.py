@@ -19,6 +19,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     SerializeAsAny,
     ValidationError,
     create_model,
@@ -398,6 +399,39 @@ class ObjectiveConfig(BaseModel):
         return objective
 
 
+class GivenObjective(ObjectiveConfig):
+    """An objective that was passed as an object; a recipe can only say which class it had.
+
+    Attributes:
+        by: Name of the class.
+    """
+
+    implementation = Objective
+
+    name: str = "given"
+    by: str
+    _objective: Objective | None = PrivateAttr(None)
+
+    def build(self, context: ObjectiveContext) -> Objective:
+        """Return the object.
+
+        Raises:
+            RecipeError: The settings were read from a recipe.
+        """
+        if self._objective is None:
+            raise RecipeError(f"The recipe was trained with an object of {self.by}: pass it as objective=.")
+        return self._objective
+
+
+def given_objective(module: nn.Module) -> GivenObjective:
+    """Return an object as the objective of a recipe."""
+    objective = module if isinstance(module, Objective) else ForeignObjective(module)
+    kind = type(module)
+    settings = GivenObjective(pairs=objective.pairs, by=f"{kind.__module__}.{kind.__qualname__}")
+    settings._objective = objective
+    return settings
+
+
 @cache
 def settings_of(module: type[nn.Module], name: str) -> type[ObjectiveConfig]:
     """Return the settings class of an objective: a field for each argument that the run doesn't give.
@@ -473,6 +507,8 @@ def objective_settings(name: str) -> type[ObjectiveConfig]:
     Raises:
         ValueError: There is no such objective, or its class can't be used; the message says why.
     """
+    if name == "given":
+        return GivenObjective
     place = _classes().get(name, name)
     module, colon, attribute = place.partition(":")
     if not colon:

@@ -99,9 +99,14 @@ class DataConfig(Frozen):
 
 
 class OptimizerConfig(Frozen):
-    """Adam with L2 or AdamW with decoupled weight decay."""
+    """The optimizer: adam (Adam with L2), adamw (with decoupled weight decay), or another one of torch."""
 
-    name: Literal["adam", "adamw"] = "adamw"
+    name: str = Field(
+        default="adamw", description="adam, adamw, or the name of a class of torch.optim, such as SGD."
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="Further arguments of that class, such as {momentum: 0.9}."
+    )
     lr: float = Field(
         gt=0, description="Learning rate of heads, poolings and the objective's own parameters."
     )

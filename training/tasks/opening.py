@@ -16,7 +16,7 @@ from training.recipes.tasks import TaskRecipe
 from training.tasks.problem import TaskProblem
 from training.trainer.loop import Drawn, TrainingLoop
 from training.trainer.optimisation.batch_norm import check_batch_norm, synchronise, warn_of_batch_norm
-from training.trainer.optimisation.parameter_groups import adam
+from training.trainer.optimisation.parameter_groups import optimizer_of
 from training.trainer.run_state.checkpoint import Checkpoint, seed_everything
 from training.trainer.run_state.devices import build_fabric, pin_threads
 from training.trainer.run_state.errors import TrainingError
@@ -168,7 +168,7 @@ class OpenRun:
         return TrainingLoop(
             recipe=self.recipe,
             problem=problem,
-            optimizer=adam(trained, others, self.recipe.optimizer, self.fabric.device),
+            optimizer=optimizer_of(trained, others, self.recipe.optimizer, self.fabric.device),
             device=self.fabric.device,
             folder=self.folder,
             total_steps=self.recipe.train.epochs * problem.batches.batches_per_epoch,

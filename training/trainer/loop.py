@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -109,6 +109,22 @@ class Problem(ABC, Generic[Drawn]):
         """Figures of the validation split, the same in every process; none where there is no such split."""
 
 
+class Callback:
+    """Follows a run: derive from it and write the methods that you need. Every process calls them."""
+
+    def after_step(self, loop: "TrainingLoop[Any]", loss: LossOutput) -> None:
+        """Called after each step of the optimizer; `loop.position.step` steps are done.
+
+        `loss.total` and `loss.terms` are this process's, on the device: reading them waits for a GPU.
+        """
+
+    def after_measurement(self, loop: "TrainingLoop[Any]", figures: Mapping[str, float]) -> bool | None:
+        """Called after each measurement on the validation split; True ends the training, in time for it.
+
+        The figures are the same in every process. Decide by them alone, so that all processes end together.
+        """
+
+
 @dataclass(kw_only=True)
 class TrainingLoop(Generic[Drawn]):
     """A run, in one process or several: its parts, and where it stands.
@@ -123,6 +139,7 @@ class TrainingLoop(Generic[Drawn]):
         processes: That train together; the leading one writes and reports.
         position: Where it stands.
         metrics: Of the best checkpoint so far; empty before the first.
+        callbacks: Called at each step and measurement.
     """
 
     recipe: Recipe | TaskRecipe
@@ -134,6 +151,7 @@ class TrainingLoop(Generic[Drawn]):
     processes: Processes = field(default_factory=Processes)
     position: Position = field(default_factory=Position)
     metrics: dict[str, float] = field(default_factory=dict)
+    callbacks: Sequence[Callback] = ()
 
     def __post_init__(self) -> None:
         module = self.problem.module
@@ -143,6 +161,7 @@ class TrainingLoop(Generic[Drawn]):
         self._figures = LossFigures(self.device, self.processes)
         self._saved_at = time.monotonic()
         self._log: MetricsLog | None = None
+        self._ended = False
 
     def start(self, checkpoint: Checkpoint | None) -> None:
         """Begin at step 0 with a first checkpoint, or where a checkpoint ends.
@@ -210,19 +229,21 @@ class TrainingLoop(Generic[Drawn]):
             progress_bar("training", self.total_steps, done=self.position.step, shown=show_progress) as bar,
         ):
             first = self.position.step
-            while self.position.step < self.total_steps:
+            while self.position.step < self.total_steps and not self._ended:
                 batch = next(batches)
                 if self.position.step == first:
                     self.problem.check(batch, first)
-                self._step(batch)
+                loss = self._step(batch)
                 self.position = self.position.next(self.problem.batches.batches_per_epoch)
+                for callback in self.callbacks:
+                    callback.after_step(self, loss)
                 self._report(bar)
                 measured = self._measure_if_due()
                 stopped, due = self.processes.any_of([stop.received is not None, self._checkpoint_due()])
                 if measured or stopped or due:
                     self._figures.check()
                     self.save(self.folder.last.name)
-                if stopped and self.position.step < self.total_steps:
+                if stopped and self.position.step < self.total_steps and not self._ended:
                     raise TrainingInterruptedError(
                         f"Stopped after step {self.position.step:,} of {self.total_steps:,}; the checkpoint "
                         "is written. Repeat the command with --resume to go on.",
@@ -277,7 +298,7 @@ class TrainingLoop(Generic[Drawn]):
         load_weights(self.problem.module, best, self.folder.best)
         return best
 
-    def _step(self, batch: Drawn) -> None:
+    def _step(self, batch: Drawn) -> LossOutput:
         """Do a step of the optimizer."""
         step = self.position.step
         set_learning_rate(self.optimizer, learning_rate_factor(self.recipe.schedule, step, self.total_steps))
@@ -294,6 +315,7 @@ class TrainingLoop(Generic[Drawn]):
             nn.utils.clip_grads_with_norm_(self._parameters, limit, norm)
         self.optimizer.step()
         self.problem.module.after_step()
+        return output
 
     def _report(self, bar: ProgressBar) -> None:
         step = self.position.step
@@ -328,6 +350,8 @@ class TrainingLoop(Generic[Drawn]):
         if is_better(self.problem.chosen_by, figures, self.metrics):
             self.metrics = figures
             self.save(self.folder.best.name)
+        for callback in self.callbacks:
+            self._ended |= bool(callback.after_measurement(self, figures))
 
     def _checkpoint_due(self) -> bool:
         since = time.monotonic() - self._saved_at

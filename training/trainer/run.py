@@ -1,31 +1,59 @@
-"""One training run from a recipe and a data folder to a bundle."""
+"""One training run, from a recipe and data to a bundle: read `train` from top to bottom."""
 
 import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import yaml
+from torch import nn
 
+from training.common.errors import DataError
 from training.common.host import keep_freed_memory
-from training.common.manifest import Rejection, Rejections, read_manifest
+from training.common.manifest import Manifest, Rejection, Rejections, read_manifest
+from training.data.augmentation import Augmentation
 from training.models.bundle import read_bundle
 from training.models.bundle_writer import save_bundle
 from training.models.config import Modality
-from training.recipes.load import dump_recipe, parse_recipe
+from training.models.encoder import load_trainable
+from training.objectives.base import LossOutput, given_objective
+from training.recipes.load import dump_recipe, load_recipe, parse_recipe
 from training.recipes.pretrained_preprocessing import with_pretrained_preprocessing
 from training.recipes.schema import Recipe
-from training.trainer.assembly import Assembled, Assembly, Splits
-from training.trainer.optimisation.lora import merge_lora
-from training.trainer.requirements import used_modalities, warn_of_slow_random_towers
-from training.trainer.run_state.devices import build_fabric, pin_threads
+from training.trainer.batch_loss import BatchLoss
+from training.trainer.batches import Batch, BatchLoader, PixelPreparation, without_missing
+from training.trainer.loop import Callback, Problem, TrainingLoop
+from training.trainer.memory.plan import settled_chunk_size
+from training.trainer.optimisation.batch_norm import check_batch_norm, synchronise, warn_of_batch_norm
+from training.trainer.optimisation.cached_gradients import even_chunks
+from training.trainer.optimisation.locked_tower import LockedEncoder, locked_towers
+from training.trainer.optimisation.lora import add_lora, merge_lora
+from training.trainer.optimisation.parameter_groups import MakeOptimizer, build_optimizer, check_optimizer
+from training.trainer.requirements import check_regions, used_modalities, warn_of_slow_random_towers
+from training.trainer.run_state.checkpoint import load_weights, seed_everything
+from training.trainer.run_state.devices import build_fabric, chosen_precision, pin_threads
 from training.trainer.run_state.folder import RunFolder
-from training.trainer.run_state.processes import check_divisible, joined
+from training.trainer.run_state.processes import Processes, check_divisible, joined
 from training.trainer.run_state.tracking import TrackerName, check_trackers
-from training.trainer.setup import heads_alone, thaw_random_towers, usable_records, with_temperature
-from training.trainer.validation import check_comparable, check_selectable
+from training.trainer.setup import (
+    Extras,
+    build_model,
+    build_objective,
+    checkpoint_gradients,
+    compile_towers,
+    heads_alone,
+    thaw_random_towers,
+    usable_records,
+    with_temperature,
+)
+from training.trainer.split_data import SplitOpener
+from training.trainer.task import TrainingTask
+from training.trainer.validation import Validation, check_comparable, check_selectable
 
+# What of a line can be broken once the line was read.
+_FILES: Final = "images or sounds"
 logger = logging.getLogger(__name__)
 
 
@@ -35,7 +63,7 @@ class TrainResult:
 
     Attributes:
         bundle: Folder of the encoder with the best validation figure.
-        metrics: Of that encoder on the validation split; empty without one.
+        metrics: Figures of that encoder on the validation split; empty without one.
         rejections: Lines and images of the data that were left out.
     """
 
@@ -50,10 +78,13 @@ class TrainResult:
 
 
 def train(
-    recipe: Recipe,
+    recipe: Recipe | str,
     data: Path,
     out: Path,
     *,
+    objective: nn.Module | None = None,
+    callbacks: Sequence[Callback] = (),
+    optimizer: MakeOptimizer | None = None,
     resume: bool = False,
     device: str = "auto",
     show_progress: bool = True,
@@ -61,58 +92,225 @@ def train(
 ) -> TrainResult:
     """Train a dual encoder and write its bundle.
 
-    `out` then holds `bundle/`, `checkpoints/last.pt` and `best.pt`, `metrics.jsonl`, `tensorboard/` and the
-    resolved `recipe.yaml`. The global random generators are seeded.
+    `out` then contains `bundle/`, `checkpoints/last.pt` and `best.pt`, `metrics.jsonl`, `tensorboard/` and
+    the resolved `recipe.yaml`. The global random generators are seeded.
 
-    Started by torchrun, all processes train one model together, each on its share of every batch; the first
+    Started by torchrun, all processes train one model together, each on its share of every batch. The first
     one writes and reports, and all return the same.
 
     Args:
-        recipe: What to train and how.
+        recipe: What to train and how, or the name or path of a recipe.
         data: Folder of a manifest.
         out: Empty or new; with `resume`, the folder of a run with the same recipe and data.
+        objective: In place of the recipe's: an `Objective`, or a module whose `forward(image, text)` gives a
+            scalar.
+        callbacks: Called at each step and measurement, in this order.
+        optimizer: In place of the recipe's: makes one from parameter groups with `lr` and `weight_decay`, as
+            `functools.partial(torch.optim.SGD, momentum=0.9)` does.
         resume: Go on from the last checkpoint; on a CPU the result is bit-equal to a run that never stopped.
-        device: A torch device; "auto": the GPU if there is one, else the CPU.
+        device: A torch device; "auto": the GPU if there is one, otherwise the CPU.
         show_progress: Show bars on standard error.
-        trackers: Follow the run beside TensorBoard.
+        trackers: Trackers in addition to TensorBoard.
 
     Raises:
-        RecoquestError: Something that the user can mend; the message says what.
+        RecoquestError: Something that you can fix; the message says what.
     """
     check_trackers(trackers)
     keep_freed_memory()
     pin_threads()
+    recipe = load_recipe(recipe) if isinstance(recipe, str) else recipe
+    if objective is not None:
+        recipe = recipe.model_copy(update={"objective": given_objective(objective)})
     recipe = _prepared(recipe)
+    check_optimizer(recipe.optimizer)
     modalities = used_modalities(recipe)
     folder = RunFolder(out)
     fabric = build_fabric(recipe.train.precision, device)
+    device_used = fabric.device
     with ExitStack() as resources:
         processes = resources.enter_context(joined(fabric))
         check_divisible(recipe.train.batch_size, processes.count)
         checkpoint = folder.checkpoint_to_resume(recipe, processes, resume=resume)
         if checkpoint is not None:
             recipe = recipe.settled_as(parse_recipe(yaml.safe_load(checkpoint.recipe), "The run's recipe"))
-        manifest = read_manifest(data, max_rejected=recipe.data.max_rejected)
-        splits = Splits(usable_records(recipe, manifest.split("train"), modalities), manifest.split("val"))
-        _check_validation(recipe, splits, modalities)
         shown = show_progress and processes.leads
-        assembly = Assembly(recipe, modalities, fabric, processes, folder, resources)
-        parts = assembly.assemble(splits, checkpoint, show_progress=shown)
-        parts.loop.start(checkpoint)
-        parts.loop.run(show_progress=shown, trackers=trackers)
-        metrics = processes.of_leader(_write_bundle(parts, folder) if processes.leads else {})
-        broken = parts.broken.joined(processes.gathered(parts.broken))
-    validation = parts.problem.validation
+
+        # The data.
+        manifest = read_manifest(data, max_rejected=recipe.data.max_rejected)
+        train_split = usable_records(recipe, manifest.split("train"), modalities)
+        val_split = manifest.split("val")
+        _check_validation(recipe, val_split, modalities)
+
+        # Model and objective. All processes have the same weights, and random numbers of their own.
+        seed_everything(recipe.train.seed)
+        extras = Extras.of_run(recipe, train_split, device_used)
+        built = build_objective(recipe, train_split, extras)
+        if recipe.train.start_from is not None:
+            start = replace(read_bundle(Path(recipe.train.start_from)), config=recipe.model)
+            model, preprocessing = load_trainable(start)
+        else:
+            model, preprocessing = build_model(recipe, train_split, load_pretrained=checkpoint is None)
+        check_regions(built, model, recipe.preprocessing.image.size)
+        if recipe.train.lora is not None:
+            add_lora(model, recipe.train.lora)
+        if recipe.train.gradient_checkpointing:
+            checkpoint_gradients(model)
+        model.train()
+        share = recipe.train.batch_size // processes.count
+        synchronised = recipe.train.sync_batch_norm and processes.count > 1 and device_used.type == "cuda"
+        check_batch_norm(
+            model,
+            smallest=min(map(_length, even_chunks(share, recipe.train.encoded_at_once))),
+        )
+        if synchronised:
+            synchronise(model)
+        task = TrainingTask(model, built, recipe.train.ema_decay).to(device_used)
+        if checkpoint is not None and recipe.model.image.frozen_layers == "all":
+            # Features of a locked tower are made before the loop takes up the rest.
+            load_weights(task, checkpoint, folder.last)
+        if recipe.train.compile:
+            compile_towers(model)
+        processes.share_weights(task)
+        if processes.rank:
+            seed_everything(recipe.train.seed, processes.rank)
+
+        # Batches.
+        locked = locked_towers(model, built, recipe, preprocessing, fabric)
+        opener = SplitOpener(
+            recipe,
+            preprocessing,
+            modalities,
+            device_used,
+            processes,
+            resources,
+            extras.used_by(built),
+            locked,
+        )
+        broken = train_split.rejections.continued(len(train_split.records), _FILES)
+        pairs = opener.open(train_split, broken, training=True, show_progress=shown)
+        processes.check_alike(pairs.fingerprint + dump_recipe(recipe), "recipes or training data")
+
+        # The loss of a batch, in as few chunks as the memory allows.
+        shortcuts = pairs.batches.shortcuts
+        prepare = PixelPreparation(
+            preprocessing.image,
+            Augmentation(recipe.augmentation, recipe.train.seed),
+            None if shortcuts is None else shortcuts.overlay(),
+        )
+        loss = BatchLoss(task, fabric, prepare)
+        loss = replace(loss, chunk_size=settled_chunk_size(recipe.train, loss, pairs.batches, processes))
+        recipe = recipe.with_chunk_size(loss.chunk_size)
+        warn_of_batch_norm(
+            model,
+            chunks=len(even_chunks(share, loss.chunk_size or share)) > 1,
+            shares=processes.count > 1 and not synchronised,
+        )
+
+        # Validation.
+        validation = None
+        if val_split.records:
+            mixed = chosen_precision(recipe.train.precision, device_used) == "bf16"
+            encoder = LockedEncoder(task.result, preprocessing, device_used, *locked, in_bfloat16=mixed)
+            loss_batches = None
+            if recipe.train.select_by == "loss":
+                described = usable_records(recipe, val_split, modalities)
+                rejections = val_split.rejections.continued(len(described.records), _FILES)
+                loss_batches = opener.open(described, rejections, training=False).batches
+            validation = Validation(recipe, val_split, encoder, loss_batches, loss.value, processes)
+
+        # The loop.
+        loop = TrainingLoop(
+            recipe=recipe,
+            problem=EncoderProblem(recipe, loss, pairs.batches, pairs.fingerprint, processes, validation),
+            optimizer=build_optimizer(task, recipe, device_used, optimizer),
+            device=device_used,
+            folder=folder,
+            total_steps=recipe.train.steps or (recipe.train.epochs or 0) * pairs.batches.batches_per_epoch,
+            processes=processes,
+            callbacks=callbacks,
+        )
+        loop.start(checkpoint)
+        loop.run(show_progress=shown, trackers=trackers)
+
+        # The bundle of the best checkpoint.
+        metrics: dict[str, float] = {}
+        if processes.leads:
+            metrics = loop.load_best().metrics if loop.metrics else {}
+            if recipe.train.lora is not None:
+                merge_lora(task.result)
+            save_bundle(
+                folder.bundle,
+                name=recipe.name,
+                model=task.result,
+                preprocessing=preprocessing,
+                metrics=metrics,
+                recipe_yaml=dump_recipe(recipe),
+            )
+        metrics = processes.of_leader(metrics)
+        broken = broken.joined(processes.gathered(broken))
     unreadable = Rejections.of(
         () if validation is None else validation.broken.values(),
-        0 if validation is None else len(validation.manifest.records),
+        0 if validation is None else len(val_split.records),
         f"the validation split of {data}",
     )
     return TrainResult(folder.bundle, metrics, _report(manifest.rejections, broken, unreadable))
 
 
+class EncoderProblem(Problem[Batch]):
+    """Model and objective, the pairs that they are trained on, and the validation split.
+
+    Args:
+        recipe: Resolved.
+        loss: Loss of the model and the objective that are trained.
+        batches: Pairs of the train split.
+        fingerprint: Digest of the pairs.
+        processes: Processes that train together.
+        validation: None without a validation split.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        loss: BatchLoss,
+        batches: BatchLoader,
+        fingerprint: str,
+        processes: Processes,
+        validation: Validation | None,
+    ) -> None:
+        self.loss, self.batches, self.fingerprint = loss, batches, fingerprint
+        self.processes, self.validation = processes, validation
+        self.module = loss.task
+        self.chosen_by = recipe.train.select_by
+        self.in_one_pass = loss.chunk_size is None
+        self.measured_at_start = recipe.train.start_from is not None
+
+    def backward(self, batch: Batch, step: int) -> tuple[LossOutput, int]:
+        """Add the gradient of the objective.
+
+        Raises:
+            DataError: Broken files left fewer than two items, which can't be told apart or normalized.
+        """
+        batch = without_missing(batch, self.processes)
+        share = batch.inputs.batch_size // self.processes.count
+        if len(batch.inputs) < min(2, share):
+            raise DataError(
+                "Fewer than two items of a batch can be read: mend the data, or set data.cache_images to "
+                "true, which leaves broken images out from the start."
+            )
+        return self.loss.backward(batch, step), len(batch.inputs)
+
+    @property
+    def validated(self) -> bool:
+        """Whether there is a validation split."""
+        return self.validation is not None
+
+    def measure(self) -> dict[str, float]:
+        """Return the retrieval of the validation split, and its loss if that decides."""
+        return {} if self.validation is None else self.validation.measure()
+
+
 def _prepared(recipe: Recipe) -> Recipe:
-    """The recipe with the model of the bundle it starts from, or with nothing frozen in random towers.
+    """Return the recipe with the model of the bundle it starts from, or with nothing frozen in random towers.
 
     Preprocessing and temperature that the towers bring are written out in it, so what a run leaves says which
     they were.
@@ -128,31 +326,18 @@ def _prepared(recipe: Recipe) -> Recipe:
     return with_temperature(recipe)
 
 
-def _check_validation(recipe: Recipe, splits: Splits, modalities: frozenset[Modality]) -> None:
-    if splits.val.records:
-        by_pairs = recipe.model.pair_attention is not None
-        check_selectable(recipe.train.select_by, splits.val, modalities, by_pairs=by_pairs)
-        if recipe.train.select_by == "loss" and recipe.objective.compares_items:
-            check_comparable(usable_records(recipe, splits.val, modalities), modalities)
-    else:
+def _check_validation(recipe: Recipe, split: Manifest, modalities: frozenset[Modality]) -> None:
+    if not split.records:
         logger.warning("There is no validation split: the bundle will hold the last weights, not the best.")
+        return
+    by_pairs = recipe.model.pair_attention is not None
+    check_selectable(recipe.train.select_by, split, modalities, by_pairs=by_pairs)
+    if recipe.train.select_by == "loss" and recipe.objective.compares_items:
+        check_comparable(usable_records(recipe, split, modalities), modalities)
 
 
-def _write_bundle(parts: Assembled, folder: RunFolder) -> dict[str, float]:
-    """Write the bundle of the chosen checkpoint, and give the figures that belong to its weights."""
-    recipe = parts.problem.recipe
-    metrics = parts.loop.load_best().metrics if parts.loop.metrics else {}
-    if recipe.train.lora is not None:
-        merge_lora(parts.model)
-    save_bundle(
-        folder.bundle,
-        name=recipe.name,
-        model=parts.model,
-        preprocessing=parts.preprocessing,
-        metrics=metrics,
-        recipe_yaml=dump_recipe(recipe),
-    )
-    return metrics
+def _length(chunk: slice) -> int:
+    return int(chunk.stop - chunk.start)
 
 
 def _report(*parts: Rejections) -> tuple[Rejection, ...]:

@@ -3,7 +3,7 @@
 import logging
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import torch
@@ -25,10 +25,12 @@ from training.models.pretrained.folder import local_folder
 from training.models.pretrained.tokens import load_tokenizer
 from training.models.sounds.towers import build_audio_tower
 from training.models.texts.learned_tokenizer import build_tokenizer, learn_tokenizer, learn_word_tokenizer
+from training.models.texts.sentence_encoder import SentenceEncoder
 from training.models.texts.towers import build_text_tower
 from training.objectives.base import Objective, ObjectiveContext, parse_objective
 from training.recipes.schema import Recipe
 from training.shortcuts.shortcuts import with_every_digit
+from training.trainer.batches import Targets, whole_text
 from training.trainer.requirements import check_requirements
 
 _COMPILERS: Final = ("g++", "clang++")
@@ -182,12 +184,51 @@ def build_model(
     return model, preprocessing
 
 
-def build_captions(recipe: Recipe, train_split: Manifest) -> TextPreprocessing | None:
-    """Makes the ids of the texts that an objective writes; None where it writes none.
+@dataclass(frozen=True)
+class Extras:
+    """What batches carry for the loss alone.
 
-    Raises:
-        RecipeError: The tokenizer is missing, or puts no start and end around a text.
+    Attributes:
+        sentences: Frozen encoder of the texts' targets; None: there are none.
+        captions: Makes the ids of texts that the objective writes; None: there are none.
+        labelling: Labels of images; None: none are used.
     """
+
+    sentences: SentenceEncoder | None = None
+    captions: TextPreprocessing | None = None
+    labelling: Labelling | None = None
+
+    @classmethod
+    def of_run(cls, recipe: Recipe, train_split: Manifest, device: torch.device) -> "Extras":
+        """Return all that a recipe asks for or its train split has.
+
+        Raises:
+            RecipeError: The tokenizer of captions is unfit, or there are fewer words than concepts.
+        """
+        name = recipe.data.target_encoder
+        return cls(
+            None if name is None else SentenceEncoder.load(name, device),
+            _captions(recipe, train_split),
+            _labelling(recipe, train_split),
+        )
+
+    def used_by(self, objective: Objective) -> "Extras":
+        """Return those that an objective uses."""
+        return Extras(
+            self.sentences if "targets" in objective.requires else None,
+            self.captions,
+            self.labelling if "labels" in objective.requires else None,
+        )
+
+    def targets(self) -> Targets | None:
+        """Return what makes the targets of texts."""
+        sentences = self.sentences
+        if sentences is None:
+            return None
+        return lambda texts: sentences.encode([whole_text(text) for text in texts])
+
+
+def _captions(recipe: Recipe, train_split: Manifest) -> TextPreprocessing | None:
     config = recipe.data.captions
     if config is None:
         return None
@@ -207,12 +248,8 @@ def build_captions(recipe: Recipe, train_split: Manifest) -> TextPreprocessing |
     return TextPreprocessing(recipe.preprocessing.text, tokenizer)
 
 
-def build_labelling(recipe: Recipe, train_split: Manifest) -> Labelling:
-    """The labels of the train split; for a model of concepts, the words that most images' texts have.
-
-    Raises:
-        RecipeError: There are fewer words than concepts.
-    """
+def _labelling(recipe: Recipe, train_split: Manifest) -> Labelling:
+    """Return the labels of the train split; for a model of concepts, the most frequent words."""
     wanted = recipe.model.concepts
     if wanted is None:
         return Labelling(known_labels(train_split.records))
@@ -225,28 +262,20 @@ def build_labelling(recipe: Recipe, train_split: Manifest) -> Labelling:
     return Labelling(words, of_texts=True)
 
 
-def build_objective(
-    recipe: Recipe, train_split: Manifest, target_dim: int | None, vocabulary: int | None = None
-) -> Objective:
-    """The objective for the records of the train split.
-
-    Args:
-        recipe: Of the run.
-        train_split: What can be trained on; its rows are the items that an objective may remember.
-        target_dim: Width of the targets, if there are any.
-        vocabulary: Number of ids of captions, if there are any.
+def build_objective(recipe: Recipe, train_split: Manifest, extras: Extras) -> Objective:
+    """Return the objective for the records of the train split, whose rows are the items it may remember.
 
     Raises:
-        RecipeError: The model or the data lack what it needs.
+        RecipeError: The model or the data don't have what it needs.
     """
     context = ObjectiveContext(
         dim=recipe.model.dim,
+        embedding_dim=recipe.model.vector_dim,
         instances=len(train_split.records),
         groups=_groups(train_split, recipe.data.one_image_per),
-        target_dim=target_dim,
-        embedding_dim=recipe.model.vector_dim,
-        vocabulary=vocabulary,
-        labels=len(build_labelling(recipe, train_split).names),
+        target_dim=None if extras.sentences is None else extras.sentences.dim,
+        vocabulary=None if extras.captions is None else extras.captions.tokenizer.size,
+        labels=0 if extras.labelling is None else len(extras.labelling.names),
         pair_attention=recipe.model.pair_attention,
     )
     objective = recipe.objective.build(context)

@@ -13,15 +13,15 @@ from training.common.errors import DataError
 from training.common.manifest import Manifest, Record, Rejections
 from training.data.audio_source import AudioDecoder, AudioSource
 from training.data.image_source import Decoder, open_images
-from training.data.labels import Labelling
 from training.data.pairs import PairSampler
 from training.models.config import Modality
-from training.models.preprocessing import Preprocessing, TextPreprocessing
+from training.models.preprocessing import Preprocessing
 from training.recipes.schema import Recipe
 from training.shortcuts.shortcuts import Shortcuts
-from training.trainer.batches import BatchLoader, ReadTexts, Targets
+from training.trainer.batches import BatchLoader, ReadTexts
 from training.trainer.optimisation.locked_tower import LockedTextTower, LockedTower
 from training.trainer.run_state.processes import Processes
+from training.trainer.setup import Extras
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,8 @@ class SplitOpener:
         device: That the loop computes on.
         processes: Whose share is loaded.
         resources: Ends the threads that decode when it is closed.
-        targets: Sentence embeddings of texts; None where none are used.
-        captions: Makes the ids of texts that are written; None where none are.
-        labels: What is told of each image; None where nothing is.
-        locked: The image tower whose features take the place of images; None where it may change.
-        locked_text: The text tower whose features take the place of texts; None where it may change.
+        extras: What batches carry for the loss alone.
+        locked: Towers of images and texts whose features take their place; None if one may change.
     """
 
     recipe: Recipe
@@ -61,11 +58,8 @@ class SplitOpener:
     device: torch.device
     processes: Processes
     resources: ExitStack
-    targets: Targets | None = None
-    captions: TextPreprocessing | None = None
-    labels: Labelling | None = None
-    locked: LockedTower | None = None
-    locked_text: LockedTextTower | None = None
+    extras: Extras = Extras()
+    locked: tuple[LockedTower | None, LockedTextTower | None] = (None, None)
 
     def open(
         self, split: Manifest, rejections: Rejections, *, training: bool, show_progress: bool = False
@@ -94,20 +88,21 @@ class SplitOpener:
             device=self.device,
             processes=self.processes,
             show_progress=show_progress,
-            encoding=self.locked if self._all_are_drawn(len(split.records), training=training) else None,
+            encoding=self.locked[0] if self._all_are_drawn(len(split.records), training=training) else None,
         )
         self.resources.callback(images.close)
         records = [split.records[row] for row in images.readable]
         if len(records) < len(split.records):
             sampler = self._sampler(records, training=training)
-        labels = None if self.labels is None else torch.from_numpy(self.labels.of(records))
+        labelling = self.extras.labelling
+        labels = None if labelling is None else torch.from_numpy(labelling.of(records))
         loader = BatchLoader(
             sampler,
             images,
             self._texts(sampler, split, training=training, show_progress=show_progress),
             audio=self._audio(split, rejections) if "audio" in self.modalities else None,
-            targets=self.targets,
-            captions=self.captions,
+            targets=self.extras.targets(),
+            captions=self.extras.captions,
             labels=labels,
             rows=images.readable,
             training=training,
@@ -141,9 +136,10 @@ class SplitOpener:
         texts = set(sampler.every_text())
         drawn = self._all_are_drawn(len(texts), training=training, texts_of=len(sampler.records))
         encoded = None
-        if self.locked_text is not None and drawn:
+        locked_text = self.locked[1]
+        if locked_text is not None and drawn:
             on_disk = self.recipe.data.cache_images is True
-            encoded = self.locked_text.encoded(
+            encoded = locked_text.encoded(
                 texts, split.folder, self.processes, on_disk=on_disk, show_progress=show_progress
             )
         return encoded or self.preprocessing.text

@@ -14,12 +14,13 @@ from tests.training.models.tiny import write_tokenizer
 from tests.training.trainer.scenes import tiny_recipe, write_scenes
 from tests.training.trainer.test_run import run
 from training.common.errors import MissingModalityError, RecipeError
-from training.common.manifest import read_manifest
+from training.common.manifest import Manifest, read_manifest
 from training.evaluation.evaluate import evaluate
 from training.models.encoder import load_encoder
+from training.models.preprocessing import TextPreprocessing
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
-from training.trainer.setup import build_captions, usable_records
+from training.trainer.setup import Extras, usable_records
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -67,23 +68,27 @@ def test_texts_are_learned(scenes: Path, tmp_path: Path) -> None:
     assert trained[-1]["words_right"] > 0.5
 
 
+def captions_of(recipe: Recipe, split: Manifest) -> TextPreprocessing | None:
+    return Extras.of_run(recipe, split, torch.device("cpu")).captions
+
+
 def test_words_are_learned_from_the_train_split_or_those_of_a_folder(scenes: Path, tmp_path: Path) -> None:
     train_split = read_manifest(scenes).split("train")
-    learned = build_captions(writing_recipe(), train_split)
+    learned = captions_of(writing_recipe(), train_split)
     assert learned is not None
     (ids,) = learned(["a red zebra"]).input_ids.tolist()
     backend = json.loads(learned.tokenizer.to_json())
     words = {number: word for word, number in backend["model"]["vocab"].items()}
     assert [words[number] for number in ids] == ["<start>", "a", "red", "<unknown>", "<end>"]
-    pieces = build_captions(writing_recipe({"vocabulary": "pieces", "vocabulary_size": 300}), train_split)
+    pieces = captions_of(writing_recipe({"vocabulary": "pieces", "vocabulary_size": 300}), train_split)
     assert pieces is not None
     assert len(pieces(["zebra"]).input_ids[0]) > 3
     write_tokenizer(tmp_path)
-    given = build_captions(writing_recipe({"pretrained": str(tmp_path)}), train_split)
+    given = captions_of(writing_recipe({"pretrained": str(tmp_path)}), train_split)
     assert given is not None
     assert given.tokenizer.size == 300
     with pytest.raises(RecipeError, match="none"):
-        build_captions(writing_recipe({"pretrained": str(tmp_path / "none")}), train_split)
+        captions_of(writing_recipe({"pretrained": str(tmp_path / "none")}), train_split)
 
 
 def test_images_without_a_text_are_left_out(scenes: Path) -> None:

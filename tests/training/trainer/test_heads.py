@@ -27,7 +27,6 @@ from training.models.images.towers import ImageTower
 from training.models.texts.towers import TextTower
 from training.recipes.load import load_recipe, parse_recipe
 from training.recipes.schema import Recipe
-from training.trainer import assembly
 from training.trainer.loop import TrainingLoop
 from training.trainer.run import TrainResult, train
 from training.trainer.run_state.errors import TrainingInterruptedError
@@ -74,7 +73,7 @@ def run(recipe: Recipe, data: Path, out: Path, *, resume: bool = False) -> Train
 @pytest.fixture(autouse=True)
 def no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the trial before the first step, which encodes made items."""
-    monkeypatch.setattr(assembly, "settled_chunk_size", lambda *_: None)
+    monkeypatch.setattr("training.trainer.run.settled_chunk_size", lambda *_: None)
 
 
 @contextmanager
@@ -118,7 +117,7 @@ def test_steps_are_those_of_a_run_that_encodes_in_every_step(
 ) -> None:
     recipe = heads_recipe(towers, data__text_unit=unit, train__epochs=3)
     run(recipe, scenes, tmp_path / "once")
-    monkeypatch.setattr(assembly, "locked_towers", lambda *_: (None, None))
+    monkeypatch.setattr("training.trainer.run.locked_towers", lambda *_: (None, None))
     with counted() as passes:
         run(recipe, scenes, tmp_path / "always")
     assert passes["texts"] > TRAIN_TEXTS + VAL_TEXTS

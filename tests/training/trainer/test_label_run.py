@@ -17,7 +17,7 @@ from training.models.encoder import load_encoder
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer.run_state.processes import Processes
-from training.trainer.setup import build_labelling, build_model
+from training.trainer.setup import Extras, build_model
 from training.trainer.split_data import SplitOpener
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -47,7 +47,8 @@ def test_concepts_are_the_words_of_texts_and_no_more_than_there_are(scenes: Path
     tree["objective"] = {"name": "sco", "width": 8}
     tree["data"]["captions"] = {}
     recipe = parse_recipe(tree, "A recipe of concepts")
-    labelling = build_labelling(recipe, read_manifest(scenes).split("train"))
+    labelling = Extras.of_run(recipe, read_manifest(scenes).split("train"), torch.device("cpu")).labelling
+    assert labelling is not None
     # Of "a red square number 3" and "something red and 3 more".
     assert labelling.names == ("more", "number", "something", "square")
     assert labelling.of_texts
@@ -85,7 +86,7 @@ def test_each_image_of_a_batch_has_its_own_labels_and_others_change_the_run(scen
                 torch.device("cpu"),
                 Processes(),
                 resources,
-                labels=Labelling(names),
+                Extras(labelling=Labelling(names)),
             )
             data = opener.open(manifest, Rejections(len(manifest.records)), training=True)
             batch = data.batches.load(0, 0)

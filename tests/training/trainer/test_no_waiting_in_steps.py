@@ -10,12 +10,11 @@ import torch
 from tests.training.objectives.cases import cases
 from tests.training.steps import run_steps
 from tests.training.trainer.test_every_objective import recipe_of
-from training.models.texts.sentence_encoder import SentenceEncoder
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
-from training.trainer import assembly
 from training.trainer.batches import Targets
 from training.trainer.run import train
+from training.trainer.setup import Extras
 
 # Of every sort of what an objective keeps and needs; `test_devices` sees the losses of all.
 _FAST = frozenset({"infonce", "byol", "caption_lstm", "ltd-dual"})
@@ -42,10 +41,11 @@ def recipe(kind: str, sentence_encoder: Path, **settings: Any) -> Recipe:
 def made_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put zeros in place of targets: a text that is new is embedded in the thread that prepares batches."""
 
-    def zeros(sentences: SentenceEncoder) -> Targets:
-        return lambda texts: torch.zeros(len(texts), sentences.dim)
+    def zeros(extras: Extras) -> Targets | None:
+        sentences = extras.sentences
+        return None if sentences is None else lambda texts: torch.zeros(len(texts), sentences.dim)
 
-    monkeypatch.setattr(assembly, "_targets", zeros)
+    monkeypatch.setattr(Extras, "targets", zeros)
 
 
 @pytest.mark.parametrize(

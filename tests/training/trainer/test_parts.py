@@ -22,9 +22,9 @@ from training.recipes.schema import OptimizerConfig, ScheduleConfig
 from training.trainer.batches import prefetched
 from training.trainer.loop import StopSignal
 from training.trainer.optimisation.parameter_groups import (
-    adam,
     build_optimizer,
     learning_rate_factor,
+    optimizer_of,
     set_learning_rate,
 )
 from training.trainer.run_state.errors import TrainingError
@@ -70,10 +70,10 @@ def test_step_decay_refuses_shares_that_mean_nothing(shares: tuple[float, ...]) 
 @pytest.mark.parametrize("name", ["adam", "adamw"])
 def test_betas_and_eps_are_those_of_the_recipe_and_by_default_torch_s(name: Literal["adam", "adamw"]) -> None:
     weights = [torch.nn.Parameter(torch.zeros(2, 2))]
-    plain = adam(weights, [], OptimizerConfig(name=name, lr=1e-2), CPU).defaults
+    plain = optimizer_of(weights, [], OptimizerConfig(name=name, lr=1e-2), CPU).defaults
     assert (plain["betas"], plain["eps"]) == ((0.9, 0.999), 1e-8)
     config = OptimizerConfig.model_validate({"name": name, "lr": 1e-2, "betas": [0.8, 0.98], "eps": 1e-6})
-    changed = adam(weights, [], config, CPU)
+    changed = optimizer_of(weights, [], config, CPU)
     assert all((group["betas"], group["eps"]) == ((0.8, 0.98), 1e-6) for group in changed.param_groups)
 
 
@@ -93,7 +93,7 @@ def test_every_parameter_has_its_rate_and_only_matrices_decay() -> None:
         recipe.objective.build(ObjectiveContext(recipe.model.dim)),
     )
     config = OptimizerConfig(name="adamw", lr=1e-2, tower_lr=1e-3, weight_decay=0.1)
-    optimizer = build_optimizer(task, config, CPU)
+    optimizer = build_optimizer(task, recipe.model_copy(update={"optimizer": config}), CPU)
     set_learning_rate(optimizer, 0.5)
     settings = {
         id(parameter): (group["lr"], group["weight_decay"])

@@ -19,7 +19,7 @@ from training.recipes.load import load_recipe, parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer.requirements import check_requirements, used_modalities
 from training.trainer.run import train
-from training.trainer.setup import build_model, build_objective
+from training.trainer.setup import Extras, build_model, build_objective
 
 
 def recipe(objective: dict[str, Any]) -> Recipe:
@@ -170,7 +170,7 @@ def test_terms_of_embeddings_fit_those_of_two_branches(retrieval: str) -> None:
     model, preprocessing = build_model(described, split, load_pretrained=False)
     tokens = preprocessing.text([record.texts[0] for record in records])
     features = model(torch.rand(4, 3, SIZE, SIZE), tokens)
-    objective = build_objective(described, split, None)
+    objective = build_objective(described, split, Extras.of_run(described, split, torch.device("cpu")))
     assert objective(replace(features, items=torch.arange(4))).isfinite()
 
 

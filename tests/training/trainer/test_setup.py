@@ -14,7 +14,7 @@ from training.recipes.load import load_recipe, parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer.run_state import devices
 from training.trainer.run_state.devices import build_fabric
-from training.trainer.setup import build_objective, thaw_random_towers
+from training.trainer.setup import Extras, build_objective, thaw_random_towers
 
 
 def test_random_towers_are_not_frozen_and_pretrained_ones_are(caplog: pytest.LogCaptureFixture) -> None:
@@ -104,7 +104,9 @@ def test_images_that_show_the_same_share_a_group(tmp_path: Path) -> None:
 
     def groups(recipe: Recipe, records: tuple[Record, ...]) -> list[int] | None:
         split = Manifest(tmp_path, records, Rejections(len(records)))
-        found = dict(build_objective(recipe, split, None).named_buffers())
+        found = dict(
+            build_objective(recipe, split, Extras()).named_buffers()
+        )
         name = next((name for name in found if name.endswith("first_bank.groups")), None)
         return None if name is None else found[name].tolist()
 

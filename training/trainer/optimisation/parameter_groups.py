@@ -1,32 +1,85 @@
 """Parameter groups, the optimizer and the learning rate of a step."""
 
+import inspect
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
-from torch.optim import Adam, AdamW, Optimizer
+from torch.optim import Optimizer
 
-from training.recipes.schema import OptimizerConfig, ScheduleConfig
+from training.common.errors import RecipeError
+from training.recipes.schema import OptimizerConfig, Recipe, ScheduleConfig
 from training.trainer.task import TrainingTask
 
-
-def build_optimizer(task: TrainingTask, config: OptimizerConfig, device: torch.device) -> Optimizer:
-    """The optimizer of all that a task trains."""
-    towers = list(task.model.tower_parameters())
-    return adam(towers, [*task.model.head_parameters(), *task.objective.parameters()], config, device)
+MakeOptimizer: TypeAlias = Callable[[list[dict[str, Any]]], Optimizer]
 
 
-def adam(
-    towers: list[nn.Parameter], others: list[nn.Parameter], config: OptimizerConfig, device: torch.device
+def build_optimizer(
+    task: TrainingTask, recipe: Recipe, device: torch.device, make: MakeOptimizer | None = None
 ) -> Optimizer:
-    """Adam or AdamW with the towers at their own rate and no decay on biases, norms and scalars."""
+    """Return the optimizer of everything that a task trains.
+
+    Args:
+        task: Model and objective.
+        recipe: Recipe of the run.
+        device: Device of the task.
+        make: Makes another one from the parameter groups.
+    """
+    config = recipe.optimizer
+    if recipe.train.lora is not None:
+        config = config.model_copy(update={"tower_lr": recipe.train.lora.lr})
+    towers = list(task.model.tower_parameters())
+    others = [*task.model.head_parameters(), *task.objective.parameters()]
+    return optimizer_of(towers, others, config, device, make)
+
+
+def optimizer_of(
+    towers: list[nn.Parameter],
+    others: list[nn.Parameter],
+    config: OptimizerConfig,
+    device: torch.device,
+    make: MakeOptimizer | None = None,
+) -> Optimizer:
+    """Return an optimizer with the towers at their own rate and no decay on biases, norms and scalars."""
     groups = [
         *parameter_groups(towers, config.tower_lr or config.lr, config.weight_decay),
         *parameter_groups(others, config.lr, config.weight_decay),
     ]
-    kind = Adam if config.name == "adam" else AdamW
-    return kind(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=device.type == "cuda")
+    if make is not None:
+        return make(groups)
+    kind, options = check_optimizer(config)
+    fused = {"fused": device.type == "cuda"} if "fused" in inspect.signature(kind).parameters else {}
+    return kind(groups, lr=config.lr, **fused, **options)
+
+
+def check_optimizer(config: OptimizerConfig) -> tuple[Callable[..., Optimizer], dict[str, Any]]:
+    """Return the class of a recipe's optimizer and its arguments.
+
+    Raises:
+        RecipeError: torch.optim has no such class, or it needs a closure or refuses an argument.
+    """
+    name = {"adam": "Adam", "adamw": "AdamW"}.get(config.name, config.name)
+    kind = getattr(torch.optim, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, Optimizer)) or name in ("Optimizer", "LBFGS"):
+        raise RecipeError(
+            f"optimizer.name is {config.name}: set it to adam, adamw or another class of torch.optim that "
+            "needs no closure, such as SGD."
+        )
+    known = inspect.signature(kind).parameters.keys() - {"params", "lr", "weight_decay"}
+    options = {name: getattr(config, name) for name in ("betas", "eps") if name in known} | config.options
+    for option in options:
+        if option not in known:
+            raise RecipeError(
+                f"optimizer.options.{option}: torch.optim.{name} has no such argument; it has "
+                f"{', '.join(sorted(known))}."
+            )
+    try:
+        kind([nn.Parameter(torch.zeros(1, 1))], lr=config.lr, **options)
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"optimizer.options: torch.optim.{name} refuses them: {error}.") from None
+    return kind, options
 
 
 def parameter_groups(parameters: list[nn.Parameter], lr: float, weight_decay: float) -> list[dict[str, Any]]:

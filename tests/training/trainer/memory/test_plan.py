@@ -101,7 +101,7 @@ def test_what_fits_is_as_without_a_trial(
     assert "A step needs" in caplog.text
     assert "at a time" not in caplog.text
     assert load_recipe(str(tmp_path / "out/recipe.yaml")).train.chunk_size is None
-    monkeypatch.setattr("training.trainer.assembly.settled_chunk_size", lambda *_: None)
+    monkeypatch.setattr("training.trainer.run.settled_chunk_size", lambda *_: None)
     run(recipe(), scenes, tmp_path / "untried")
     ours, theirs = (load_checkpoint(tmp_path / name / "checkpoints/last.pt") for name in ("out", "untried"))
     assert_same(vars(ours), vars(theirs))

@@ -21,7 +21,6 @@ from training.models.images.towers import ImageTower
 from training.models.preprocessing import ImagePreprocessing
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
-from training.trainer import assembly
 from training.trainer.loop import TrainingLoop
 from training.trainer.optimisation.locked_tower import LockedTower
 from training.trainer.run import TrainResult, train
@@ -66,7 +65,7 @@ def locked_recipe(
 @pytest.fixture(autouse=True)
 def no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the trial before the first step, which encodes made images."""
-    monkeypatch.setattr(assembly, "settled_chunk_size", lambda *_: None)
+    monkeypatch.setattr("training.trainer.run.settled_chunk_size", lambda *_: None)
 
 
 @contextmanager
@@ -104,7 +103,7 @@ def test_each_image_passes_the_tower_once(tower: Path, scenes: Path, tmp_path: P
 def test_the_result_is_that_of_a_run_that_encodes_each_image_in_every_step(
     tower: Path, scenes: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assembly, "locked_towers", lambda *_: (None, None))
+    monkeypatch.setattr("training.trainer.run.locked_towers", lambda *_: (None, None))
     with counted() as passes:
         run(locked_recipe(tower), scenes, tmp_path / "out")
     assert sum(passes) == 2 * (BATCHES * BATCH + VAL)

@@ -138,7 +138,7 @@ def test_copy_follows_by_a_share_and_is_never_trained() -> None:
     assert copy is not None
     trained = {
         id(p)
-        for group in build_optimizer(task, tiny_recipe().optimizer, torch.device("cpu")).param_groups
+        for group in build_optimizer(task, tiny_recipe(), torch.device("cpu")).param_groups
         for p in group["params"]
     }
     assert not trained & {id(parameter) for parameter in copy.parameters()}
