@@ -23,7 +23,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info[:2] < (3, 11))" || { echo "Python 3.11 is needed: install it, or say PYTHON=/path/to/python3.11" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(FAISS),dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all,$(FAISS),dev]"
 	touch $@
 
 demo: install
@@ -113,7 +113,7 @@ benchmark-overload: install
 
 # Search beside hnswlib, USearch, Milvus Lite and Qdrant Edge; those that do not install are left out and named.
 bench-search: install
-	-$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[$(FAISS),bench]"
+	-$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all,$(FAISS),bench]"
 	$(BIN)/python -m tests.benchmarks.search $(ARGS)
 
 # The service over HTTP next to a bare echo, Milvus and pgvector: make bench-server ARGS="--count 2000"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def requirements(pyproject: Path, *wanted: str) -> list[str]:
-    """Returns the requirements of a project and of some of its extras, one each.
+    """Returns the requirements of a project and of some of its extras, and of extras that these name.
 
     Raises:
         SystemExit: The project has no such extra.
@@ -20,7 +20,15 @@ def requirements(pyproject: Path, *wanted: str) -> list[str]:
     for extra in wanted:
         if extra not in extras:
             raise SystemExit(f"{pyproject} has no extra {extra!r}; choose of: {', '.join(sorted(extras))}.")
-    return [*project["dependencies"], *(each for extra in wanted for each in extras[extra])]
+    own = f"{project['name']}["
+    found = [*project["dependencies"]]
+    for each in (each for extra in wanted for each in extras[extra]):
+        if each.startswith(own):
+            inner = requirements(pyproject, *each.removeprefix(own).rstrip("]").split(","))
+            found += [one for one in inner if one not in found]
+        else:
+            found.append(each)
+    return found
 
 
 if __name__ == "__main__":

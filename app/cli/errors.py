@@ -16,6 +16,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Final, NoReturn
 
+from app.command import what_to_install
 from training.common.errors import RecoquestError
 from training.trainer.run_state.errors import AnotherProcessFailedError, TrainingInterruptedError
 
@@ -117,10 +118,8 @@ def _exit_code(command: Callable[[], object], *, tell_stop: bool) -> int:
         reason = error.strerror or str(error) or type(error).__name__
         return _say(f"{error.filename}: {reason}." if error.filename else f"{reason}.", MENDABLE)
     except Exception as error:  # noqa: BLE001 - the last one to see it
-        if isinstance(error, ModuleNotFoundError) and error.name == "faiss":
-            advice = 'run `pip install -c constraints.txt ".[cpu]"`, or ".[gpu]", in the checkout'
-            return _say(f"faiss is not installed: {advice}.", MENDABLE)
-        return _defect(error)
+        advice = what_to_install(error) if isinstance(error, ModuleNotFoundError) else None
+        return _defect(error) if advice is None else _say(advice, MENDABLE)
 
 
 def _code_of(command: Callable[[], object]) -> int:

@@ -160,8 +160,11 @@ def judge_postgresql(where: str, said: str) -> Finding:
     return Finding("catalogue", "ok", f"{where}, PostgreSQL {said}")
 
 
+_SERVICE: Final = "serve"
+
+
 def _requirements() -> Iterator[Requirement]:
-    """Requirements of recoquest, and of the extras that are fully installed."""
+    """Requirements of recoquest, of what a service needs, and of other extras that are fully installed."""
     try:
         every = [Requirement(line) for line in requires("recoquest") or ()]
         extras = metadata("recoquest").get_all("Provides-Extra", [])
@@ -172,7 +175,7 @@ def _requirements() -> Iterator[Requirement]:
     yield from unconditional
     for extra in extras:
         needed = [one for one in every if _applies(one, extra) and one not in unconditional]
-        if all(_installed(one.name) for one in needed):
+        if extra == _SERVICE or all(_installed(one.name) for one in needed):
             yield from needed
 
 

@@ -20,14 +20,16 @@ def test_a_device_brings_exactly_its_faiss(extra: str, faiss: str, other: str) -
 
 def test_dependencies_are_all_there_and_development_tools_are_not() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    found = requirements(ROOT / "pyproject.toml", "cpu")
+    found = requirements(ROOT / "pyproject.toml", "all", "cpu")
     assert set(project["dependencies"]) < set(found)
     assert not set(project["optional-dependencies"]["dev"]) & set(found)
 
 
 def test_an_unknown_extra_is_named_with_the_known_ones(tmp_path: Path) -> None:
     pyproject = tmp_path / "pyproject.toml"
-    pyproject.write_text('[project]\ndependencies = ["a"]\n[project.optional-dependencies]\ncpu = ["b"]\n')
+    pyproject.write_text('[project]\nname = "p"\ndependencies = ["a"]\n[project.optional-dependencies]\n'
+        'cpu = ["b"]\nall = ["p[cpu]", "c"]\n')
     assert requirements(pyproject, "cpu") == ["a", "b"]
-    with pytest.raises(SystemExit, match="no extra 'tpu'; choose of: cpu"):
+    assert requirements(pyproject, "all") == ["a", "b", "c"]
+    with pytest.raises(SystemExit, match="no extra 'tpu'; choose of: all, cpu"):
         requirements(pyproject, "tpu")

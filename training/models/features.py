@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
 from training.models.config import Modality
-from training.models.preprocessing import TokenBatch
+
+if TYPE_CHECKING:
+    from training.models.preprocessing import TokenBatch
 
 # Beside the modalities: the same images changed at random in another way, and what a slow copy of the
 # encoder, which learns by no gradient, says of either.
@@ -63,7 +65,7 @@ class Features:
     positive_mask: Tensor | None = None
     items: Tensor | None = None
     targets: Tensor | None = None
-    captions: TokenBatch | None = None
+    captions: "TokenBatch | None" = None
     labels: Tensor | None = None
 
     def of_pair(self, first: Modality, second: Modality) -> "Features":
