@@ -1,4 +1,4 @@
-"""Both objectives that write texts, beside slow references that read and write one word at a time."""
+"""Objectives that write texts compared with slow references, which read and write one word at a time."""
 
 import math
 from dataclasses import replace
@@ -6,41 +6,27 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 
-from tests.training.objectives.cases import DIM, VOCABULARY, captions_of, random_batch, rows_of
+from tests.training.objectives.cases import DIM, LABELS, VOCABULARY, build_case, random_batch
+from tests.training.objectives.local_reference import set_plain_weights, without
 from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
 from training.models.preprocessing import TokenBatch
-from training.objectives.base import ObjectiveContext
-from training.objectives.caption_lstm import CaptionLSTM
-from training.objectives.caption_transformer import CaptionTransformer, positions
-from training.objectives.captions import Captioning
-from training.objectives.local_entries import LocalEntries
-from training.objectives.registry import parse_objective
+from training.objectives import VSE, Labels
+from training.objectives.base import ObjectiveContext, parse_objective
+from training.papers.captioning import SCO, Captioning, CaptionLSTM, CaptionTransformer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-CONTEXT = ObjectiveContext(dim=DIM, vocabulary=VOCABULARY)
-SETTINGS: dict[str, dict[str, Any]] = {
-    "caption_lstm": {"width": 4},
-    "caption_transformer": {"width": 4, "layers": 2, "heads": 2},
-}
-NAMES = sorted(SETTINGS)
-# Worked out by the slow references below.
-GOLDEN = {"caption_lstm": 2.253132973462, "caption_transformer": 2.289632880933}
+WITHOUT_WORDS = ObjectiveContext(dim=DIM, embedding_dim=DIM, labels=LABELS)
+NAMES = ("caption_lstm", "caption_transformer")
 
 
 def build(name: str) -> Captioning:
-    """The objective in evaluation, with weights that are plain numbers."""
-    objective = parse_objective({"name": name, **SETTINGS[name]}).build(CONTEXT).double().eval()
-    assert isinstance(objective, Captioning)
-    with torch.no_grad():
-        for number, parameter in enumerate(objective.parameters(), start=1):
-            values = torch.arange(parameter.numel(), dtype=torch.float64)
-            parameter.copy_(((values * 7 + number) % 11 - 5).view_as(parameter) / 8)
-    return objective
+    if name == "caption_lstm":
+        return CaptionLSTM(dim=DIM, vocabulary=VOCABULARY, width=4).double().eval()
+    return CaptionTransformer(dim=DIM, vocabulary=VOCABULARY, width=4, layers=2, heads=2).double().eval()
 
 
 def plain_batch() -> Features:
@@ -59,12 +45,11 @@ def slow_lstm(objective: CaptionLSTM, regions: Tensor, words: list[Tensor]) -> l
     states = []
     for word in words:
         scores = [
-            float(objective.score(torch.tanh(objective.of_region(region) + objective.of_state(hidden))))
+            objective.score(torch.tanh(objective.of_region(region) + objective.of_state(hidden)))
             for region in regions
         ]
-        shares = [math.exp(score) / sum(map(math.exp, scores)) for score in scores]
-        seen = sum(share * region for share, region in zip(shares, regions, strict=True))
-        seen = seen / (1 + math.exp(-float(objective.gate(hidden))))
+        shares = torch.cat(scores).softmax(dim=0)
+        seen = torch.sigmoid(objective.gate(hidden)) * (shares @ regions)
         gates = weights.weight_ih @ torch.cat((word, seen)) + weights.bias_ih
         gates = gates + weights.weight_hh @ hidden + weights.bias_hh
         enter, forget, candidate, leave = gates.chunk(4)
@@ -83,12 +68,9 @@ def slow_attention(attention: nn.MultiheadAttention, query: Tensor, keys: list[T
     parts = []
     for head in range(heads):
         own = slice(head * width // heads, (head + 1) * width // heads)
-        scores = [
-            float(asked[own] @ (of_key @ key + shift_key)[own]) / math.sqrt(width // heads) for key in keys
-        ]
-        shares = [math.exp(score) / sum(map(math.exp, scores)) for score in scores]
+        scores = [asked[own] @ (of_key @ key + shift_key)[own] / math.sqrt(width // heads) for key in keys]
         values = [(of_value @ key + shift_value)[own] for key in keys]
-        parts.append(torch.stack([s * value for s, value in zip(shares, values, strict=True)]).sum(dim=0))
+        parts.append(torch.stack(scores).softmax(dim=0) @ torch.stack(values))
     mixed: Tensor = attention.out_proj(torch.cat(parts))
     return mixed
 
@@ -97,32 +79,32 @@ def slow_transformer(objective: CaptionTransformer, regions: Tensor, words: list
     """The states of one image's text, place by place."""
     width = len(words[0])
     seen = [objective.regions(region) for region in regions]
-    hidden = []
+    states = []
     for place, word in enumerate(words):
         angles = [place / 10_000 ** (2 * pair / width) for pair in range(width // 2)]
         waves = [wave(angle) for angle in angles for wave in (math.sin, math.cos)]
-        hidden.append(word + torch.tensor(waves, dtype=torch.float64))
+        states.append(word + torch.tensor(waves, dtype=torch.float64))
     for layer in objective.layers:
         assert isinstance(layer, nn.TransformerDecoderLayer)
-        normed = [layer.norm1(state) for state in hidden]
-        hidden = [
+        normed = [layer.norm1(state) for state in states]
+        states = [
             state + slow_attention(layer.self_attn, normed[place], normed[: place + 1])
-            for place, state in enumerate(hidden)
+            for place, state in enumerate(states)
         ]
-        hidden = [state + slow_attention(layer.multihead_attn, layer.norm2(state), seen) for state in hidden]
-        hidden = [
-            state + layer.linear2(nn.functional.gelu(layer.linear1(layer.norm3(state)))) for state in hidden
+        states = [state + slow_attention(layer.multihead_attn, layer.norm2(state), seen) for state in states]
+        states = [
+            state + layer.linear2(nn.functional.gelu(layer.linear1(layer.norm3(state)))) for state in states
         ]
-    return [objective.norm(state) for state in hidden]
+    return [objective.norm(state) for state in states]
 
 
 @torch.no_grad()
-def slow_loss(objective: Captioning, batch: Features) -> float:
-    """The mean of -log p over all real words, one after another."""
+def slow_captioning(objective: Captioning, batch: Features) -> tuple[float, float]:
+    """The mean of -log p over all real words, one after another, and the share of words that are right."""
     captions, regions = batch.captions, batch["image"].local
     assert captions is not None
     assert regions is not None
-    costs = []
+    costs, right = [], []
     for row, (ids, mask) in enumerate(zip(captions.input_ids, captions.attention_mask, strict=True)):
         text = ids[mask.bool()]
         words = [objective.words.weight[word] for word in text[:-1]]
@@ -134,41 +116,22 @@ def slow_loss(objective: Captioning, batch: Features) -> float:
         for state, following in zip(states, text[1:].tolist(), strict=True):
             logits = objective.output(state).tolist()
             costs.append(math.log(sum(map(math.exp, logits))) - logits[following])
-    return float(sum(costs) / len(costs))
+            right.append(logits[following] == max(logits))
+    return float(sum(costs) / len(costs)), sum(right) / len(right)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_golden_value(name: str) -> None:
-    objective, batch = build(name), plain_batch()
-    assert slow_loss(objective, batch) == pytest.approx(GOLDEN[name], abs=1e-11)
-    assert float(objective(batch).total.detach()) == pytest.approx(GOLDEN[name], abs=1e-11)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_equals_the_slow_reference(name: str) -> None:
-    objective = parse_objective({"name": name, **SETTINGS[name]}).build(CONTEXT).double().eval()
-    assert isinstance(objective, Captioning)
-    batch = random_batch()
-    expected = slow_loss(objective, batch)
-    assert float(objective(batch).total.detach()) == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_word_is_predicted_from_itself_or_those_behind_it(name: str) -> None:
-    """Another last word changes no state before it is read; another first one changes all that follow."""
-    batch = random_batch()
-    captions, image = batch.captions, batch["image"]
-    assert captions is not None
-    objective = build(name)
-    words = objective.words(captions.input_ids).detach()
-    regions = LocalEntries.of(image)
-    states = objective.states(regions, words)
-    for place in range(words.shape[1]):
-        changed = words.clone()
-        changed[:, place] += torch.arange(words.shape[2])
-        moved = (objective.states(regions, changed) - states).abs().amax(dim=2) > 1e-9
-        assert not moved[:, :place].any()
-        assert moved[:, place:].all()
+@pytest.mark.parametrize(
+    ("name", "golden"), [("caption_lstm", 2.253132973462), ("caption_transformer", 2.289632880933)]
+)
+def test_equals_the_slow_reference(name: str, golden: float) -> None:
+    plain, free = build(name), build(name)
+    set_plain_weights(plain, span=11, divisor=8)
+    assert slow_captioning(plain, plain_batch())[0] == pytest.approx(golden, abs=1e-11)
+    for objective, batch in ((plain, plain_batch()), (free, random_batch(12))):
+        (loss, right), output = slow_captioning(objective, batch), objective.compute(batch)
+        assert float(output.total.detach()) == pytest.approx(loss, abs=1e-11)
+        assert float(output.terms["words_right"]) == pytest.approx(right)
+    assert 0 < right < 1
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -178,99 +141,85 @@ def test_padded_regions_are_not_looked_at(name: str) -> None:
     assert image.local is not None
     mask = torch.ones(image.local.shape[:2], dtype=torch.bool)
     mask[:, 3] = False
-    hidden = replace(batch, modalities={"image": replace(image, local_mask=mask)})
-    cut = replace(image, local=image.local[:, :3], local_mask=None, local_weights=None)
-    expected = objective(replace(batch, modalities={"image": cut})).total
-    torch.testing.assert_close(objective(hidden).total, expected, rtol=0, atol=1e-12)
-    assert float((objective(batch).total - expected).abs().detach()) > 1e-6
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_longer_padding_changes_nothing(name: str) -> None:
-    batch, objective = random_batch(), build(name)
-    captions = batch.captions
-    assert captions is not None
-    longer = replace(
-        captions,
-        input_ids=nn.functional.pad(captions.input_ids, (0, 3)),
-        attention_mask=nn.functional.pad(captions.attention_mask, (0, 3)),
-    )
-    torch.testing.assert_close(
-        objective(replace(batch, captions=longer)).total, objective(batch).total, rtol=0, atol=1e-12
-    )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_all_words_count_alike(name: str) -> None:
-    """Not the mean over texts: a longer text has more of a say."""
-    batch, objective = rows_of(random_batch(masked=False), torch.arange(3)), build(name)
-    captions = batch.captions
-    assert captions is not None
-    counts = (captions.attention_mask.sum(dim=1) - 1).double()
-    alone = [objective(rows_of(batch, torch.tensor([row]))).total.detach() for row in range(3)]
-    expected = (torch.stack(alone) * counts).sum() / counts.sum()
-    torch.testing.assert_close(objective(batch).total.detach(), expected, rtol=0, atol=1e-12)
+    masked, cut = replace(image, local_mask=mask), ModalityFeatures(image.embedding, image.local[:, :3])
+    found, expected = (objective(replace(batch, modalities={"image": one})) for one in (masked, cut))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
-    "name", ["caption_lstm", pytest.param("caption_transformer", marks=pytest.mark.slow)]
+    "settings", [{}, {"hardest": False, "margin": 0.3}, {"concept_weight": 0.5, "order_weight": 2.0}]
 )
-def test_texts_are_learned_from_images_alone(name: str) -> None:
-    """Free regions come to hold their text: after training every word is right, of each image its own."""
-    torch.manual_seed(0)
+def test_sco_is_the_sum_of_matching_concepts_and_order(settings: dict[str, Any]) -> None:
+    """Compared with VSE, a classifier of labels that returns its input, and CaptionLSTM."""
     batch = random_batch()
-    captions, image = batch.captions, batch["image"]
-    assert captions is not None
-    assert image.local is not None
-    settings = {"name": name, **SETTINGS[name], "width": 16}
-    settings |= {"dropout": 0} if name == "caption_transformer" else {}
-    objective = parse_objective(settings).build(CONTEXT).double().train()
-    local = image.local.clone().requires_grad_()
-    optimizer = torch.optim.Adam([local, *objective.parameters()], lr=0.02)
-    for _ in range(200):
-        optimizer.zero_grad()
-        found = replace(batch, modalities={"image": replace(image, local=local)})
-        torch.autograd.backward(objective(found).total)
-        optimizer.step()
-    objective.eval()
-    assert float(objective(found).terms["words_right"]) == 1
-    others = captions_of(captions, torch.tensor([3, 4, 5, 0, 1, 2]))
-    assert float(objective(replace(found, captions=others)).total.detach()) > 1
+    objective = SCO(embedding_dim=DIM, vocabulary=VOCABULARY, width=8, **settings).double()
+    image = batch["image"]
+    hinge = {key: value for key, value in settings.items() if key in ("hardest", "margin")}
+    matching = VSE(**hinge)(batch) / len(image.embedding)
+    labels = Labels(embedding_dim=LABELS, labels=LABELS).double()
+    labels.load_state_dict({"classifier.weight": torch.eye(LABELS), "classifier.bias": torch.zeros(LABELS)})
+    assert image.concepts is not None
+    concepts = labels(replace(batch, modalities={"image": ModalityFeatures(image.concepts)}))
+    alone = ModalityFeatures(image.embedding, local=image.embedding[:, None])
+    order = objective.writer(replace(batch, modalities={"image": alone}))
+    output = objective.compute(batch)
+    weights = settings.get("concept_weight", 1), settings.get("order_weight", 1)
+    expected = matching + weights[0] * concepts + weights[1] * order
+    torch.testing.assert_close(output.total, expected, rtol=0, atol=1e-12)
+    for name, value in (("matching", matching), ("concepts", concepts), ("order", order)):
+        torch.testing.assert_close(output.terms[name], value.detach(), rtol=0, atol=1e-12)
 
 
-def test_places_are_told_apart_by_waves() -> None:
-    found = positions(5, 6)
-    for place in range(5):
-        for pair in range(3):
-            angle = place / 10_000 ** (2 * pair / 6)
-            assert float(found[place, 2 * pair]) == pytest.approx(math.sin(angle), abs=1e-12)
-            assert float(found[place, 2 * pair + 1]) == pytest.approx(math.cos(angle), abs=1e-12)
+def test_needs() -> None:
+    for name in NAMES:
+        assert build(name).requires == {"local"}
+        assert build(name).needs.keys() == {"data.captions", "model.share_local_head"}
+        assert parse_objective(name).modalities == {"image"}
+    sco = SCO(embedding_dim=DIM, vocabulary=VOCABULARY)
+    assert sco.requires == {"labels", "one_vector"}
+    assert sco.needs.keys() == {"data.captions", "model.concepts"}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_missing_is_named(name: str) -> None:
-    settings = parse_objective({"name": name})
-    assert settings.modalities == {"image"}
-    with pytest.raises(RecipeError, match=r"data\.captions"):
-        settings.build(ObjectiveContext(dim=DIM))
-    objective, batch = build(name), random_batch()
-    assert objective.requires == {"local", "shared_head", "captions"}
-    with pytest.raises(RecipeError, match=r"data\.captions"):
-        objective(replace(batch, captions=None))
-    with pytest.raises(RecipeError, match=r"model\.local_features"):
-        objective(replace(batch, modalities={"image": ModalityFeatures(batch["image"].embedding)}))
+@pytest.mark.parametrize("name", [*NAMES, "sco"])
+def test_data_without_captions_are_refused(name: str) -> None:
+    with pytest.raises(RecipeError, match=rf"{name} needs texts as words: give data\.captions"):
+        parse_objective(name).build(WITHOUT_WORDS)
+    batch = random_batch()
+    with pytest.raises(RecipeError, match=r"needs them in its batches: give data\.captions"):
+        build_case(name, batch)(replace(batch, captions=None))
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("name", "lacking", "sentence"),
     [
-        {"name": "caption_lstm", "width": 0},
-        {"name": "caption_lstm", "pairs": [["image", "text"]]},
-        {"name": "caption_transformer", "width": 12, "heads": 5},
-        {"name": "caption_transformer", "width": 9, "heads": 3},
-        {"name": "ltd", "base": {"name": "caption_lstm"}},
+        ("caption_lstm", {"image": "local"}, r"set model\.local_features to true"),
+        ("sco", {"image": "concepts"}, r"predicts concepts of images: give model\.concepts"),
+        ("sco", {}, r"predicts concepts of images: give model\.concepts"),
     ],
 )
-def test_settings_refuse_what_has_no_meaning(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        parse_objective(wrong)
+def test_batches_without_local_features_concepts_or_labels_are_refused(
+    name: str, lacking: dict[str, str], sentence: str
+) -> None:
+    batch = random_batch()
+    objective = build_case(name, batch)
+    for source, feature in lacking.items():
+        batch = without(batch, source, feature)
+    with pytest.raises(RecipeError, match=sentence):
+        objective(batch if lacking else replace(batch, labels=None))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "sentence"),
+    [
+        ({"name": "caption_lstm", "width": 0}, "width\n  Input should be greater than 0"),
+        ({"name": "caption_lstm", "pairs": [["image", "text"]]}, r"leave objective\.pairs out"),
+        ({"name": "caption_transformer", "width": 12, "heads": 5}, "even number that the heads divide"),
+        ({"name": "caption_transformer", "width": 9, "heads": 3}, "even number that the heads divide"),
+        ({"name": "caption_transformer", "dropout": 1}, "dropout\n  Input should be less than 1"),
+        ({"name": "sco", "order_weight": -1}, "order_weight\n  Input should be greater than or equal to 0"),
+        ({"name": "sco", "pairs": [["text", "image"]]}, r"sco matches images with texts: leave objective\."),
+    ],
+)
+def test_wrong_settings_are_refused(recipe: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        parse_objective(recipe)

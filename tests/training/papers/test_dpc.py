@@ -6,35 +6,22 @@ import pytest
 import torch
 
 from tests.training.objectives.cases import DIM, INSTANCES, random_batch
-from tests.training.objectives.reference import U, V, features, random_embeddings
+from tests.training.objectives.local_reference import set_plain_weights
+from tests.training.objectives.reference import U, V, features
 from training.common.errors import RecipeError
 from training.models.features import Features
-from training.objectives.base import ObjectiveContext
-from training.objectives.dpc import DPC, DPCSettings
-from training.objectives.registry import parse_objective
+from training.objectives.base import ObjectiveContext, parse_objective
 from training.objectives.similarity import cosine_matrix
+from training.papers.dpc import DPC
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-# Worked out by the slow reference below, of both losses and of the ranking loss alone.
-GOLDEN = {True: 3.221919082947, False: 0.983158146095}
 ITEMS = torch.tensor([2, 0, 1])
-
-
-def build(dim: int = 4, instances: int = 3, groups: tuple[int, ...] | None = None, **settings: Any) -> DPC:
-    """The objective with weights that are plain numbers."""
-    context = ObjectiveContext(dim, instances=instances, groups=groups)
-    objective = DPCSettings.model_validate(settings).build(context).double()
-    with torch.no_grad():
-        for number, parameter in enumerate(objective.parameters(), start=1):
-            values = torch.arange(parameter.numel(), dtype=torch.float64)
-            parameter.copy_(((values * 7 + number) % 5 - 2).view_as(parameter) / 4)
-    return objective
 
 
 @torch.no_grad()
 def slow_loss(objective: DPC, batch: Features, classes: list[int] | None, margin: float = 1.0) -> float:
-    """-log p of each item's class from either side, and the mean lack of each item's other pairs."""
+    """-log p of each item's class from either side, and what its other pairs miss to the margin."""
     image, text = batch["image"].embedding, batch["text"].embedding
     size = len(image)
     mask = torch.eye(size).bool() if batch.positive_mask is None else batch.positive_mask
@@ -42,8 +29,8 @@ def slow_loss(objective: DPC, batch: Features, classes: list[int] | None, margin
     total = 0.0
     for i in range(size):
         for scores, matches in ((cosines[i], mask[i]), ([row[i] for row in cosines], mask[:, i])):
-            lacks = [max(0.0, margin - scores[i] + scores[j]) for j in range(size) if not matches[j]]
-            total += sum(lacks) / max(1, len(lacks)) / size
+            costs = [max(0.0, margin - scores[i] + scores[j]) for j in range(size) if not matches[j]]
+            total += sum(costs) / max(1, len(costs)) / size
     for embedding in (image, text) if classes is not None else ():
         for row, own in zip(embedding, classes or (), strict=True):
             logits = objective.classifier(row).tolist()
@@ -51,31 +38,37 @@ def slow_loss(objective: DPC, batch: Features, classes: list[int] | None, margin
     return total
 
 
-@pytest.mark.parametrize("trained_on", [True, False])
-def test_golden_values(trained_on: bool) -> None:
-    batch = replace(features(U, V), items=ITEMS if trained_on else None)
-    objective = build()
-    expected = slow_loss(objective, batch, ITEMS.tolist() if trained_on else None)
-    assert expected == pytest.approx(GOLDEN[trained_on], abs=1e-11)
-    assert float(objective(batch).total.detach()) == pytest.approx(expected, abs=1e-11)
+def build(**settings: Any) -> DPC:
+    """The objective of `U` and `V` with weights that are plain numbers."""
+    objective = DPC(embedding_dim=4, instances=3, **settings).double()
+    set_plain_weights(objective)
+    return objective
+
+
+# Worked out by the slow reference above, of both losses and of the ranking loss alone.
+@pytest.mark.parametrize(("items", "golden"), [(ITEMS, 3.221919082947), (None, 0.983158146095)])
+def test_golden_values(items: torch.Tensor | None, golden: float) -> None:
+    objective, batch = build(), replace(features(U, V), items=items)
+    assert slow_loss(objective, batch, None if items is None else items.tolist()) == pytest.approx(
+        golden, abs=1e-11
+    )
+    assert float(objective(batch).detach()) == pytest.approx(golden, abs=1e-11)
 
 
 @pytest.mark.parametrize("margin", [0.2, 1.0])
 def test_equals_the_slow_reference(margin: float) -> None:
-    batch = random_batch()
+    batch, groups = random_batch(), tuple(number // 2 for number in range(INSTANCES))
     assert batch.items is not None
-    groups = tuple(number // 2 for number in range(INSTANCES))
-    objective = build(DIM, INSTANCES, groups, margin=margin)
+    objective = DPC(embedding_dim=DIM, instances=INSTANCES, groups=groups, margin=margin).double()
     assert objective.classifier.out_features == INSTANCES // 2
     expected = slow_loss(objective, batch, [groups[item] for item in batch.items.tolist()], margin)
-    assert float(objective(batch).total.detach()) == pytest.approx(expected, abs=1e-11)
+    assert float(objective(batch).detach()) == pytest.approx(expected, abs=1e-11)
 
 
 def test_ranking_joins_after_so_many_steps() -> None:
-    batch = replace(features(U, V), items=ITEMS)
-    objective = build(instance_steps=2)
+    objective, batch = build(instance_steps=2), replace(features(U, V), items=ITEMS)
     for steps in range(4):
-        output = objective(batch)
+        output = objective.compute(batch)
         ranking = output.terms["ranking"] if steps >= 2 else 0
         torch.testing.assert_close(output.total.detach(), output.terms["instance"] + ranking)
         objective.after_step()
@@ -83,25 +76,16 @@ def test_ranking_joins_after_so_many_steps() -> None:
     assert "classes" not in objective.state_dict()
 
 
-def test_images_and_texts_meet_by_the_instance_loss_alone() -> None:
-    """Both learn to be told by one classifier, so a text comes to be nearest to its image."""
-    torch.manual_seed(0)
-    image, text = (batch.requires_grad_() for batch in random_embeddings(12, 8))
-    objective = DPCSettings(instance_steps=1000).build(ObjectiveContext(8, instances=12)).double()
-    optimizer = torch.optim.Adam([image, text, *objective.parameters()], lr=0.05)
-    for _ in range(300):
-        optimizer.zero_grad()
-        output = objective(replace(features(image, text), items=torch.arange(12)))
-        torch.autograd.backward(output.total)
-        optimizer.step()
-        objective.after_step()
-    assert torch.equal(cosine_matrix(image, text).argmax(dim=1), torch.arange(12))
-
-
-def test_what_is_missing_is_said() -> None:
-    assert build().requires == {"items", "one_vector"}
-    with pytest.raises(RecipeError, match="training images"):
-        DPCSettings().build(ObjectiveContext(4))
-    for wrong in ({"margin": 0}, {"instance_steps": -1}):
-        with pytest.raises(ValueError, match="greater than"):
-            parse_objective({"name": "dpc", **wrong})
+def test_what_does_not_fit_is_refused() -> None:
+    assert build().requires == {"one_vector"}
+    with pytest.raises(RecipeError, match="dpc needs training items"):
+        parse_objective("dpc").build(ObjectiveContext(dim=4, embedding_dim=4))
+    with pytest.raises(ValueError, match="instances is 0, and must be 1 or more"):
+        DPC(embedding_dim=4, instances=0)
+    wrong = {
+        "margin\n  Input should be greater than 0": {"margin": 0},
+        "instance_steps\n  Input should be greater than or equal to 0": {"instance_steps": -1},
+    }
+    for sentence, settings in wrong.items():
+        with pytest.raises(ValueError, match=sentence):
+            parse_objective({"name": "dpc", **settings})
