@@ -72,7 +72,7 @@ import importlib.abc, sys
 class Only(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         top = name.partition(".")[0]
-        known = top in sys.stdlib_module_names or top in {_NEEDED | {"training", "app"}!r}
+        known = top.startswith("_sysconfigdata") or top in sys.stdlib_module_names or top in {_NEEDED | {"training", "app"}!r}
         if path is None and not known:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Only())

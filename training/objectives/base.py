@@ -557,9 +557,9 @@ def _expanded(value: Mapping[Any, Any]) -> dict[str, Any]:
         entry = {"name": part} if isinstance(part, str) else dict(part) if isinstance(part, Mapping) else {}
         weights.append(entry.pop("weight", 1.0))
         if "name" not in entry:
-            if len(entry) != 1:
+            name, settings = next(iter(entry.items()), (None, None))
+            if len(entry) != 1 or not isinstance(settings or {}, Mapping):
                 raise ValueError(f"{part!r} is no part of a sum: write {{reco: {{}}, weight: 0.1}}")
-            ((name, settings),) = entry.items()
             entry = {"name": name, **(settings or {})}
         objectives.append(entry)
     return {"name": "sum", "objectives": objectives, "weights": weights, **rest}

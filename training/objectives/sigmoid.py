@@ -73,7 +73,7 @@ class Sigmoid(SimilarityObjective):
         start = _start(temperature, bias, None)
         assert start.bias is not None
         self.scale = LogitScale(start.temperature, learnable=learnable_temperature, limit=max_scale)
-        self.bias = nn.Parameter(torch.tensor(start.bias), requires_grad=learnable_temperature)
+        self.bias = nn.Parameter(torch.tensor(float(start.bias)), requires_grad=learnable_temperature)
 
     @classmethod
     def with_temperature(cls, settings: Any, read: Callable[[], PretrainedLogits | None]) -> Any:

@@ -16,11 +16,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from training.common.errors import RecipeError
-from training.objectives.base import ObjectiveConfig, objective_names, objective_settings
 from training.recipes.document import parse_value
 from training.recipes.library import Library, is_path, nearest, shipped
 from training.recipes.merge import merge, nested
-from training.recipes.schema import NamedRecipe, Recipe
+from training.recipes.schema import WITHOUT_OBJECTIVE, NamedRecipe, Recipe
 from training.recipes.variants import OF_SWEEP
 
 Kind = TypeVar("Kind", bound=NamedRecipe)
@@ -89,6 +88,8 @@ def parse_as(kind: type[Kind], tree: Mapping[str, Any], where: str) -> Kind:
         RecipeError: An unknown key or a value that does not fit.
     """
     try:
+        # Most mistakes are told at once, without the second that importing torch takes.
+        kind.model_validate(tree, context=WITHOUT_OBJECTIVE)
         return kind.model_validate(tree)
     except ValidationError as error:
         problems = [_explain(kind, item, tree) for item in _by_setting(error)]
@@ -183,6 +184,8 @@ def _explain(kind: type[NamedRecipe], error: Mapping[str, Any], tree: Mapping[st
     key = ".".join(location) or "the recipe"
     match error["type"]:
         case "extra_forbidden" if location[0] == "objective" and location[-1] == "base":
+            from training.objectives.base import objective_names, objective_settings
+
             composed = [name for name in objective_names() if "base" in objective_settings(name).model_fields]
             return (
                 f"there is no setting {key}: this objective has no base; remove it, or set "
@@ -236,7 +239,9 @@ def _models_at(
     for part in location:
         models = _models_below(models, part)
         value = value.get(part) if isinstance(value, Mapping) else None
-        if models == [ObjectiveConfig] and isinstance(value, Mapping):
+        if part in ("objective", "base") and isinstance(value, Mapping) and "name" in value:
+            from training.objectives.base import objective_settings
+
             models = [objective_settings(value["name"])]
     return models
 

@@ -1,19 +1,51 @@
 """The typed recipe: everything that a training run depends on besides the data."""
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    SerializeAsAny,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from training.common.frozen import Frozen
 from training.data.augmentation_config import AugmentationConfig
 from training.models.config import DualEncoderConfig, PreprocessingConfig
-from training.objectives.base import ObjectiveSettings
 from training.shortcuts.config import ShortcutConfig
+
+if TYPE_CHECKING:
+    from training.objectives.base import ObjectiveConfig
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 PRECISION_HELP: Final = (
     "auto: bf16 on a GPU that has it, else float32. tf32: float32, with products rounded to 10 bits on a GPU."
 )
+
+
+class UnreadObjective(BaseModel):
+    """Stands for an objective while everything else of a recipe is checked: reading it needs torch."""
+
+    modalities: frozenset[str] = frozenset({"image", "text"})
+
+
+def _read_objective(value: Any, info: ValidationInfo) -> BaseModel:
+    if info.context == WITHOUT_OBJECTIVE:
+        return UnreadObjective()
+    from training.objectives.base import parse_objective
+
+    return parse_objective(value)
+
+
+# Context of a validation that leaves the objective for later.
+WITHOUT_OBJECTIVE: Final = "without the objective"
+if TYPE_CHECKING:
+    _Objective = ObjectiveConfig
+else:
+    _Objective = Annotated[SerializeAsAny[BaseModel], BeforeValidator(_read_objective)]
 
 
 class CaptionsConfig(Frozen):
@@ -242,7 +274,7 @@ class Recipe(NamedRecipe):
 
     model: DualEncoderConfig
     preprocessing: PreprocessingConfig = PreprocessingConfig()
-    objective: ObjectiveSettings
+    objective: _Objective
     data: DataConfig = DataConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
     optimizer: OptimizerConfig

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ class SplitOpener:
     device: torch.device
     processes: Processes
     resources: ExitStack
-    extras: Extras = Extras()
+    extras: Extras = field(default_factory=Extras)
     locked: tuple[LockedTower | None, LockedTextTower | None] = (None, None)
 
     def open(
