@@ -72,7 +72,8 @@ import importlib.abc, sys
 class Only(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         top = name.partition(".")[0]
-        known = top.startswith("_sysconfigdata") or top in sys.stdlib_module_names or top in {_NEEDED | {"training", "app"}!r}
+        mine = {sorted(_NEEDED | {"app", "training"})!r}
+        known = top.startswith("_sysconfigdata") or top in sys.stdlib_module_names or top in mine
         if path is None and not known:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Only())
