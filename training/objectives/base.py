@@ -557,10 +557,10 @@ def _expanded(value: Mapping[Any, Any]) -> dict[str, Any]:
         entry = {"name": part} if isinstance(part, str) else dict(part) if isinstance(part, Mapping) else {}
         weights.append(entry.pop("weight", 1.0))
         if "name" not in entry:
-            name, settings = next(iter(entry.items()), (None, None))
-            if len(entry) != 1 or not isinstance(settings or {}, Mapping):
+            settings = next(iter(entry.values()), None) or {}
+            if len(entry) != 1 or not isinstance(settings, Mapping):
                 raise ValueError(f"{part!r} is no part of a sum: write {{reco: {{}}, weight: 0.1}}")
-            entry = {"name": name, **(settings or {})}
+            entry = {"name": next(iter(entry)), **settings}
         objectives.append(entry)
     return {"name": "sum", "objectives": objectives, "weights": weights, **rest}
 

@@ -45,12 +45,12 @@ class ContrastiveBinary(PairObjective):
             a, own = full_precision(first.embedding), full_precision(second.embedding)
             others = gather_rows(own)
             fakes = _unmatched(len(a), len(others), features.positive_mask, a.device)
-            real = softplus(-self.logits(a, own)).mean()
+            real = softplus(-self.scores(a, own)).mean()
             fake = self._drawn(a, others, fakes) if self.training else self._expected(a, others, fakes)
         terms = {"real": real.detach(), "fake": fake.detach()}
         return LossOutput((real + fake) / 2, terms)
 
-    def logits(self, first: Tensor, second: Tensor) -> Tensor:
+    def scores(self, first: Tensor, second: Tensor) -> Tensor:
         """Logits (N,) of pairs (N, D) and (N, D)."""
         logits: Tensor = self.classifier(torch.cat((first, second), dim=1))
         return logits.squeeze(1)
@@ -58,13 +58,13 @@ class ContrastiveBinary(PairObjective):
     def _drawn(self, first: Tensor, others: Tensor, fakes: Tensor) -> Tensor:
         """The loss of one fake a local item; an item without one has none."""
         columns = draw_each(fakes)
-        losses = softplus(self.logits(first, others[columns]))
+        losses = softplus(self.scores(first, others[columns]))
         return torch.where(fakes.any(dim=1), losses, 0).mean()
 
     def _expected(self, first: Tensor, others: Tensor, fakes: Tensor) -> Tensor:
         """The mean of that loss over all draws, item by item, so that memory does not grow with B squared."""
         losses = [
-            (softplus(self.logits(item.expand_as(others), others)) * row).sum() / row.sum().clamp(min=1)
+            (softplus(self.scores(item.expand_as(others), others)) * row).sum() / row.sum().clamp(min=1)
             for item, row in zip(first, fakes, strict=True)
         ]
         return torch.stack(losses).mean()

@@ -1,19 +1,16 @@
-"""The golden matrices of ReCo and InfoNCE, and slow references that follow the formulas term by term."""
+"""Golden matrices, small batches, and references that follow the formulas pair by pair."""
 
 import math
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from training.models.features import Features, ModalityFeatures
-from training.objectives.base import ObjectiveContext
-from training.objectives.similarity import Similarities
 
-CONTEXT = ObjectiveContext(dim=4)
-
-U = torch.tensor([[1, 2, 0, 1], [0, 1, 3, -1], [2, -1, 1, 0]], dtype=torch.float64)
-V = torch.tensor([[1, 1, 1, 1], [-1, 2, 2, 0], [2, 0, -1, 1]], dtype=torch.float64)
-C = torch.tensor(
+U: Final = torch.tensor([[1, 2, 0, 1], [0, 1, 3, -1], [2, -1, 1, 0]], dtype=torch.float64)
+V: Final = torch.tensor([[1, 1, 1, 1], [-1, 2, 2, 0], [2, 0, -1, 1]], dtype=torch.float64)
+C: Final = torch.tensor(
     [
         [0.816496580928, 0.408248290464, 0.5],
         [0.452267016867, 0.804030252207, -0.492365963917],
@@ -22,15 +19,13 @@ C = torch.tensor(
     dtype=torch.float64,
 )
 
+# Matches in addition to the partners: none, and some, not all of them in both directions.
+MATCHES: Final = ((), ((0, 2), (2, 0), (1, 3)))
+
 
 def features(image: Tensor, text: Tensor, positive_mask: Tensor | None = None) -> Features:
     """Features of two global embeddings."""
     return Features({"image": ModalityFeatures(image), "text": ModalityFeatures(text)}, positive_mask)
-
-
-def of_square(matrix: Tensor, positive_mask: Tensor | None = None) -> Similarities:
-    """Similarities of a whole batch."""
-    return Similarities.of_square(matrix, positive_mask)
 
 
 def random_embeddings(batch: int, dim: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -50,26 +45,14 @@ def mask_of(batch: int, *pairs: tuple[int, int]) -> Tensor:
 
 def slow_info_nce(cosines: Tensor, temperature: float, image_weight: float, mask: Tensor) -> float:
     """InfoNCE with explicit sums over the pairs that count."""
-    size = len(cosines)
 
-    def row_loss(row: list[float], matches: list[bool], own: int) -> float:
-        kept = [value for j, value in enumerate(row) if j == own or not matches[j]]
-        return math.log(sum(math.exp(value / temperature) for value in kept)) - row[own] / temperature
+    def direction(rows: list[list[float]], matches: list[list[bool]]) -> float:
+        total = 0.0
+        for i, row in enumerate(rows):
+            kept = [value for j, value in enumerate(row) if j == i or not matches[i][j]]
+            total += math.log(sum(math.exp(value / temperature) for value in kept)) - row[i] / temperature
+        return total / len(rows)
 
-    rows, columns = cosines.tolist(), cosines.T.tolist()
-    ahead, matching = mask.tolist(), mask.T.tolist()
-    image_to_text = sum(row_loss(rows[i], ahead[i], i) for i in range(size)) / size
-    text_to_image = sum(row_loss(columns[i], matching[i], i) for i in range(size)) / size
+    image_to_text = direction(cosines.tolist(), mask.tolist())
+    text_to_image = direction(cosines.T.tolist(), mask.T.tolist())
     return image_weight * image_to_text + (1 - image_weight) * text_to_image
-
-
-def slow_reco(cosines: Tensor, weight: float, mask: Tensor, *, one_sided: bool) -> float:
-    """ReCo with explicit sums."""
-    total = 0.0
-    for i, row in enumerate(cosines.tolist()):
-        for j, value in enumerate(row):
-            if i == j:
-                total += (1 - value) ** 2
-            elif not mask[i, j]:
-                total += weight * (max(0.0, value) if one_sided else value) ** 2
-    return total

@@ -1,96 +1,81 @@
-from typing import Literal
+"""ReCo and the orthogonality constraint: golden values, and the formulas pair by pair."""
 
 import pytest
 import torch
+from torch import Tensor
 
-from tests.training.objectives.reference import (
-    CONTEXT,
-    U,
-    V,
-    features,
-    mask_of,
-    of_square,
-    random_embeddings,
-    slow_reco,
+from tests.training.objectives.reference import MATCHES, U, V, features, mask_of, random_embeddings
+from training.objectives import Orthogonality, ReCo
+from training.objectives.similarity import Similarities, cosine_matrix
+
+
+def slow(
+    cosines: Tensor, mask: Tensor, weight: float, *, power: float = 2, threshold: float | None = None
+) -> float:
+    """Explicit sums; without a threshold similarities below 0 cost as much as those above."""
+    total = 0.0
+    for i, row in enumerate(cosines.tolist()):
+        for j, value in enumerate(row):
+            if i == j:
+                total += (1 - value) ** 2
+            elif not mask[i, j]:
+                total += weight * (value if threshold is None else max(0.0, value - threshold)) ** power
+    return total
+
+
+# In `U` and `V`, all pairs but two have a cosine above 0: sqrt(1/6) twice, 1/2, sqrt(9/44); and two below:
+# -sqrt(8/33), -sqrt(2/27).
+ABOVE = (1 / 6) ** 0.5, (1 / 6) ** 0.5, 1 / 2, (9 / 44) ** 0.5
+BELOW = -((8 / 33) ** 0.5), -((2 / 27) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("objective", "negative", "total"),
+    [
+        (ReCo(), 0.787878787879, 0.794804919588),
+        (Orthogonality(), 1.104377104377, 0.487734212518),
+        (ReCo(negative_power=4), sum(c**4 for c in ABOVE), 0.418014285979),
+        (ReCo(threshold=0.1), sum((c - 0.1) ** 2 for c in ABOVE), 0.606553287853),
+        (
+            ReCo(2.4, negative_power=3, threshold=-0.4),
+            sum((c + 0.4) ** 3 for c in (*ABOVE, BELOW[1])),
+            6.096818506764,
+        ),
+    ],
+    ids=["ReCo", "Orthogonality", "fourth power", "threshold", "all settings"],
 )
-from training.objectives.reco import ReCoSettings, relaxed_contrastive
-from training.objectives.similarity import cosine_matrix
-
-
-def test_golden_values() -> None:
-    loss = relaxed_contrastive(of_square(cosine_matrix(U, V)))
-    assert float(loss.terms["positive"]) == pytest.approx(0.322077646861, abs=1e-11)
-    assert float(loss.terms["negative"]) == pytest.approx(0.787878787879, abs=1e-11)
-    assert float(loss.total) == pytest.approx(0.794804919588, abs=1e-11)
-
-
-def test_module_has_the_paper_s_settings() -> None:
-    output = ReCoSettings().build(CONTEXT)(features(U, V))
-    assert float(output.total) == pytest.approx(0.794804919588, abs=1e-11)
+def test_golden_values(objective: ReCo | Orthogonality, negative: float, total: float) -> None:
+    output = objective.compute(features(U, V))
     assert float(output.terms["positive"]) == pytest.approx(0.322077646861, abs=1e-11)
-    assert float(output.terms["negative"]) == pytest.approx(0.787878787879, abs=1e-11)
+    assert float(output.terms["negative"]) == pytest.approx(negative, abs=1e-11)
+    assert float(output.total) == pytest.approx(total, abs=1e-11)
 
 
-@pytest.mark.parametrize("reduction", ["paper", "balanced"])
-def test_gradient_is_right(reduction: Literal["paper", "balanced"]) -> None:
-    image, text = random_embeddings(4)
-    mask = mask_of(4, (0, 2), (3, 1))
-
-    def loss(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        cosines = cosine_matrix(a, b)
-        return relaxed_contrastive(of_square(cosines, mask), reduction=reduction).total
-
-    assert torch.autograd.gradcheck(loss, (image.requires_grad_(), text.requires_grad_()))
-
-
-@pytest.mark.parametrize("pairs", [(), ((0, 2),), ((0, 2), (2, 0), (1, 3))])
-def test_equals_the_slow_reference(pairs: tuple[tuple[int, int], ...]) -> None:
-    cosines, mask = cosine_matrix(*random_embeddings(5)), mask_of(5, *pairs)
-    loss = relaxed_contrastive(of_square(cosines, mask), negative_weight=0.4).total
-    expected = slow_reco(cosines, 0.4, mask, one_sided=True)
-    assert float(loss) == pytest.approx(expected, abs=1e-12)
+@pytest.mark.parametrize("pairs", MATCHES)
+def test_equals_the_formula_pair_by_pair(pairs: tuple[tuple[int, int], ...]) -> None:
+    (image, text), mask = random_embeddings(5), mask_of(5, *pairs)
+    cosines = cosine_matrix(image, text)
+    for loss, expected in (
+        (ReCo(0.4), slow(cosines, mask, 0.4, threshold=0)),
+        (ReCo(1.2, negative_power=4, threshold=0.05), slow(cosines, mask, 1.2, power=4, threshold=0.05)),
+        (Orthogonality(0.4), slow(cosines, mask, 0.4)),
+    ):
+        assert float(loss(image, text, mask)) == pytest.approx(expected, abs=1e-12)
 
 
-def test_images_and_texts_may_change_places() -> None:
-    image, text = random_embeddings(5)
-    mask = mask_of(5, (0, 3))
-    objective = ReCoSettings().build(CONTEXT)
-    there, back = objective(features(image, text, mask)), objective(features(text, image, mask.T))
-    torch.testing.assert_close(back.total, there.total, rtol=0, atol=1e-12)
+@pytest.mark.parametrize(("objective", "cosine"), [(ReCo, 0.3), (Orthogonality, -0.3)])
+def test_balanced_reduction_is_the_paper_s_at_a_batch_of_64_for_every_batch(
+    objective: type[ReCo] | type[Orthogonality], cosine: float
+) -> None:
+    def pairs(size: int) -> Similarities:
+        return Similarities.of_square(torch.full((size, size), cosine, dtype=torch.float64))
 
-
-def test_pairs_at_right_angles_or_beyond_are_free() -> None:
-    cosines = torch.tensor([[1.0, -0.7], [0.0, 1.0]], dtype=torch.float64, requires_grad=True)
-    total = relaxed_contrastive(of_square(cosines)).total
-    torch.autograd.backward(total)
-    assert float(total.detach()) == 0
-    assert cosines.grad is not None
-    assert not cosines.grad.any()
-
-
-def test_other_matches_are_neither_drawn_nor_pushed() -> None:
-    cosines = torch.full((3, 3), 0.9, dtype=torch.float64, requires_grad=True)
-    total = relaxed_contrastive(of_square(cosines, mask_of(3, (0, 1)))).total
-    torch.autograd.backward(total)
-    assert cosines.grad is not None
-    assert cosines.grad[0, 1] == 0
-    assert cosines.grad[1, 0] > 0
-    assert cosines.grad[1, 1] < 0
-
-
-def test_both_reductions_are_equal_at_a_batch_of_64() -> None:
-    cosines, mask = cosine_matrix(*random_embeddings(64)), mask_of(64, (0, 5))
-    paper = relaxed_contrastive(of_square(cosines, mask)).total
-    balanced = relaxed_contrastive(of_square(cosines, mask), reduction="balanced").total
-    torch.testing.assert_close(balanced, paper)
-
-
-def test_balanced_reduction_does_not_depend_on_the_batch() -> None:
-    uniform = {size: torch.full((size, size), 0.3, dtype=torch.float64) for size in (2, 64, 200)}
-    losses = {
-        size: relaxed_contrastive(of_square(value), reduction="balanced") for size, value in uniform.items()
-    }
-    for size in (2, 200):
-        assert float(losses[size].total) == pytest.approx(float(losses[64].total), rel=1e-12)
-        for part in ("positive", "negative"):
-            assert float(losses[size].terms[part]) == pytest.approx(float(losses[64].terms[part]), rel=1e-12)
+    expected = objective().of_similarities(pairs(64))
+    balanced = objective(reduction="balanced")
+    for size in (2, 64, 200):
+        output = balanced.of_similarities(pairs(size))
+        torch.testing.assert_close(output.total, expected.total)
+        torch.testing.assert_close(dict(output.terms), dict(expected.terms))
+    alone = balanced.of_similarities(pairs(1)).terms
+    torch.testing.assert_close(alone["positive"], expected.terms["positive"])
+    assert alone["negative"] == 0

@@ -1,94 +1,80 @@
+"""The sigmoid loss: the formula pair by pair, and where scale and bias begin."""
+
 import math
 
 import pytest
 import torch
-import transformers
-from torch.nn.functional import normalize
 
-from tests.training.objectives.reference import (
-    CONTEXT,
-    U,
-    V,
-    features,
-    mask_of,
-    of_square,
-    random_embeddings,
-)
+from tests.training.objectives.reference import MATCHES, U, V, features, mask_of, random_embeddings
 from training.common.errors import RecipeError
 from training.models.logits import PretrainedLogits
-from training.objectives.sigmoid import SigmoidSettings, sigmoid_loss
+from training.objectives import Sigmoid
+from training.objectives.base import parse_objective
 from training.objectives.similarity import cosine_matrix
 
 SCALE, BIAS = 7.0, -3.0
 
 
-def slow(image: torch.Tensor, text: torch.Tensor, mask: torch.Tensor | None = None) -> float:
-    """The formula pair by pair."""
-    cosines, total = cosine_matrix(image, text), 0.0
-    for row in range(len(cosines)):
-        for column in range(len(cosines)):
-            if mask is not None and mask[row, column] and row != column:
-                continue
-            sign = 1 if row == column else -1
-            logit = SCALE * float(cosines[row, column]) + BIAS
-            total += math.log1p(math.exp(-sign * logit))
-    return total / len(cosines)
-
-
-@pytest.mark.parametrize("masked", [False, True])
-def test_equals_the_formula_pair_by_pair(masked: bool) -> None:
-    image, text = random_embeddings(5)
-    mask = mask_of(5, (0, 2), (2, 0), (3, 4)) if masked else None
-    found = sigmoid_loss(of_square(cosine_matrix(image, text), mask), SCALE, BIAS)
-    assert float(found) == pytest.approx(slow(image, text, mask), abs=1e-10)
-
-
-def test_equals_the_loss_of_siglip_in_transformers() -> None:
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    config = transformers.SiglipConfig(
-        vision_config={**sizes, "image_size": 32, "patch_size": 16},
-        text_config={**sizes, "vocab_size": 40, "projection_size": 16},
-    )
-    torch.manual_seed(0)
-    model = transformers.SiglipModel(config)
-    with torch.no_grad():
-        model.logit_scale.fill_(math.log(SCALE))
-        model.logit_bias.fill_(BIAS)
-        output = model(
-            pixel_values=torch.rand(4, 3, 32, 32), input_ids=torch.randint(40, (4, 64)), return_loss=True
-        )
-    cosines = normalize(output.image_embeds, dim=1) @ normalize(output.text_embeds, dim=1).T
-    found = sigmoid_loss(of_square(cosines), SCALE, BIAS)
-    assert float(found) == pytest.approx(float(output.loss), rel=1e-5)
+@pytest.mark.parametrize("pairs", MATCHES)
+def test_equals_the_formula_pair_by_pair(pairs: tuple[tuple[int, int], ...]) -> None:
+    (image, text), mask = random_embeddings(5), mask_of(5, *pairs)
+    expected = 0.0
+    for i, row in enumerate(cosine_matrix(image, text).tolist()):
+        for j, cosine in enumerate(row):
+            if i == j or not mask[i, j]:
+                expected += math.log1p(math.exp((-1 if i == j else 1) * (SCALE * cosine + BIAS))) / 5
+    loss = Sigmoid(1 / SCALE, BIAS, learnable_temperature=False)
+    assert float(loss(image, text, mask)) == pytest.approx(expected, abs=1e-12)
 
 
 def test_begins_as_published_and_learns_scale_and_bias() -> None:
-    objective = SigmoidSettings().build(CONTEXT)
-    output = objective(features(U, V))
+    objective = Sigmoid()
+    output = objective.compute(features(U, V))
     assert float(output.terms["temperature"]) == pytest.approx(0.1)
     assert float(output.terms["bias"]) == -10
-    output.total.backward()
+    torch.autograd.backward(output.total)
     assert {name for name, value in objective.named_parameters() if value.grad is not None} == {
         "scale.log_scale",
         "bias",
     }
-    fixed = SigmoidSettings(learnable_temperature=False).build(CONTEXT)
+    fixed = Sigmoid(learnable_temperature=False)
     assert not [parameter for parameter in fixed.parameters() if parameter.requires_grad]
 
 
 def test_the_scale_of_siglip_is_not_cut() -> None:
-    objective = SigmoidSettings(temperature=1 / 117, bias=-12.9).build(CONTEXT)
-    assert float(objective(features(U, V)).terms["temperature"]) == pytest.approx(1 / 117)
+    terms = Sigmoid(1 / 117, -12.9).compute(features(U, V)).terms
+    assert float(terms["temperature"]) == pytest.approx(1 / 117)
+    limited = Sigmoid(1 / 117, max_scale=50).compute(features(U, V)).terms
+    assert float(limited["temperature"]) == pytest.approx(1 / 50)
 
 
-def test_towers_bring_temperature_and_bias_together() -> None:
-    settings = SigmoidSettings()
-    theirs = PretrainedLogits(1 / 117, -12.9)
-    assert settings.with_temperature(lambda: theirs).logits() == theirs
-    # CLIP's temperature belongs to a softmax.
-    assert settings.with_temperature(lambda: PretrainedLogits(0.01)).logits() == PretrainedLogits(0.1, -10)
-    assert settings.with_temperature(lambda: None).logits() == PretrainedLogits(0.1, -10)
-    named = SigmoidSettings(temperature=0.5).with_temperature(lambda: theirs)
-    assert named.logits() == PretrainedLogits(0.5, -12.9)
-    with pytest.raises(RecipeError, match="give one SigLIP to both"):
-        SigmoidSettings(bias="pretrained").with_temperature(lambda: PretrainedLogits(0.01))
+CLIP, SIGLIP = PretrainedLogits(0.01), PretrainedLogits(1 / 117, -12.9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "towers", "start"),
+    [
+        ({}, SIGLIP, SIGLIP),
+        ({}, CLIP, PretrainedLogits(0.1, -10)),
+        ({}, None, PretrainedLogits(0.1, -10)),
+        ({"temperature": 0.5}, SIGLIP, PretrainedLogits(0.5, -12.9)),
+        ({"bias": -5, "temperature": "pretrained"}, SIGLIP, PretrainedLogits(1 / 117, -5)),
+        ({"temperature": 0.5, "bias": -5}, SIGLIP, PretrainedLogits(0.5, -5)),
+    ],
+)
+def test_towers_bring_temperature_and_bias_together(
+    settings: dict[str, object], towers: PretrainedLogits | None, start: PretrainedLogits
+) -> None:
+    read = parse_objective({"name": "sigmoid", **settings})
+    named = settings == {"temperature": 0.5, "bias": -5}
+    assert Sigmoid.logits(read) == (start if named else None)
+    assert Sigmoid.logits(read.with_temperature(lambda: towers)) == start
+
+
+@pytest.mark.parametrize("settings", [{"bias": "pretrained"}, {"temperature": "pretrained"}])
+@pytest.mark.parametrize("towers", [CLIP, None])
+def test_what_towers_do_not_bring_is_refused(
+    settings: dict[str, object], towers: PretrainedLogits | None
+) -> None:
+    with pytest.raises(RecipeError, match=r"^Temperature and bias are to be .* give one SigLIP to both"):
+        parse_objective({"name": "sigmoid", **settings}).with_temperature(lambda: towers)

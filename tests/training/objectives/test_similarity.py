@@ -1,41 +1,38 @@
+"""Cosines of two batches in full precision, and their means over pairs."""
+
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.training.objectives.reference import C, U, V, random_embeddings
-from training.objectives.similarity import cosine_matrix
+from tests.training.objectives.reference import C, U, V, mask_of, random_embeddings
+from training.objectives.similarity import Similarities, cosine_matrix, similarity_matrix
 
 
-def test_golden_matrix() -> None:
+def test_golden_matrix_whatever_the_length_of_the_rows() -> None:
     torch.testing.assert_close(cosine_matrix(U, V), C, rtol=0, atol=1e-11)
+    scale = torch.tensor([[1e-3], [1e3], [7]], dtype=torch.float64)
+    torch.testing.assert_close(cosine_matrix(U * scale, V / scale), C, rtol=0, atol=1e-11)
 
 
-@given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
-def test_length_of_a_row_does_not_matter(first: float, second: float) -> None:
-    scale = torch.tensor([first, second, 1.0], dtype=torch.float64)[:, None]
-    torch.testing.assert_close(cosine_matrix(U * scale, V), cosine_matrix(U, V), rtol=1e-9, atol=1e-12)
+def test_blades_are_compared_by_their_determinants() -> None:
+    """`tests/training/models/heads/test_blades.py` has more of these."""
+    first, second = torch.stack([U, V.roll(1, 0)], dim=1), torch.stack([V, U.roll(1, 0)], dim=1)
+    expected = torch.tensor([0.516397779494, 0.946729262406, -0.489897948557], dtype=torch.float64)
+    torch.testing.assert_close(similarity_matrix(first, second)[0], expected, rtol=0, atol=1e-11)
+    torch.testing.assert_close(similarity_matrix(U, V), C, rtol=0, atol=1e-11)
 
 
 def test_zero_row_has_cosine_zero_and_a_finite_gradient() -> None:
     image, text = random_embeddings(3)
     image[1] = 0
-    image.requires_grad_()
-    cosines = cosine_matrix(image, text)
-    assert torch.equal(cosines[1], torch.zeros(3, dtype=torch.float64))
+    cosines = cosine_matrix(image.requires_grad_(), text)
+    assert not cosines[1].any()
     torch.autograd.backward(cosines.sum())
     assert image.grad is not None
-    assert torch.isfinite(image.grad).all()
+    assert image.grad.isfinite().all()
 
 
-def test_is_float32_inside_autocast_and_for_half_inputs() -> None:
-    image, text = (batch.float() for batch in random_embeddings(16, 64))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = cosine_matrix(image, text)
-    assert inside.dtype == torch.float32
-    torch.testing.assert_close(inside, cosine_matrix(image, text), rtol=0, atol=0)
-    assert cosine_matrix(image.bfloat16(), text.bfloat16()).dtype == torch.float32
-
-
-def test_gradient_is_right() -> None:
-    image, text = random_embeddings(3)
-    assert torch.autograd.gradcheck(cosine_matrix, (image.requires_grad_(), text.requires_grad_()))
+def test_means_are_of_partners_and_of_pairs_that_do_not_match() -> None:
+    terms = Similarities.of_square(C, mask_of(3, (0, 1), (2, 0))).mean_terms()
+    torch.testing.assert_close(terms["positive_similarity"], (C[0, 0] + C[1, 1] + C[2, 2]) / 3)
+    expected = (C[0, 2] + C[1, 0] + C[1, 2] + C[2, 1]) / 4
+    torch.testing.assert_close(terms["negative_similarity"], expected)
+    assert Similarities.of_square(C[:1, :1]).mean_terms()["negative_similarity"] == 0
