@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, wraps
 from importlib.metadata import entry_points
+from types import new_class
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args, get_type_hints
 
 import torch
@@ -31,7 +32,7 @@ from torch import Tensor, nn
 from training.common.distributed import process_count
 from training.common.errors import RecipeError
 from training.models.config import Modality, PairAttentionConfig, Retrieval
-from training.models.features import Features, ModalityFeatures
+from training.models.features import Features, ModalityFeatures, Source
 from training.models.logits import PretrainedLogits
 from training.objectives.similarity import Similarities, full_precision, similarities
 
@@ -203,14 +204,18 @@ class Objective(nn.Module, ABC):
         """
         if isinstance(image, Features):
             return self.compute(image).total
-        if self.requires - {"one_vector"} or self.pairs != IMAGE_AND_TEXT or text is None:
-            lacking = sorted(self.requires - {"one_vector"}) or ["the features of its modalities"]
+        lacking: list[str] = sorted(self.requires - {"one_vector"})
+        if lacking or self.pairs != IMAGE_AND_TEXT or text is None:
+            lacking = lacking or ["the features of its modalities"]
             raise ValueError(
                 f"{type(self).__name__} needs more than two embeddings ({', '.join(lacking)}): call it with "
                 "training.models.features.Features."
             )
         _check_batch(image, text, positive_mask)
-        modalities = {"image": ModalityFeatures(image), "text": ModalityFeatures(text)}
+        modalities: dict[Source, ModalityFeatures] = {
+            "image": ModalityFeatures(image),
+            "text": ModalityFeatures(text),
+        }
         return self.compute(Features(modalities, positive_mask)).total
 
     def check_regions(self, count: int) -> None:
@@ -433,7 +438,7 @@ def given_objective(module: nn.Module) -> GivenObjective:
 
 
 @cache
-def settings_of(module: type[nn.Module], name: str) -> type[ObjectiveConfig]:
+def settings_of(module: Any, name: str) -> type[ObjectiveConfig]:
     """Return the settings class of an objective: a field for each argument that the run doesn't give.
 
     Args:
@@ -457,12 +462,14 @@ def settings_of(module: type[nn.Module], name: str) -> type[ObjectiveConfig]:
             hint = tuple[ObjectiveSettings, ...] if many else ObjectiveSettings
             default = Field(default_factory=lambda: parse_objective(BASE)) if default is None else default
         found[argument] = (hint, default)
-    base = type(ObjectiveConfig)(
-        f"{module.__name__}Settings",
-        (ObjectiveConfig,),
-        {"implementation": module, "__module__": module.__module__},
+    about = {"implementation": module, "__module__": module.__module__}
+    base = new_class(
+        f"{module.__name__}Settings", (ObjectiveConfig,), exec_body=lambda body: body.update(about)
     )
-    return create_model(base.__name__, __base__=base, __doc__=inspect.getdoc(module), **found)
+    made: type[ObjectiveConfig] = create_model(
+        base.__name__, __base__=base, __doc__=inspect.getdoc(module), **found
+    )
+    return made
 
 
 # Base of an objective that adds to another one, unless the recipe names it.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from training.common.errors import RecipeError
 from training.models.config import Modality
@@ -80,7 +80,8 @@ class WeightedSum(Objective):
 
     def compute(self, features: Features) -> LossOutput:
         """Return the loss of a batch; terms: those of each objective, with its number and name."""
-        total, terms = None, {}
+        total: Tensor | None = None
+        terms: dict[str, Tensor] = {}
         for number, (objective, weight) in enumerate(zip(self._parts(), self.weights, strict=True), 1):
             loss = objective.compute(features)
             total = weight * loss.total if total is None else total + weight * loss.total

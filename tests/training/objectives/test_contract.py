@@ -50,7 +50,8 @@ def test_gradient_is_right(name: str, fast: bool) -> None:
     values = {key: value.requires_grad_() for key, value in learnable(batch).items()}
 
     def loss(*changed: Tensor) -> Tensor:
-        return objective(with_features(batch, dict(zip(values, changed, strict=True))))
+        total: Tensor = objective(with_features(batch, dict(zip(values, changed, strict=True))))
+        return total
 
     assert torch.autograd.gradcheck(loss, tuple(values.values()), fast_mode=fast)
 

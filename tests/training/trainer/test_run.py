@@ -44,7 +44,7 @@ def run(recipe: Recipe, data: Path, out: Path, *, resume: bool = False) -> Train
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, step: int, number: int = signal.SIGTERM) -> None:
     """Send this process a signal in the middle of the step with this number, from 1."""
-    original: Callable[..., None] = TrainingLoop._step
+    original: Callable[..., LossOutput] = TrainingLoop._step
 
     def step_and_signal(loop: Any, batch: Any) -> None:
         if loop.position.step + 1 == step:
@@ -132,7 +132,7 @@ def test_killed_run_goes_on_from_its_last_checkpoint(
 ) -> None:
     """Without a chance to save: steps after the last checkpoint are done and logged again, not doubled."""
     out = tmp_path / "out"
-    original: Callable[..., None] = TrainingLoop._step
+    original: Callable[..., LossOutput] = TrainingLoop._step
 
     def die(loop: Any, batch: Any) -> None:
         original(loop, batch)

@@ -61,7 +61,7 @@ def check_optimizer(config: OptimizerConfig) -> tuple[Callable[..., Optimizer], 
         RecipeError: torch.optim has no such class, or it needs a closure or refuses an argument.
     """
     name = {"adam": "Adam", "adamw": "AdamW"}.get(config.name, config.name)
-    kind = getattr(torch.optim, name, None)
+    kind: Any = getattr(torch.optim, name, None)
     if not (isinstance(kind, type) and issubclass(kind, Optimizer)) or name in ("Optimizer", "LBFGS"):
         raise RecipeError(
             f"optimizer.name is {config.name}: set it to adam, adamw or another class of torch.optim that "

@@ -1,14 +1,12 @@
 """The wheel without extras: a loss of this project in a training loop of somebody else."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
 LOOP = """
 import sys
 import torch
@@ -45,26 +43,7 @@ _NEEDED |= {
 }
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel and, from this one, torch, numpy, pydantic and what these need."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    for name in ("app", "index", "training"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run(
-        [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source], check=True
-    )
-    (wheel,) = folder.glob("*.whl")
-    subprocess.run([*pip, "install", "--no-deps", "--target", folder / "site", wheel], check=True)
-    return folder / "site"
-
-
-def run(code: str, installed: Path) -> subprocess.CompletedProcess[str]:
+def run(code: str, wheel: Path) -> subprocess.CompletedProcess[str]:
     """Run code without a site folder: it sees the wheel, and of this environment what is needed alone."""
     here = next(Path(path) for path in sys.path if (Path(path) / "torch").is_dir())
     allowed = f"""
@@ -77,25 +56,23 @@ class Only(importlib.abc.MetaPathFinder):
         if path is None and not known:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Only())
-sys.path[:0] = [{str(installed)!r}]
+sys.path[:0] = [{str(wheel)!r}]
 sys.path.append({str(here)!r})
 """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     command = [sys.executable, "-I", "-S", "-c", allowed + code]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=environment, cwd=installed, check=False
-    )
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=wheel, check=False)
 
 
 @pytest.mark.slow
-def test_a_loss_needs_torch_and_pydantic_alone(installed: Path) -> None:
-    done = run(LOOP, installed)
+def test_a_loss_needs_torch_and_pydantic_alone(wheel: Path) -> None:
+    done = run(LOOP, wheel)
     assert done.returncode == 0, done.stderr
     assert {*done.stdout.split()} <= _NEEDED | {"training", "__main__"}
 
 
 @pytest.mark.slow
-def test_the_command_says_what_to_install(installed: Path) -> None:
-    done = run("from app.command import run; run()", installed)
+def test_the_command_says_what_to_install(wheel: Path) -> None:
+    done = run("from app.command import run; run()", wheel)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == 'typer is not installed: run `pip install "recoquest[all]"`.\n'

@@ -1,0 +1,65 @@
+"""docs/own-code.md, run as somebody outside the project would: with the wheel, in a folder of their own."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "own-code.md").read_text(encoding="utf-8")
+_COMMAND = "import sys; from app.command import run; sys.argv[0] = 'recoquest'; run()"
+
+
+class Outside:
+    """A folder, and Python with the wheel and the packages of this environment."""
+
+    def __init__(self, folder: Path, wheel: Path) -> None:
+        self.folder, self.wheel = folder, wheel
+
+    def run(self, *words: str) -> str:
+        """Run Python with some arguments and return what it printed."""
+        environment = {**os.environ, "PYTHONPATH": str(self.wheel), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def recoquest(self, line: str) -> str:
+        """Run a line of the page."""
+        command, *words = shlex.split(line)
+        assert command == "recoquest"
+        return self.run("-c", _COMMAND, *words)
+
+
+@pytest.mark.slow
+def test_the_page_runs_from_top_to_bottom(tmp_path: Path, wheel: Path) -> None:
+    outside = Outside(tmp_path, wheel)
+    (first,) = re.findall(r"^    (recoquest .*)$", PAGE, re.M)
+    assert str(wheel) in outside.run("-c", "import training; print(training.__file__)")
+    outside.recoquest(first)
+    printed = []
+    for language, file, text in re.findall(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```", PAGE, re.M | re.S):
+        if file:
+            (tmp_path / file).write_text(text, encoding="utf-8")
+        elif language == "sh":
+            printed += [outside.recoquest(line) for line in text.splitlines()]
+        else:
+            (tmp_path / "script.py").write_text(text, encoding="utf-8")
+            printed.append(outside.run("script.py"))
+    loss, mine, memory, patience, own_loop = printed
+    assert loss.count("loss ") == 3
+    assert "Encoder: runs/mine/bundle" in mine
+    # Three colors are told apart by a model that learns at all.
+    assert float(memory.split()[-1]) > 0
+    assert re.fullmatch(r"\d+ steps, \d measurements\n", patience)
+    assert "rsum" in own_loop
+    assert (tmp_path / "runs" / "own-loop" / "bundle.json").is_file()
