@@ -3,24 +3,7 @@
 Nothing here needs more than Python itself, since the package can be installed without any extra.
 """
 
-from typing import Final
-
-# Extras that bring a package; everything else comes with `all`.
-_EXTRAS: Final = {
-    "faiss": ("all,cpu", "all,gpu"),
-    "pi_heif": ("all,heic",),
-    "psycopg": ("all,postgresql",),
-    "pyarrow": ("all,huggingface",),
-}
-
-
-def what_to_install(error: ModuleNotFoundError) -> str | None:
-    """Return the sentence about a missing package; None if a module of this project is missing."""
-    package = (error.name or "").partition(".")[0]
-    if package in ("", "app", "index", "training"):
-        return None
-    commands = (f'`pip install "recoquest[{extras}]"`' for extras in _EXTRAS.get(package, ("all",)))
-    return f"{package} is not installed: run {' or '.join(commands)}."
+from training.common.errors import what_to_install
 
 
 def run() -> None:

@@ -21,8 +21,8 @@ PUBLIC: Final = frozenset({"case-book.js", "image-search.js"})
 # Each room may import from itself and from those before it.
 ORDER: Final = {
     "training": (
-        "common imaging clinical importing models data objectives losses evaluation samples shortcuts "
-        "recipes conversion trainer tasks classification language_models"
+        "common imaging clinical importing models data objectives evaluation samples shortcuts "
+        "recipes conversion trainer papers tasks classification language_models"
     ),
     "index": (
         "errors vectors catalogue keys idempotency audit files filters scoring home views search duplicates "
@@ -31,7 +31,7 @@ ORDER: Final = {
     "app": (
         "setting_values settings metadata_values concurrency heartbeat engine encoding decoding edge access "
         "audit health services permissions idempotency refresh jobs generations search collections feedback "
-        "embeddings images cases openapi page_routes radiology routes application cli"
+        "embeddings images cases openapi page_routes radiology routes application cli command"
     ),
 }
 # Routes of all subjects stand above all else that subjects have: nothing but the application imports them.

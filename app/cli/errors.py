@@ -16,8 +16,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Final, NoReturn
 
-from app.command import what_to_install
-from training.common.errors import RecoquestError
+from training.common.errors import RecoquestError, what_to_install
 from training.trainer.run_state.errors import AnotherProcessFailedError, TrainingInterruptedError
 
 DEBUG_VARIABLE = "RECOQUEST_DEBUG"

@@ -1,6 +1,6 @@
 """The errors that a person can act on; everything else is a defect and keeps its traceback."""
 
-from typing import Literal
+from typing import Final, Literal
 
 
 class RecoquestError(Exception):
@@ -59,6 +59,24 @@ class NoRegionsError(RecoquestError):
             "This model has no regions: it can neither search by a part of a picture nor say what matched. "
             "Search by the whole picture, or use a model that pools images by their mean."
         )
+
+
+# Extras that bring a package; everything else comes with `all`.
+_EXTRAS: Final = {
+    "faiss": ("all,cpu", "all,gpu"),
+    "pi_heif": ("all,heic",),
+    "psycopg": ("all,postgresql",),
+    "pyarrow": ("all,huggingface",),
+}
+
+
+def what_to_install(error: ModuleNotFoundError) -> str | None:
+    """Return the sentence about a missing package; None if a module of this project is missing."""
+    package = (error.name or "").partition(".")[0]
+    if package in ("", "app", "index", "training"):
+        return None
+    commands = (f'`pip install "recoquest[{extras}]"`' for extras in _EXTRAS.get(package, ("all",)))
+    return f"{package} is not installed: run {' or '.join(commands)}."
 
 
 _MISSING = {

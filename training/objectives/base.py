@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from functools import cache, wraps
 from importlib.metadata import entry_points
 from types import new_class
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, cast, get_args, get_type_hints
 
 import torch
 from pydantic import (
@@ -466,10 +466,8 @@ def settings_of(module: Any, name: str) -> type[ObjectiveConfig]:
     base = new_class(
         f"{module.__name__}Settings", (ObjectiveConfig,), exec_body=lambda body: body.update(about)
     )
-    made: type[ObjectiveConfig] = create_model(
-        base.__name__, __base__=base, __doc__=inspect.getdoc(module), **found
-    )
-    return made
+    made = create_model(base.__name__, __base__=base, __doc__=inspect.getdoc(module), **found)
+    return cast("type[ObjectiveConfig]", made)
 
 
 # Base of an objective that adds to another one, unless the recipe names it.
@@ -524,10 +522,11 @@ def objective_settings(name: str) -> type[ObjectiveConfig]:
             "module:Class"
         )
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        found: Any = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"{place} can't be imported: {error}") from None
-    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+    is_module = isinstance(found, type) and issubclass(found, nn.Module)
+    if not is_module:
         raise ValueError(f"{place} is not a class of torch.nn.Module")
     return settings_of(found, name)
 

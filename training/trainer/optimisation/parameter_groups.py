@@ -62,7 +62,8 @@ def check_optimizer(config: OptimizerConfig) -> tuple[Callable[..., Optimizer], 
     """
     name = {"adam": "Adam", "adamw": "AdamW"}.get(config.name, config.name)
     kind: Any = getattr(torch.optim, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, Optimizer)) or name in ("Optimizer", "LBFGS"):
+    is_optimizer = isinstance(kind, type) and issubclass(kind, Optimizer)
+    if not is_optimizer or name in ("Optimizer", "LBFGS"):
         raise RecipeError(
             f"optimizer.name is {config.name}: set it to adam, adamw or another class of torch.optim that "
             "needs no closure, such as SGD."
