@@ -466,8 +466,10 @@ def settings_of(module: Any, name: str) -> type[ObjectiveConfig]:
     base = new_class(
         f"{module.__name__}Settings", (ObjectiveConfig,), exec_body=lambda body: body.update(about)
     )
-    made = create_model(base.__name__, __base__=base, __doc__=inspect.getdoc(module), **found)
-    return cast("type[ObjectiveConfig]", made)
+    return cast(
+        "type[ObjectiveConfig]",
+        create_model(base.__name__, __base__=base, __doc__=inspect.getdoc(module), **found),
+    )
 
 
 # Base of an objective that adds to another one, unless the recipe names it.

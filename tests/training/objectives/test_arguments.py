@@ -40,6 +40,12 @@ def test_two_embeddings_are_enough_unless_more_is_required(name: str) -> None:
         objective(*given)
 
 
+@pytest.mark.parametrize("name", sorted(cases()))
+def test_settings_are_read_as_they_are_written(name: str) -> None:
+    settings = cases()[name]
+    assert parse_objective(settings.model_dump(mode="json")) == settings
+
+
 @pytest.mark.parametrize(
     ("image", "text", "mask", "sentence"),
     [

@@ -11,7 +11,6 @@ from tests.training.objectives.reference import U
 from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
 from training.objectives import Labels
-from training.objectives.base import ObjectiveContext, parse_objective
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -40,8 +39,6 @@ def test_term_is_the_share_of_right_answers() -> None:
     assert float(output.terms["right"]) == pytest.approx(4 / 6)
 
 
-def test_missing_labels_are_named() -> None:
-    with pytest.raises(RecipeError, match=r"needs labels: add `labels` to images of the train split\.$"):
-        parse_objective("labels").build(ObjectiveContext(dim=4, embedding_dim=4))
+def test_a_batch_without_labels_is_refused() -> None:
     with pytest.raises(RecipeError, match="which the batch has none of"):
         Labels(embedding_dim=DIM, labels=2)(replace(random_batch(), labels=None))
