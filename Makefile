@@ -8,8 +8,8 @@ ARGS ?=
 KILLS ?= 1000
 OPERATIONS ?= 200000
 REQUESTS ?= 500
-# Tests that run side by side: as many as there are cores, for most compute on one.
-TESTS_AT_ONCE ?= $(shell nproc)
+# Tests that run side by side: one more than there are cores, because some wait for processes and browsers.
+TESTS_AT_ONCE ?= $(shell expr $$(nproc) + 1)
 
 # Where modules may not be kept compiled, each of the many processes that tests start compiles them again.
 unexport PYTHONDONTWRITEBYTECODE
