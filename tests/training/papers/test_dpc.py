@@ -53,6 +53,8 @@ def test_golden_values(items: torch.Tensor | None, golden: float) -> None:
         golden, abs=1e-11
     )
     assert float(objective(batch).detach()) == pytest.approx(golden, abs=1e-11)
+    two = features(U[:2], V[:2])
+    assert float(objective(two).detach()) == pytest.approx(slow_loss(objective, two, None))
 
 
 @pytest.mark.parametrize("margin", [0.2, 1.0])
