@@ -217,6 +217,7 @@ def test_a_plain_module_is_an_objective() -> None:
     settings = parse_objective({"name": f"{HERE}:Triplet", "margin": 2})
     assert parse_objective(settings.model_dump(mode="json")) == settings
     assert settings.compares_items
+    assert parse_objective("reco").compares_items
     objective = settings.build(CONTEXT)
     (module,) = (part for part in objective.modules() if isinstance(part, Triplet))
     assert module.dim == CONTEXT.embedding_dim
