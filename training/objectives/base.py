@@ -108,7 +108,11 @@ def _checked(init: Callable[..., None]) -> Callable[..., None]:
         given = dict(inspect.signature(init).bind(self, *args, **options).arguments)
         given |= given.pop("options", {})
         settings = settings_of(cls, cls.__name__)
-        plain = {name: _as_settings(value) for name, value in given.items() if name in settings.model_fields}
+        plain = {
+            name: _as_settings(value)
+            for name, value in given.items()
+            if name in settings.model_fields and (name, value) != ("base", None)
+        }
         try:
             settings.model_validate(plain)
         except ValidationError as error:
