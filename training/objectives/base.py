@@ -340,6 +340,8 @@ class ObjectiveConfig(BaseModel):
     @model_validator(mode="after")
     def _arguments_fit(self) -> Self:
         for part in self.parts():
+            if not part.pairs:
+                continue
             if part.pairs not in (self.pairs, IMAGE_AND_TEXT):
                 raise ValueError("a base takes the pairs of the whole: set objective.pairs, not its base's")
             # Pairs that a part refuses on its own are wrong here, too.
@@ -351,6 +353,9 @@ class ObjectiveConfig(BaseModel):
     @property
     def modalities(self) -> frozenset[Modality]:
         """What the encoder needs towers for; always images."""
+        parts = self.parts()
+        if parts and not any(part.pairs for part in parts):
+            return frozenset({"image"})
         return frozenset(modality for pair in self.pairs for modality in pair) or frozenset({"image"})
 
     @property
@@ -388,7 +393,11 @@ class ObjectiveConfig(BaseModel):
         Raises:
             RecipeError: The model or the data don't have what it needs, or its class refuses the arguments.
         """
-        arguments = self.with_parts(lambda part: part.model_copy(update={"pairs": self.pairs}).build(context))
+
+        def built(part: ObjectiveConfig) -> Objective:
+            return part.model_copy(update={"pairs": part.pairs and self.pairs}).build(context)
+
+        arguments = self.with_parts(built)
         del arguments["name"]
         if "pairs" not in _arguments(self.implementation):
             del arguments["pairs"]
@@ -462,8 +471,11 @@ def settings_of(module: Any, name: str) -> type[ObjectiveConfig]:
         hint = hints.get(argument, Any)
         default = ... if parameter.default is parameter.empty else parameter.default
         if _takes_objectives(hint):
-            many = "Sequence" in str(hint)
-            hint = tuple[ObjectiveSettings, ...] if many else ObjectiveSettings
+            several = "Sequence" in str(hint)
+            kept = getattr(hint, "__metadata__", ())
+            hint = tuple[ObjectiveSettings, ...] if several else ObjectiveSettings
+            for one in kept:
+                hint = Annotated[hint, one]
             default = Field(default_factory=lambda: parse_objective(BASE)) if default is None else default
         found[argument] = (hint, default)
     about = {"implementation": module, "__module__": module.__module__}

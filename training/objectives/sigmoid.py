@@ -70,6 +70,8 @@ class Sigmoid(SimilarityObjective):
         max_scale: MaxScale = 1000.0,
     ) -> None:
         super().__init__()
+        if "pretrained" in (temperature, bias):
+            raise ValueError("'pretrained' is for recipes, which name towers: give temperature and bias.")
         start = _start(temperature, bias, None)
         assert start.bias is not None
         self.scale = LogitScale(start.temperature, learnable=learnable_temperature, limit=max_scale)

@@ -142,10 +142,13 @@ def _logits_of(bundle: BundleInfo) -> PretrainedLogits | None:
     except ValueError:
         # An earlier release had other settings, or the bundle has no recipe.
         return None
-    while settings.parts():
-        settings = settings.parts()[0]
-    implementation = settings.implementation
-    return implementation.logits(settings) if issubclass(implementation, Objective) else None
+    every = [settings]
+    for one in every:
+        every += one.parts()
+        found = one.implementation.logits(one) if issubclass(one.implementation, Objective) else None
+        if found is not None:
+            return found
+    return None
 
 
 def usable_records(recipe: Recipe, manifest: Manifest, modalities: frozenset[Modality]) -> Manifest:

@@ -14,7 +14,7 @@ import training.objectives
 from tests.training.objectives.cases import blades_of, build_case, cases, random_batch
 from tests.training.objectives.reference import features, mask_of, random_embeddings
 from training.common.errors import RecipeError
-from training.objectives import LTD, InfoNCE, ReCo
+from training.objectives import LTD, InfoNCE, ReCo, Sigmoid
 from training.objectives.base import ObjectiveContext, objective_names, objective_settings, parse_objective
 from training.objectives.similarity import cosine_matrix
 
@@ -130,6 +130,8 @@ def test_other_arguments_are_refused() -> None:
         LTD(embedding_dim=1, target_dim=0)
     with pytest.raises(ValueError, match=r"^temperature='pretrained' is for recipes, which name towers: "):
         InfoNCE("pretrained")
+    with pytest.raises(ValueError, match=r"^'pretrained' is for recipes, which name towers: "):
+        Sigmoid("pretrained")
 
 
 @pytest.mark.parametrize(

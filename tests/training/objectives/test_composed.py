@@ -142,7 +142,7 @@ def test_temperatures_of_towers_reach_every_part() -> None:
         ({"sum": ["nothing"]}, "'nothing' is not an objective; there are byol"),
         ({"sum": [{"reco": {}, "weight": -1}]}, "greater than or equal to 0"),
         ({"sum": [{"reco": {}, "weight": 0}, {"vse": None, "weight": 0}]}, "all weights of the sum are 0"),
-        ({"sum": []}, "all weights of the sum are 0"),
+        ({"sum": []}, "at least 1 item"),
         ({"sum": ["reco"], "pair": PAIRS}, "Extra inputs are not permitted"),
         ({"sum": [{"reco": {"pairs": PAIRS}}]}, r"set objective\.pairs, not its base's"),
         ({"name": "ifm", "base": {"name": "reco", "pairs": PAIRS}}, r"set objective\.pairs, not its base's"),
@@ -163,3 +163,10 @@ def test_a_sum_has_a_weight_for_each_objective_and_one_above_0() -> None:
     settings = parse_objective({"name": "sum", "objectives": ["infonce"], "weights": [1, 2]})
     with pytest.raises(RecipeError, match=r"^There are 1 objectives and 2 weights"):
         settings.build(CONTEXT)
+
+
+def test_a_sum_may_have_parts_that_encode_images_alone() -> None:
+    both = parse_objective({"sum": ["labels", "infonce"]})
+    assert both.modalities == {"image", "text"}
+    assert both.build(ObjectiveContext(dim=4, labels=2)).requires == {"labels", "one_vector"}
+    assert parse_objective({"sum": ["labels", {"simclr": None}]}).modalities == {"image"}
