@@ -15,12 +15,9 @@ from typing import BinaryIO
 def atomic_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a file that takes the name `path`, replacing what is there, only when the block ends well.
 
-    The bytes are written beside `path`, flushed to the disk and renamed; after an error nothing is left.
-    Where the file system has locks, one on the unfinished file tells others that it is being written.
-
-    Args:
-        path: Name of the finished file.
-        private: Only its user may read it; otherwise as the umask has it.
+    The bytes are written to a temporary name, flushed to the disk and renamed; after an error nothing is
+    left. Where the file system has locks, one on the unfinished file says that it is being written. A
+    `private` file can only be read by its user; others are as the umask has it.
     """
     part = _beside(path, "part")
     try:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from training.clinical.findings.vocabulary import has_forms
-from training.common.scripts import UNSPACED
+from training.common.sentences import UNSPACED
 from training.common.sentences import sentence_starts
 from training.common.values import is_without_words
 
