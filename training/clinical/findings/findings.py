@@ -735,17 +735,15 @@ def is_contrast(masked: str, cue: Cue) -> bool:
 @cache
 def _cues() -> tuple[re.Pattern[str], tuple[tuple[Effect, Side], ...]]:
     """Return the pattern of all cues, and effect and side of each of its groups."""
-    words, signs, kinds = [], [], []
-    for effect, side, patterns in (*GERMAN, *ENGLISH):
-        if own := [one for one in patterns if not _is_bare(one)]:
-            words.append((f"({'|'.join(map(_spaced, own))})", (effect, side)))
-        if own := [one for one in patterns if _is_bare(one)]:
-            signs.append((f"({'|'.join(map(_spaced, own))})", (effect, side)))
+    words: dict[str, tuple[Effect, Side]] = {}
+    signs: dict[str, tuple[Effect, Side]] = {}
+    for kind, *patterns in (*GERMAN, *ENGLISH):
+        for is_bare, groups in ((False, words), (True, signs)):
+            if own := [_spaced(one) for one in patterns if _is_bare(one) == is_bare]:
+                groups[f"({'|'.join(own)})"] = kind
     # Where a word begins is asked once a place, not once a cue.
-    every = "|".join(group for group, _ in words)
-    bare = "|".join(group for group, _ in signs)
-    kinds = [kind for _, kind in (*signs, *words)]
-    return re.compile(rf"{bare}|(?<!\w)(?=\w)(?:{every})(?!\w)", re.IGNORECASE), tuple(kinds)
+    pattern = rf"{'|'.join(signs)}|(?<!\w)(?=\w)(?:{'|'.join(words)})(?!\w)"
+    return re.compile(pattern, re.IGNORECASE), (*signs.values(), *words.values())
 
 
 def _is_bare(pattern: str) -> bool:
