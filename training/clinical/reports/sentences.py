@@ -11,8 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from training.clinical.findings.vocabulary import has_forms
-from training.common.sentences import UNSPACED
-from training.common.sentences import sentence_starts
+from training.common.sentences import UNSPACED, sentence_starts
 from training.common.values import is_without_words
 
 # Texts are read as they are written, with Kana of half width as well.
