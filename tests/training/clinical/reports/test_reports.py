@@ -7,7 +7,6 @@ from training.clinical.reports.report_text import make_report, read_report_or_te
 from training.clinical.reports.sections import clinical_sections
 from training.clinical.reports.study_report import StudyReport
 from training.common.record import Split
-from training.common.values import age_in_years
 from training.importing.splits import draw_split, split_in
 
 
@@ -61,23 +60,6 @@ def test_a_drawn_split_is_the_same_again_and_about_a_tenth_each() -> None:
     shares: dict[Split, float] = {"train": 0.8, "val": 0.1, "test": 0.1}
     for name, share in shares.items():
         assert abs(drawn.count(name) / 4000 - share) < 0.03
-
-
-@pytest.mark.parametrize(
-    ("text", "age"),
-    [
-        ("058Y", 58),
-        ("58", 58),
-        ("68.0", 68),
-        ("006M", 0.5),
-        ("", None),
-        ("nan", None),
-        ("-1", None),
-        ("x", None),
-    ],
-)
-def test_ages(text: str, age: float | None) -> None:
-    assert age_in_years(text) == age
 
 
 @pytest.mark.parametrize(
