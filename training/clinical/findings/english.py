@@ -61,8 +61,7 @@ ENGLISH: Final[CueTable] = (
         r"not only|previously absent|to (?:suggest|indicate|support)|should (?:read|say|state)",
         r"(?:not (?:true|the case|correct)|wrong|untrue|false)(?: to (?:say|state|claim))?(?: that)? "
         r"there (?:is|are) no",
-        r"(?:evaluat|characteri[sz]|quantif|clarif)\w* (?:the|this|these)(?= (?:(?!for\b)\w+ "
-        r"){0,3}\ufffc)",
+        r"(?:evaluat|characteri[sz]|quantif|clarif)\w* (?:the|this|these)(?= (?:(?!for\b)\w+ ){0,3}\ufffc)",
         r"without (?:prior|previous|comparison)",
         # What is so on one side alone is so of the other, or not: see `is_contrast`.
         r"[(\[–-] ?(?:not|nicht) (?:left|right|upper|mid|lower|apical|bas|links|rechts|apikal|ober|unter)"
@@ -75,8 +74,7 @@ ENGLISH: Final[CueTable] = (
         r"(?:no|not|without|(?:lack|absence) of) (?:\w+ ){0,2}(?:improvement|change|resolution|response|"
         r"clearing|regression)(?: (?:of|in|to))?",
         r"(?:no|not) (?:more|greater|less|larger|worse|bigger|other) than",
-        r"compar(?:ed|ison) (?:to|with) (?:the )?(?:prior|previous|last)(?: \w+)?(?= (?:without|with|"
-        r"no)\b)",
+        r"compar(?:ed|ison) (?:to|with) (?:the )?(?:prior|previous|last)(?: \w+)?(?= (?:without|with|no)\b)",
         r"(?:no|not|never|no longer) (?:\w+ )?(?:without|free of|absent|clear (?:of|from)|(?:absence|"
         r"lack) of)",
         r"(?:no|without|beyond) (?:any |reasonable |reason to )?doubt(?: that| of| about)?",
@@ -131,9 +129,8 @@ ENGLISH: Final[CueTable] = (
         # What it is about is there: "the differential for the opacity includes pneumonia".
         r"(?:differen[tz]ial\w*(?: \w+)?|\w+ (?:causes?|explanations?|ursachen?)) (?:for|of|für|de[rs]) "
         r"[^.;,:\ufffc]*\ufffc+[^.;,:\ufffc]*(?:\b(?:includes?|is|are|would be|sind|ist|umfass\w+)|:)",
-        rf"(?:{_CANNOT} be (?:said|stated|concluded|assumed|claimed)|(?:unsafe|unwise|premature|"
-        r"difficult|impossible|hard|risky) to (?:say|state|conclude|assume|claim))(?: \w+)? that "
-        r"there is no",
+        rf"(?:{_CANNOT} be (?:said|stated|concluded|assumed|claimed)|(?:unsafe|unwise|premature|difficult|"
+        r"impossible|hard|risky) to (?:say|state|conclude|assume|claim))(?: \w+)? that there is no",
         r"no certainty (?:about|of|regarding)",
         rf"\Anot (?:\w+ )?{_EXCLUDED} {_BE}\b",
         rf"(?:nothing|{_ISNT}) (?:\w+ )?(?:argu|speak|milit|weigh)\w* against",
@@ -223,8 +220,7 @@ ENGLISH: Final[CueTable] = (
         r"(?:question(?:able|ed)?|query|queried)(?: of)?",
         r"(?:equivocal|borderline|doubtful|doubt)",
         # "May" is no month here.
-        r"(?:(?<!\d\x20)(?<!\bin\x20)(?<!\bof\x20)(?<!\bsince\x20)(?<!\bfrom\x20)may(?!,? \d)|might|"
-        r"could)",
+        r"(?:(?<!\d\x20)(?<!\bin\x20)(?<!\bof\x20)(?<!\bsince\x20)(?<!\bfrom\x20)may(?!,? \d)|might|could)",
         r"(?:whether|wonder(?:ing)? (?:about|if))(?: there (?:is|are))?",
         r"(?:thought|felt|believed) to (?:be|represent|reflect)",
         r"suggest(?:s|ed|ing|ive|ion)?(?: of)?",
@@ -249,8 +245,7 @@ ENGLISH: Final[CueTable] = (
         r"(?:evaluat|assess|check|look|screen)(?:e|ing|ion|ment)?(?: (?:for|of))?",
         r"(?:rul(?:e|ing) out|r/o|exclud(?:e|ing))",
         r"clinical(?:ly)? (?:concern|suspicion|question|indication)(?: (?:for|of|is))?",
-        r"(?:request|requisition|referr(?:al|ed))(?: form)?:? (?:reads?|states?|says?|mentions?|asks?|"
-        r"for)",
+        r"(?:request|requisition|referr(?:al|ed))(?: form)?:? (?:reads?|states?|says?|mentions?|asks?|for)",
         r"(?:if(?: there (?:is|are))?|should(?! not\b)|in case of|at risk (?:of|for)|risk (?:of|for)|to "
         r"prevent)",
     ),
@@ -266,9 +261,8 @@ ENGLISH: Final[CueTable] = (
         r"(?:after|following|post) (?:(?:prior|previous|recent|remote|old) )?(?=\ufffc)",
         # A finding of an earlier examination alone: no more is said of it, as in "prior effusion has
         # resolved"; "evidence of prior fracture" is seen today.
-        r"\A(?:last (?:year|month|week|winter|spring|summer|fall)|in (?:\w+ )?(?:19|20)\d\d|(?:19|"
-        r"20)\d\d|in (?:january|february|march|april|june|july|august|september|october|november|"
-        r"december))\b,?",
+        r"\A(?:last (?:year|month|week|winter|spring|summer|fall)|in (?:\w+ )?(?:19|20)\d\d|(?:19|20)\d\d|in "
+        r"(?:january|february|march|april|june|july|august|september|october|november|december))\b,?",
         r"(?<!of\x20)(?<!from\x20)(?<!to\x20)(?:prior|previous|former|past)(?= (?:[\w\-]+ "
         rf"){{0,3}}\ufffc+{_ENDS})",
     ),

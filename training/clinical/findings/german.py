@@ -87,8 +87,7 @@ GERMAN: Final[CueTable] = (
         rf"weder (?:\w+ ){{1,2}}noch (?:\w+ )?{_EXCLUDE}",
         r"(?:wenig |kaum |nicht (?:\w+ )?|un|in)sensitiv",
         r"nicht (?:\w+ ){0,3}zu (?:unterscheiden|differenzieren|trennen)",
-        r"(?:kann|können|könnte|könnten) (?:\w+ ){0,3}(?:übersehen|maskiert|überdeckt|verborgen|"
-        r"entgehen)",
+        r"(?:kann|können|könnte|könnten) (?:\w+ ){0,3}(?:übersehen|maskiert|überdeckt|verborgen|entgehen)",
         r"(?:nur )?(?:eingeschränkt|schlecht|schwer|bedingt) (?:beurteilbar|zu beurteilen|abgrenzbar|"
         r"abzugrenzen|erkennbar)",
         rf"nicht (?:mehr )?(?:mit sicherheit|{_SURE}) (?:zu )?(?:{_SEEN}|beurteilbar|beurteilen|zu "
@@ -114,8 +113,7 @@ GERMAN: Final[CueTable] = (
         r"(?:bei (?:\w+ )?)?klinisch(?:e[mnrs]?)? (?:(?=\ufffc)|v\. ?a\.|verdacht(?: auf)?)",
         r"(?:zuweisung|einweisung|vorstellung|operation|op|resektion|therapie|behandlung) (?:wegen|bei|"
         r"mit|zu[mr]?)(?: (?:v\. ?a\.|verdacht auf))?",
-        r"bei (?:\w+ )?(?:anhaltende[mnr]?|weitere[mnr]?|bestehende[mnr]?) (?:v\. ?a\.|"
-        r"verdacht(?: auf)?)",
+        r"bei (?:\w+ )?(?:anhaltende[mnr]?|weitere[mnr]?|bestehende[mnr]?) (?:v\. ?a\.|verdacht(?: auf)?)",
         r"(?:patient(?:in)?|aufgenommen|behandelt|eingewiesen) (?:\w+ ){0,2}wegen",
         r"(?:anamnestisch|anamnese|vorgeschichte)(?: (?:mit|einer|eines|von))?",
     ),
@@ -129,10 +127,9 @@ GERMAN: Final[CueTable] = (
     (
         ("past", "behind"),
         r"(?:z\. ?n\.?|zn|zustand nach|st\. ?n\.|status nach)(?!\w)",
-        r"\A(?:vor (?:\w+ )?(?:tag|woche|monat|jahr)\w*|im (?:vorjahr|(?:letzten|vergangenen) (?:jahr|"
-        r"monat)|jahre? (?:19|20)\d\d|(?:januar|februar|märz|april|mai|juni|juli|august|september|"
-        r"oktober|november|dezember)(?: (?:19|20)\d\d)?)|letzte[ns]? (?:jahr|monat|woche)|damals|"
-        r"seinerzeit)\b",
+        r"\A(?:vor (?:\w+ )?(?:tag|woche|monat|jahr)\w*|im (?:vorjahr|(?:letzten|vergangenen) (?:jahr|monat)|"
+        r"jahre? (?:19|20)\d\d|(?:januar|februar|märz|april|mai|juni|juli|august|september|oktober|november|"
+        r"dezember)(?: (?:19|20)\d\d)?)|letzte[ns]? (?:jahr|monat|woche)|damals|seinerzeit)\b",
         r"nach (?:(?:abgelaufener|stattgehabter|alter|früherer|durchgemachter) )?(?=\ufffc)",
         r"(?:voraufnahme|voruntersuchung|vorbild)(?: (?:vom|von|am|der|des|[\d.]+)){0,4} mit",
         r"(?:patient(?:in|en)?|bekanntem?) (?:mit|nach) (?:bekannte[rmn] )?(?=\ufffc)",
