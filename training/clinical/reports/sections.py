@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from training.clinical.findings.findings import OF_EARLIER_IMAGE
 from training.clinical.findings.headings import (
     BRIEF,
     CONTEXT,
+    OF_EARLIER_IMAGE,
     SIGNATURE,
     Kind,
     heading_line,
@@ -176,7 +176,7 @@ def section_places(text: str) -> list[SectionPlace]:
         return places
     if "impression" in described.values():
         before = next(at for at, kind in described.items() if kind == "impression") - 1
-        candidates = [before] if before >= 0 and places[before].kind in BRIEF else []
+        candidates = [at for at, place in enumerate(places) if at >= before and place.kind in BRIEF]
     else:
         candidates = [at for at, place in enumerate(places) if place.kind in CONTEXT]
     for at in reversed(candidates):
