@@ -49,7 +49,7 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     Args:
         path: Name of the finished folder.
         replace: Put it in the place of a folder that is there. Both are whole at any moment; a power cut
-            between the two renames leaves them beside `path`.
+            between the two renames leaves both next to `path`.
 
     Raises:
         FileExistsError: `path` exists already, is not an empty folder, and is not to be replaced.
@@ -85,7 +85,7 @@ def remove_folder(path: Path) -> None:
     """Remove a folder, if there is one, so that nobody sees half of it.
 
     It is put aside in one step first; what cannot be removed then, or a killed process has not removed, stays
-    beside it under a name that begins with a dot and ends in `.old`.
+    next to it under a name that begins with a dot and ends in `.old`.
 
     Raises:
         OSError: The folder cannot be put aside.

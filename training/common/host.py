@@ -22,7 +22,7 @@ def cores() -> int:
 
 
 def decoding_threads() -> int:
-    """How many threads decode beside an encoder: one a core, so that a GPU does not wait for them."""
+    """How many threads decode for an encoder: one a core, so that a GPU does not wait for them."""
     return min(_MOST_DECODERS, cores())
 
 

@@ -16,8 +16,8 @@ _KEYS: Final = (
     *("id", "image", "audio", "split", "texts", "not_texts", "group", "labels", "report", "metadata"),
     "sha256",
 )
-# Flags that decoding an image gives: one colour; the end of the file is missing; the picture stands behind a
-# page that is marked as a thumbnail of it.
+# Flags that decoding an image gives: one color; the end of the file is missing; the picture follows a page
+# that is marked as a thumbnail of it.
 BLANK_FIELD: Final = "image.blank"
 TRUNCATED_FIELD: Final = "image.truncated"
 PREVIEW_FIELD: Final = "image.preview_skipped"
@@ -94,7 +94,7 @@ class Record:
     rows: int = field(default=1, compare=False)
 
     def digest(self) -> str:
-        """Return the SHA-256 over what it says of its image, apart from where the file lies."""
+        """Return the SHA-256 over what it says of its image, apart from the place of its file."""
         names = ("texts", "split", "group", "labels", "report")
         content = {**{name: getattr(self, name) for name in names}, "metadata": dict(self.metadata)}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -55,7 +55,7 @@ _YEARS: Final = {"D": 1 / 365.25, "W": 7 / 365.25, "M": 1 / 12}
 
 
 def is_not_known(value: str) -> bool:
-    """Whether a value of a table stands for one that is not there, such as "", "nan", "k. A." or "-"."""
+    """Whether a value of a table means "not known", such as "", "nan", "k. A." or "-"."""
     value = value.strip()
     if value in _NOT_KNOWN or (value.startswith("0000") and _ZERO_DAY.fullmatch(value)):
         return True

@@ -50,7 +50,7 @@ class BrokenMessageError(Exception):
 
 
 class WorkerLostError(Exception):
-    """A process ended, or was killed, before it had done its task: the cause of what the caller is told."""
+    """A process ended, or was killed, before it had done its task."""
 
     def __init__(self, reason: LossReason) -> None:
         super().__init__(reason)
@@ -335,7 +335,7 @@ class WorkerPool:
         worker.end()
 
     def close(self) -> None:
-        """Kill all processes; threads that wait for one, or for an answer, are told."""
+        """Kill all processes; threads that wait for one, or for an answer, get an error."""
         self._watch_ended.set()
         with self._changed:
             self._closed = True

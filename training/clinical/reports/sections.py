@@ -31,7 +31,7 @@ class Section(NamedTuple):
     Attributes:
         kind: What it holds; "findings" for text without a heading.
         heading: Its heading in capitals, as one of the list; "" without one.
-        text: What stands under it.
+        text: The text under it.
     """
 
     kind: Kind
@@ -324,7 +324,7 @@ def _begins(text: str, found: re.Match[str]) -> bool:
 
 
 def _closed(kind: Kind, heading: str, text: str) -> Iterator[Section]:
-    """Give a block up to its end, and what stands behind it without a heading."""
+    """Give a block up to its end, and what follows it without a heading."""
     end = SIGNATURE.search(text)
     if end is not None and kind != "identifying":
         yield Section(kind, heading, text[: end.start()])

@@ -1,6 +1,6 @@
 """DICOM structured reports (Basic Text, Enhanced, Comprehensive): the content tree as text with headings.
 
-Results of programs have the same classes. They are told by title, template or observer, or have no text.
+Results of programs have the same classes. Their title, template or observer shows them, or they have no text.
 """
 
 import warnings
@@ -49,10 +49,10 @@ _RESULTS: Final = (
     "Cardiac Ultrasound Report; 5300 Simplified Echo Procedure Report; 10001 Projection X-Ray Radiation "
     "Dose; 10011 CT Radiation Dose; 10021 Radiopharmaceutical Dose"
 )
-# Observer type of a result that no person stands for.
+# Observer type of a result that no person has signed.
 _DEVICE: Final = "121007"
 _PERSONAL: Final = ("PatientID", "PatientBirthDate", "OtherPatientIDs", "InstitutionName")
-# Observers and times, which are left out with all that stands below.
+# Observers and times, which are left out with everything below them.
 _CONTEXT: Final = ("HAS OBS CONTEXT", "HAS ACQ CONTEXT", "HAS CONCEPT MOD")
 
 

@@ -1,9 +1,8 @@
 """Opens the text of a table or a report in its encoding: no byte is replaced, a wrong encoding is named.
 
-The encodings that bytes beyond ASCII are probably text in are told by the letters that they would be. A
-reading is scored by the logarithm of the probability of its characters: usual letters of the languages that
-the encoding is for, in places where such letters stand. A capital behind a small letter or a sign within a
-word is a mark of the wrong encoding.
+Bytes beyond ASCII are read in each encoding, and the readings are scored by the logarithm of the probability
+of their characters: usual letters of the languages that the encoding is for, in places where such letters
+are. A capital behind a small letter or a sign within a word is a mark of the wrong encoding.
 """
 
 import codecs

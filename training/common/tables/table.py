@@ -1,6 +1,6 @@
 """A table of text: its header, its dialect, and its rows with their lines.
 
-Lines of JSON objects are rows, too: metadata.jsonl beside images, with file_name and text.
+Lines of JSON objects are also rows, such as those of metadata.jsonl next to images, with file_name and text.
 """
 
 import json

@@ -32,7 +32,8 @@ PARTS: Final = {
     "26 in German": _part("german"),
 }
 EVERY: Final = tuple(sentence for part in PARTS.values() for sentence in part)
-KINDS: Final = tuple((text, answer) for _, text, answer in read_sentences("kinds.txt"))
+CASES: Final = tuple(read_sentences("kinds.txt"))
+KINDS: Final = tuple((text, answer) for _, text, answer in CASES)
 
 
 def golden(answer: str) -> set[tuple[str, str]]:

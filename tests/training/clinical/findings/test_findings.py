@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.clinical.findings import measuring
-from tests.training.clinical.findings.measuring import EVERY, KINDS, PARTS, golden, predicted
+from tests.training.clinical.findings.measuring import CASES, EVERY, KINDS, PARTS, golden, predicted
 from training.clinical.findings import (
     FINDINGS,
     STATES,
@@ -182,60 +182,13 @@ def test_the_sentences_differ() -> None:
     assert len(texts) == len(set(texts)) > 600
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Pas de pneumothorax.",
-        "PAS DE PNEUMOTHORAX",
-        "Petit pneumothorax apical gauche.",
-        "Coeur de taille normale. Absence d'épanchement pleural. Pas de pneumothorax, de nodule.",
-        "Sans pneumothorax ni consolidation.",
-        "Nessun pneumothorax.",
-        "Non evidenti fractures. Pneumothorax assente a destra.",
-        "No se observa neumotórax ni atelectasis.",
-        "Sin atelectasis ni consolidation.",
-        "Atelectasis basal izquierda, derrame pleural derecho.",
-        "Sem pneumothorax.",
-        "Er is geen pneumothorax of infiltraat.",
-        "Ingen pneumothorax, ingen infiltrat.",
-        "Ikke pneumothorax.",
-        "Bez pneumothorax.",
-        "Pneumothorax yok.",
-        "Nincs pneumothorax.",
-        "Пневмоторакс не выявлен. Pneumothorax нет.",
-        "両側に pneumothorax なし。",
-        "未见 pneumothorax 。",
-        "기흉 없음 pneumothorax.",
-        "Δεν υπάρχει pneumothorax.",
-        "لا يوجد pneumothorax",
-    ],
-)
+@pytest.mark.parametrize("text", [text for kind, text, _ in CASES if kind == "Other languages"])
 def test_a_text_in_another_language_is_not_read(text: str) -> None:
     assert not is_read(text)
     assert find_findings(text) == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        ("LA enlargement, no pneumothorax.", "-pneumothorax"),
-        ("ET tube in place. Pneumothorax.", "+support device, +pneumothorax"),
-        ("Pleuraerguss sin., Herz vergrößert.", "+pleural effusion, +cardiomegaly"),
-        ("Pneumothorax", "+pneumothorax"),
-        ("No pneumothorax. Emphysema in α1-antitrypsin deficiency.", "-pneumothorax, +emphysema"),
-        ("Zhang Wei 张伟: there has been no pneumothorax.", "-pneumothorax"),
-        (
-            "Per Dr. du Bois there is no pneumothorax, and the effusion is small.",
-            "-pneumothorax, +pleural effusion",
-        ),
-    ],
-)
-def test_names_and_abbreviations_make_no_other_language(text: str, answer: str) -> None:
-    assert is_read(text)
-    assert predicted(text) == golden(answer)
-
-
-def test_every_recorded_sentence_is_read() -> None:
+def test_every_other_recorded_sentence_is_read() -> None:
     assert [text for text, answer in KINDS if answer and not is_read(text)] == []
 
 

@@ -15,40 +15,6 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("text", "sections"),
-    [
-        ("FINDINGS: Clear. IMPRESSION: Normal.", [("FINDINGS", "Clear."), ("IMPRESSION", "Normal.")]),
-        ("FINDINGS\nClear.\n\nIMPRESSION\n1. OK.", [("FINDINGS", "Clear."), ("IMPRESSION", "1. OK.")]),
-        ("Findings and impression: Clear.", [("FINDINGS AND IMPRESSION", "Clear.")]),
-        ("FINDINGS/IMPRESSION:\nClear.", [("FINDINGS/IMPRESSION", "Clear.")]),
-        ("Clinical history: X.\nFindings: Clear.", [("CLINICAL HISTORY", "X."), ("FINDINGS", "Clear.")]),
-        ("FINDINGS: Lungs: clear.\nHeart: normal.", [("FINDINGS", "Lungs: clear.\nHeart: normal.")]),
-        ("IMPRESSION: OK.\nADDENDUM #2: Nodule.", [("IMPRESSION", "OK."), ("ADDENDUM #2", "Nodule.")]),
-        ("Klinik: Husten.\nBefund: Frei.\nBeurteilung: Normal.\nNachtrag: Rundherd.",
-         [("KLINIK", "Husten."), ("BEFUND", "Frei."), ("BEURTEILUNG", "Normal."), ("NACHTRAG", "Rundherd.")]),
-        ("Indikation: X. Technik: pa. Vergleich: keiner. Befund: Frei.",
-         [("INDIKATION", "X."), ("TECHNIK", "pa."), ("VERGLEICH", "keiner."), ("BEFUND", "Frei.")]),
-        ("The lungs are clear. No effusion.", [("", "The lungs are clear. No effusion.")]),
-        ("Normal chest", [("", "Normal chest")]),
-        ("The lungs are clear and expanded.\n\nIMPRESSION: Normal.",
-         [("", "The lungs are clear and expanded."), ("IMPRESSION", "Normal.")]),
-        ("WET READ: Pneumothorax.\nFINDINGS: No pneumothorax.", [("FINDINGS", "No pneumothorax.")]),
-        ("FINDINGS: Chest Comparison: A mass.", [("FINDINGS", "Chest Comparison: A mass.")]),
-        ("FINDINGS: Clear IMPRESSION: Normal", [("FINDINGS", "Clear"), ("IMPRESSION", "Normal")]),
-        ("WET READ: Pneumothorax.", [("WET READ", "Pneumothorax.")]),
-        ("FINDINGS: Clear.\n____________\nJohn Smith\nConsultant Physician", [("FINDINGS", "Clear.")]),
-        ("FINDINGS:\r\nClear.\x00\x07", [("FINDINGS", "Clear.")]),
-        ("IMPRESSION:\nPectus Excavatum", [("IMPRESSION", "Pectus Excavatum")]),
-        ("", []),
-        ("Patient: John Smith", []),
-        ("FINDINGS:\nIMPRESSION:", []),
-    ],
-)  # fmt: skip
-def test_sections_are_found_by_their_headings(text: str, sections: list[tuple[str, str]]) -> None:
-    assert _pairs(text) == sections
-
-
-@pytest.mark.parametrize(
     ("text", "kept"),
     [
         ("EXAM: Chest\nDATE: 1/2/2020\n\nThe lungs are clear.", "The lungs are clear."),
@@ -61,6 +27,13 @@ def test_sections_are_found_by_their_headings(text: str, sections: list[tuple[st
 )
 def test_text_without_a_heading_is_kept_where_no_section_describes_the_image(text: str, kept: str) -> None:
     assert ("", kept) in _pairs(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "sections"), [*cases("sections"), ("", ""), ("FINDINGS:\r\nClear.\x00\x07", "FINDINGS: Clear.")]
+)
+def test_sections_are_found_by_their_headings(text: str, sections: str) -> None:
+    assert " / ".join(f"{heading}: {part}".removeprefix(": ") for heading, part in _pairs(text)) == sections
 
 
 @pytest.mark.parametrize(("text", "body"), cases("bodies without a heading"))
