@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.training.clinical.cases import read_cases
+from tests.training.cases import read_cases
 from training.clinical.findings import STATES, find_findings
 
 Sentences = Sequence[tuple[str, str]]

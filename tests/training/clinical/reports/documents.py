@@ -11,7 +11,7 @@ from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.sequence import Sequence as Items
 from pydicom.uid import UID, ExplicitVRLittleEndian
 
-from tests.training.clinical.cases import read_cases
+from tests.training.cases import read_cases
 
 KEY: Final = bytes(range(32))
 STUDY: Final = "1.2.826.0.1.3680043.8.498.1"

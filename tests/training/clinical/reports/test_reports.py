@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.training.clinical.reports.documents import cases
 from training.clinical.reports.current import current_report
 from training.clinical.reports.report_text import make_report, read_report_or_text, without_marks
 from training.clinical.reports.sections import clinical_sections
@@ -10,17 +11,7 @@ from training.common.record import Split
 from training.importing.splits import draw_split, split_in
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("A ___-year-old man.", "A man."),
-        ("Normal chest x-XXXX.", "Normal chest."),
-        ("No change since XXXX, XXXX.", "No change since."),
-        ("Seen by ___.", "Seen by."),
-        ("Taken on 02/010/XXXX.", "Taken on."),
-        ("XXL is no mark, a_b neither.", "XXL is no mark, a_b neither."),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), cases("marks"))
 def test_marks_of_removed_words(text: str, expected: str) -> None:
     assert without_marks(text) == expected
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.cases import read_cases
 from training.common.errors import DataError
 from training.common.tables.encodings import decode_text, likely_encodings, open_text, reads_as_utf8
 
@@ -123,68 +124,21 @@ def test_damaged_archives_are_an_error(tmp_path: Path) -> None:
         read(path)
 
 
-SURE = {
-    "Windows-1252": [
-        "1.jpg;Ein Hund läuft über die Straße",
-        "1.jpg;Größe der Straße am größten Fluss: größer",
-        "1.jpg;Größe",
-        "São Paulo à noite – 5 €",
-        "1.jpg,it’s a dog",
-        "1.jpg,niño pequeño ¿dónde?",
-    ],
-    "Macintosh": ["Orléans, café très agréable"],
-    "Windows-1250": [
-        "Příliš žluťoučký kůň",
-        "1.jpg,Mężczyzna na łódce",
-        "1.jpg,łąka",
-        "1.jpg,pies na łodzi",
-        "1.jpg,Płyn w jamie opłucnej po stronie lewej",
-    ],
-    "Windows-1251": ["1.jpg,Собака бежит по траве", "1.jpg,ЛЕГКИЕ БЕЗ ОСОБЕННОСТЕЙ"],
-    "Shift_JIS": [
-        "1.jpg,右下肺野に浸潤影を認める。",
-        "1.jpg,胸水あり。\r\n2.jpg,両側胸水貯留、心拡大。",
-        "1.jpg,レントゲン",
-        "1.jpg,イヌ",
-        "1.jpg,ﾚﾝﾄｹﾞﾝ ｼｬｼﾝ",
-    ],
-    "EUC-JP": ["右下肺野に浸潤影を認める。"],
-    "EUC-KR": ["개가 잔디 위를 달린다"],
-    "GB18030": ["1.jpg,左侧胸腔积液，心影增大。双肺未见结节。", "1.jpg,右下肺见片状影"],
-    "CP874": ["1.jpg,เงาหัวใจขนาดปกติ ปอดทั้งสองข้างโปร่งดี", "1.jpg,สุนัขวิ่งบนหญ้า"],
-    "Big5": ["1.jpg,左側肋膜積液，心臟擴大。", "1.jpg,一隻狗在草地上奔跑"],
-    "CP850": [
-        "1.jpg;Ein Hund läuft über die Straße",
-        "1.jpg;Größe der Straße",
-        "1.jpg;Deux chiens à côté d'un café très agréable",
-    ],
-    "CP932": ["1.jpg,㈱病院の写真①"],
-    "ISO-8859-2": ["1.jpg,żółty pies, świeży śnieg"],
-    "CP866": ["1.jpg,Собака бежит по траве"],
-    "Windows-1253": ["1.jpg,Ένας σκύλος τρέχει"],
-    "Windows-1254": ["1.jpg,Köpek çimenlerde koşuyor"],
-}
-FEW_LETTERS = {
-    "CP850": ["1.jpg;Épanchement pleural à gauche"],
-    "KOI8-R": ["1.jpg,Легкие без очаговых изменений"],
-    "Windows-1250": ["1.jpg,żółty pies", "1.jpg,Dítě si hraje s míčem"],
-    "CP874": ["1.jpg,แมว"],
-    "GB18030": ["1.jpg,猫"],
-}
+CASES = [
+    (encoding, text, bool(few))
+    for heading, text, _ in read_cases(Path(__file__).with_name("encodings.txt"))
+    for few, _, encoding in [heading.rpartition(", ")]
+]
 
 
-@pytest.mark.parametrize(("encoding", "text"), [(name, text) for name in SURE for text in SURE[name]])
-def test_encodings_that_tables_are_saved_in(encoding: str, text: str) -> None:
-    assert likely_encodings(text.encode(encoding))[0].name == encoding
-
-
-@pytest.mark.parametrize(
-    ("encoding", "text"), [(name, text) for name in FEW_LETTERS for text in FEW_LETTERS[name]]
-)
-def test_few_letters_leave_several_and_the_right_one_among_them(encoding: str, text: str) -> None:
+@pytest.mark.parametrize(("encoding", "text", "few_letters"), CASES)
+def test_encodings_that_tables_are_saved_in(encoding: str, text: str, few_letters: bool) -> None:
     guesses = likely_encodings(text.encode(encoding))
     assert len(guesses) <= 3
-    assert text in [guess.text for guess in guesses]
+    if few_letters:
+        assert text in [guess.text for guess in guesses]
+    else:
+        assert guesses[0].name == encoding
 
 
 def test_several_encodings_are_shown_as_they_read(path: Path) -> None:
