@@ -133,17 +133,12 @@ def format_line(record: Record) -> bytes:
     metadata = {
         key: list(value) if isinstance(value, tuple) else value for key, value in record.metadata.items()
     }
-    optional = {
-        "audio": record.audio,
-        "group": record.group,
-        "labels": list(record.labels) or None,
-        "report": record.report,
-        "metadata": metadata or None,
-        "not_texts": list(record.not_texts) or None,
-        "sha256": record.sha256,
-    }
-    known = {"id": record.id, "image": record.image, "texts": list(record.texts), "split": record.split}
-    known |= {key: value for key, value in optional.items() if value is not None}
+    known: dict[str, Any] = {"id": record.id, "image": record.image, "texts": list(record.texts)}
+    known |= {"split": record.split, "audio": record.audio, "group": record.group}
+    known |= {"labels": list(record.labels) or None, "report": record.report, "metadata": metadata or None}
+    known |= {"not_texts": list(record.not_texts) or None, "sha256": record.sha256}
+    # A split is required.
+    known = {key: value for key, value in known.items() if value is not None or key == "split"}
     _parse_object(known, record.line)
     return json.dumps(known, ensure_ascii=False).encode() + b"\n"
 

@@ -116,4 +116,4 @@ def sigmoid(values: Array) -> Array:
 
 def pick(rng: np.random.Generator, choices: Sequence[str]) -> str:
     """One of several texts, all equally likely."""
-    return choices[rng.integers(len(choices))]
+    return choices[int(rng.integers(len(choices)))]

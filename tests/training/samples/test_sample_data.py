@@ -16,7 +16,7 @@ import soundfile
 
 from training.clinical.dicom.objects import Kind, kind_of
 from training.common.errors import DataError
-from training.common.manifest import Manifest, Record, read_manifest
+from training.common.manifest import Manifest, MetadataValue, Record, read_manifest
 from training.data.audio import decode_audio
 from training.imaging.images import decode_image
 from training.samples import write_sample_data
@@ -242,7 +242,7 @@ def test_every_kind_of_thing_and_colour_has_its_own_sound() -> None:
     assert all(len(rhythm) == 8 and rhythm[0] == "x" for rhythm in RHYTHMS.values())
     pitches = [pitch_of(colour) for colour in (*COLOURS, *NATURAL_COLOURS)]
     assert pitches == sorted(set(pitches))
-    assert (pitches[0], pitches[8]) == (220, pytest.approx(880))
+    assert [pitches[0], pitches[8]] == pytest.approx([220, 880])
 
 
 def test_a_scene_sounds_as_its_thing_and_its_colour(
@@ -266,7 +266,7 @@ def test_a_scene_sounds_as_its_thing_and_its_colour(
 
 def test_the_noise_behind_is_that_of_the_place() -> None:
     for number, place in enumerate(PLACES):
-        factors = {"colour": "red", "thing": "umbrella", "count": 1, "place": place}
+        factors: dict[str, MetadataValue] = {"colour": "red", "thing": "umbrella", "count": 1, "place": place}
         record = Record("a", "a.jpg", "train", metadata=factors)
         quiet = draw_sound(record, "flute", np.random.default_rng(0))[4 * STEP :]
         power = np.abs(np.fft.rfft(quiet)) ** 2

@@ -183,15 +183,6 @@ _BUT_NOT: Final = re.compile(r"not|nicht (?:jedoch|aber|hingegen|dagegen)", re.I
 _DENIAL: Final = re.compile(r"no|keine?r?s?|never", re.IGNORECASE)
 _DENIED: Final = re.compile(r"(?:[^;:]*\bor\b)?(?:(?!\band\b)[^,;:])*", re.IGNORECASE)
 HEADING: Final = re.compile(
-    r"(?:\A|\n|[.;]\s)\s*(?:\w+ )?(?:findings?|report|befunde?|\w*beschreibung)(?: \w+){0,3}\s*:",
-    re.IGNORECASE,
-)
-OF_EARLIER_IMAGE: Final = re.compile(
-    r"\b(?:it|which|that|(?:prior|previous|earlier|outside|old) [\w-]+(?: [\w-]+)?) (?:had )?(?:show(?:ed|n)|"
-    r"demonstrated|revealed|described|reported)\b",
-    re.IGNORECASE,
-)
-HEADING: Final = re.compile(
     r"\s*(?:[^\W\d_](?:[^\W\d_]|[ /]){1,40}:|[A-ZÄÖÜ]{6,}(?=[^\S\n]+[A-ZÄÖÜ][a-zäöü]))"
 )
 # The answer to "Effusion? No." belongs to the question.
@@ -222,6 +213,7 @@ _CELL: Final = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _IS_KEY: Final = re.compile(r"\s?:|\s[-–]\s")
+_BLANK_LINE: Final = re.compile(r"\n\s*\n")
 # Limit of a text, as of its words in the full-text index, and of a sentence: work grows with its square.
 MAX_CHARACTERS: Final = 200_000
 _MAX_SENTENCE: Final = 1000
@@ -319,14 +311,25 @@ def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _stated_parts(text: str) -> Iterator[tuple[int, int]]:
-    """Give where parts begin and end that may describe the image; any "Word:" ends the others as well."""
+    """Give where parts begin and end that may describe the image.
+
+    Sections of history and technique end at any "Word:" and, in a text without a section of findings, at a
+    blank line as well.
+    """
     start = heading = 0
-    for section in section_places(text):
-        if section.kind in CONTEXT:
+    sections = section_places(text)
+    has_findings = any(section.kind == "findings" and section.heading for section in sections)
+    for section in sections:
+        # "Correction to prior exam: effusion" is a sentence.
+        begins = start == heading or text[:heading].rstrip(" \t")[-1:] in "\n.!?"
+        if begins and section.kind in CONTEXT:
             yield start, heading
             part = text[heading : section.end]
-            others = (at for at, end in _sentences(part) if _is_other_heading(part[at:end].strip()))
-            start = heading + next(others, len(part))
+            ends = [at for at, end in _sentences(part) if _is_other_heading(part[at:end].strip())][:1]
+            if not has_findings:
+                blanks = _BLANK_LINE.finditer(part.rstrip())
+                ends += [blank.end() for blank in blanks if part[blank.start() - 1] != ":"][:1]
+            start = heading + min(ends, default=len(part))
         heading = section.end
     yield start, len(text)
 

@@ -64,6 +64,8 @@ _GENERIC: Final = re.compile(r"(?:REPORT|RESULT|NARRATIVE|DESCRIPTION|DISCUSSION
 _BLANK_LINE: Final = re.compile(r"\n[^\S\n]*\n")
 # A new line begins a sentence where the line before was not filled.
 _LINE_START: Final = re.compile(r"(?:(?<=\n)|\A)[^\n]{1,60}\n(?=[^\S\n]*[A-ZÄÖÜ])")
+# So do a capital behind a view and a sign: "p.a. Erguss", "None. ? effusion", "None. | Effusion |".
+_OTHER_START: Final = re.compile(r"(?:\b(?:p\.\s?a|a\.\s?p)\.\s+(?=[A-ZÄÖÜ])|(?<=[.!])\s+(?=[?;|]))")
 # "ADDENDUM  The tube ...": MIMIC-CXR writes no colon.
 _BLOCK: Final = re.compile(r"^[^\S\n]*(?:FINAL (REPORT)|ADDENDUM)(?=[.\s_])[.\s_]*", re.MULTILINE)
 _TITLE_WORD: Final = (
@@ -77,7 +79,7 @@ _TITLE_WORD: Final = (
 _TITLE: Final = rf"[^\S\n]*{_TITLE_WORD}(?:[\s,/&+()-]+{_TITLE_WORD}){{0,12}}(?:[^\S\n]|[),])*"
 _LEADING_TITLE: Final = re.compile(rf"{_TITLE}(?::(?!\d)|\.?[^\S\n]*(?=\n|\Z))\s*", re.IGNORECASE)
 _BODY_START: Final = re.compile(
-    rf"(?:^|(?<=[.;!?]\s)){_TITLE}:(?!\d)|"
+    rf"(?:^|(?<=[.;!?]\s)){_TITLE}:(?!\d)|(?<=\S\s)(?-i:Report|Findings?|Befund):|"
     r"^[^\S\n]*(?:lungs?|heart|cardi\w+|mediastinum|pleura\w*|bones?|lines|tubes|devices|herz|lungen?)\b[^\n:.]{0,40}:",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -230,9 +232,10 @@ def _body_start(text: str, place: SectionPlace) -> int | None:
 
 
 def _statements(text: str) -> Iterator[tuple[int, int]]:
-    """Give where sentences begin and end; short lines are sentences of their own."""
+    """Give where sentences begin and end; short lines and views are sentences of their own."""
     starts = {start for start, _ in sentence_places(text)}
     starts |= {found.end() for found in _LINE_START.finditer(text)}
+    starts |= {found.end() for found in _OTHER_START.finditer(text)}
     return pairwise([*sorted(starts), len(text)])
 
 

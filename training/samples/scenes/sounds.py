@@ -67,7 +67,7 @@ def _save_each(folder: Path, records: tuple[Record, ...], seed: int) -> Iterator
 def pitch_of(colour: str) -> float:
     """Frequency of a colour in hertz: each is three semitones above the one before."""
     semitones = 3 * [*COLOURS, *NATURAL_COLOURS].index(colour)
-    return _LOWEST * 2.0 ** (semitones / 12)
+    return float(_LOWEST * 2 ** (semitones / 12))
 
 
 def draw_sound(record: Record, instrument: str, rng: np.random.Generator) -> Samples:
