@@ -64,8 +64,10 @@ _GENERIC: Final = re.compile(r"(?:REPORT|RESULT|NARRATIVE|DESCRIPTION|DISCUSSION
 _BLANK_LINE: Final = re.compile(r"\n[^\S\n]*\n")
 # A new line begins a sentence where the line before was not filled.
 _LINE_START: Final = re.compile(r"(?:(?<=\n)|\A)[^\n]{1,60}\n(?=[^\S\n]*[A-ZÄÖÜ])")
-# So do a capital behind a view and a sign: "p.a. Erguss", "None. ? effusion", "None. | Effusion |".
-_OTHER_START: Final = re.compile(r"(?:\b(?:p\.\s?a|a\.\s?p)\.\s+(?=[A-ZÄÖÜ])|(?<=[.!])\s+(?=[?;|]))")
+# So do a capital behind a view, a small letter and a sign: "p.a. Erguss", "None. effusion", "None. ?mass".
+_OTHER_START: Final = re.compile(
+    r"\b(?:p\.\s?a|a\.\s?p)\.\s+(?=[A-ZÄÖÜ])|(?<=[^\W\d_]{3}[.!])\s+(?=[a-zäöü?;|])"
+)
 # "ADDENDUM  The tube ...": MIMIC-CXR writes no colon.
 _BLOCK: Final = re.compile(r"^[^\S\n]*(?:FINAL (REPORT)|ADDENDUM)(?=[.\s_])[.\s_]*", re.MULTILINE)
 _TITLE_WORD: Final = (
