@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from training.common.scripts import UNSPACED
+from training.common.sentences import UNSPACED
 
 # Limit of an image's text in characters.
 MAX_CHARACTERS: Final = 200_000

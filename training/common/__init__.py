@@ -1,1 +1,1 @@
-"""What all of training stands on: errors, files, records, tables, memory and progress."""
+"""What all of training uses: errors, files, records, tables, memory and progress."""

@@ -15,12 +15,9 @@ from typing import BinaryIO
 def atomic_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a file that takes the name `path`, replacing what is there, only when the block ends well.
 
-    The bytes are written beside `path`, flushed to the disk and renamed; after an error nothing is left.
-    Where the file system has locks, one on the unfinished file tells others that it is being written.
-
-    Args:
-        path: Name of the finished file.
-        private: Only its user may read it; otherwise as the umask has it.
+    The bytes are written to a temporary name, flushed to the disk and renamed; after an error nothing is
+    left. Where the file system has locks, one on the unfinished file says that it is being written. A
+    `private` file can only be read by its user; others are as the umask has it.
     """
     part = _beside(path, "part")
     try:
@@ -52,7 +49,7 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     Args:
         path: Name of the finished folder.
         replace: Put it in the place of a folder that is there. Both are whole at any moment; a power cut
-            between the two renames leaves them beside `path`.
+            between the two renames leaves both next to `path`.
 
     Raises:
         FileExistsError: `path` exists already, is not an empty folder, and is not to be replaced.
@@ -88,7 +85,7 @@ def remove_folder(path: Path) -> None:
     """Remove a folder, if there is one, so that nobody sees half of it.
 
     It is put aside in one step first; what cannot be removed then, or a killed process has not removed, stays
-    beside it under a name that begins with a dot and ends in `.old`.
+    next to it under a name that begins with a dot and ends in `.old`.
 
     Raises:
         OSError: The folder cannot be put aside.

@@ -22,15 +22,9 @@ def process_rank() -> int:
 
 
 def gather_rows(rows: Tensor) -> Tensor:
-    """The rows of all processes in the order of their ranks, with gradient to each process's own.
+    """The rows (b, ...) of all processes, each with b of them, in the order of their ranks.
 
-    Backward adds up the gradients that all processes have for a row: no process's share is lost.
-
-    Args:
-        rows: (b, ...), as many on every process.
-
-    Returns:
-        (b * processes, ...); the input itself when there is one process.
+    Backward adds up the gradients that all processes have for a row, so no process's share is lost.
     """
     if process_count() == 1:
         return rows

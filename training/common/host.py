@@ -6,9 +6,7 @@ import platform
 import signal
 from pathlib import Path
 
-_M_TRIM_THRESHOLD = -1
-_M_TOP_PAD = -2
-_M_MMAP_MAX = -4
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _PR_SET_PDEATHSIG = 1
 _LARGEST_INT = 2**31 - 1
 _TOP_PAD_BYTES = 64 * 2**20
@@ -24,7 +22,7 @@ def cores() -> int:
 
 
 def decoding_threads() -> int:
-    """How many threads decode beside an encoder: one a core, so that a GPU does not wait for them."""
+    """How many threads decode for an encoder: one a core, so that a GPU does not wait for them."""
     return min(_MOST_DECODERS, cores())
 
 
@@ -34,14 +32,11 @@ def processes_here() -> int:
 
 
 def keep_freed_memory() -> bool:
-    """Let the C library reuse freed memory instead of returning it to the kernel.
+    """Let the C library reuse freed memory instead of returning it to the kernel; False if it is not glibc.
 
     A convolution's output is tens of megabytes. By default glibc maps each afresh and the kernel zeroes every
     page on first touch, which costs more than the arithmetic: MobileNetV2 runs two to four times faster
     without.
-
-    Returns:
-        False where the C library is not glibc; nothing has changed then.
     """
     if platform.libc_ver()[0] != "glibc":
         return False
@@ -82,11 +77,7 @@ def has_gpu_driver() -> bool:
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the system kill this process when its parent ends, also now if that has happened already.
-
-    Args:
-        parent: The process that has started this one.
-    """
+    """Have the system kill this process when the one that started it ends, or now if it has ended already."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)

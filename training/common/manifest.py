@@ -13,17 +13,9 @@ from training.common.record import LineError, MetadataValue, Record, Scalar, Spl
 from training.common.rejections import Rejection, Rejections
 
 __all__ = [
-    "MANIFEST_NAME",
-    "Manifest",
-    "MetadataValue",
-    "Record",
-    "Rejection",
-    "Rejections",
-    "Scalar",
-    "Split",
-    "read_manifest",
-    "write_manifest",
-]
+    "MANIFEST_NAME", "Manifest", "MetadataValue", "Record", "Rejection", "Rejections", "Scalar", "Split",
+    "read_manifest", "write_manifest",
+]  # fmt: skip
 
 MANIFEST_NAME: Final = "manifest.jsonl"
 
@@ -72,14 +64,11 @@ def read_manifest(folder: Path, *, max_rejected: float = 1.0) -> Manifest:
 
     A line is left out, and named in `rejections`, when it is not a JSON object with known keys and values of
     the right kind, repeats an id, puts a group into a second split, or names an image or a sound that is
-    missing or outside the folder. Empty lines are passed over. Links that lie in the folder are followed.
-
-    Args:
-        folder: Where the manifest and its images lie.
-        max_rejected: Largest share of lines that may be left out, from 0 to 1.
+    missing or outside the folder. Empty lines are passed over. Links in the folder are followed.
 
     Raises:
-        DataError: There is no manifest, no line of it can be used, or more than `max_rejected` cannot.
+        DataError: There is no manifest, no line of it can be used, or more than the share `max_rejected`
+            cannot.
     """
     path = folder / MANIFEST_NAME
     try:
@@ -92,9 +81,7 @@ def read_manifest(folder: Path, *, max_rejected: float = 1.0) -> Manifest:
     if not lines:
         raise DataError(f"{path} is empty; it needs one JSON object a line.")
     rejections = Rejections(total=len(lines), max_share=max_rejected, source=str(path))
-    known = _KnownLines()
-    records = []
-    unusable = []
+    known, records, unusable = _KnownLines(), [], []
     for number, line in lines:
         try:
             record = parse_line(line, number)
@@ -119,16 +106,12 @@ def read_manifest(folder: Path, *, max_rejected: float = 1.0) -> Manifest:
 def write_manifest(folder: Path, records: Iterable[Record], *, rejections: Rejections | None = None) -> int:
     """Write `manifest.jsonl` into `folder`, whole or not at all, and count its lines.
 
-    Args:
-        folder: Where it goes.
-        records: What it holds; read once.
-        rejections: Takes up the records that cannot be written, by their line, instead of an error.
+    Records that could not be read again, such as one with a repeated id, are added to `rejections`.
 
     Raises:
-        DataError: A record could not be read again, such as one with a repeated id.
+        DataError: There are such records, and no `rejections`.
     """
-    known = _KnownLines()
-    written = 0
+    known, written = _KnownLines(), 0
     with atomic_file(folder / MANIFEST_NAME) as file:
         for number, record in enumerate(records, 1):
             numbered = record if rejections is not None else replace(record, line=number)

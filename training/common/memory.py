@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from training.common.errors import DataError
 from training.common.host import processes_here
@@ -14,15 +13,11 @@ _KIB: Final = 2**10
 _GIB: Final = 2**30
 
 
-@dataclass(frozen=True, slots=True)
-class Controller:
-    """Where a version of control groups tells limits: its mount, and the names of its files.
+class Controller(NamedTuple):
+    """Where a version of control groups has the bytes that a group may take, and those that it has taken.
 
-    Attributes:
-        mount: Folder of the outermost group.
-        limit: File with the most bytes that a group may hold; "max", or a number beyond any machine's: any.
-        used: File with the bytes that it holds.
-        cached: Entry of `memory.stat` for what its files hold until something else needs it.
+    `limit` and `used` are files of a group; `cached` is the entry of `memory.stat` for what its files hold
+    until something else needs it.
     """
 
     mount: Path
@@ -66,15 +61,7 @@ def free_memory_each() -> int:
 
 
 def check_cache(name: str, needed: int) -> None:
-    """Make sure that every process can keep decoded data, with room for the training itself.
-
-    Args:
-        name: Of the data, to begin a sentence with.
-        needed: Bytes a process.
-
-    Raises:
-        DataError: They cannot.
-    """
+    """Raise a DataError where a process cannot keep `needed` bytes of decoded data, called `name`."""
     if not fits_cache(needed):
         given = free_memory_each() * _SHARE_OF_CACHES
         raise DataError(
@@ -98,11 +85,7 @@ def _of_machine() -> int:
 
 def _groups(listing: Path) -> Iterator[tuple[Controller, str]]:
     """Give the groups that hold a process, each a path below the mount of its controller."""
-    try:
-        lines = listing.read_text().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
+    for line in listing.read_text().splitlines() if listing.exists() else ():
         _, controllers, path = line.split(":", 2)
         if not controllers:
             yield _SECOND, path
@@ -112,7 +95,5 @@ def _groups(listing: Path) -> Iterator[tuple[Controller, str]]:
 
 def _value(path: Path, name: str) -> int:
     """Return the number in the line of a name, or 0 when there is none."""
-    for line in path.read_text().splitlines():
-        if line.startswith(name) and (words := line.split())[0] == name:
-            return int(words[1])
-    return 0
+    lines = (line.split() for line in path.read_text().splitlines())
+    return next((int(words[1]) for words in lines if words[:1] == [name]), 0)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import (
@@ -34,44 +34,34 @@ def console() -> Console:
     return Console(width=width, highlight=False, markup=False, emoji=False)
 
 
-class ProgressBar(Protocol):
-    """Receiver of the progress of long work."""
+class ProgressBar:
+    """The progress of long work, on a bar and, as one JSON object, in a file if there is one."""
 
-    def advance(self, count: int = 1, note: str = "") -> None:
-        """Say that `count` more items are done; `note` is shown behind the bar."""
-
-
-class _RichBar:
-    def __init__(self, progress: Progress, total: int | None, description: str, done: int) -> None:
-        self._progress = progress
-        self._task = progress.add_task(description, total=total, completed=done, note="")
-
-    def advance(self, count: int = 1, note: str = "") -> None:
-        self._progress.update(self._task, advance=count, note=note)
-
-
-class _ProgressFile:
-    """Keeps a file with the state of a bar, as one JSON object, and passes on what the bar is told."""
-
-    def __init__(self, bar: ProgressBar, path: Path, total: int | None, description: str, done: int) -> None:
+    def __init__(
+        self, bar: Progress, file: Path | None, total: int | None, description: str, done: int
+    ) -> None:
         self._bar = bar
-        self._path = path
+        self._task = bar.add_task(description, total=total, completed=done, note="")
+        self._file = file
         self._state: dict[str, Any] = {"what": description, "done": done, "total": total, "note": ""}
+        self._written = 0.0
         self.write()
 
     def advance(self, count: int = 1, note: str = "") -> None:
-        self._bar.advance(count, note)
+        """Say that `count` more items are done; `note` is shown behind the bar."""
+        self._bar.update(self._task, advance=count, note=note)
         self._state |= {"done": self._state["done"] + count, "note": note}
         if time.monotonic() - self._written >= _FILE_SECONDS:
             self.write()
 
     def write(self) -> None:
-        """Write the state whole, so that a reader never sees a part; work goes on where that fails."""
+        """Write the file whole, so that a reader never sees a part; work goes on where that fails."""
         self._written = time.monotonic()
-        part = self._path.with_name(f".{self._path.name}.part")
-        with suppress(OSError):
-            part.write_text(json.dumps(self._state), encoding="utf-8")
-            part.replace(self._path)
+        if self._file is not None:
+            part = self._file.with_name(f".{self._file.name}.part")
+            with suppress(OSError):
+                part.write_text(json.dumps(self._state), encoding="utf-8")
+                part.replace(self._file)
 
 
 @contextmanager
@@ -80,7 +70,7 @@ def progress_bar(
 ) -> Iterator[ProgressBar]:
     """Show a bar on standard error while the block runs; without a terminal only its last state is printed.
 
-    A file that RECOQUEST_PROGRESS names has the bar's state besides, a few times a second.
+    A file that RECOQUEST_PROGRESS names also has the bar's state, a few times a second.
 
     Args:
         description: Name of the work, shown before the bar.
@@ -89,21 +79,12 @@ def progress_bar(
         shown: False keeps quiet.
     """
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        *(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()),
+        *(TextColumn("left"), TimeRemainingColumn(), TextColumn("{task.fields[note]}")),
     )
+    name = os.environ.get(PROGRESS_VARIABLE) if shown else None
     screen = Console(stderr=True)
-    named = os.environ.get(PROGRESS_VARIABLE)
     with Progress(*columns, console=screen, refresh_per_second=4, disable=not shown) as progress:
-        bar = _RichBar(progress, total, description, done)
-        if not named or not shown:
-            yield bar
-            return
-        file = _ProgressFile(bar, Path(named), total, description, done)
-        yield file
-        file.write()
+        bar = ProgressBar(progress, Path(name) if name else None, total, description, done)
+        yield bar
+        bar.write()

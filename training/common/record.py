@@ -16,8 +16,8 @@ _KEYS: Final = (
     *("id", "image", "audio", "split", "texts", "not_texts", "group", "labels", "report", "metadata"),
     "sha256",
 )
-# Flags that decoding an image gives: one colour; the end of the file is missing; the picture stands behind a
-# page that is marked as a thumbnail of it.
+# Flags that decoding an image gives: one color; the end of the file is missing; the picture follows a page
+# that is marked as a thumbnail of it.
 BLANK_FIELD: Final = "image.blank"
 TRUNCATED_FIELD: Final = "image.truncated"
 PREVIEW_FIELD: Final = "image.preview_skipped"
@@ -42,9 +42,7 @@ OWN_FIELDS: Final = (
     OwnField("split", "record", "split"),
     OwnField("group", "record", "group_name"),
     OwnField("labels", "record"),
-    OwnField(BLANK_FIELD, "picture"),
-    OwnField(TRUNCATED_FIELD, "picture"),
-    OwnField(PREVIEW_FIELD, "picture"),
+    *(OwnField(flag, "picture") for flag in (BLANK_FIELD, TRUNCATED_FIELD, PREVIEW_FIELD)),
 )
 RECORD_FIELDS: Final = tuple(field.name for field in OWN_FIELDS if field.set_by == "record")
 # Fields that an image has only where they are true.
@@ -96,15 +94,9 @@ class Record:
     rows: int = field(default=1, compare=False)
 
     def digest(self) -> str:
-        """Return the SHA-256 over what it says of its image, apart from where the file lies."""
-        content = {
-            "texts": self.texts,
-            "split": self.split,
-            "group": self.group,
-            "labels": self.labels,
-            "report": self.report,
-            "metadata": dict(self.metadata),
-        }
+        """Return the SHA-256 over what it says of its image, apart from the place of its file."""
+        names = ("texts", "split", "group", "labels", "report")
+        content = {**{name: getattr(self, name) for name in names}, "metadata": dict(self.metadata)}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -138,24 +130,15 @@ def format_line(record: Record) -> bytes:
     Raises:
         LineError: The record holds something that a manifest cannot.
     """
+    metadata = {
+        key: list(value) if isinstance(value, tuple) else value for key, value in record.metadata.items()
+    }
     known: dict[str, Any] = {"id": record.id, "image": record.image, "texts": list(record.texts)}
-    known |= {"split": record.split}
-    if record.audio is not None:
-        known["audio"] = record.audio
-    if record.group is not None:
-        known["group"] = record.group
-    if record.labels:
-        known["labels"] = list(record.labels)
-    if record.report is not None:
-        known["report"] = record.report
-    if record.metadata:
-        known["metadata"] = {
-            key: list(value) if isinstance(value, tuple) else value for key, value in record.metadata.items()
-        }
-    if record.not_texts:
-        known["not_texts"] = list(record.not_texts)
-    if record.sha256 is not None:
-        known["sha256"] = record.sha256
+    known |= {"split": record.split, "audio": record.audio, "group": record.group}
+    known |= {"labels": list(record.labels) or None, "report": record.report, "metadata": metadata or None}
+    known |= {"not_texts": list(record.not_texts) or None, "sha256": record.sha256}
+    # A split is required.
+    known = {key: value for key, value in known.items() if value is not None or key == "split"}
     _parse_object(known, record.line)
     return json.dumps(known, ensure_ascii=False).encode() + b"\n"
 
@@ -181,33 +164,22 @@ def _parse_object(known: object, number: int) -> Record:
     if known["split"] not in ("train", "val", "test"):
         raise LineError(f"the split {_shown(known['split'])} is not one of train, val, test")
     texts = _strings(known.get("texts"), "texts")
-    group, report, audio = known.get("group"), known.get("report"), known.get("audio")
-    if group is not None:
+    if (group := known.get("group")) is not None:
         _check_bytes(_string(group, "group"), "group", MOST_VALUE_BYTES)
     labels = _strings(known.get("labels"), "labels")
     for place, label in enumerate(labels):
         _check_bytes(label, f"labels[{place}]", MOST_VALUE_BYTES)
-    if report is not None:
+    if (report := known.get("report")) is not None:
         _string(report, "report")
     metadata = _metadata(known.get("metadata"))
-    if audio is not None:
+    if (audio := known.get("audio")) is not None:
         _relative_path(audio, "audio")
-    not_texts, sha256 = _strings(known.get("not_texts"), "not_texts"), known.get("sha256")
-    if sha256 is not None and not _DIGEST.fullmatch(_string(sha256, "sha256")):
+    not_texts = _strings(known.get("not_texts"), "not_texts")
+    if (sha256 := known.get("sha256")) is not None and not _DIGEST.fullmatch(_string(sha256, "sha256")):
         raise LineError("'sha256' is not 64 hexadecimal digits in lower case")
+    split = known["split"]
     return Record(
-        id=name,
-        image=image,
-        split=known["split"],
-        texts=texts,
-        group=group,
-        labels=labels,
-        report=report,
-        metadata=metadata,
-        audio=audio,
-        not_texts=not_texts,
-        sha256=sha256,
-        line=number,
+        name, image, split, texts, group, labels, report, metadata, audio, not_texts, sha256, number
     )
 
 
@@ -271,18 +243,13 @@ def _metadata(value: object) -> Mapping[str, MetadataValue]:
         name = min(own)
         what = "a key of the record" if name in RECORD_FIELDS else "a flag that recoquest sets"
         raise LineError(f"metadata cannot use the name {name!r}, {what}")
-    known = {}
+    known: dict[str, MetadataValue] = {}
     for key, item in value.items():
         if item is not None:
             _check_bytes(_string(key, "metadata key"), "metadata key", _MOST_NAME_BYTES)
-            known[key] = _metadata_value(item, key)
+            is_list = isinstance(item, list)
+            known[key] = tuple([_scalar(one, key) for one in item]) if is_list else _scalar(item, key)
     return known
-
-
-def _metadata_value(value: object, key: str) -> MetadataValue:
-    if isinstance(value, list):
-        return tuple([_scalar(item, key) for item in value])
-    return _scalar(value, key)
 
 
 def _scalar(value: object, key: str) -> Scalar:

@@ -91,10 +91,10 @@ class Rejections:
     @classmethod
     def of(cls, items: Iterable[Rejection], total: int, source: str) -> "Rejections":
         """The tally of items that turned out to be broken, however many."""
-        rejections = cls(total, source=source)
+        tally = cls(total, source=source)
         for item in items:
-            rejections.add(item.line, item.reason)
-        return rejections
+            tally.add(item.line, item.reason)
+        return tally
 
     @property
     def items(self) -> tuple[Rejection, ...]:
@@ -123,16 +123,14 @@ class Rejections:
             counted: What is counted there, for the message.
         """
         later = Rejections(total, self._max_share, self._source, self._unit)
-        later._counted = counted
-        later._before = self
+        later._counted, later._before = counted, self
         return later
 
     def joined(self, others: Iterable["Rejections"]) -> "Rejections":
         """The tally of all who went through these lines, with each line that any of them left out."""
         whole = copy(self)
-        found = {(item.line, item.table): item for tally in (self, *others) for item in tally.items}
-        whole._items = list(found.values())
-        whole._rows = sum(item.rows for item in whole._items)
+        items = {(item.line, item.table): item for tally in (self, *others) for item in tally.items}
+        whole._items, whole._rows = list(items.values()), sum(item.rows for item in items.values())
         return whole
 
     def add(self, line: int, reason: str, table: str = "", rows: int = 1) -> None:
@@ -143,8 +141,8 @@ class Rejections:
         """
         self._items.append(Rejection(line, reason, table, rows))
         self._rows += rows
-        if len(self._items) >= self._patience and self._too_many():
-            raise self._error_of_share(" up to here")
+        if len(self._items) >= self._patience:
+            self._check(" up to here")
 
     def finish(self) -> None:
         """End a tally with patience.
@@ -152,18 +150,16 @@ class Rejections:
         Raises:
             DataError: More than the allowed share has been left out.
         """
-        if self._too_many():
-            raise self._error_of_share("")
+        self._check("")
 
-    def _too_many(self) -> bool:
-        return self.share > self._max_share and not math.isclose(self.share, self._max_share)
-
-    def _error_of_share(self, so_far: str) -> DataError:
-        return self.error(
-            f"Too much of {self._source} cannot be used: {self._count()}{so_far}, "
-            f"more than the share of {self._max_share:.4g} that may be left out. "
-            "Mend them or allow a larger share."
-        )
+    def _check(self, so_far: str) -> None:
+        if self.share > self._max_share and not math.isclose(self.share, self._max_share):
+            before = "" if self._before is None else f"{self._before._count()} and "
+            raise self.error(
+                f"Too much of {self._source} cannot be used: {before}{self._count()}{so_far}, "
+                f"more than the share of {self._max_share:.4g} that may be left out. "
+                "Mend them or allow a larger share."
+            )
 
     def error(self, sentence: str) -> DataError:
         """Make an error that names what was left out so far in its notes, one a line."""
@@ -174,31 +170,21 @@ class Rejections:
 
     def named(self) -> Sequence[str]:
         """One sentence for each of the first lines left out, with its number; and how many more."""
-        named = [
-            f"{self._unit.capitalize()} {item.line}{item.table and f' of {item.table}'}: "
-            f"{item.reason.rstrip('.?')}{self._with_rows(item.rows)}{_full_stop(item.reason)}"
-            for item in self._items[:_MOST_NAMED]
-        ]
+        named = [self._named(item) for item in self._items[:_MOST_NAMED]]
         more = len(self._items) - len(named)
         return [*named, f"And {more:,} more."] if more else named
+
+    def _named(self, item: Rejection) -> str:
+        table = f" of {item.table}" if item.table else ""
+        rows = f" ({item.rows:,} {'row' if self._unit == 'line' else self._unit}s)" if item.rows > 1 else ""
+        end = "?" if item.reason.endswith("?") else "."
+        return f"{self._unit.capitalize()} {item.line}{table}: {item.reason.rstrip('.?')}{rows}{end}"
 
     def summary(self) -> str:
         """The number of lines left out, then the first ones on lines of their own."""
         if not self._items:
             return f"All {self._total:,} {self._counted} of {self._source} can be used."
-        return "\n".join([f"{self._own_count()} of {self._source} cannot be used.", *self.named()])
+        return "\n".join([f"{self._count()} of {self._source} cannot be used.", *self.named()])
 
     def _count(self) -> str:
-        before = "" if self._before is None else f"{self._before._own_count()} and "
-        return f"{before}{self._own_count()}"
-
-    def _own_count(self) -> str:
         return f"{len(self):,} of {self._total:,} {self._counted}"
-
-    def _with_rows(self, rows: int) -> str:
-        unit = "row" if self._unit == "line" else self._unit
-        return f" ({rows:,} {unit}s)" if rows > 1 else ""
-
-
-def _full_stop(sentence: str) -> str:
-    return "?" if sentence.endswith("?") else "."

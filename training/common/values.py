@@ -55,7 +55,7 @@ _YEARS: Final = {"D": 1 / 365.25, "W": 7 / 365.25, "M": 1 / 12}
 
 
 def is_not_known(value: str) -> bool:
-    """Whether a value of a table stands for one that is not there, such as "", "nan", "k. A." or "-"."""
+    """Whether a value of a table means "not known", such as "", "nan", "k. A." or "-"."""
     value = value.strip()
     if value in _NOT_KNOWN or (value.startswith("0000") and _ZERO_DAY.fullmatch(value)):
         return True
@@ -75,22 +75,17 @@ def is_without_words(text: str) -> bool:
 
 
 def dicom_age_years(value: str) -> int | float | None:
-    """An age as DICOM writes it (three digits and D, W, M or Y) in years; None for any other value.
-
-    Days, weeks and months are rounded to a thousandth of a year.
-    """
+    """Years, to a thousandth, of an age as DICOM writes it (three digits and D, W, M or Y); else None."""
     age = _AGE.fullmatch(value.strip())
     if age is None:
         return None
-    number, unit = int(age[1]), age[2]
-    return number if unit == "Y" else round(number * _YEARS[unit], 3)
+    return int(age[1]) if age[2] == "Y" else round(int(age[1]) * _YEARS[age[2]], 3)
 
 
 def age_in_years(text: str) -> int | float | None:
     """Years of an age such as 58, 58.0 or, as in DICOM, 058Y or 006M; None for anything else."""
     age = dicom_age_years(text)
-    if age is None:
-        age = parse_number(text.strip())
+    age = parse_number(text.strip()) if age is None else age
     if age is None or age < 0:
         return None
     return int(age) if age == int(age) else age
@@ -98,13 +93,10 @@ def age_in_years(text: str) -> int | float | None:
 
 def is_dicom_date(value: str) -> bool:
     """Whether a value is a day of the years 1800 to 2999 as DICOM writes it, such as 20210312."""
-    if not _DATE.fullmatch(value):
-        return False
     try:
-        date(int(value[:4]), int(value[4:6]), int(value[6:]))
+        return _DATE.fullmatch(value) is not None and bool(date.fromisoformat(value))
     except ValueError:
         return False
-    return True
 
 
 def parse_list(value: str) -> tuple[str, ...] | None:
@@ -137,12 +129,7 @@ def is_name_of_digits(value: str) -> bool:
 
 
 def parse_number(value: str, decimal: Decimal = ".") -> int | float | None:
-    """The number that a value writes, or None; names of digits are none.
-
-    Args:
-        value: As in the table, without outer spaces.
-        decimal: Mark between whole and decimal digits.
-    """
+    """The number that a value without outer spaces writes, with a decimal mark; None for names of digits."""
     if is_name_of_digits(value) or not _NUMBER[decimal].fullmatch(value):
         return None
     if _WHOLE.fullmatch(value):

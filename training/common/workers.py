@@ -50,7 +50,7 @@ class BrokenMessageError(Exception):
 
 
 class WorkerLostError(Exception):
-    """A process ended, or was killed, before it had done its task: the cause of what the caller is told."""
+    """A process ended, or was killed, before it had done its task."""
 
     def __init__(self, reason: LossReason) -> None:
         super().__init__(reason)
@@ -97,12 +97,9 @@ def send(connection: socket.socket, header: Mapping[str, Any], body: bytes | mem
 
 
 def receive(connection: socket.socket, max_bytes: int, until: float | None = None) -> Message:
-    """Read a message; the other side sends another one only after an answer.
+    """Read a message with a body of at most `max_bytes`; the other side sends another only after an answer.
 
-    Args:
-        connection: Socket to the other process.
-        max_bytes: Maximum size of the body.
-        until: Deadline for the whole message, on the clock of `time.monotonic`; None: no deadline.
+    `until` is the deadline for the whole message on the clock of `time.monotonic`; None: no deadline.
 
     Raises:
         BrokenMessageError: The other side has ended, or this is no message.
@@ -135,8 +132,7 @@ def _fill(connection: socket.socket, content: bytearray, place: int, least: int,
         if until is not None:
             # A timeout once set would count anew for each part that comes.
             connection.settimeout(max(0.001, until - time.monotonic()))
-        got = connection.recv_into(view[place : place + _PART_BYTES])
-        if not got:
+        if not (got := connection.recv_into(view[place : place + _PART_BYTES])):
             raise BrokenMessageError
         place += got
     return place
@@ -150,9 +146,6 @@ class Worker:
         handle: Its pidfd, which a later process with the same number does not share.
         connection: Socket to it. Its first message has the outcome `ready`, or else a `reason`.
         status: Returns its exit code, once it has ended.
-
-    Attributes:
-        is_ready: Whether it is known to take tasks.
     """
 
     def __init__(
@@ -176,8 +169,7 @@ class Worker:
         """Wait until it takes tasks.
 
         Raises:
-            WorkerLostError: It has ended, or takes too long.
-            WorkerRefusedError: It cannot be used.
+            WorkerLostError: It has ended, or takes too long; a WorkerRefusedError if it cannot be used.
         """
         if self.is_ready:
             return
@@ -187,18 +179,12 @@ class Worker:
         self.is_ready = True
 
     def ask(self, header: Mapping[str, Any], content: bytes, most: int, until: float) -> Message:
-        """Give a task and wait for the answer, on the clock of `time.monotonic` up to `until`.
-
-        Args:
-            header: JSON values.
-            content: The body of the message.
-            most: Maximum size of the answer's body.
-            until: The deadline.
+        """Give a task and wait until `until` for the answer, whose body has at most `most` bytes.
 
         Raises:
             WorkerLostError: The process ended before it answered, or was killed at the deadline.
         """
-        return self._answer(most, until, partial(send, self.connection, header, content))
+        return self._answer(most, until, (header, content))
 
     def kill(self, reason: LossReason) -> None:
         """Kill it; a thread that waits for its answer gets the reason."""
@@ -217,10 +203,13 @@ class Worker:
         self._ended_for = self._ended_for or cause
         return self._ended_for
 
-    def _answer(self, most: int, until: float, give: Callable[[], None] = lambda: None) -> Message:
+    def _answer(
+        self, most: int, until: float, task: tuple[Mapping[str, Any], bytes] | None = None
+    ) -> Message:
         try:
             self.connection.settimeout(max(0.001, until - time.monotonic()))
-            give()
+            if task is not None:
+                send(self.connection, *task)
             return receive(self.connection, most, until)
         except TimeoutError:
             self.kill("wall")
@@ -326,8 +315,8 @@ class WorkerPool:
         """Take a process that is ready, and give it back at the end, or replace it after an exception.
 
         Raises:
-            WorkerLostError: None can be started, or it ended before it was ready, or the pool is closed.
-            WorkerRefusedError: The process cannot be used.
+            WorkerLostError: None can be started, or it ended before it was ready or cannot be used, or the
+                pool is closed.
         """
         worker = self._take()
         try:
@@ -346,7 +335,7 @@ class WorkerPool:
         worker.end()
 
     def close(self) -> None:
-        """Kill all processes; threads that wait for one, or for an answer, are told."""
+        """Kill all processes; threads that wait for one, or for an answer, get an error."""
         self._watch_ended.set()
         with self._changed:
             self._closed = True
@@ -412,7 +401,7 @@ class WorkerPool:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether a process is stopped by a signal or a debugger; False: it runs, sleeps or has ended."""
+    """Whether a process is stopped by a signal or a debugger, rather than running, asleep or at its end."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:

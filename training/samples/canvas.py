@@ -86,12 +86,8 @@ class SoftCanvas:
         size, margin = self.size, width + 4 * blur + 2 / self.size
         across = [x for curve in curves for x, _ in curve]
         down = [y for curve in curves for _, y in curve]
-        left, right = (
-            min(size, max(0, math.floor(v * size))) for v in (min(across) - margin, max(across) + margin)
-        )
-        top, bottom = (
-            min(size, max(0, math.floor(v * size))) for v in (min(down) - margin, max(down) + margin)
-        )
+        left, right = self._pixels(min(across) - margin), self._pixels(max(across) + margin)
+        top, bottom = self._pixels(min(down) - margin), self._pixels(max(down) + margin)
         whole = np.zeros((size, size), dtype=np.float32)
         if left == right or top == bottom:
             return whole
@@ -101,6 +97,9 @@ class SoftCanvas:
         soft = box.reduce(2).filter(ImageFilter.GaussianBlur(blur * size))
         whole[top:bottom, left:right] = np.asarray(soft, dtype=np.float32) / np.float32(255.0)
         return whole
+
+    def _pixels(self, share: float) -> int:
+        return min(self.size, max(0, math.floor(share * self.size)))
 
 
 def smooth_noise(rng: np.random.Generator, size: int, cells: int) -> Array:
@@ -113,3 +112,8 @@ def sigmoid(values: Array) -> Array:
     """A soft step from 0 to 1, without overflow."""
     step: Array = (0.5 * (1.0 + np.tanh(0.5 * values))).astype(np.float32)
     return step
+
+
+def pick(rng: np.random.Generator, choices: Sequence[str]) -> str:
+    """One of several texts, all equally likely."""
+    return choices[int(rng.integers(len(choices)))]

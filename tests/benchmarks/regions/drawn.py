@@ -37,9 +37,8 @@ from training.models.encoder import Encoder, load_encoder
 from training.models.inputs.regions import Box, RegionGrid
 from training.recipes.load import load_recipe
 from training.samples import write_sample_data
-from training.samples.radiographs.drawing import draw_radiograph
+from training.samples.radiographs.drawing import draw_radiograph, find_places
 from training.samples.radiographs.factors import Film, draw_film, draw_patient
-from training.samples.radiographs.places import find_places
 from training.trainer.run import train
 
 _SIZE: Final = 256

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,42 +10,38 @@ import pytest
 from training.common.atomic import atomic_file, atomic_folder, remove_folder
 
 
-def test_file_replaces_the_old_one_only_at_the_end(tmp_path: Path) -> None:
+def names(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_file_replaces_the_old_one_only_at_a_good_end(tmp_path: Path, fails: bool) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
-    with atomic_file(path) as file:
+    with suppress(KeyboardInterrupt), atomic_file(path) as file:
         file.write(b"new")
         assert path.read_bytes() == b"old"
-    assert path.read_bytes() == b"new"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+        if fails:
+            raise KeyboardInterrupt
+    assert path.read_bytes() == (b"old" if fails else b"new")
+    assert names(tmp_path) == ["file"]
 
 
-def test_failed_file_leaves_the_old_one_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    with pytest.raises(KeyboardInterrupt), atomic_file(path) as file:
-        file.write(b"half")
-        raise KeyboardInterrupt
-    assert path.read_bytes() == b"old"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
-
-
-def test_finished_files_are_readable_by_others(tmp_path: Path) -> None:
-    plain = tmp_path / "plain"
-    plain.touch()
+def test_finished_files_are_readable_by_others_and_private_ones_by_their_user_alone(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
     with atomic_file(tmp_path / "file") as file:
         file.write(b"x")
     with atomic_folder(tmp_path / "folder") as folder:
         (folder / "inner").touch()
-    assert (tmp_path / "file").stat().st_mode & 0o777 == plain.stat().st_mode & 0o777
-    assert (tmp_path / "folder").stat().st_mode & 0o444 == 0o444
-
-
-def test_private_files_are_for_their_user_alone(tmp_path: Path) -> None:
-    with atomic_file(tmp_path / "file", private=True) as file:
-        assert [inside.stat().st_mode & 0o777 for inside in tmp_path.iterdir()] == [0o600]
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes["file"] == modes["plain"]
+    assert modes["folder"] & 0o444 == 0o444
+    private = tmp_path / "folder" / "private"
+    with atomic_file(private, private=True) as file:
+        unfinished = [path for path in private.parent.iterdir() if path.name != "inner"]
+        assert [path.stat().st_mode & 0o777 for path in unfinished] == [0o600]
         file.write(b"x")
-    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
+    assert private.stat().st_mode & 0o777 == 0o600
 
 
 def test_the_mask_of_the_process_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,55 +69,39 @@ def test_many_threads_write_the_same_file(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(set(path.read_bytes())) == 1
-    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+    assert names(tmp_path) == ["file"]
 
 
-def test_folder_appears_at_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "folder"
-    with atomic_folder(path) as folder:
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_folder_appears_at_a_good_end(tmp_path: Path, fails: bool) -> None:
+    with suppress(KeyboardInterrupt), atomic_folder(tmp_path / "deep" / "folder") as folder:
         (folder / "inner").write_text("x")
-        assert not path.exists()
-    assert (path / "inner").read_text() == "x"
-    assert [entry.name for entry in path.parent.iterdir()] == ["folder"]
+        assert not (tmp_path / "deep" / "folder").exists()
+        if fails:
+            raise KeyboardInterrupt
+    assert names(tmp_path) == (["deep"] if fails else ["deep", "deep/folder", "deep/folder/inner"])
 
 
-def test_failed_folder_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "folder") as folder:
-        (folder / "inner").write_text("x")
-        raise KeyboardInterrupt
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_folder_takes_an_empty_place_but_no_other(tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with atomic_folder(empty) as folder:
-        (folder / "inner").touch()
-    with pytest.raises(FileExistsError, match="exists already"), atomic_folder(empty):
-        pass
-
-
-def test_folder_in_use_is_replaced_only_when_asked(tmp_path: Path) -> None:
+def test_a_folder_takes_an_empty_place_and_another_only_when_asked(tmp_path: Path) -> None:
     path = tmp_path / "folder"
     path.mkdir()
-    (path / "old").write_text("old")
-
-    with pytest.raises(KeyboardInterrupt), atomic_folder(path, replace=True) as folder:
-        (folder / "new").write_text("new")
-        raise KeyboardInterrupt
-    assert [file.name for file in tmp_path.rglob("*")] == ["folder", "old"]
-
-    with atomic_folder(path, replace=True) as folder:
-        (folder / "new").write_text("new")
-    assert [file.name for file in tmp_path.rglob("*")] == ["folder", "new"]
+    with atomic_folder(path) as folder:
+        (folder / "old").touch()
+    with pytest.raises(FileExistsError, match="exists already"), atomic_folder(path):
+        pass
+    for fails in (True, False):
+        with suppress(KeyboardInterrupt), atomic_folder(path, replace=True) as folder:
+            (folder / "new").touch()
+            if fails:
+                raise KeyboardInterrupt
+        assert names(tmp_path) == ["folder", "folder/old" if fails else "folder/new"]
 
 
 def test_folder_in_use_comes_back_when_the_new_one_cannot_take_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "folder"
-    path.mkdir()
-    (path / "old").write_text("old")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "old").touch()
     rename = Path.replace
 
     def failing(source: Path, target: Path) -> Path:
@@ -129,9 +110,9 @@ def test_folder_in_use_comes_back_when_the_new_one_cannot_take_its_place(
         return rename(source, target)
 
     monkeypatch.setattr(Path, "replace", failing)
-    with pytest.raises(OSError, match="no space"), atomic_folder(path, replace=True) as folder:
-        (folder / "new").write_text("new")
-    assert [file.name for file in tmp_path.rglob("*")] == ["folder", "old"]
+    with pytest.raises(OSError, match="no space"), atomic_folder(tmp_path / "folder", replace=True) as folder:
+        (folder / "new").touch()
+    assert names(tmp_path) == ["folder", "folder/old"]
 
 
 def test_a_folder_goes_in_one_step_and_one_that_is_not_there_needs_none(

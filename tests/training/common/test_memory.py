@@ -23,8 +23,7 @@ def write_group(controller: memory.Controller, folder: Path, limit: str) -> None
 @pytest.fixture(params=["_FIRST", "_SECOND"])
 def group(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The outermost of the groups of this process, which may take 8 GiB of a machine with more."""
-    told = getattr(memory, request.param)
-    controller = memory.Controller(tmp_path, told.limit, told.used, told.cached)
+    controller = getattr(memory, request.param)._replace(mount=tmp_path)
     write_group(controller, tmp_path, str(8 * GIB))
     monkeypatch.setattr(memory, "_of_machine", lambda: 100 * GIB)
     monkeypatch.setattr(memory, "_groups", lambda _: [(controller, "/job/step")])

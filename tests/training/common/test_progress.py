@@ -1,4 +1,4 @@
-"""What a process tells of its progress to the one that started it."""
+"""What a process says of its progress to the one that started it."""
 
 import json
 from pathlib import Path
@@ -18,15 +18,11 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_file_follows_the_bar(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_FILE_SECONDS", 0)
+    state = {"what": "training", "done": 2, "total": 10, "note": ""}
     with progress_bar("training", 10, done=2) as bar:
-        assert json.loads(file.read_text()) == {"what": "training", "done": 2, "total": 10, "note": ""}
+        assert json.loads(file.read_text()) == state
         bar.advance(3, "loss 1.5")
-        assert json.loads(file.read_text()) == {
-            "what": "training",
-            "done": 5,
-            "total": 10,
-            "note": "loss 1.5",
-        }
+        assert json.loads(file.read_text()) == {**state, "done": 5, "note": "loss 1.5"}
     assert [path.name for path in file.parent.iterdir()] == ["progress.json"]
 
 
@@ -38,15 +34,12 @@ def test_it_is_written_seldom_and_at_the_end(file: Path) -> None:
     assert json.loads(file.read_text())["done"] == 1000
 
 
-def test_a_quiet_bar_writes_nothing(file: Path) -> None:
+def test_a_quiet_bar_writes_nothing_and_work_goes_on_where_the_file_cannot_be_written(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with progress_bar("validating", 3, shown=False) as bar:
         bar.advance()
     assert not file.exists()
-
-
-def test_work_goes_on_where_the_file_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(PROGRESS_VARIABLE, str(tmp_path / "none" / "progress.json"))
+    monkeypatch.setenv(PROGRESS_VARIABLE, str(file / "progress.json"))
     with progress_bar("training", 2) as bar:
         bar.advance(2)

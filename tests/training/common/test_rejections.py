@@ -13,7 +13,7 @@ def test_the_share_is_a_share(share: float) -> None:
 
 
 def test_every_line_is_named() -> None:
-    rejections = Rejections(total=2000, max_share=1.0, source="x.json", unit="image")
+    rejections = Rejections(total=2000, source="x.json", unit="image")
     for number in range(1, 8):
         rejections.add(number, "gone.")
     assert len(rejections) == 7
@@ -21,18 +21,26 @@ def test_every_line_is_named() -> None:
         "7 of 2,000 images of x.json cannot be used.",
         *(f"Image {number}: gone." for number in range(1, 8)),
     ]
+    for number in range(8, 53):
+        rejections.add(number, "gone.")
+    assert rejections.named()[-2:] == ["Image 50: gone.", "And 2 more."]
 
 
-def test_lines_of_several_tables_say_which() -> None:
-    rejections = Rejections(total=9, max_share=1.0)
-    rejections.add(4, "no path", "valid.csv")
-    assert rejections.named() == ["Line 4 of valid.csv: no path."]
-
-
-def test_a_hint_that_asks_ends_with_its_own_mark() -> None:
-    rejections = Rejections(total=9, max_share=1.0)
-    rejections.add(4, "there is no image 'a.JPG'; is it 'a.jpg'?")
-    assert rejections.named() == ["Line 4: there is no image 'a.JPG'; is it 'a.jpg'?"]
+@pytest.mark.parametrize(
+    ("reason", "table", "rows", "named"),
+    [
+        ("no path", "valid.csv", 1, "Line 4 of valid.csv: no path."),
+        ("no image 'a.JPG'; is it 'a.jpg'?", "", 1, "Line 4: no image 'a.JPG'; is it 'a.jpg'?"),
+        ("there is no image.", "", 5, "Line 4: there is no image (5 rows)."),
+    ],
+)
+def test_a_line_is_named_with_its_table_and_its_rows(reason: str, table: str, rows: int, named: str) -> None:
+    rejections = Rejections(total=10, max_share=0.5)
+    rejections.add(4, reason, table, rows)
+    assert (rejections.named(), len(rejections)) == ([named], rows)
+    if rows == 5:
+        with pytest.raises(DataError, match="6 of 10 lines"):
+            rejections.add(9, "gone")
 
 
 def test_too_much_is_an_error_that_names_every_line() -> None:
@@ -73,45 +81,22 @@ def test_a_part_of_the_lines_is_measured_by_itself() -> None:
 
 def test_what_several_went_through_is_joined_line_by_line() -> None:
     first, second = (Rejections(10, 1, source="a.txt", unit="image") for _ in range(2))
-    first.add(2, "it is cut off")
-    second.add(2, "it is cut off")
-    second.add(5, "it is empty")
+    for tally in (first, second):
+        tally.add(2, "it is cut off", rows=2)
+    second.add(5, "it is empty", rows=3)
     whole = first.joined([first, second])
     assert [item.line for item in whole.items] == [2, 5]
-    assert whole.summary().startswith("2 of 10 images of a.txt")
-    assert len(first) == 1
+    assert whole.summary().startswith("5 of 10 images of a.txt")
+    assert len(first) == 2
 
 
-def test_a_patient_tally_names_several_lines_before_it_stops() -> None:
-    rejections = Rejections(total=100, max_share=0.0, patience=3)
-    rejections.add(1, "gone")
-    rejections.add(2, "gone")
-    with pytest.raises(DataError, match="3 of 100 lines up to here") as raised:
-        rejections.add(3, "gone")
-    assert len(raised.value.__notes__) == 3
-
-
-def test_a_patient_tally_ends_with_what_it_passed_over() -> None:
+def test_a_patient_tally_names_several_lines_before_it_stops_or_ends() -> None:
     rejections = Rejections(total=100, max_share=0.01, patience=3)
     rejections.add(1, "gone")
     rejections.finish()
     rejections.add(2, "gone")
     with pytest.raises(DataError, match=r"2 of 100 lines, more than the share"):
         rejections.finish()
-
-
-def test_rows_that_go_together_are_counted_each() -> None:
-    rejections = Rejections(total=10, max_share=0.5)
-    rejections.add(4, "there is no image.", rows=5)
-    assert len(rejections) == 5
-    assert rejections.named() == ["Line 4: there is no image (5 rows)."]
-    with pytest.raises(DataError, match="6 of 10 lines"):
-        rejections.add(9, "gone")
-
-
-def test_rows_are_counted_in_joined_tallies() -> None:
-    first, second = Rejections(total=10, max_share=1), Rejections(total=10, max_share=1)
-    first.add(1, "gone", rows=2)
-    second.add(1, "gone", rows=2)
-    second.add(4, "gone", rows=3)
-    assert len(first.joined([second])) == 5
+    with pytest.raises(DataError, match="3 of 100 lines up to here") as raised:
+        rejections.add(3, "gone")
+    assert len(raised.value.__notes__) == 3

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from training.samples.radiographs.drawing import draw_radiograph
+from training.samples.radiographs.drawing import draw_radiograph, find_places
 from training.samples.radiographs.factors import Film, Finding, Patient
-from training.samples.radiographs.places import find_places
 
 SIZE = 128
 

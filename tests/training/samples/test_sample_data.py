@@ -1,21 +1,38 @@
-"""The sample data."""
+"""The sample data: bytes by seed, factors in images, texts, sounds and DICOM files."""
 
 import hashlib
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pydicom
 import pytest
+import soundfile
 
+from training.clinical.dicom.objects import Kind, kind_of
 from training.common.errors import DataError
-from training.common.manifest import Manifest, read_manifest
+from training.common.manifest import Manifest, MetadataValue, Record, read_manifest
+from training.data.audio import decode_audio
 from training.imaging.images import decode_image
 from training.samples import write_sample_data
 from training.samples.scenes.drawing import draw_scene
-from training.samples.scenes.factors import TEXTURES, draw_scene_factors
+from training.samples.scenes.factors import (
+    COLOURS,
+    GROUND_THINGS,
+    NATURAL_COLOURS,
+    PLACES,
+    SKY_THINGS,
+    TEXTURES,
+    draw_scene_factors,
+)
+from training.samples.scenes.sounds import INSTRUMENTS, RATE, RHYTHMS, draw_sound, pitch_of
 
+Sound = npt.NDArray[np.float64]
 # A word that every sentence about a finding has, and no other sentence of a report that lacks it.
 WORDS = {
     "Cardiomegaly": ("enlarged", "cardiomegaly"),
@@ -28,12 +45,20 @@ WORDS = {
     "Pacemaker": ("pacemaker",),
     "Central Line": ("central",),
 }
+SEVERITIES = {
+    "small": ("small", "mild", "slight"),
+    "moderate": ("moderate", "medium-sized"),
+    "large": ("large", "marked", "massive", "severe"),
+}
+STEP = RATE // 8
+# Odd, so that the pixels of DICOM files are padded.
+SIZE = 49
 
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sample") / "data"
-    write_sample_data(out, images=120, seed=3, size=48)
+    write_sample_data(out, images=120, seed=3, size=SIZE, audio=True, dicom=True)
     return out
 
 
@@ -47,6 +72,17 @@ def scenes(sample: Path) -> Manifest:
     return read_manifest(sample / "scenes", max_rejected=0.0)
 
 
+@pytest.fixture
+def sounds(scenes: Manifest) -> list[tuple[Record, Sound]]:
+    def decoded() -> Iterator[tuple[Record, Sound]]:
+        for record in scenes.records[:30]:
+            path = scenes.audio_path(record)
+            assert path is not None
+            yield record, decode_audio(path, RATE).numpy().astype(np.float64)
+
+    return list(decoded())
+
+
 def digests(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
@@ -55,9 +91,8 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
-    write_sample_data(tmp_path / "a", images=6, seed=5, size=32)
-    write_sample_data(tmp_path / "b", images=6, seed=5, size=32)
-    write_sample_data(tmp_path / "c", images=6, seed=6, size=32)
+    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
+        write_sample_data(tmp_path / name, images=6, seed=seed, size=32, audio=True, dicom=True)
     first, again, other = (digests(tmp_path / name) for name in "abc")
     assert first == again
     assert first.keys() == other.keys()
@@ -66,30 +101,40 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_larger_set_begins_with_the_smaller_one(sample: Path, tmp_path: Path) -> None:
-    write_sample_data(tmp_path / "few", images=5, seed=3, size=48)
+    write_sample_data(tmp_path / "few", images=5, seed=3, size=SIZE, audio=True)
     few, many = digests(tmp_path / "few"), digests(sample)
-    assert all(many[name] == digest for name, digest in few.items() if name.endswith(".jpg"))
+    assert all(many[name] == digest for name, digest in few.items() if name.endswith((".jpg", ".wav")))
+
+
+def test_images_and_texts_are_the_same_without_sounds(sample: Path, scenes: Manifest, tmp_path: Path) -> None:
+    write_sample_data(tmp_path / "silent", images=120, seed=3, size=SIZE)
+    silent, heard = digests(tmp_path / "silent"), digests(sample)
+    changed = {name for name in silent if silent[name] != heard[name]}
+    assert changed == {"scenes/manifest.jsonl", "scenes/README.md"}
+    assert {name.split("/")[0] for name in heard.keys() - silent.keys()} == {"scenes", "dicom"}
+    without = read_manifest(tmp_path / "silent" / "scenes").records
+    for record, plain in zip(scenes.records, without, strict=True):
+        metadata = {name: value for name, value in record.metadata.items() if name != "instrument"}
+        assert replace(record, audio=None, metadata=metadata) == plain
 
 
 def test_there_are_as_many_images_as_asked_for(radiographs: Manifest, scenes: Manifest) -> None:
     for manifest in (radiographs, scenes):
         assert len(manifest.records) == 120
         assert all(len(manifest.split(split).records) >= 6 for split in ("train", "val", "test"))
-        image = decode_image(manifest.image_path(manifest.records[0]))
-        assert image.size == (48, 48)
+        assert decode_image(manifest.image_path(manifest.records[0])).size == (SIZE, SIZE)
 
 
 def test_no_patient_is_in_two_splits(radiographs: Manifest) -> None:
-    splits: dict[str | None, set[str | None]] = {}
-    for record in radiographs.records:
-        splits.setdefault(record.group, set()).add(record.split)
-    assert None not in splits
-    assert {len(found) for found in splits.values()} == {1}
-    assert len(splits) < 120
+    splits = {(record.group, record.split) for record in radiographs.records}
+    patients = {record.group for record in radiographs.records}
+    assert len(splits) == len(patients) < 120
+    assert None not in patients
 
 
-def test_labels_agree_with_the_sentences(radiographs: Manifest) -> None:
+def test_labels_sides_and_severity_agree_with_the_sentences(radiographs: Manifest) -> None:
     seen: set[str] = set()
+    sided = graded = 0
     for record in radiographs.records:
         stated = " ".join(record.texts).lower()
         for finding, words in WORDS.items():
@@ -100,67 +145,32 @@ def test_labels_agree_with_the_sentences(radiographs: Manifest) -> None:
         assert record.report is not None
         assert all(text in record.report for text in record.texts[:-1])
         assert str(record.metadata["indication"]) in record.report
-    assert seen == {*WORDS, "No Finding"}
-
-
-def test_sides_agree_with_the_sentences(radiographs: Manifest) -> None:
-    checked = 0
-    for record in radiographs.records:
-        sides = record.metadata.get("sides", ())
         if record.labels in (("Pleural Effusion",), ("Pneumothorax",), ("Lung Nodule",), ("Consolidation",)):
-            assert isinstance(sides, tuple)
-            assert len(sides) == 1
-            assert all(str(sides[0]) in text.lower() for text in record.texts)
-            checked += 1
-    assert checked > 5
+            side = "left" if record.metadata["sides"] == ("left",) else "right"
+            assert record.metadata["sides"] == (side,)
+            assert all(side in text.lower() for text in record.texts)
+            sided += 1
+        if "severity" in record.metadata and record.metadata["view"] != "LATERAL":
+            assert any(word in stated for word in SEVERITIES[str(record.metadata["severity"])]), record
+            graded += 1
+    assert seen == {*WORDS, "No Finding"}
+    assert sided > 5
+    assert graded > 20
 
 
 def test_every_caption_states_the_thing_and_some_the_occasion(scenes: Manifest) -> None:
     occasions = 0
     for record in scenes.records:
         assert len(set(record.texts)) == 5
+        known = {name: str(value) for name, value in record.metadata.items()}
         for text in record.texts:
-            assert str(record.metadata["colour"]) in text
+            assert known["colour"] in text
+            assert known.get("other_colour", "") in text
             assert text[0].isupper()
-        if "other" in record.metadata:
-            assert all(str(record.metadata["other_colour"]) in text for text in record.texts)
-        occasions += sum(str(record.metadata["occasion"]) in text for text in record.texts)
-        assert not any(str(record.metadata["time"]) in text for text in record.texts)
+            assert known["time"] not in text
+            assert known["texture"] not in text
+        occasions += sum(known["occasion"] in text for text in record.texts)
     assert 60 < occasions <= 120
-
-
-def test_shared_and_unique_factors_vary(radiographs: Manifest, scenes: Manifest) -> None:
-    for manifest, names in (
-        (radiographs, ("view", "sides", "severity", "sex")),
-        (radiographs, ("exposure", "marker", "tilt", "age", "indication", "comparison", "year")),
-        (scenes, ("place", "thing", "colour", "count", "other", "other_colour", "relation")),
-        (scenes, ("time", "blur", "texture", "occasion", "author")),
-    ):
-        for name in names:
-            values = {record.metadata[name] for record in manifest.records if name in record.metadata}
-            assert len(values) >= 2, name
-
-
-def test_the_readme_names_every_factor(sample: Path) -> None:
-    for name in ("radiographs", "scenes"):
-        about = (sample / name / "README.md").read_text()
-        records = read_manifest(sample / name, max_rejected=0.0).records
-        assert all(f"`{key}`" in about for record in records for key in record.metadata)
-
-
-def test_severity_is_stated_in_the_report(radiographs: Manifest) -> None:
-    words = {
-        "small": ("small", "mild", "slight"),
-        "moderate": ("moderate", "medium-sized"),
-        "large": ("large", "marked", "massive", "severe"),
-    }
-    checked = 0
-    for record in radiographs.records:
-        if "severity" in record.metadata and record.metadata["view"] != "LATERAL":
-            said = " ".join(record.texts).lower()
-            assert any(word in said for word in words[str(record.metadata["severity"])]), record
-            checked += 1
-    assert checked > 20
 
 
 def test_every_caption_ends_in_the_way_of_its_author(scenes: Manifest) -> None:
@@ -171,7 +181,20 @@ def test_every_caption_ends_in_the_way_of_its_author(scenes: Manifest) -> None:
         assert all(re.fullmatch(rf"[\w ,-]+{ending}", text) for text in record.texts), record.texts
 
 
-def test_texture_is_in_the_image_alone_and_mild(scenes: Manifest) -> None:
+def test_factors_vary_and_the_readme_names_them(radiographs: Manifest, scenes: Manifest) -> None:
+    film = "view sides severity sex exposure marker tilt age indication comparison year"
+    scene = (
+        "place thing colour count other other_colour relation time blur texture occasion author instrument"
+    )
+    for manifest, names in ((radiographs, film.split()), (scenes, scene.split())):
+        about = (manifest.folder / "README.md").read_text()
+        assert {name for record in manifest.records for name in record.metadata} == set(names)
+        for name in names:
+            assert f"`{name}`" in about
+            assert len({record.metadata.get(name) for record in manifest.records} - {None}) >= 2, name
+
+
+def test_texture_is_in_the_image_alone_and_mild() -> None:
     rng = np.random.default_rng(0)
     scene = draw_scene_factors(rng, rng)
     drawn = {
@@ -184,8 +207,6 @@ def test_texture_is_in_the_image_alone_and_mild(scenes: Manifest) -> None:
     # Ribs run across the image: columns are alike, rows are not.
     ribs = shadows["ribbed"].mean(axis=2)
     assert ribs.mean(axis=1).std() > 5 * ribs.mean(axis=0).std()
-    for record in scenes.records:
-        assert not any(str(record.metadata["texture"]) in text for text in record.texts)
 
 
 def test_unique_factors_are_independent_of_what_is_shared() -> None:
@@ -196,30 +217,87 @@ def test_unique_factors_are_independent_of_what_is_shared() -> None:
     assert {other.texture for other in others} == set(TEXTURES)
 
 
-def test_exposure_shows_in_the_image(radiographs: Manifest) -> None:
-    brightness: dict[str, list[float]] = {}
+def test_exposure_and_effusion_show_in_the_image(radiographs: Manifest) -> None:
+    brightness: dict[str, list[float]] = {"low": [], "normal": [], "high": []}
+    whiter = []
     for record in radiographs.records:
+        grey = np.asarray(decode_image(radiographs.image_path(record)))[..., 0].astype(float)
         if record.metadata["view"] == "PA":
-            image = decode_image(radiographs.image_path(record))
-            brightness.setdefault(str(record.metadata["exposure"]), []).append(
-                float(np.asarray(image).mean())
-            )
-    low, normal, high = (np.mean(brightness[name]) for name in ("low", "normal", "high"))
+            brightness[str(record.metadata["exposure"])].append(float(grey.mean()))
+        if record.labels == ("Pleural Effusion",) and record.metadata["view"] != "LATERAL":
+            base = grey[round(0.66 * SIZE) : round(0.78 * SIZE)]
+            right, left = base[:, 7:13].mean(), base[:, -13:-7].mean()
+            whiter.append(right - left if record.metadata["sides"] == ("right",) else left - right)
+    low, normal, high = map(np.mean, brightness.values())
     assert low > normal + 5
     assert normal > high + 5
+    assert len(whiter) >= 3
+    assert min(whiter) > 0
 
 
-def test_an_effusion_whitens_its_own_side(radiographs: Manifest) -> None:
-    differences = []
+def test_every_kind_of_thing_and_colour_has_its_own_sound() -> None:
+    kinds = {kind for things in GROUND_THINGS.values() for kind in things} | set(SKY_THINGS)
+    assert kinds == set(RHYTHMS)
+    assert len(set(RHYTHMS.values())) == len(RHYTHMS)
+    assert all(len(rhythm) == 8 and rhythm[0] == "x" for rhythm in RHYTHMS.values())
+    pitches = [pitch_of(colour) for colour in (*COLOURS, *NATURAL_COLOURS)]
+    assert pitches == sorted(set(pitches))
+    assert [pitches[0], pitches[8]] == pytest.approx([220, 880])
+
+
+def test_a_scene_sounds_as_its_thing_and_its_colour(
+    scenes: Manifest, sounds: list[tuple[Record, Sound]]
+) -> None:
+    assert {record.metadata["instrument"] for record in scenes.records} == set(INSTRUMENTS)
+    for record, sound in sounds:
+        path = scenes.folder / str(record.audio)
+        header = soundfile.info(path)
+        assert (header.samplerate, header.channels, header.frames) == (RATE, 1, RATE)
+        assert path.stat().st_size < 17_000
+        # Loudness of each eighth.
+        loud = np.abs(sound.reshape(8, STEP)).max(axis=1)
+        heard = "".join("x" if level > 0.2 else "." for level in loud)
+        assert heard == RHYTHMS[str(record.metadata["thing"])]
+        spectrum = np.abs(np.fft.rfft(sound[:STEP] * np.hanning(STEP), 8 * STEP))
+        # The lowest peak of the chord is its root.
+        peaks = (np.arange(len(spectrum)) * RATE / (8 * STEP))[spectrum > 0.4 * spectrum.max()]
+        assert peaks.min() == pytest.approx(pitch_of(str(record.metadata["colour"])), abs=12)
+
+
+def test_the_noise_behind_is_that_of_the_place() -> None:
+    for number, place in enumerate(PLACES):
+        factors: dict[str, MetadataValue] = {"colour": "red", "thing": "umbrella", "count": 1, "place": place}
+        record = Record("a", "a.jpg", "train", metadata=factors)
+        quiet = draw_sound(record, "flute", np.random.default_rng(0))[4 * STEP :]
+        power = np.abs(np.fft.rfft(quiet)) ** 2
+        bands = [part.sum() for part in np.array_split(power, len(PLACES))]
+        assert int(np.argmax(bands)) == number
+        assert max(bands) > 0.9 * sum(bands)
+
+
+def test_instruments_sound_different(scenes: Manifest) -> None:
+    sounds = [draw_sound(scenes.records[0], name, np.random.default_rng(0)) for name in INSTRUMENTS]
+    assert all(np.abs(a - b).max() > 0.05 for a, b in pairwise(sounds))
+    assert all(np.abs(sound).max() <= 1 for sound in sounds)
+
+
+def test_each_radiograph_is_a_dicom_study_with_its_pixels_and_factors(
+    sample: Path, radiographs: Manifest
+) -> None:
+    films = {file.stem: pydicom.dcmread(file) for file in sorted((sample / "dicom").iterdir())}
+    assert list(films) == [record.id for record in radiographs.records]
+    # An import takes them all.
+    assert {kind_of(film) for film in films.values()} == {Kind()}
     for record in radiographs.records:
-        sides = record.metadata.get("sides")
-        if record.labels == ("Pleural Effusion",) and record.metadata["view"] != "LATERAL":
-            grey = np.asarray(decode_image(radiographs.image_path(record)))[..., 0].astype(float)
-            base = grey[round(0.66 * 48) : round(0.78 * 48)]
-            right, left = base[:, 7:13].mean(), base[:, -13:-7].mean()
-            differences.append(right - left if sides == ("right",) else left - right)
-    assert len(differences) >= 3
-    assert min(differences) > 0
+        film, known = films[record.id], record.metadata
+        picture = decode_image(radiographs.image_path(record))
+        assert np.array_equal(film.pixel_array, np.asarray(picture.convert("L")))
+        view = {"LATERAL": "LL"}.get(str(known["view"]), known["view"])
+        assert (film.Modality, film.ViewPosition, film.PatientID) == ("DX", view, record.group)
+        assert (film.PatientSex, int(film.PatientAge[:3])) == (known["sex"], known["age"])
+        assert int(film.StudyDate[:4]) == known["year"]
+    for keyword in ("SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID", "AccessionNumber"):
+        assert len({film[keyword].value for film in films.values()}) == 120
 
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
@@ -233,7 +311,7 @@ def test_a_stopped_run_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("training.samples.write_scenes", stop)
+    monkeypatch.setattr("training.samples.draw_scenes", stop)
     with pytest.raises(KeyboardInterrupt):
         write_sample_data(tmp_path / "out", images=2, size=32)
     assert list(tmp_path.iterdir()) == []

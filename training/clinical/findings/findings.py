@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from training.clinical.findings.english import ENGLISH, LIMIT, Effect, Side
 from training.clinical.findings.german import GERMAN
-from training.clinical.findings.headings import BRIEF, CONTEXT, heading_line, kind_of_match
+from training.clinical.findings.headings import CONTEXT, heading_line, kind_of_match
 from training.clinical.findings.language import has_other_words, is_read
 from training.clinical.findings.spelling import written_out
 from training.clinical.findings.vocabulary import (
@@ -28,6 +28,7 @@ from training.clinical.findings.vocabulary import (
     other_forms,
 )
 from training.clinical.findings.words import EARLIER, LACKING, RESTRICTED, ill, says_normal, unknown_words
+from training.clinical.reports.sections import section_places
 
 State = Literal["present", "uncertain", "absent"]
 # Of several mentions of a finding in an image or a text, the first of these that one has counts.
@@ -95,10 +96,9 @@ _ELLIPSIS: Final = re.compile(
     r"(?:\W*\b(?:the|an?|on|at|in|of|is|are|has|have|contains?|shows?|only|now|two|three|several|zwei|drei|"
     r"mehrere|that|those|it|ones?|there|today|currently|heute|jetzt|nun|aktuell|base|apex|basal|apical|"
     r"apikal|basilar|however|side|sided|left|right|links\w*|rechts\w*|linke[rsnm]?|rechte[rsnm]?|li|re|auf|"
-    r"de[rsnm]|die|das|seite|weiter(?:hin)?|fort|er|aber|jedoch|hingegen|dagegen|eine?[rs]?|ist|sind|findet|sich|"
-    rf"{_STILL}|{_OPEN})\b)+\W*|.*\b(?:side|lung|ones?|base|"
-    r"left|right|seite)\W+(?:with (?:it|one)|(?:is|are|has|have) not|does(?: not)?|has (?:it|one)|nicht|"
-    r"schon)\W*",
+    r"de[rsnm]|die|das|seite|weiter(?:hin)?|fort|er|aber|jedoch|hingegen|dagegen|eine?[rs]?|ist|sind|findet|"
+    rf"sich|{_STILL}|{_OPEN})\b)+\W*|.*\b(?:side|lung|ones?|base|left|right|seite)\W+(?:with (?:it|one)|"
+    r"(?:is|are|has|have) not|does(?: not)?|has (?:it|one)|nicht|schon)\W*",
     re.IGNORECASE | re.DOTALL,
 )
 _ELLIPTIC: Final = re.compile(
@@ -182,16 +182,6 @@ _EXCLUDED: Final = re.compile(r"excluded|ruled out|ausgeschlossen", re.IGNORECAS
 _BUT_NOT: Final = re.compile(r"not|nicht (?:jedoch|aber|hingegen|dagegen)", re.IGNORECASE)
 _DENIAL: Final = re.compile(r"no|keine?r?s?|never", re.IGNORECASE)
 _DENIED: Final = re.compile(r"(?:[^;:]*\bor\b)?(?:(?!\band\b)[^,;:])*", re.IGNORECASE)
-# A text with one of these has its findings there, and none behind a comparison.
-FINDINGS_HEADING: Final = re.compile(
-    r"(?:\A|\n|[.;]\s)\s*(?:\w+ )?(?:findings?|report|befunde?|\w*beschreibung)(?: \w+){0,3}\s*:",
-    re.IGNORECASE,
-)
-OF_EARLIER_IMAGE: Final = re.compile(
-    r"\b(?:it|which|that|(?:prior|previous|earlier|outside|old) [\w-]+(?: [\w-]+)?) (?:had )?(?:show(?:ed|n)|"
-    r"demonstrated|revealed|described|reported)\b",
-    re.IGNORECASE,
-)
 HEADING: Final = re.compile(
     r"\s*(?:[^\W\d_](?:[^\W\d_]|[ /]){1,40}:|[A-ZÄÖÜ]{6,}(?=[^\S\n]+[A-ZÄÖÜ][a-zäöü]))"
 )
@@ -224,8 +214,6 @@ _CELL: Final = re.compile(
 )
 _IS_KEY: Final = re.compile(r"\s?:|\s[-–]\s")
 _BLANK_LINE: Final = re.compile(r"\n\s*\n")
-# A line that is not filled ends what a heading has.
-_FIRST_LINE: Final = re.compile(r"[^\n]{1,60}\n\s*(?=[A-ZÄÖÜ])")
 # Limit of a text, as of its words in the full-text index, and of a sentence: work grows with its square.
 MAX_CHARACTERS: Final = 200_000
 _MAX_SENTENCE: Final = 1000
@@ -305,35 +293,50 @@ def find_findings(text: str) -> tuple[Finding, ...]:
 def stated_sentences(text: str) -> Iterator[tuple[int, str]]:
     """Give the sentences in which a report describes the image, each with its offset.
 
-    Sentences under headings such as INDICATION, HISTORY or COMPARISON, and in other languages, are left out.
-    Unless the text has a heading such as FINDINGS, a blank line ends such a section, and a finding behind the
-    first sentence of a comparison or technique does.
+    Sections such as INDICATION, HISTORY or COMPARISON and sentences in other languages are left out.
     """
     text = _laid_out(text[:MAX_CHARACTERS])
-    has_findings = FINDINGS_HEADING.search(text) is not None
-    stated, is_brief, before = True, False, 0
-    for start, end in _sentences(text):
-        sentence = text[start:end].strip()
-        if not sentence:
-            continue
-        place = text.index(sentence, start)
-        if HEADING.match(sentence):
-            heading = heading_line().match(sentence)
-            kind = None if heading is None else kind_of_match(heading)
-            stated, is_brief = kind not in CONTEXT, kind in BRIEF
-            line = _FIRST_LINE.match(sentence)
-            if is_brief and line and not has_findings and has_forms(sentence[line.end() :]):
-                stated, place, sentence = True, place + line.end(), sentence[line.end() :]
-        elif not stated and not has_findings:
-            ends = _BLANK_LINE.search(text, before, place) is not None and text[before - 1] != ":"
-            stated = ends or (is_brief and has_forms(sentence) and OF_EARLIER_IMAGE.search(sentence) is None)
-        before = place + len(sentence)
-        if stated and is_read(sentence):
+    for begin, stop in _stated_parts(text):
+        part = text[begin:stop]
+        for start, end in _sentences(part):
+            sentence = part[start:end].strip()
+            if not sentence or not is_read(sentence):
+                continue
+            place = begin + part.index(sentence, start)
             # All keep their places.
             if _DENIED_LIST.search(sentence):
                 sentence = _BULLET.sub(lambda bullet: f",{' ' * (len(bullet[0]) - 1)}", sentence)
                 sentence = sentence.replace("\n", ";")
             yield place, sentence
+
+
+def _stated_parts(text: str) -> Iterator[tuple[int, int]]:
+    """Give where parts begin and end that may describe the image.
+
+    Sections of history and technique end at any "Word:" and, in a text without a section of findings, at a
+    blank line as well.
+    """
+    start = heading = 0
+    sections = section_places(text)
+    has_findings = any(section.kind == "findings" and section.heading for section in sections)
+    for section in sections:
+        # "Correction to prior exam: effusion" is a sentence.
+        begins = start == heading or text[:heading].rstrip(" \t")[-1:] in "\n.!?"
+        if begins and section.kind in CONTEXT:
+            yield start, heading
+            part = text[heading : section.end]
+            ends = [at for at, end in _sentences(part) if _is_other_heading(part[at:end].strip())][:1]
+            if not has_findings:
+                blanks = _BLANK_LINE.finditer(part.rstrip())
+                ends += [blank.end() for blank in blanks if part[blank.start() - 1] != ":"][:1]
+            start = heading + min(ends, default=len(part))
+        heading = section.end
+    yield start, len(text)
+
+
+def _is_other_heading(sentence: str) -> bool:
+    listed = heading_line().match(sentence)
+    return HEADING.match(sentence) is not None and (listed is None or kind_of_match(listed) not in CONTEXT)
 
 
 def _laid_out(text: str) -> str:
@@ -735,17 +738,15 @@ def is_contrast(masked: str, cue: Cue) -> bool:
 @cache
 def _cues() -> tuple[re.Pattern[str], tuple[tuple[Effect, Side], ...]]:
     """Return the pattern of all cues, and effect and side of each of its groups."""
-    words, signs, kinds = [], [], []
-    for effect, side, patterns in (*GERMAN, *ENGLISH):
-        if own := [one for one in patterns if not _is_bare(one)]:
-            words.append((f"({'|'.join(map(_spaced, own))})", (effect, side)))
-        if own := [one for one in patterns if _is_bare(one)]:
-            signs.append((f"({'|'.join(map(_spaced, own))})", (effect, side)))
+    words: dict[str, tuple[Effect, Side]] = {}
+    signs: dict[str, tuple[Effect, Side]] = {}
+    for kind, *patterns in (*GERMAN, *ENGLISH):
+        for is_bare, groups in ((False, words), (True, signs)):
+            if own := [_spaced(one) for one in patterns if _is_bare(one) == is_bare]:
+                groups[f"({'|'.join(own)})"] = kind
     # Where a word begins is asked once a place, not once a cue.
-    every = "|".join(group for group, _ in words)
-    bare = "|".join(group for group, _ in signs)
-    kinds = [kind for _, kind in (*signs, *words)]
-    return re.compile(rf"{bare}|(?<!\w)(?=\w)(?:{every})(?!\w)", re.IGNORECASE), tuple(kinds)
+    pattern = rf"{'|'.join(signs)}|(?<!\w)(?=\w)(?:{'|'.join(words)})(?!\w)"
+    return re.compile(pattern, re.IGNORECASE), (*signs.values(), *words.values())
 
 
 def _is_bare(pattern: str) -> bool:

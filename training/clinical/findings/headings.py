@@ -162,6 +162,12 @@ SECTION_CODES: Final = {
     )
     for code in codes.split()
 }
+# "It showed a mass" tells of the image that a comparison names.
+OF_EARLIER_IMAGE: Final = re.compile(
+    r"\b(?:it|which|that|(?:prior|previous|earlier|outside|old) [\w-]+(?: [\w-]+)?) (?:had )?(?:show(?:ed|n)|"
+    r"demonstrated|revealed|described|reported)\b",
+    re.IGNORECASE,
+)
 _KINDS: Final = cast(tuple[Kind, ...], get_args(Kind))
 # Ends a section wherever it stands; what follows signs, addresses or prints.
 SIGNATURE: Final = re.compile(

@@ -108,13 +108,12 @@ _AS_BEFORE: Final = re.compile(
 EARLIER: Final = re.compile(
     r"\A(?!.*\b(?:compar(?:ed|ing)|(?:in|by) comparison|comparison (?:to|with|\w+ made)|\w*vergl\w+|"
     r"gegenüber|(?:un)?changed?|\w*änder\w+|stable|resol\w+|clear(?:ed|ing|ance)|longer|mehr|now|today|"
-    r"current\w*|again|remains?|still|since|seit|not re\w+|gone|removed|disappear\w+|removal|(?:no|"
-    r"without|keine?r?s?|ohne) (?:prior|previous|earlier|old|früher\w*|vor\w+)|aktuell|heute|jetzt|nun|"
-    r"weiter\w*|erneut|wie|as (?:on|in|before)|\w*gebildet|aufgelöst|entfernt)\b)(?:(?:19|20)\d\d\b|"
-    r".*\b(?:prior|previous(?:ly)?|comparison|earlier|then|that time|letzte[rsnm]?|former(?:ly)?|"
-    r"yesterday|last|ago|old (?:film|stud|exam)\w*|outside|früher\w*|ehemals|gestern|damals|zuvor|vorher|"
-    rf"{_VOR}|vor \w+ (?:tag|woche|monat|jahr)\w*|"
-    r"(?:in|on|im|am) (?:\w+ )?(?:\d+[./-]){0,2}(?:19|20)\d\d)\b)",
+    r"current\w*|again|remains?|still|since|seit|not re\w+|gone|removed|disappear\w+|removal|(?:no|without|"
+    r"keine?r?s?|ohne) (?:prior|previous|earlier|old|früher\w*|vor\w+)|aktuell|heute|jetzt|nun|weiter\w*|"
+    r"erneut|wie|as (?:on|in|before)|\w*gebildet|aufgelöst|entfernt)\b)(?:(?:19|20)\d\d\b|.*\b(?:prior|"
+    r"previous(?:ly)?|comparison|earlier|then|that time|letzte[rsnm]?|former(?:ly)?|yesterday|last|ago|old "
+    rf"(?:film|stud|exam)\w*|outside|früher\w*|ehemals|gestern|damals|zuvor|vorher|{_VOR}|vor \w+ (?:tag|"
+    r"woche|monat|jahr)\w*|(?:in|on|im|am) (?:\w+ )?(?:\d+[./-]){0,2}(?:19|20)\d\d)\b)",
     re.IGNORECASE | re.DOTALL,
 )
 # What is normal of the image, not of what it shows.

@@ -5,6 +5,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from training.clinical.findings.headings import kind_of
@@ -36,6 +37,8 @@ _SEMANTIC_TAG: Final = re.compile(
 )
 _VOID: Final = ("entered-in-error", "cancelled")
 _PEOPLE: Final = ("Patient", "Practitioner", "PractitionerRole", "RelatedPerson", "Person")
+# References of a report that name people, or have their names.
+_NAMING: Final = ("subject", "performer", "resultsInterpreter", "encounter", "basedOn", "specimen")
 
 Resource = Mapping[str, Any]
 
@@ -58,7 +61,10 @@ def read_resource(content: str) -> Iterator[SourceReport | ReportError]:
         if isinstance(listed, list) and len(listed) > _MOST_ENTRIES:
             raise ReportError(f"the Bundle has more than {_MOST_ENTRIES:,} entries")
         entries = [one["resource"] for one in _objects(listed) if isinstance(one.get("resource"), dict)]
-    known = _by_reference(entries, _objects(given.get("entry")))
+    known = {f"{one.get('resourceType')}/{one['id']}": one for one in entries if "id" in one}
+    for entry in _objects(given.get("entry")):
+        if isinstance(entry.get("fullUrl"), str) and isinstance(entry.get("resource"), dict):
+            known[entry["fullUrl"]] = entry["resource"]
     reports = [one for one in entries if one.get("resourceType") == "DiagnosticReport"]
     if not reports:
         raise ReportError("it has no DiagnosticReport")
@@ -71,36 +77,17 @@ def read_resource(content: str) -> Iterator[SourceReport | ReportError]:
             yield ReportError("its elements do not have the form of a DiagnosticReport")
 
 
-def _by_reference(resources: Sequence[Resource], entries: Sequence[Resource]) -> dict[str, Resource]:
-    known = {f"{one.get('resourceType')}/{one['id']}": one for one in resources if "id" in one}
-    for entry in entries:
-        if isinstance(entry.get("fullUrl"), str) and isinstance(entry.get("resource"), dict):
-            known[entry["fullUrl"]] = entry["resource"]
-    return known
-
-
 def _read(report: Resource, known: Mapping[str, Resource]) -> SourceReport:
-    own = {f"#{one.get('id')}": one for one in _objects(report.get("contained"))}
-    everything = {**known, **own}
-    studies = [
-        one
-        for name in ("imagingStudy", "study")
-        for reference in _objects(report.get(name))
-        for one in (reference, _resolved(reference, everything))
-    ]
-    orders = [
-        one
-        for reference in _objects(report.get("basedOn"))
-        for one in (reference, _resolved(reference, everything))
-    ]
-    identified = [report, *studies, *orders]
+    contained = {f"#{one.get('id')}": one for one in _objects(report.get("contained"))}
+    everything = {**known, **contained}
+    identified = [report]
+    for reference in _linked(report, "imagingStudy", "study", "basedOn"):
+        identified += (reference, _resolved(reference, everything))
     subject: Resource = next(iter(_objects(report.get("subject"))), {})
     patient = _resolved(subject, everything)
-    people = [one for one in (*own.values(), patient) if one.get("resourceType") in _PEOPLE]
-    for reference in _references(report):
-        person = _resolved(reference, everything)
-        if person.get("resourceType") in _PEOPLE and person not in people:
-            people.append(person)
+    references = list(_linked(report, *_NAMING))
+    resources = (*contained.values(), patient, *(_resolved(one, everything) for one in references))
+    people = [one for one in resources if one.get("resourceType") in _PEOPLE]
     return SourceReport(
         text=_text(report, everything),
         studies=tuple(uid for one in identified for uid in _uids(one)),
@@ -109,7 +96,7 @@ def _read(report: Resource, known: Mapping[str, Resource]) -> SourceReport:
         identity=str(report.get("id") or next(iter(_values(report)), "")),
         status=parse_status(str(report.get("status"))) or "preliminary",
         issued=parse_time(str(report.get("issued"))) or parse_time(str(report.get("effectiveDateTime"))),
-        names=tuple(_names(report, people)),
+        names=tuple(dict.fromkeys(_names(references, people))),
     )
 
 
@@ -123,11 +110,9 @@ def _text(report: Resource, known: Mapping[str, Resource]) -> str:
         narrative = report.get("text")
         if isinstance(narrative, dict) and isinstance(narrative.get("div"), str):
             texts.append(_plain(narrative["div"][: 10 * LONGEST]))
-        section = ""
         observed += _observed(report, known)
-        for heading, said in observed:
-            texts.append(said if heading == section else f"{heading}: {said}")
-            section = heading
+        for (before, _), (heading, said) in pairwise([("", ""), *observed]):
+            texts.append(said if heading == before else f"{heading}: {said}")
         if not conclusion:
             coded = [_concept(one) for one in _objects(report.get("conclusionCode"))]
             conclusion = " ".join(f"{one.rstrip('.')}." for one in coded if one)
@@ -199,10 +184,8 @@ def _value(observed: Resource) -> tuple[str, bool]:
         return str(observed["valueInteger"]), True
     quantity = observed.get("valueQuantity")
     if isinstance(quantity, dict) and isinstance(quantity.get("value"), int | float):
-        return (
-            f"{quantity.get('comparator') or ''}{quantity['value']} {quantity.get('unit') or ''}".strip(),
-            True,
-        )
+        sign, unit = quantity.get("comparator") or "", quantity.get("unit") or ""
+        return f"{sign}{quantity['value']} {unit}".strip(), True
     return "", False
 
 
@@ -212,10 +195,9 @@ def _concept(concept: Any) -> str:
         return ""
     codings = _objects(concept.get("coding"))
     words = (concept.get("text"), *(one.get("display") for one in codings))
-    told = next((text.strip() for text in words if isinstance(text, str) and text.strip()), "")
-    return _SEMANTIC_TAG.sub("", told) or next(
-        filter(None, (_VALUES.get(str(one.get("code"))) for one in codings)), ""
-    )
+    name = next((text.strip() for text in words if isinstance(text, str) and text.strip()), "")
+    values = (_VALUES.get(str(one.get("code"))) for one in codings)
+    return _SEMANTIC_TAG.sub("", name) or next(filter(None, values), "")
 
 
 def _objects(value: Any) -> list[Any]:
@@ -228,51 +210,49 @@ def _resolved(reference: Resource, known: Mapping[str, Resource]) -> Resource:
     return known.get(name, {}) if isinstance(name, str) else {}
 
 
+def _linked(resource: Resource, *names: str) -> Iterator[Resource]:
+    return (one for name in names for one in _objects(resource.get(name)))
+
+
 def _identifiers(resource: Resource) -> Iterator[Resource]:
-    for name in ("identifier", "accession", "accessionIdentifier"):
-        yield from _objects(resource.get(name))
+    named = _linked(resource, "identifier", "accession", "accessionIdentifier")
+    return (one for one in named if one.get("value"))
 
 
 def _values(resource: Resource) -> Iterator[str]:
-    return (str(one["value"]) for one in _identifiers(resource) if one.get("value"))
+    return (str(one["value"]) for one in _identifiers(resource))
 
 
 def _uids(resource: Resource) -> Iterator[str]:
     for one in _identifiers(resource):
-        value = str(one.get("value") or "")
+        value = str(one["value"])
         if one.get("system") == _UID_SYSTEM or value.startswith(_OID):
             yield value.removeprefix(_OID)
     if isinstance(resource.get("uid"), str):
         yield resource["uid"].removeprefix(_OID)
 
 
+def _type_codes(identifier: Resource) -> list[Any]:
+    kinds = _objects(identifier.get("type"))
+    return [code.get("code") for kind in kinds for code in _objects(kind.get("coding"))]
+
+
 def _accessions(resource: Resource) -> Iterator[str]:
     for one in _identifiers(resource):
-        coded = _objects(one.get("type"))
-        codes = [code.get("code") for kind in coded for code in _objects(kind.get("coding"))]
-        if one.get("value") and ("ACSN" in codes or any("ccession" in _concept(kind) for kind in coded)):
+        names = map(_concept, _objects(one.get("type")))
+        if "ACSN" in _type_codes(one) or any("ccession" in name for name in names):
             yield str(one["value"])
 
 
 def _patient_ids(subject: Resource, patient: Resource) -> tuple[str, ...]:
     """Return the ids of a patient, medical record numbers first."""
-    given = [*_objects(subject.get("identifier")), *_objects(patient.get("identifier"))]
-
-    def is_record_number(one: Resource) -> bool:
-        kinds = (code for kind in _objects(one.get("type")) for code in _objects(kind.get("coding")))
-        return any(code.get("code") == "MR" for code in kinds)
-
-    ordered = sorted(given, key=is_record_number, reverse=True)
+    given = (*_linked(subject, "identifier"), *_linked(patient, "identifier"))
+    ordered = sorted(given, key=lambda one: "MR" not in _type_codes(one))
     return tuple(str(one["value"]) for one in ordered if one.get("value"))
 
 
-def _references(report: Resource) -> Iterator[Resource]:
-    for name in ("subject", "performer", "resultsInterpreter", "encounter", "basedOn", "specimen"):
-        yield from _objects(report.get(name))
-
-
-def _names(report: Resource, people: Sequence[Resource]) -> Iterator[str]:
-    for reference in _references(report):
+def _names(references: Sequence[Resource], people: Sequence[Resource]) -> Iterator[str]:
+    for reference in references:
         for name in ("display", "reference"):
             if isinstance(reference.get(name), str):
                 yield reference[name].rpartition("/")[2]

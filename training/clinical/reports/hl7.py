@@ -31,19 +31,11 @@ _USUAL_SIGNS: Final = "^~\\&"
 _BATCH: Final = ("FHS", "BHS", "BTS", "FTS")
 _HEAD: Final = re.compile(rb"MSH([^\w\s])")
 _CHARSETS: Final = {
-    "": "",
-    "ASCII": "",
     **{f"8859/{part}": f"iso-8859-{part}" for part in (*range(1, 10), 15)},
-    "UNICODE": "utf-8",
-    "UNICODE UTF-8": "utf-8",
-    "UTF-8": "utf-8",
-    "UNICODE UTF-16": "utf-16",
-    "ISO IR87": "iso2022_jp",
-    "ISO IR159": "iso2022_jp_2",
-    "GB 18030-2000": "gb18030",
-    "BIG-5": "big5",
-    "KS X 1001": "euc_kr",
-    "WINDOWS-1252": "windows-1252",
+    **dict.fromkeys(("", "ASCII"), ""),
+    **dict.fromkeys(("UNICODE", "UNICODE UTF-8", "UTF-8"), "utf-8"),
+    **{"UNICODE UTF-16": "utf-16", "ISO IR87": "iso2022_jp", "ISO IR159": "iso2022_jp_2", "BIG-5": "big5"},
+    **{"GB 18030-2000": "gb18030", "KS X 1001": "euc_kr", "WINDOWS-1252": "windows-1252"},
 }
 # Encoding of many senders that declare no character set, tried after UTF-8.
 _USUAL: Final = "windows-1252"
@@ -60,18 +52,21 @@ _MOST_LINES: Final = 50
 _BRACE: Final = re.compile(r"(?<!\\)[{}]")
 
 
+Segment = tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """A message by its segments, each a list of fields, MSH-1 the separator."""
 
-    segments: tuple[tuple[str, ...], ...]
+    segments: tuple[Segment, ...]
     component: str
     repetition: str
     escape: str
     subcomponent: str
 
     @property
-    def head(self) -> tuple[str, ...]:
+    def head(self) -> Segment:
         """The segment MSH."""
         return self.segments[0]
 
@@ -121,9 +116,10 @@ class Message:
         if name[0] == "X":
             given = bytes.fromhex(name[1:])
             try:
-                return given.decode().replace("\r", "\n")
+                text = given.decode()
             except UnicodeDecodeError:
-                return given.decode("latin-1").replace("\r", "\n")
+                text = given.decode("latin-1")
+            return text.replace("\r", "\n")
         # Highlighting, character sets and forms of a printer.
         return ""
 
@@ -178,9 +174,7 @@ def parse_message(content: bytes) -> Message:
 
 def _decoded(content: bytes, separator: bytes) -> str:
     fields = re.split(rb"[\r\n]", content, maxsplit=1)[0].split(separator)
-    declared = (
-        fields[17].split(b"~")[0].decode("ascii", "replace").strip().upper() if len(fields) > 17 else ""
-    )
+    declared = fields[17].split(b"~")[0].decode("ascii", "replace").strip().upper() if fields[17:] else ""
     if declared not in _CHARSETS:
         reason = "MSH-18 names a character set that is not known; send UNICODE UTF-8 or 8859/1"
         raise ReportError(reason, "103^Table value not found")
@@ -201,55 +195,43 @@ def read_message(message: Message) -> Iterator[SourceReport]:
     """
     if message.kind.split("^")[0] != "ORU":
         raise ReportError("it is no message with a report (ORU^R01)", "200^Unsupported message type")
-    given = message.segments
     patients, names = _patients(message), _names(message)
-    groups: list[list[tuple[str, ...]]] = []
-    before: list[tuple[str, ...]] = []
-    for segment in given:
+    # Each OBR with the ORC before it, and the segments behind it.
+    groups: list[list[Segment]] = []
+    common: Segment = ()
+    for segment in message.segments:
         if segment[0] == "ORC":
-            before = [segment]
+            common = segment
         elif segment[0] == "OBR":
-            groups.append([*before, segment])
-            before = []
+            groups.append([common, segment])
+            common = ()
         elif segment[0] in ("OBX", "ZDS") and groups:
             groups[-1].append(segment)
-    everywhere = [segment for segment in given if segment[0] == "ZDS"]
-    reports = [
-        report
-        for group in groups
-        if (report := _report(message, group, everywhere, patients, names)) is not None
-    ]
+    reports = [own for group in groups if (own := _report(message, group, patients, names)) is not None]
     if not reports:
-        pictures = any(field(one, 2) in ("ED", "RP") for one in given if one[0] == "OBX")
+        pictures = any(field(one, 2) in ("ED", "RP") for one in message.segments if one[0] == "OBX")
         kind = "only documents such as PDF" if pictures else "no text in OBX-5"
         raise ReportError(f"it has {kind}; text is sent as TX, FT or ST", FIELD_MISSING)
     yield from reports
 
 
 def _report(
-    message: Message,
-    group: Sequence[tuple[str, ...]],
-    everywhere: Sequence[tuple[str, ...]],
-    patients: tuple[str, ...],
-    names: tuple[str, ...],
+    message: Message, group: Sequence[Segment], patients: tuple[str, ...], names: tuple[str, ...]
 ) -> SourceReport | None:
-    order = next(segment for segment in group if segment[0] == "OBR")
-    common = next((segment for segment in group if segment[0] == "ORC"), ())
-    results = [segment for segment in group if segment[0] == "OBX"]
-    status = _status(order, results)
-    text = _text(message, results)
+    common, order, *others = group
+    results = [segment for segment in others if segment[0] == "OBX"]
+    status, text = _status(order, results), _text(message, results)
     if not text.strip() and status != "withdrawn":
         return None
-    studies = [message.first(field(segment, 1)) for segment in (*group, *everywhere) if segment[0] == "ZDS"]
-    studies += [
-        message.first(field(one, 5)) for one in results if message.first(field(one, 3)) in _STUDY_CODES
-    ]
+    named = [one for one in (*others, *message.segments) if one[0] == "ZDS"]
+    coded = [one for one in results if message.first(field(one, 3)) in _STUDY_CODES]
+    studies = (*(field(one, 1) for one in named), *(field(one, 5) for one in coded))
     numbers = (field(order, 18), field(order, 3), field(order, 2), field(common, 3), field(common, 2))
     times = (field(order, 22), *(field(one, 14) for one in results), field(order, 7), field(message.head, 7))
     return SourceReport(
         text=text,
-        studies=tuple(studies),
-        accessions=tuple(filter(None, (message.first(number) for number in numbers))),
+        studies=tuple(map(message.first, studies)),
+        accessions=tuple(filter(None, map(message.first, numbers))),
         patients=patients,
         identity=message.first(field(order, 3)) or message.first(field(common, 3)),
         status=status,
@@ -274,16 +256,14 @@ def _text(message: Message, results: Sequence[Sequence[str]]) -> str:
     # Braces of an RTF document that are open: its backslashes are its own where they are not escaped.
     open_braces = 0
     for one in results:
-        name = next(iter(message.components(field(one, 3))[1:]), "")
-        is_number = field(one, 2) in _NUMBER_TYPES and has_forms(name)
-        if (
-            not (is_number or field(one, 2) in _TEXT_TYPES)
-            or field(one, 11).strip().upper()[:1] in _WITHDRAWN
-        ):
+        kind, identifier, value = field(one, 2), field(one, 3), field(one, 5)
+        name = next(iter(message.components(identifier)[1:]), "")
+        is_number = kind in _NUMBER_TYPES and has_forms(name)
+        if not (is_number or kind in _TEXT_TYPES) or field(one, 11).strip().upper()[:1] in _WITHDRAWN:
             continue
-        if message.first(field(one, 3)) in _STUDY_CODES:
+        if message.first(identifier) in _STUDY_CODES:
             continue
-        own, value = _section(message, field(one, 3)), field(one, 5)
+        own = _section(message, identifier)
         if own and own != section:
             lines.append(f"\n{own}:")
             section = own
@@ -293,7 +273,7 @@ def _text(message: Message, results: Sequence[Sequence[str]]) -> str:
             continue
         if is_number:
             said = [" ".join((*message.words(value), message.first(field(one, 6))))]
-        elif field(one, 2) in ("CE", "CWE"):
+        elif kind in ("CE", "CWE"):
             parts = message.components(value)
             said = [parts[1] if len(parts) > 1 else parts[0]]
         else:
@@ -306,13 +286,12 @@ def _text(message: Message, results: Sequence[Sequence[str]]) -> str:
 
 def _section(message: Message, identifier: str) -> str:
     """Return the heading of what OBX-3 names; "" for the whole report."""
-    codes = message.words(identifier)
-    for code in codes:
-        if code.strip().upper() in SECTION_CODES:
-            return SECTION_CODES[code.strip().upper()]
+    codes = [code.strip() for code in message.words(identifier)]
+    if (heading := next(filter(None, (SECTION_CODES.get(code.upper()) for code in codes)), "")) != "":
+        return heading
     named = next((code for code in codes if kind_of(code) not in (None, "identifying", "examination")), "")
     whole = {"report", "report text", "narrative", "result", "befund", "description", "radiology report"}
-    return "" if named.strip().lower() in whole else named.strip().upper()
+    return "" if named.lower() in whole else named.upper()
 
 
 def _patients(message: Message) -> tuple[str, ...]:
@@ -333,8 +312,5 @@ def _names(message: Message) -> tuple[str, ...]:
         "OBR": (2, 3, 10, 14, 16, 17, 18, 19, 28, 32, 33, 34, 35),
         "OBX": (16,),
     }
-    words: dict[str, None] = {}
-    for segment in message.segments:
-        for number in places.get(segment[0], ()):
-            words |= dict.fromkeys(message.words(field(segment, number)))
-    return tuple(words)
+    fields = (field(one, number) for one in message.segments for number in places.get(one[0], ()))
+    return tuple(dict.fromkeys(word for value in fields for word in message.words(value)))

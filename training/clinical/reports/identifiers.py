@@ -120,7 +120,7 @@ _OLD: Final = re.compile(
     r"\b(?:9\d|1[0-2]\d)(?=[\s-]?(?:years?|yrs?\b|y\.?o\b|y/o|yo\b|jahre\b|jährig|-jähr|jahr))", re.IGNORECASE
 )
 _OLDEST: Final = "90"
-# Names of people who were told of a finding.
+# Names of people who were informed of a finding.
 _TOLD: Final = re.compile(
     r"\b(?:(?:discussed|communicated|conveyed|relayed|telephoned|phoned|paged|called|faxed|notified)\b"
     r"[^.\n]{0,80}?\b(?:with|to|by)|d/w|(?:reviewed|reported|interpreted|performed|supervised)\b[^.\n]{0,40}?\bby)\s+"
@@ -140,7 +140,7 @@ _TOLD_IN_GERMAN: Final = re.compile(
 _PARTS: Final = re.compile(r"[\s^,;~&/=|()\"]+")
 _FEWEST_LETTERS: Final = 3
 _FEWEST_DIGITS: Final = 5
-# Surnames that are words of reports as well: they are taken out beside a title alone.
+# Surnames that are words of reports as well: they are taken out next to a title alone.
 _ORDINARY: Final = (
     "small long young old brown white black green gray grey hill field fields rose king day may march april "
     "june august short large low high right left heart bone bones rib lobe burns cross wall base hall page "
@@ -156,7 +156,7 @@ _ORDINARY: Final = (
 
 
 def without_identifiers(text: str, known: Iterable[str] = ()) -> str:
-    """Return a text in which `MARK` stands for names, numbers, days and whoever was told of findings."""
+    """Return a text in which `MARK` stands for names, numbers, days and who was informed of findings."""
     for pattern in _known_patterns(known):
         text = pattern.sub(MARK, text)
     text = _NUMBER_LIKE.sub(_phone, text)

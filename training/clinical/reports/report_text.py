@@ -48,7 +48,7 @@ def make_report(sections: Mapping[str, str], otherwise: str = "") -> Report:
 
 
 def _sentences(sections: Iterable[str]) -> tuple[str, ...]:
-    """Sentences without marks; where they begin is told by the whole text, as a mark may be a first word.
+    """Sentences without marks; the whole text shows where they begin, as a mark may be a first word.
 
     The name of the examination before them is none: "X-ray chest: No effusion."
     """

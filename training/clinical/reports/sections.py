@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from training.clinical.findings.findings import OF_EARLIER_IMAGE
 from training.clinical.findings.headings import (
     BRIEF,
     CONTEXT,
+    OF_EARLIER_IMAGE,
     SIGNATURE,
     Kind,
     heading_line,
@@ -31,7 +31,7 @@ class Section(NamedTuple):
     Attributes:
         kind: What it holds; "findings" for text without a heading.
         heading: Its heading in capitals, as one of the list; "" without one.
-        text: What stands under it.
+        text: The text under it.
     """
 
     kind: Kind
@@ -64,6 +64,10 @@ _GENERIC: Final = re.compile(r"(?:REPORT|RESULT|NARRATIVE|DESCRIPTION|DISCUSSION
 _BLANK_LINE: Final = re.compile(r"\n[^\S\n]*\n")
 # A new line begins a sentence where the line before was not filled.
 _LINE_START: Final = re.compile(r"(?:(?<=\n)|\A)[^\n]{1,60}\n(?=[^\S\n]*[A-ZÄÖÜ])")
+# So do a capital behind a view, a small letter and a sign: "p.a. Erguss", "None. effusion", "None. ?mass".
+_OTHER_START: Final = re.compile(
+    r"\b(?:p\.\s?a|a\.\s?p)\.\s+(?=[A-ZÄÖÜ])|(?<=[^\W\d_]{3}[.!])\s+(?=[a-zäöü?;|])"
+)
 # "ADDENDUM  The tube ...": MIMIC-CXR writes no colon.
 _BLOCK: Final = re.compile(r"^[^\S\n]*(?:FINAL (REPORT)|ADDENDUM)(?=[.\s_])[.\s_]*", re.MULTILINE)
 _TITLE_WORD: Final = (
@@ -77,7 +81,7 @@ _TITLE_WORD: Final = (
 _TITLE: Final = rf"[^\S\n]*{_TITLE_WORD}(?:[\s,/&+()-]+{_TITLE_WORD}){{0,12}}(?:[^\S\n]|[),])*"
 _LEADING_TITLE: Final = re.compile(rf"{_TITLE}(?::(?!\d)|\.?[^\S\n]*(?=\n|\Z))\s*", re.IGNORECASE)
 _BODY_START: Final = re.compile(
-    rf"(?:^|(?<=[.;!?]\s)){_TITLE}:(?!\d)|"
+    rf"(?:^|(?<=[.;!?]\s)){_TITLE}:(?!\d)|(?<=\S\s)(?-i:Report|Findings?|Befund):|"
     r"^[^\S\n]*(?:lungs?|heart|cardi\w+|mediastinum|pleura\w*|bones?|lines|tubes|devices|herz|lungen?)\b[^\n:.]{0,40}:",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -176,7 +180,7 @@ def section_places(text: str) -> list[SectionPlace]:
         return places
     if "impression" in described.values():
         before = next(at for at, kind in described.items() if kind == "impression") - 1
-        candidates = [before] if before >= 0 and places[before].kind in BRIEF else []
+        candidates = [at for at, place in enumerate(places) if at >= before and place.kind in BRIEF]
     else:
         candidates = [at for at, place in enumerate(places) if place.kind in CONTEXT]
     for at in reversed(candidates):
@@ -230,9 +234,10 @@ def _body_start(text: str, place: SectionPlace) -> int | None:
 
 
 def _statements(text: str) -> Iterator[tuple[int, int]]:
-    """Give where sentences begin and end; short lines are sentences of their own."""
+    """Give where sentences begin and end; short lines and views are sentences of their own."""
     starts = {start for start, _ in sentence_places(text)}
     starts |= {found.end() for found in _LINE_START.finditer(text)}
+    starts |= {found.end() for found in _OTHER_START.finditer(text)}
     return pairwise([*sorted(starts), len(text)])
 
 
@@ -324,7 +329,7 @@ def _begins(text: str, found: re.Match[str]) -> bool:
 
 
 def _closed(kind: Kind, heading: str, text: str) -> Iterator[Section]:
-    """Give a block up to its end, and what stands behind it without a heading."""
+    """Give a block up to its end, and what follows it without a heading."""
     end = SIGNATURE.search(text)
     if end is not None and kind != "identifying":
         yield Section(kind, heading, text[: end.start()])

@@ -11,8 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from training.clinical.findings.vocabulary import has_forms
-from training.common.scripts import UNSPACED
-from training.common.sentences import sentence_starts
+from training.common.sentences import UNSPACED, sentence_starts
 from training.common.values import is_without_words
 
 # Texts are read as they are written, with Kana of half width as well.
@@ -53,7 +52,7 @@ _AMOUNT: Final = re.compile(r"\d\s*[^\W\d_]+\.$")
 _ARTICLE: Final = re.compile(r"(?:d(?:er|ie|as|es|em|en)|eine[rsmn]?)\s+\d{1,2}\.$", re.IGNORECASE)
 _WORD_BEFORE: Final = re.compile(r"[^\W\d_]+(?=\.$)|\d{1,2}(?=\.$)")
 _WORD: Final = re.compile(r"[^\W\d_]+")
-# Names of files and of hosts have full stops between letters too.
+# Names of files and of hosts also have full stops between letters.
 _NAME_ENDING: Final = re.compile(
     r"(?:com|csv|dcm|de|edu|gov|html?|io|jpe?g|json|net|org|pdf|png|py|tiff?|txt|xml|zip)\b", re.IGNORECASE
 )
@@ -75,7 +74,7 @@ _UNSPACED_WORD: Final = re.compile(f"[{_UNSPACED}]{{2}}")
 
 
 def split_sentences(text: str, *, fragments: bool = False) -> tuple[str, ...]:
-    """Split running text into sentences, without list numbers; without fragments unless they are wanted.
+    """Split running text into sentences, without list numbers; `fragments` keeps fragments as well.
 
     A sentence ends at the full stop, question or exclamation mark of its script, also without a space behind
     it, at a blank line, and before the next item of a list; not behind an abbreviation or in a number. A

@@ -1,6 +1,6 @@
 """DICOM structured reports (Basic Text, Enhanced, Comprehensive): the content tree as text with headings.
 
-Results of programs have the same classes. They are told by title, template or observer, or have no text.
+Results of programs have the same classes. Their title, template or observer shows them, or they have no text.
 """
 
 import warnings
@@ -49,10 +49,10 @@ _RESULTS: Final = (
     "Cardiac Ultrasound Report; 5300 Simplified Echo Procedure Report; 10001 Projection X-Ray Radiation "
     "Dose; 10011 CT Radiation Dose; 10021 Radiopharmaceutical Dose"
 )
-# Observer type of a result that no person stands for.
+# Observer type of a result that no person has signed.
 _DEVICE: Final = "121007"
 _PERSONAL: Final = ("PatientID", "PatientBirthDate", "OtherPatientIDs", "InstitutionName")
-# Observers and times, which are left out with all that stands below.
+# Observers and times, which are left out with everything below them.
 _CONTEXT: Final = ("HAS OBS CONTEXT", "HAS ACQ CONTEXT", "HAS CONCEPT MOD")
 
 
@@ -67,12 +67,7 @@ def is_structured_report(path: Path) -> bool:
 
 
 def read_structured(path: Path) -> SourceReport:
-    """Read the file of a structured report.
-
-    Raises:
-        ReportError: It is no structured report of text, or damaged.
-        OSError: The file cannot be read.
-    """
+    """Read the file of a structured report; raises as `parse_structured` does, or an OSError."""
     _refuse_longer(path.stat().st_size)
     return parse_structured(path.read_bytes())
 
@@ -126,17 +121,14 @@ def _read(dataset: Dataset) -> SourceReport:
         raise NoReportError("structured reports of other kinds than text")
     text = "\n".join(_lines(dataset, 0, iter(range(_MOST_ITEMS))))
     kinds = set(_kinds(dataset))
-    if "TEXT" not in kinds and not kinds.isdisjoint({"CODE", "NUM"}):
+    if "TEXT" not in kinds and kinds & {"CODE", "NUM"}:
         raise NoReportError("structured reports of codes and numbers, without text")
-    evidence = [
-        item
-        for name in ("CurrentRequestedProcedureEvidenceSequence", "ReferencedRequestSequence")
-        for item in _items(dataset, name)
-    ]
+    evidence = _items(dataset, "CurrentRequestedProcedureEvidenceSequence")
+    named = (dataset, *evidence, *_items(dataset, "ReferencedRequestSequence"))
     return SourceReport(
         text=text,
-        studies=tuple(filter(None, (_text(one, "StudyInstanceUID") for one in (dataset, *evidence)))),
-        accessions=tuple(filter(None, (_text(one, "AccessionNumber") for one in (dataset, *evidence)))),
+        studies=tuple(filter(None, (_text(one, "StudyInstanceUID") for one in named))),
+        accessions=tuple(filter(None, (_text(one, "AccessionNumber") for one in named))),
         patients=patient_ids(dataset),
         identity=_identity(dataset),
         status=_status(dataset),
@@ -153,10 +145,12 @@ def _leave_out_results(dataset: Dataset) -> None:
     """
     names = dict(result.split(" ", 1) for result in _RESULTS.split("; "))
     templates = [_text(item, "TemplateIdentifier") for item in _items(dataset, "ContentTemplateSequence")]
-    kinds = [names[code] for code in (_code(dataset, "ConceptNameCodeSequence"), *templates) if code in names]
+    title = _coded(dataset, "ConceptNameCodeSequence", "CodeValue")
+    kinds = [names[code] for code in (title, *templates) if code in names]
     context = [item for item in _items(dataset, "ContentSequence") if _is_context(item)]
     signed = [item for item in context if _text(item, "ValueType") == "PNAME"]
-    if any(_code(item, "ConceptCodeSequence") == _DEVICE for item in context) and not signed:
+    observers = [_coded(item, "ConceptCodeSequence", "CodeValue") for item in context]
+    if _DEVICE in observers and not signed:
         kinds.append("the observer is a device")
     if kinds:
         raise NoReportError(f"measurements or results of programs: {kinds[0]}")
@@ -171,11 +165,6 @@ def _kinds(item: Dataset) -> Iterator[str]:
 
 def _is_context(item: Dataset) -> bool:
     return _text(item, "RelationshipType") in _CONTEXT
-
-
-def _code(item: Dataset, keyword: str) -> str:
-    coded = _items(item, keyword)
-    return _text(coded[0], "CodeValue") if coded else ""
 
 
 def _identity(dataset: Dataset) -> str:
@@ -215,43 +204,36 @@ def _lines(item: Dataset, depth: int, count: Iterator[int], section: str = "") -
             if name:
                 yield f"\n{name}:"
             yield from _lines(child, depth + 1, count, name or section)
-        elif kind in ("TEXT", "CODE", "NUM"):
-            value = _value(child, kind)
-            if value or kind != "TEXT":
+        elif kind == "TEXT":
+            if value := _text(child, "TextValue"):
                 # In a section, a text needs no other heading, unless it was added.
-                is_headed = kind == "TEXT" and name and (not section or kind_of(name) == "addendum")
-                if line := f"\n{name}: {value}" if is_headed else _described(child, kind, value):
-                    yield line
+                is_headed = name and (not section or kind_of(name) == "addendum")
+                yield f"\n{name}: {value}" if is_headed else value
             yield from _lines(child, depth + 1, count, section)
-
-
-def _described(child: Dataset, kind: str, value: str) -> str:
-    named = _items(child, "ConceptNameCodeSequence")
-    meaning = _text(named[0], "CodeMeaning") if named else ""
-    return value if kind == "TEXT" else named_value(meaning, value, is_number=kind == "NUM")
+        elif kind in ("CODE", "NUM"):
+            meaning, is_number = _coded(child, "ConceptNameCodeSequence", "CodeMeaning"), kind == "NUM"
+            if line := named_value(meaning, _value(child, is_number=is_number), is_number=is_number):
+                yield line
+            yield from _lines(child, depth + 1, count, section)
 
 
 def _heading(child: Dataset) -> str:
     """Return the heading of a section, of those that are known; "" for any other."""
-    named = _items(child, "ConceptNameCodeSequence")
-    if not named:
-        return ""
-    code, meaning = _text(named[0], "CodeValue"), _text(named[0], "CodeMeaning")
+    code, meaning = (_coded(child, "ConceptNameCodeSequence", word) for word in ("CodeValue", "CodeMeaning"))
     return SECTION_CODES.get(code) or (meaning.upper() if kind_of(meaning) is not None else "")
 
 
-def _value(child: Dataset, kind: str) -> str:
-    if kind == "TEXT":
-        return _text(child, "TextValue")
-    if kind == "CODE":
-        coded = _items(child, "ConceptCodeSequence")
-        return _text(coded[0], "CodeMeaning") if coded else ""
-    measured = _items(child, "MeasuredValueSequence")
-    if not measured:
-        return ""
-    units = _items(measured[0], "MeasurementUnitsCodeSequence")
-    unit = _text(units[0], "CodeMeaning") if units else ""
-    return f"{_text(measured[0], 'NumericValue')} {unit}".strip()
+def _value(child: Dataset, *, is_number: bool) -> str:
+    if not is_number:
+        return _coded(child, "ConceptCodeSequence", "CodeMeaning")
+    measured = next(iter(_items(child, "MeasuredValueSequence")), Dataset())
+    unit = _coded(measured, "MeasurementUnitsCodeSequence", "CodeMeaning")
+    return f"{_text(measured, 'NumericValue')} {unit}".strip()
+
+
+def _coded(item: Dataset, sequence: str, keyword: str) -> str:
+    """Return the code or the meaning of a coded concept, "" without one."""
+    return next((_text(concept, keyword) for concept in _items(item, sequence)), "")
 
 
 def _text(dataset: Dataset, keyword: str) -> str:

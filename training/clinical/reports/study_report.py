@@ -176,8 +176,8 @@ def deidentified(report: SourceReport, key: bytes) -> StudyReport:
     sections: Sequence[Section] = ()
     if report.status != "withdrawn":
         sections = clinical_sections(text, (*report.names, *patients, *accessions, *studies))
-        told = (UNREAD.sub("", section.text) for section in sections)
-        if sum(sign.isalpha() for text in told for sign in text) < _FEWEST_LETTERS:
+        readable = "".join(UNREAD.sub("", section.text) for section in sections)
+        if sum(map(str.isalpha, readable)) < _FEWEST_LETTERS:
             raise ReportError("no clinical section was found in it", FIELD_MISSING)
     identity = report.identity.strip()
     return StudyReport(

@@ -1,9 +1,8 @@
 """Opens the text of a table or a report in its encoding: no byte is replaced, a wrong encoding is named.
 
-The encodings that bytes beyond ASCII are probably text in are told by the letters that they would be. A
-reading is scored by the logarithm of the probability of its characters: usual letters of the languages that
-the encoding is for, in places where such letters stand. A capital behind a small letter or a sign within a
-word is a mark of the wrong encoding.
+Bytes beyond ASCII are read in each encoding, and the readings are scored by the logarithm of the probability
+of their characters: usual letters of the languages that the encoding is for, in places where such letters
+are. A capital behind a small letter or a sign within a word is a mark of the wrong encoding.
 """
 
 import codecs
@@ -14,11 +13,9 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import chain
 from math import log
 from pathlib import Path
-from typing import BinaryIO, Final, TextIO, cast
+from typing import BinaryIO, Final, NamedTuple, TextIO, cast
 
 from training.common.errors import DataError
 
@@ -176,14 +173,17 @@ def _not_utf8(name: str, content: bytes, place: int, *, offered: bool) -> str:
     right: list[tuple[int, bytes]] = []
     for number, line in enumerate(_LINE_END.split(content), 1):
         if not line.isascii():
-            (right if _is_utf8(line) else wrong).append((number, line))
+            (right if _decoded(line, "utf-8") is not None else wrong).append((number, line))
     sentence = f"{name}: line {wrong[0][0]} is not UTF-8"
     guesses = likely_encodings(_some_lines(line for _, line in wrong))
     start = _LINE_END.split(content[max(0, place - _GUESSED // 2) : place])[-1]
-    readings = [
-        f"{guess.title}: {_shown(guess.name, start, content[place : place + _GUESSED])!r}"
-        for guess in guesses
+    rest = _LINE_END.split(content[place : place + _GUESSED], maxsplit=1)[0]
+    # The place of the first wrong byte as it reads in each encoding.
+    shown = [
+        (start.decode(one.name, "ignore")[-_SAMPLE:] + rest.decode(one.name, "ignore")[:_SAMPLE]).strip()
+        for one in guesses
     ]
+    readings = [f"{guess.title}: {text!r}" for guess, text in zip(guesses, shown, strict=True)]
     reads = f"; it reads as {_either(readings)}" if readings else ""
     if right and not (guesses and reads_by_chance([line for _, line in right], guesses[0].name)):
         fewer = min(wrong, right, key=len)
@@ -205,14 +205,6 @@ def _not_utf8(name: str, content: bytes, place: int, *, offered: bool) -> str:
     return f"{sentence}{reads}. Give the one that reads right, {options}, or c{convert}."
 
 
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _some_lines(lines: Iterable[bytes]) -> bytes:
     """The first lines, whole so that no character is cut, but for a first one that is too long."""
     some = b""
@@ -229,38 +221,19 @@ def _numbered(lines: Sequence[int]) -> str:
     return f"line {shown}" if len(lines) == 1 else f"lines {shown}{more}"
 
 
-def _shown(name: str, start: bytes, rest: bytes) -> str:
-    """The place of the first wrong byte as it reads in an encoding."""
-    line = _LINE_END.split(rest, maxsplit=1)[0].decode(name, "ignore")
-    return (start.decode(name, "ignore")[-_SAMPLE:] + line[:_SAMPLE]).strip()
-
-
 def _either(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} or {parts[-1]}"
 
 
-@dataclass(frozen=True)
-class Guess:
-    """An encoding in which bytes read as text.
-
-    Attributes:
-        name: As Python and `iconv` call it.
-        about: What is told of it beside its name; may be empty.
-        text: The bytes as they read in it.
-    """
+class Guess(NamedTuple):
+    """An encoding in which bytes read as text: its name as Python and `iconv` call it, and for messages."""
 
     name: str
     text: str
-    about: str = ""
-
-    @property
-    def title(self) -> str:
-        """The name for messages."""
-        return f"{self.name} ({self.about})" if self.about else self.name
+    title: str
 
 
-@dataclass(frozen=True)
-class _Alphabet:
+class _Alphabet(NamedTuple):
     """Characters beyond ASCII in texts of some languages; `sparse` ones stand among Latin letters."""
 
     usual: str
@@ -287,52 +260,36 @@ _CENTRAL: Final = _Alphabet(
 )
 _TURKISH: Final = _Alphabet("ıüöçşğ", "İÇŞĞÖÜâîû" + _SIGNS, _RARE)
 _BALTIC: Final = _Alphabet("šžėąųūįęčāēīļņģķõäöü", "ŠŽĖĄŲŪĮĘČĀĒĪĻŅĢĶÕÄÖÜ" + _SIGNS, _RARE)
+_CAPITALS: Final = _span(0x410, 0x42F)
 _CYRILLIC: Final = _Alphabet(
-    "оеаинтсрвлкмдпу",
-    "яыьгзбчйхжшюцщэфъё" + _span(0x410, 0x42F) + "Ё№іїєґ" + _SIGNS,
-    "ІЇЄҐ" + _RARE,
-    sparse=False,
+    "оеаинтсрвлкмдпу", f"яыьгзбчйхжшюцщэфъё{_CAPITALS}Ё№іїєґ{_SIGNS}", f"ІЇЄҐ{_RARE}", sparse=False
 )
+_GREEK_CAPITALS: Final = _span(0x391, 0x3A1) + _span(0x3A3, 0x3A9)
 _GREEK: Final = _Alphabet(
-    _span(0x3B1, 0x3C9) + "άέήίόύώ",
-    _span(0x391, 0x3A1) + _span(0x3A3, 0x3A9) + "ΆΈΉΊΌΎΏ" + _SIGNS,
-    _RARE,
-    sparse=False,
+    f"{_span(0x3B1, 0x3C9)}άέήίόύώ", f"{_GREEK_CAPITALS}ΆΈΉΊΌΎΏ{_SIGNS}", _RARE, sparse=False
 )
-_HEBREW: Final = _Alphabet(_span(0x5D0, 0x5EA), "־׳״₪" + _SIGNS, _RARE, sparse=False)
+_HEBREW: Final = _Alphabet(_span(0x5D0, 0x5EA), f"־׳״₪{_SIGNS}", _RARE, sparse=False)
 _ARABIC: Final = _Alphabet(
     _span(0x621, 0x63A) + _span(0x641, 0x64A),
-    "،؛؟ـپچژگکی" + _SIGNS,
+    f"،؛؟ـپچژگکی{_SIGNS}",
     _span(0x64B, 0x652) + _RARE,
     sparse=False,
 )
+_THAI_LETTERS: Final = _span(0xE01, 0xE39) + _span(0xE40, 0xE4E)
 _THAI: Final = _Alphabet(
-    "านรกอเงมยลวดทสตปค่้ัีิะ",
-    _span(0xE01, 0xE39) + _span(0xE40, 0xE4E),
-    _span(0xE50, 0xE59) + "฿“”‘’…\xa0",
-    sparse=False,
+    "านรกอเงมยลวดทสตปค่้ัีิะ", _THAI_LETTERS, f"{_span(0xE50, 0xE59)}฿“”‘’…\xa0", sparse=False
 )
 
-# The logarithm of how usual an encoding is beside the others.
+# The logarithm of how usual an encoding is compared with the others.
 _SINGLE: Final = (
-    ("Windows-1252", "", _WESTERN, 0.0),
-    ("Windows-1250", "", _CENTRAL, -1.5),
-    ("Macintosh", "", _WESTERN, -2.0),
-    ("CP850", "DOS", _WESTERN, -2.0),
-    ("CP437", "DOS", _WESTERN, -3.0),
-    ("ISO-8859-2", "", _CENTRAL, -2.5),
-    ("ISO-8859-15", "", _WESTERN, -3.0),
-    ("CP852", "DOS", _CENTRAL, -3.5),
-    ("Windows-1254", "Turkish", _TURKISH, -2.0),
-    ("Windows-1257", "Baltic", _BALTIC, -2.5),
-    ("Windows-1251", "", _CYRILLIC, -1.0),
-    ("KOI8-R", "", _CYRILLIC, -2.5),
-    ("CP866", "DOS", _CYRILLIC, -2.5),
-    ("Windows-1253", "", _GREEK, -1.0),
-    ("Windows-1255", "Hebrew", _HEBREW, -2.0),
-    ("Windows-1256", "Arabic", _ARABIC, -2.0),
-    ("CP874", "Thai, TIS-620", _THAI, -1.5),
-)
+    ("Windows-1252", "", _WESTERN, 0.0), ("Windows-1250", "", _CENTRAL, -1.5),
+    ("Macintosh", "", _WESTERN, -2.0), ("CP850", "DOS", _WESTERN, -2.0), ("CP437", "DOS", _WESTERN, -3.0),
+    ("ISO-8859-2", "", _CENTRAL, -2.5), ("ISO-8859-15", "", _WESTERN, -3.0), ("CP852", "DOS", _CENTRAL, -3.5),
+    ("Windows-1254", "Turkish", _TURKISH, -2.0), ("Windows-1257", "Baltic", _BALTIC, -2.5),
+    ("Windows-1251", "", _CYRILLIC, -1.0), ("KOI8-R", "", _CYRILLIC, -2.5), ("CP866", "DOS", _CYRILLIC, -2.5),
+    ("Windows-1253", "", _GREEK, -1.0), ("Windows-1255", "Hebrew", _HEBREW, -2.0),
+    ("Windows-1256", "Arabic", _ARABIC, -2.0), ("CP874", "Thai, TIS-620", _THAI, -1.5),
+)  # fmt: skip
 
 _PUNCTUATION, _KANA, _HANGUL, _FREQUENT, _INFREQUENT = map(
     log, (1 / 60, 1 / 80, 1 / 800, 1 / 1_500, 1 / 40_000)
@@ -344,9 +301,9 @@ _KANA_VOICED: Final = frozenset("ｳｶｷｸｹｺｻｼｽｾｿﾀﾁﾂﾃ�
 _KANA_HALF: Final = frozenset(_span(0xFF61, 0xFF9F))
 
 
-def _weight_of(*rows: tuple[range, float], first: int = 0x40) -> Callable[[bytes], float]:
-    """Weights of characters by their first byte; those whose second byte is below `first` are unusual."""
-    by_lead = {lead: weight for leads, weight in reversed(rows) for lead in leads}
+def _weight_of(*rows: tuple[int, int, float], first: int = 0x40) -> Callable[[bytes], float]:
+    """Weights of characters by ranges of their first byte; with a second below `first` they are unusual."""
+    by_lead = {lead: weight for start, end, weight in reversed(rows) for lead in range(start, end)}
     return lambda code: by_lead.get(code[0], _UNUSUAL) if code[1] >= first else _UNUSUAL
 
 
@@ -356,42 +313,24 @@ def _japanese(code: bytes) -> float:
 
 # Standards order ideographs by how frequent they are: level 1 has those of daily use.
 _SHIFT_JIS: Final = _weight_of(
-    (range(0x81, 0x82), _PUNCTUATION),
-    (range(0x82, 0x84), _KANA),
-    (range(0x88, 0x98), _FREQUENT),
-    (range(0x98, 0xEB), _INFREQUENT),
+    (0x81, 0x82, _PUNCTUATION), (0x82, 0x84, _KANA), (0x88, 0x98, _FREQUENT), (0x98, 0xEB, _INFREQUENT)
 )
 _EUC_JP: Final = _weight_of(
-    (range(0xA1, 0xA2), _PUNCTUATION),
-    (range(0xA3, 0xA6), _KANA),
-    (range(0xB0, 0xD0), _FREQUENT),
-    (range(0xD0, 0xF5), _INFREQUENT),
+    (0xA1, 0xA2, _PUNCTUATION), (0xA3, 0xA6, _KANA), (0xB0, 0xD0, _FREQUENT), (0xD0, 0xF5, _INFREQUENT)
 )
 _GB: Final = _weight_of(
-    (range(0xA1, 0xA2), _PUNCTUATION),
-    (range(0xA3, 0xA4), _PUNCTUATION),
-    (range(0xB0, 0xD8), _FREQUENT),
-    (range(0xD8, 0xF8), _INFREQUENT),
+    *((0xA1, 0xA2, _PUNCTUATION), (0xA3, 0xA4, _PUNCTUATION)),
+    *((0xB0, 0xD8, _FREQUENT), (0xD8, 0xF8, _INFREQUENT)),
     first=0xA1,
 )
-_BIG5: Final = _weight_of(
-    (range(0xA1, 0xA4), _PUNCTUATION), (range(0xA4, 0xC7), _FREQUENT), (range(0xC9, 0xFA), _INFREQUENT)
-)
+_BIG5: Final = _weight_of((0xA1, 0xA4, _PUNCTUATION), (0xA4, 0xC7, _FREQUENT), (0xC9, 0xFA, _INFREQUENT))
 _KOREAN: Final = _weight_of(
-    (range(0xA1, 0xA2), _PUNCTUATION),
-    (range(0xB0, 0xC9), _HANGUL),
-    (range(0xCA, 0xFE), _INFREQUENT),
-    first=0xA1,
+    (0xA1, 0xA2, _PUNCTUATION), (0xB0, 0xC9, _HANGUL), (0xCA, 0xFE, _INFREQUENT), first=0xA1
 )
 _DOUBLE: Final = (
-    ("Shift_JIS", _japanese, 0.0),
-    ("CP932", _japanese, -1.0),
-    ("EUC-JP", _EUC_JP, -1.0),
-    ("GB18030", _GB, 0.0),
-    ("Big5", _BIG5, 0.0),
-    ("CP950", _BIG5, -1.0),
-    ("EUC-KR", _KOREAN, 0.0),
-    ("CP949", _KOREAN, -1.0),
+    *(("Shift_JIS", _japanese, 0.0), ("CP932", _japanese, -1.0), ("EUC-JP", _EUC_JP, -1.0)),
+    *(("GB18030", _GB, 0.0), ("Big5", _BIG5, 0.0), ("CP950", _BIG5, -1.0)),
+    *(("EUC-KR", _KOREAN, 0.0), ("CP949", _KOREAN, -1.0)),
 )
 # Characters of UTF-8; so many in one line are there by no chance, nor is a long one of single bytes.
 _SEQUENCE: Final = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
@@ -410,13 +349,12 @@ def likely_encodings(content: bytes) -> list[Guess]:
     Returns:
         One where the letters leave no doubt, else up to three; none for bytes that read as no text.
     """
-    readings = chain(_single_readings(content), _double_readings(content))
-    scored = sorted(readings, key=lambda item: -item[0])
-    found: dict[str, Guess] = {}
+    scored = sorted(_readings(content), key=lambda item: -item[0])
+    by_text: dict[str, Guess] = {}
     for score, guess in scored:
         if score >= scored[0][0] - _MARGIN:
-            found.setdefault(guess.text, guess)
-    return list(found.values())[:_MOST]
+            by_text.setdefault(guess.text, guess)
+    return list(by_text.values())[:_MOST]
 
 
 def reads_by_chance(lines: Sequence[bytes], name: str) -> bool:
@@ -431,25 +369,19 @@ def reads_by_chance(lines: Sequence[bytes], name: str) -> bool:
     if several or (single and any(_LONG_SEQUENCE.search(line) for line in lines)):
         return False
     joined = b"\n".join(lines[:_SOME_LINES])
-    return any(guess.name == name for _, guess in chain(_single_readings(joined), _double_readings(joined)))
+    return any(guess.name == name for _, guess in _readings(joined))
 
 
-def _single_readings(content: bytes) -> list[tuple[float, Guess]]:
-    readings = []
+def _readings(content: bytes) -> Iterator[tuple[float, Guess]]:
+    """Give the score of each encoding in which bytes read as text."""
     for name, about, alphabet, prior in _SINGLE:
         text = _decoded(content, name)
         if text is not None and (score := _score_letters(text, alphabet)) is not None:
-            readings.append((score + prior, Guess(name, text, about)))
-    return readings
-
-
-def _double_readings(content: bytes) -> list[tuple[float, Guess]]:
-    readings = []
+            yield score + prior, Guess(name, text, f"{name} ({about})" if about else name)
     for name, weight, prior in _DOUBLE:
         text = _decoded(content, name)
         if text is not None and (score := _score_codes(text, name, weight)) is not None:
-            readings.append((score + prior, Guess(name, text)))
-    return readings
+            yield score + prior, Guess(name, text, name)
 
 
 def _decoded(content: bytes, name: str) -> str | None:

@@ -17,31 +17,27 @@ _MOST_FOLDERS: Final = 1000
 
 def find_table(folder: Path, name: str) -> Path | None:
     """`name`.csv or `name`.csv.gz in a folder; None without either."""
-    return next(
-        (path for path in (folder / f"{name}.csv", folder / f"{name}.csv.gz") if path.is_file()), None
-    )
+    paths = (folder / f"{name}.csv", folder / f"{name}.csv.gz")
+    return next((path for path in paths if path.is_file()), None)
 
 
 def need_table(folder: Path, name: str) -> Path:
-    """Like `find_table`, for a table that must be there.
-
-    Raises:
-        DataError: It is not there.
-    """
-    path = find_table(folder, name)
-    if path is None:
-        raise DataError(f"There is no {name}.csv or {name}.csv.gz in {folder}{_below(folder, name)}.")
-    return path
-
-
-def _below(folder: Path, name: str) -> str:
-    """The folder one level below that has a table, as the end of a sentence."""
+    """Like `find_table`; a DataError where the table is missing, which names a folder below that has it."""
+    if (path := find_table(folder, name)) is not None:
+        return path
     try:
-        inside = sorted(path for path in islice(folder.iterdir(), _MOST_FOLDERS) if path.is_dir())
+        below = sorted(path for path in islice(folder.iterdir(), _MOST_FOLDERS) if path.is_dir())
     except OSError:
-        return ""
-    found = next((path for place in inside if (path := find_table(place, name)) is not None), None)
-    return "" if found is None else f"; {found} is there: give the folder {found.parent}"
+        below = []
+    hint = next(
+        (
+            f"; {path} is there: give the folder {path.parent}"
+            for one in below
+            if (path := find_table(one, name))
+        ),
+        "",
+    )
+    raise DataError(f"There is no {name}.csv or {name}.csv.gz in {folder}{hint}.")
 
 
 def read_rows(
@@ -70,11 +66,8 @@ def read_records(
 ) -> Iterator[Record | Rejection | LeftOut]:
     """What `read_rows` gives, with a record for each row.
 
-    Args:
-        path: The table.
-        columns: Names that it must have.
-        record: Makes a row a record; a LineError or a DataError of it refuses the row.
-        table: Name of the table for rows that are refused, where a data set has several.
+    `record` makes a row a record; a LineError or a DataError of it refuses the row, under the name `table`
+    where a data set has several.
     """
     for item in read_rows(path, columns):
         if isinstance(item, Rejection | LeftOut):
@@ -103,10 +96,7 @@ def _open(path: Path, columns: Sequence[str]) -> tuple[Table, list[str]]:
 def read_table(path: Path, columns: Sequence[str], unique: str = "") -> Iterator[tuple[int, dict[str, str]]]:
     """Like `read_rows`, for a table that others are looked up in: a broken row is an error.
 
-    Args:
-        path: The table.
-        columns: Names that it must have.
-        unique: The column that rows are looked up by, if they are; of equal rows the first is given.
+    Of rows with one value in the column `unique`, if it is given, all are equal.
 
     Raises:
         DataError: The table cannot be read, has no column of one of these names, a row is broken, or two
@@ -119,9 +109,9 @@ def read_table(path: Path, columns: Sequence[str], unique: str = "") -> Iterator
         if isinstance(row, LeftOut):
             continue
         if unique:
-            line, before = known.setdefault(row[1][unique].strip(), row)
+            value = row[1][unique]
+            line, before = known.setdefault(value.strip(), row)
             if before != row[1]:
-                value = row[1][unique]
                 raise DataError(
                     f"{path} cannot be used: lines {line} and {row[0]} differ for {value!r}; remove one."
                 )

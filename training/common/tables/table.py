@@ -1,6 +1,6 @@
 """A table of text: its header, its dialect, and its rows with their lines.
 
-Lines of JSON objects are rows, too: metadata.jsonl beside images, with file_name and text.
+Lines of JSON objects are also rows, such as those of metadata.jsonl next to images, with file_name and text.
 """
 
 import json
@@ -15,9 +15,11 @@ from training.common.errors import DataError
 from training.common.record import LineError
 from training.common.rejections import LeftOut, Rejection
 from training.common.tables.encodings import open_text
-from training.common.tables.records import DELIMITERS, QuoteError, RecordReader
 from training.common.tables.roles import LAST_TEXTS, NAMES, normal_name
 
+DELIMITERS: Final = (",", ";", "\t", "|")
+# After these, people write a space; after a bar or a tab a quote behind a space is one of the text.
+_SPACED: Final = (",", ";")
 # Excel's own way to name the delimiter, on a line ahead of the header.
 _SEPARATOR_LINE: Final = re.compile(r'"?sep=(?P<delimiter>[,;|\t])"?[,;|\t]*\s*', re.IGNORECASE)
 # A line of the files of captions of Flickr8k and Flickr30k, which have no header and no quotes.
@@ -39,10 +41,7 @@ _SEPARATOR: Final = ";"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a table: the line on which it begins, and a value for each column.
-
-    `texts` has the columns, by their places, that hold several texts.
-    """
+    """One row of a table: its first line, a value for each column, and columns that have several texts."""
 
     line: int
     values: list[str]
@@ -79,8 +78,7 @@ class Table:
     def rows(self, begins_row: Callable[[str], bool] | None = None) -> Iterator[Row | Rejection | LeftOut]:
         """Everything below the header: rows, broken ones by their line, and rows without any value.
 
-        Args:
-            begins_row: Whether a line inside of a quoted field is surely the beginning of another row.
+        `begins_row` tells whether a line inside of a quoted field is surely the beginning of another row.
 
         Raises:
             DataError: The table cannot be read, or is not in its encoding.
@@ -97,13 +95,12 @@ class Table:
                 reader.next()
             while True:
                 try:
-                    record = reader.next()
+                    if (record := reader.next()) is None:
+                        return
                 except QuoteError as error:
                     yield Rejection(error.line, str(error))
-                    continue
-                if record is None:
-                    return
-                yield self._checked(*record)
+                else:
+                    yield self._checked(*record)
 
     def _rows_of_objects(
         self, lines: Iterable[str], is_known: Callable[[str], bool]
@@ -131,15 +128,16 @@ class Table:
         if len(values) == len(self.columns):
             again = tuple(value.strip(_MARKS_AND_SPACES) for value in values) == self.columns
             return LeftOut(_HEADER_AGAIN) if again else Row(line, values)
-        counted = f"it has {_counted(len(values))} where the header has {len(self.columns)}"
+        fields = "1 field" if len(values) == 1 else f"{len(values)} fields"
+        reason = f"it has {fields} where the header has {len(self.columns)}"
         if len(values) > len(self.columns):
             if not any(map(str.strip, values[len(self.columns) :])):
-                counted += f"; remove every {self.delimiter!r} at its end"
-            elif any(value.strip().startswith(_ODD_QUOTES) for value in values):
-                counted += f'; put a value with {self.delimiter!r} in it into quotes of this kind: "'
+                reason += f"; remove every {self.delimiter!r} at its end"
             else:
-                counted += f"; put a value with {self.delimiter!r} in it into quotes"
-        return Rejection(line, counted)
+                odd = any(value.strip().startswith(_ODD_QUOTES) for value in values)
+                reason += f"; put a value with {self.delimiter!r} in it into quotes"
+                reason += ' of this kind: "' if odd else ""
+        return Rejection(line, reason)
 
 
 def open_table(
@@ -149,8 +147,7 @@ def open_table(
 
     Args:
         path: The table.
-        is_known: Whether a column's name is one that the table is expected to have; decides what stands
-            between fields.
+        is_known: Whether a column's name is one that the table is expected to have; decides the delimiter.
         encoding: Of a table without a byte order mark, where it is not UTF-8.
         offered: Whether the user can give the encoding, for messages.
 
@@ -187,7 +184,9 @@ def open_table(
         return sum(map(is_known, item[1])), len(item[1])
 
     best, titles = max(found, key=likeness), 0
-    for ahead in range(1, _HEAD_LINES) if _is_title(likeness(best)) else ():
+    known, count_of_columns = likeness(best)
+    # A record may be a title: "Report" is both.
+    for ahead in range(1, _HEAD_LINES) if known == 0 or count_of_columns == 1 else ():
         below = max(_headers(head, delimiters, skipped + ahead), key=likeness, default=best)
         if likeness(below)[0] >= _HEADER_LIKE:
             best, titles = below, ahead
@@ -209,12 +208,6 @@ def _caption(number: int, line: str) -> Row | Rejection | LeftOut:
     if found is None:
         return Rejection(number, "it is not a name, # and a number, a tab, and a caption, as other lines are")
     return Row(number, [found["image"], found["text"]])
-
-
-def _is_title(likeness: tuple[int, int]) -> bool:
-    """Whether a record may be a title, given its numbers of known columns and of all: "Report" is both."""
-    known, columns = likeness
-    return known == 0 or columns == 1
 
 
 def _headers(
@@ -239,16 +232,12 @@ def _header(head: Sequence[str], delimiter: str, skipped: int) -> tuple[str, ...
 def _check_names(path: Path, columns: Sequence[str]) -> None:
     places: dict[str, int] = {}
     for place, name in enumerate(columns, 1):
-        if name and places.setdefault(name.casefold(), place) != place:
-            first = columns[places[name.casefold()] - 1]
+        first = places.setdefault(name.casefold(), place)
+        if name and first != place:
             raise DataError(
-                f"{path} has the column {first!r} twice (columns {places[name.casefold()]} and {place}); "
+                f"{path} has the column {columns[first - 1]!r} twice (columns {first} and {place}); "
                 "rename or remove one of them."
             )
-
-
-def _counted(fields: int) -> str:
-    return "1 field" if fields == 1 else f"{fields} fields"
 
 
 def _columns_of_objects(lines: Iterable[str]) -> tuple[str, ...]:
@@ -305,3 +294,107 @@ def _text_of(name: str, value: object, is_known: Callable[[str], bool]) -> str:
 
 def _is_list_of_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+class QuoteError(Exception):
+    """A quoted field that is wrong; `line` is where its quote opened."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+class RecordReader:
+    """The records of a table, one after the other, in the manner of RFC 4180.
+
+    Args:
+        lines: With their ends.
+        delimiter: Between two fields.
+        begins_row: Whether a line inside of a quoted field is surely the beginning of another row.
+    """
+
+    def __init__(
+        self, lines: Iterator[str], delimiter: str, begins_row: Callable[[str], bool] | None = None
+    ) -> None:
+        self._lines = lines
+        self._again: list[str] = []
+        self._number = 0
+        self._delimiter = delimiter
+        self._begins_row = begins_row
+        self._after = re.compile(rf" *(?:({re.escape(delimiter)})|\r?\n?\Z)")
+        self._spaced = delimiter in _SPACED
+
+    def next(self) -> tuple[int, list[str]] | None:
+        """The line on which the next record begins, and its fields; None at the end. Empty lines are none.
+
+        Raises:
+            QuoteError: A quote of it is wrong. Reading goes on below the line where that quote opened.
+        """
+        while (text := self._next_line()) is not None:
+            if not text.strip(" \r\n"):
+                continue
+            start = self._number
+            if '"' not in text:
+                return start, text.rstrip("\r\n").split(self._delimiter)
+            return start, self._split(text)
+        return None
+
+    def _next_line(self) -> str | None:
+        text = self._again.pop() if self._again else next(self._lines, None)
+        self._number += text is not None
+        return text
+
+    def _split(self, text: str) -> list[str]:
+        fields: list[str] = []
+        place = 0
+        while True:
+            quote = place
+            while self._spaced and text.startswith(" ", quote):
+                quote += 1
+            if text.startswith('"', quote):
+                opened, pulled = self._number, list[str]()
+                try:
+                    value, text, place = self._quoted(text, quote, pulled)
+                    after = self._after.match(text, place)
+                    if after is None:
+                        raise QuoteError(
+                            opened, "text follows a quote that closes; inside of a field it is doubled"
+                        )
+                except QuoteError:
+                    self._again.extend(reversed(pulled))
+                    self._number = opened
+                    raise
+                fields.append(value)
+                if after[1] is None:
+                    return fields
+                place = after.end()
+            else:
+                end = text.find(self._delimiter, place)
+                if end < 0:
+                    return [*fields, text[place:].rstrip("\r\n")]
+                fields.append(text[place:end])
+                place = end + 1
+
+    def _quoted(self, text: str, quote: int, pulled: list[str]) -> tuple[str, str, int]:
+        """Value of the quoted field, and the line and the place behind it; `pulled` gets all lines read."""
+        opened = self._number
+        parts: list[str] = []
+        start = seek = quote + 1
+        while True:
+            end = text.find('"', seek)
+            if end < 0:
+                parts.append(text[start:])
+                following = self._next_line()
+                if following is None:
+                    raise QuoteError(opened, "a quote opens that never closes")
+                pulled.append(following)
+                if self._begins_row is not None and self._begins_row(following):
+                    raise QuoteError(
+                        opened, f"a quote opens that does not close before line {self._number}, another row"
+                    )
+                text, start, seek = following, 0, 0
+            elif text.startswith('"', end + 1):
+                seek = end + 2
+            else:
+                parts.append(text[start:end])
+                return "".join(parts).replace('""', '"'), text, end + 1

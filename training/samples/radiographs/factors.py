@@ -8,46 +8,20 @@ import numpy as np
 Side = Literal["right", "left"]
 View = Literal["PA", "AP", "LATERAL"]
 
-FINDINGS: Final = (
-    "Cardiomegaly",
-    "Pleural Effusion",
-    "Pneumothorax",
-    "Lung Nodule",
-    "Consolidation",
-    "Edema",
-    "Atelectasis",
-    "Pacemaker",
-    "Central Line",
-)
+# Findings, with the chance of each on a film.
+FINDINGS: Final = {
+    "Cardiomegaly": 0.24, "Pleural Effusion": 0.26, "Pneumothorax": 0.12, "Lung Nodule": 0.16,
+    "Consolidation": 0.22, "Edema": 0.10, "Atelectasis": 0.12, "Pacemaker": 0.12, "Central Line": 0.12,
+}  # fmt: skip
 LATERAL_FINDINGS: Final = ("Cardiomegaly", "Pleural Effusion", "Pacemaker")
-SIZES: Final = ("small", "moderate", "large")
 # Severity of a finding by its size, from 0 to 1; 0.5 for findings without a size.
 SEVERITY: Final = {"small": 0.0, "moderate": 0.5, "large": 1.0, "": 0.5}
-ZONES: Final = ("upper", "middle", "lower")
-EXPOSURES: Final = ("low", "normal", "high")
-INDICATIONS: Final = (
-    "fever and cough",
-    "shortness of breath",
-    "chest pain",
-    "a fall from a ladder",
-    "a check before surgery",
-    "weight loss",
-    "a check after the placement of a line",
-    "weakness",
+_INDICATIONS: Final = (
+    *("fever and cough", "shortness of breath", "chest pain", "a fall from a ladder"),
+    *("a check before surgery", "weight loss", "a check after the placement of a line", "weakness"),
 )
 _COMPARISONS: Final = ("none", "a film of last week", "a film of last year")
 _CHANCE_OF_NONE: Final = 0.22
-_CHANCES: Final = {
-    "Cardiomegaly": 0.24,
-    "Pleural Effusion": 0.26,
-    "Pneumothorax": 0.12,
-    "Lung Nodule": 0.16,
-    "Consolidation": 0.22,
-    "Edema": 0.10,
-    "Atelectasis": 0.12,
-    "Pacemaker": 0.12,
-    "Central Line": 0.12,
-}
 
 
 @dataclass(frozen=True)
@@ -116,10 +90,10 @@ def draw_film(rng: np.random.Generator, patient: Patient) -> Film:
         patient=patient,
         findings=tuple(_draw_finding(rng, name) for name in _draw_names(rng, view)),
         view=view,
-        exposure=str(rng.choice(EXPOSURES, p=(0.2, 0.6, 0.2))),
-        marker=bool(rng.random() < 0.7),
+        exposure=str(rng.choice(("low", "normal", "high"), p=(0.2, 0.6, 0.2))),
+        marker=rng.random() < 0.7,
         tilt=float(np.clip(rng.normal(0.0, 1.6), -4.0, 4.0)),
-        indication=str(rng.choice(INDICATIONS)),
+        indication=str(rng.choice(_INDICATIONS)),
         comparison=str(rng.choice(_COMPARISONS)),
         year=int(rng.integers(2012, 2024)),
     )
@@ -129,25 +103,26 @@ def _draw_names(rng: np.random.Generator, view: View) -> list[str]:
     """The names of at most three findings, of those that the view can show."""
     if rng.random() < _CHANCE_OF_NONE:
         return []
-    shown = LATERAL_FINDINGS if view == "LATERAL" else FINDINGS
-    names = [name for name in shown if rng.random() < _CHANCES[name]]
+    shown = LATERAL_FINDINGS if view == "LATERAL" else tuple(FINDINGS)
+    names = [name for name in shown if rng.random() < FINDINGS[name]]
     return names[:3] or [str(rng.choice(shown))]
 
 
 def _draw_finding(rng: np.random.Generator, name: str) -> Finding:
     side: Side = "right" if rng.random() < 0.5 else "left"
-    size = str(rng.choice(SIZES))
-    zone = str(rng.choice(ZONES))
-    if name in ("Cardiomegaly", "Edema"):
-        return Finding(name, size=size)
-    if name in ("Pleural Effusion", "Pneumothorax"):
-        return Finding(name, side=side, size=size)
-    if name == "Lung Nodule":
-        return Finding(name, side=side, zone=zone, size=size, count=int(rng.choice((1, 1, 2, 3))))
-    if name == "Consolidation":
-        # The left lung has no middle lobe.
-        zone = zone if side == "right" or zone != "middle" else "lower"
-        return Finding(name, side=side, zone=zone)
-    if name == "Atelectasis":
-        return Finding(name, side=side)
-    return Finding(name, side="left" if name == "Pacemaker" else "right")
+    size = str(rng.choice(("small", "moderate", "large")))
+    zone = str(rng.choice(("upper", "middle", "lower")))
+    match name:
+        case "Cardiomegaly" | "Edema":
+            return Finding(name, size=size)
+        case "Pleural Effusion" | "Pneumothorax":
+            return Finding(name, side, size)
+        case "Lung Nodule":
+            return Finding(name, side, size, zone, count=int(rng.choice((1, 1, 2, 3))))
+        case "Consolidation":
+            # The left lung has no middle lobe.
+            return Finding(name, side, zone="lower" if (side, zone) == ("left", "middle") else zone)
+        case "Atelectasis":
+            return Finding(name, side)
+        case _:
+            return Finding(name, "left" if name == "Pacemaker" else "right")

@@ -5,16 +5,12 @@ from typing import Final
 
 import numpy as np
 
+from training.samples.canvas import pick
+
 COLOURS: Final[dict[str, tuple[int, int, int]]] = {
-    "red": (204, 44, 40),
-    "blue": (38, 84, 188),
-    "green": (40, 140, 62),
-    "yellow": (240, 202, 48),
-    "white": (240, 240, 236),
-    "black": (38, 36, 42),
-    "orange": (240, 130, 36),
-    "purple": (122, 60, 160),
-}
+    "red": (204, 44, 40), "blue": (38, 84, 188), "green": (40, 140, 62), "yellow": (240, 202, 48),
+    "white": (240, 240, 236), "black": (38, 36, 42), "orange": (240, 130, 36), "purple": (122, 60, 160),
+}  # fmt: skip
 GROUND_THINGS: Final[dict[str, tuple[str, ...]]] = {
     "beach": ("person", "dog", "ball", "umbrella", "sailboat"),
     "street": ("person", "dog", "car", "bicycle", "bench"),
@@ -25,24 +21,14 @@ GROUND_THINGS: Final[dict[str, tuple[str, ...]]] = {
 }
 SKY_THINGS: Final = ("balloon", "kite", "bird")
 PLACES: Final = tuple(GROUND_THINGS)
-TIMES: Final = ("morning", "noon", "sunset", "night")
-OCCASIONS: Final = (
-    "on a Sunday",
-    "during the holidays",
-    "for a postcard",
-    "on a family trip",
-    "after a long drive",
+_OCCASIONS: Final = (
+    *("on a Sunday", "during the holidays", "for a postcard", "on a family trip", "after a long drive"),
     "before lunch",
 )
 # Surface that the picture is printed on.
 TEXTURES: Final = ("smooth", "canvas", "ribbed", "dotted")
-# Authors of captions, each with a style of writing.
-AUTHORS: Final = ("reporter", "admirer", "dreamer", "poet")
 # Birds and dogs come in natural colours.
-_COLOURS_OF: Final = {
-    "dog": ("white", "black", "brown"),
-    "bird": ("white", "black"),
-}
+_COLOURS_OF: Final = {"dog": ("white", "black", "brown"), "bird": ("white", "black")}
 NATURAL_COLOURS: Final = {"brown": (128, 82, 46)}
 
 
@@ -86,10 +72,10 @@ def draw_scene_factors(rng: np.random.Generator, style: np.random.Generator) -> 
         rng: Decides what there is.
         style: Decides texture and author, which nothing else depends on.
     """
-    place = _pick(rng, PLACES)
+    place = pick(rng, PLACES)
     kinds = [str(kind) for kind in rng.permutation(GROUND_THINGS[place])]
     relation = str(rng.choice(("left of", "right of", "above", ""), p=(0.27, 0.27, 0.26, 0.2)))
-    main_kind = _pick(rng, SKY_THINGS) if relation == "above" else kinds[0]
+    main_kind = pick(rng, SKY_THINGS) if relation == "above" else kinds[0]
     other = _draw_thing(rng, kinds[1], 1) if relation else None
     counts = (1, 1, 2, 3) if relation in ("above", "") else (1, 1, 2)
     return Scene(
@@ -97,11 +83,11 @@ def draw_scene_factors(rng: np.random.Generator, style: np.random.Generator) -> 
         main=_draw_thing(rng, main_kind, int(rng.choice(counts))),
         other=other,
         relation=relation,
-        time=str(rng.choice(TIMES, p=(0.25, 0.35, 0.25, 0.15))),
+        time=str(rng.choice(("morning", "noon", "sunset", "night"), p=(0.25, 0.35, 0.25, 0.15))),
         blur=float(rng.choice((0.0, 0.0, 0.0, 0.7, 1.2))),
-        occasion=_pick(rng, OCCASIONS),
-        texture=_pick(style, TEXTURES),
-        author=str(style.choice(AUTHORS, p=(0.4, 0.2, 0.2, 0.2))),
+        occasion=pick(rng, _OCCASIONS),
+        texture=pick(style, TEXTURES),
+        author=str(style.choice(("reporter", "admirer", "dreamer", "poet"), p=(0.4, 0.2, 0.2, 0.2))),
     )
 
 
@@ -111,8 +97,4 @@ def colour_value(name: str) -> tuple[int, int, int]:
 
 
 def _draw_thing(rng: np.random.Generator, kind: str, count: int) -> Thing:
-    return Thing(kind, _pick(rng, _COLOURS_OF.get(kind, tuple(COLOURS))), count)
-
-
-def _pick(rng: np.random.Generator, choices: tuple[str, ...]) -> str:
-    return choices[int(rng.integers(len(choices)))]
+    return Thing(kind, pick(rng, _COLOURS_OF.get(kind, tuple(COLOURS))), count)

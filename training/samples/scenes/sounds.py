@@ -19,27 +19,13 @@ RATE: Final = 8_000
 STEP: Final = 0.125
 # Onsets of notes, in steps; every kind of thing has its own rhythm.
 RHYTHMS: Final = {
-    "person": "x...x...",
-    "dog": "xx..xx..",
-    "ball": "x.x.x.x.",
-    "umbrella": "x.......",
-    "sailboat": "x..x..x.",
-    "car": "xxxxxxxx",
-    "bicycle": "x.xxx.xx",
-    "bench": "x.....x.",
-    "sled": "xxx.....",
-    "house": "x...xxxx",
-    "tent": "x..x....",
-    "balloon": "xxxx....",
-    "kite": "xx.x.xx.",
-    "bird": "xx.xxx.x",
-}
+    "person": "x...x...", "dog": "xx..xx..", "ball": "x.x.x.x.", "umbrella": "x.......",
+    "sailboat": "x..x..x.", "car": "xxxxxxxx", "bicycle": "x.xxx.xx", "bench": "x.....x.",
+    "sled": "xxx.....", "house": "x...xxxx", "tent": "x..x....", "balloon": "xxxx....",
+    "kite": "xx.x.xx.", "bird": "xx.xxx.x",
+}  # fmt: skip
 # Share of each multiple of the pitch; the one factor that only the sound has.
-INSTRUMENTS: Final = {
-    "flute": (1.0,),
-    "reed": (1.0, 0.0, 0.5, 0.0, 0.3),
-    "string": (1.0, 0.6, 0.4, 0.3, 0.2),
-}
+INSTRUMENTS: Final = {"flute": (1.0,), "reed": (1.0, 0.0, 0.5, 0.0, 0.3), "string": (1.0, 0.6, 0.4, 0.3, 0.2)}
 _STREAM: Final = 3
 _LOWEST: Final = 220.0
 _CHORD: Final = (1.0, 1.5, 2.0)

@@ -1,25 +1,39 @@
-"""Precision and recall of findings, as tables of docs/findings.md.
+"""Sentences with their findings, and precision and recall on them as tables of docs/findings.md.
 
 `python -m tests.training.clinical.findings.measuring` prints them, and on standard error the sentences that
 are wrong.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
-from tests.training.clinical.findings.sentences import GERMAN, HELD_OUT, SECOND, TUNED
+from tests.training.cases import read_cases
 from training.clinical.findings import STATES, find_findings
 
 Sentences = Sequence[tuple[str, str]]
+_STATE: Final = dict(zip("+?-", STATES, strict=True))
+
+
+def read_sentences(name: str) -> Iterator[tuple[str, str, str]]:
+    """Give the heading, the text and the answer of each sentence in a file next to this one."""
+    return read_cases(Path(__file__).with_name(name))
+
+
+def _part(name: str) -> Sentences:
+    return tuple((text, answer) for part, text, answer in read_sentences("written.txt") if part == name)
+
+
 PARTS: Final = {
-    "140, on which the rules were tuned": TUNED,
-    "60, written together with them and held out": HELD_OUT,
-    "40, chosen to be hard and written later": SECOND,
-    "26 in German": GERMAN,
+    "140, on which the rules were tuned": _part("tuned"),
+    "60, written together with them and held out": _part("held out"),
+    "40, chosen to be hard and written later": _part("second"),
+    "26 in German": _part("german"),
 }
-EVERY: Final = (*TUNED, *HELD_OUT, *SECOND, *GERMAN)
-_STATE: Final = {"+": "present", "-": "absent", "?": "uncertain"}
+EVERY: Final = tuple(sentence for part in PARTS.values() for sentence in part)
+CASES: Final = tuple(read_sentences("kinds.txt"))
+KINDS: Final = tuple((text, answer) for _, text, answer in CASES)
 
 
 def golden(answer: str) -> set[tuple[str, str]]:

@@ -2,13 +2,12 @@
 
 import re
 from collections import Counter
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import pytest
 
-from tests.training.clinical.findings.measuring import EVERY, golden
-from tests.training.clinical.findings.test_kinds import KINDS
+from tests.training.clinical.findings.measuring import EVERY, KINDS, golden, read_sentences
 from training.clinical.findings import chexpert_labels, find_findings, image_states, unread_words
 
 Pairs = set[tuple[str, str]]
@@ -24,37 +23,16 @@ class Sentence(NamedTuple):
     normal: bool
 
 
-def _sentences() -> tuple[Sentence, ...]:
-    kind = part = ""
-    found = []
-    for line in Path(__file__).with_name("field.txt").read_text(encoding="utf-8").splitlines():
-        text, bar, answer = line.rpartition(" |")
-        if line.startswith("## "):
-            kind, _, part = line[3:].rpartition(", ")
-        elif bar and not line.startswith("#"):
-            answers = [one for one in answer.strip().split(", ") if one != "NF"]
-            pairs = golden(", ".join(answers))
-            found.append(Sentence(part, kind, text.replace("\\n", "\n"), pairs, answer.endswith("NF")))
-    return tuple(found)
+def _sentences() -> Iterator[Sentence]:
+    for heading, text, answer in read_sentences("field.txt"):
+        kind, _, part = heading.rpartition(", ")
+        pairs = golden(answer.removesuffix("NF").rstrip(", "))
+        yield Sentence(part, kind, text, pairs, answer.endswith("NF"))
 
 
-FIELD: Final = _sentences()
+FIELD: Final = tuple(_sentences())
 PARTS: Final = (
-    "first",
-    "held",
-    "own",
-    "later",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
-    "eleventh",
-    "twelfth",
+    "first held own later second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
 )
 
 
@@ -68,7 +46,7 @@ def _wrong(sentences: tuple[Sentence, ...]) -> str:
     )
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", PARTS.split())
 def test_states_are_right_in_nineteen_of_twenty(part: str) -> None:
     own = tuple(one for one in FIELD if one.part == part)
     right = sum(len(_said(one.text) & one.pairs) for one in own)
@@ -89,12 +67,10 @@ def test_present_and_absent_are_not_exchanged() -> None:
 
 @pytest.mark.slow
 def test_no_finding_is_never_said_where_something_is_there() -> None:
-    texts = [(one.text, one.pairs) for one in FIELD] + [
-        (text, golden(answer)) for text, answer in (*KINDS, *EVERY)
-    ]
+    written = [(text, golden(answer)) for text, answer in (*KINDS, *EVERY)]
     wrong = [
         text
-        for text, pairs in texts
+        for text, pairs in (*((one.text, one.pairs) for one in FIELD), *written)
         if "No Finding" in chexpert_labels(text) and any(state != "absent" for _, state in pairs)
     ]
     assert wrong == []

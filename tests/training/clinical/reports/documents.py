@@ -3,12 +3,15 @@
 import base64
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from pydicom import Dataset
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.sequence import Sequence as Items
 from pydicom.uid import UID, ExplicitVRLittleEndian
+
+from tests.training.cases import read_cases
 
 KEY: Final = bytes(range(32))
 STUDY: Final = "1.2.826.0.1.3680043.8.498.1"
@@ -19,6 +22,12 @@ MARKERS: Final = tuple(f"Zqx{letter}marker" for letter in "abcdefghijklmnop")
 TEXT: Final = (
     "INDICATION: Cough.\nFINDINGS: Small left effusion. No pneumothorax.\nIMPRESSION: Left effusion."
 )
+
+
+def cases(heading: str) -> list[tuple[str, str]]:
+    """Texts and answers of cases.txt under a heading."""
+    table = read_cases(Path(__file__).with_name("cases.txt"))
+    return [(text, answer) for own, text, answer in table if own == heading]
 
 
 def text_report() -> str:

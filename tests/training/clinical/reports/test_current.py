@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from training.clinical.reports.current import current_report
+from training.clinical.reports.current import CurrentReport, current_report
 from training.clinical.reports.sections import clinical_sections
 from training.clinical.reports.study_report import Status, StudyReport
 from training.common.record import MetadataValue, Record
@@ -32,75 +32,71 @@ LATE = _report("FINDINGS: Pneumothorax.", "2024-01-05", "preliminary", identity=
 GONE = _report("", "2024-01-06", "withdrawn")
 
 
-def _text(*received: StudyReport) -> str | None:
+def _current(*received: StudyReport) -> CurrentReport:
     current = current_report(received)
     assert current is not None
-    return current.text
+    return current
+
+
+def _texts(*received: StudyReport) -> set[str | None]:
+    """Texts of the report that counts, in whatever order reports come."""
+    return {_current(*order).text for order in permutations(received)}
+
+
+NORMAL = "FINDINGS: No effusion.\n\nIMPRESSION: Normal chest."
+WITH_ADDENDUM = f"{NORMAL}\n\nADDENDUM: Rib fracture."
 
 
 def test_the_newest_final_report_counts_in_whatever_order_they_come() -> None:
-    for order in permutations((OLD, FINAL, LATE)):
-        assert _text(*order) == "FINDINGS: No effusion.\n\nIMPRESSION: Normal chest."
-    for order in permutations((OLD, FINAL, AMENDED)):
-        assert _text(*order) == "FINDINGS: Small effusion."
-    assert _text(OLD) == "FINDINGS: Effusion."
-    assert current_report([OLD]).status == "preliminary"  # type: ignore[union-attr]
+    assert _texts(OLD, FINAL, LATE) == {NORMAL}
+    assert _texts(OLD, FINAL, AMENDED) == {"FINDINGS: Small effusion."}
+    current = _current(OLD)
+    assert (current.text, current.status) == ("FINDINGS: Effusion.", "preliminary")
 
 
 def test_an_addendum_stays_behind_the_report() -> None:
-    for order in permutations((FINAL, ADDENDUM, OLD)):
-        assert (
-            _text(*order) == "FINDINGS: No effusion.\n\nIMPRESSION: Normal chest.\n\nADDENDUM: Rib fracture."
-        )
-    assert _text(AMENDED, ADDENDUM) == "FINDINGS: Small effusion.\n\nADDENDUM: Rib fracture."
+    assert _texts(FINAL, ADDENDUM, OLD) == {WITH_ADDENDUM}
+    assert _texts(AMENDED, ADDENDUM) == {"FINDINGS: Small effusion.\n\nADDENDUM: Rib fracture."}
     whole = _report("IMPRESSION: Normal.\nADDENDUM: Rib fracture.", "2024-02-01")
-    assert _text(ADDENDUM, whole) == "IMPRESSION: Normal.\n\nADDENDUM: Rib fracture."
-    assert _text(ADDENDUM) == "ADDENDUM: Rib fracture."
+    assert _texts(ADDENDUM, whole) == {"IMPRESSION: Normal.\n\nADDENDUM: Rib fracture."}
+    assert _texts(ADDENDUM) == {"ADDENDUM: Rib fracture."}
 
 
 def test_a_withdrawn_report_is_gone_and_others_stay() -> None:
-    for order in permutations((FINAL, GONE)):
-        current = current_report(order)
-        assert current is not None
-        assert (current.text, current.sentences, current.labels, current.status) == (None, (), (), None)
+    gone = {current_report(order) for order in permutations((FINAL, GONE))}
+    assert gone == {CurrentReport(None, (), (), None)}
     other = _report("FINDINGS: Nodule.", "2024-01-01", identity="z")
-    assert _text(FINAL, other, GONE) == "FINDINGS: Nodule."
+    assert _current(FINAL, other, GONE).text == "FINDINGS: Nodule."
     later = _report("FINDINGS: Mass.", "2024-01-07")
-    assert _text(GONE, FINAL, later) == "FINDINGS: Mass."
+    assert _current(GONE, FINAL, later).text == "FINDINGS: Mass."
 
 
 def test_a_report_without_a_text_takes_no_other_ones_place() -> None:
     bare = _report("INDICATION: Cough.\nTECHNIQUE: AP.", "2024-02-01")
     assert not bare.describes
-    for order in permutations((FINAL, bare)):
-        assert _text(*order) == "FINDINGS: No effusion.\n\nIMPRESSION: Normal chest."
-    for order in permutations((OLD, bare)):
-        assert _text(*order) == "FINDINGS: Effusion."
-    assert _text(bare) == "INDICATION: Cough.\n\nTECHNIQUE: AP."
+    assert _texts(FINAL, bare) == {NORMAL}
+    assert _texts(OLD, bare) == {"FINDINGS: Effusion."}
+    assert _texts(bare) == {"INDICATION: Cough.\n\nTECHNIQUE: AP."}
 
 
 def test_sentences_describe_the_image_and_labels_follow() -> None:
-    current = current_report(
-        [_report("INDICATION: Pneumonia?\nCOMPARISON: Old film.\nFINDINGS: Small effusion. No edema.")]
-    )
-    assert current is not None
-    assert (
-        current.text
-        == "INDICATION: Pneumonia?\n\nCOMPARISON: Old film.\n\nFINDINGS: Small effusion. No edema."
-    )
-    assert current.sentences == ("Small effusion.", "No edema.")
-    assert current.labels == ("Pleural Effusion",)
+    text = "INDICATION: Pneumonia?\n\nCOMPARISON: Old film.\n\nFINDINGS: Small effusion. No edema."
+    current = _current(_report(text.replace("\n\n", "\n")))
+    sentences = ("Small effusion.", "No edema.")
+    assert current == CurrentReport(text, sentences, ("Pleural Effusion",), "final")
     assert current.labels_of(["Edema", "own", "No Finding"]) == ("own", "Pleural Effusion")
     assert current_report([]) is None
 
 
+def _record(name: str, **metadata: MetadataValue) -> Record:
+    return Record(id=name, image=f"{name}.png", split="test", metadata=metadata)
+
+
 RECORDS = [
-    Record(
-        id="a", image="a.png", split="test", metadata={"study": "1.2.3.4", "patient": "p"}, labels=("mine",)
-    ),
-    Record(id="b", image="b.png", split="test", metadata={"study": "1.2.3.4", "patient": "p"}),
-    Record(id="c", image="c.png", split="test", metadata={"accession": "77", "patient": "q"}),
-    Record(id="d", image="d.png", split="test"),
+    replace(_record("a", study="1.2.3.4", patient="p"), labels=("mine",)),
+    _record("b", study="1.2.3.4", patient="p"),
+    _record("c", accession="77", patient="q"),
+    _record("d"),
 ]
 
 
@@ -109,11 +105,7 @@ def test_records_get_the_reports_of_their_studies() -> None:
     unknown = _report("FINDINGS: Mass.", keys=("study:8.8.8.8",))
     attached = attach_reports(RECORDS, [FINAL, by_number, unknown, ADDENDUM])
     a, b, c, d = attached.records
-    assert (
-        a.report
-        == b.report
-        == "FINDINGS: No effusion.\n\nIMPRESSION: Normal chest.\n\nADDENDUM: Rib fracture."
-    )
+    assert a.report == b.report == WITH_ADDENDUM
     assert a.labels == ("mine", "Fracture")
     assert a.metadata == {"study": "1.2.3.4", "patient": "p", "report_status": "final"}
     assert (c.report, c.texts, c.labels) == ("FINDINGS: Nodule.", ("Nodule.",), ("Lung Lesion",))
@@ -129,7 +121,7 @@ def test_a_report_of_another_patient_is_not_attached(keys: Sequence[str]) -> Non
 
 
 def test_of_a_study_of_two_patients_only_reports_that_name_one_are_attached() -> None:
-    mixed = [RECORDS[0], replace(RECORDS[1], metadata={"study": "1.2.3.4", "patient": "q"})]
+    mixed = [RECORDS[0], _record("b", study="1.2.3.4", patient="q")]
     unnamed = _report("FINDINGS: Mass.")
     of_one = _report("FINDINGS: Nodule.", patient="other", keys=("study:1.2.3.4", "patient:q"))
     attached = attach_reports(mixed, [unnamed, of_one])
@@ -140,8 +132,7 @@ def test_of_a_study_of_two_patients_only_reports_that_name_one_are_attached() ->
 
 
 def test_any_id_of_a_films_patient_is_enough() -> None:
-    named: dict[str, MetadataValue] = {"study": "1.2.3.4", "patient": "n", "other_patients": ("q", "p")}
-    film = replace(RECORDS[0], metadata=named)
+    film = _record("a", study="1.2.3.4", patient="n", other_patients=("q", "p"))
     attached = attach_reports([film], [_report("FINDINGS: Mass.", patient="p")])
     assert (attached.matched, attached.records[0].report) == (1, "FINDINGS: Mass.")
 

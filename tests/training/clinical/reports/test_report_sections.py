@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.training.clinical.reports.documents import cases
 from training.clinical.reports.report_text import read_report
 from training.clinical.reports.sections import section_places
 
@@ -66,41 +67,14 @@ def test_an_addendum_is_kept_and_a_preliminary_reading_is_not() -> None:
     assert before.sentences == ("Tube too high.", "The tube was advanced.")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "FINAL REPORT\n PA AND LATERAL, ___:\n\n HISTORY: Fever.\n\n CHEST: Clear lungs seen.\n",
-        "FINAL REPORT\n HISTORY:  Fever.\n\n PORTABLE CHEST: Clear lungs seen.",
-        "FINAL REPORT\n One film was taken.\n\n Clear lungs seen.\n",
-        "CONCLUSION: Clear lungs seen.",
-        "Impression: Clear lungs seen.",
-        "FINDINGS AND IMPRESSION:\nClear lungs seen.",
-    ],
-)
+@pytest.mark.parametrize("text", [text for text, _ in cases("one sentence described")])
 def test_reports_without_the_usual_headings(text: str) -> None:
     assert read_report(text).sentences == ("Clear lungs seen.",)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("INDICATION: Cough.\n\nCOMPARISON: ___.\n\nNew large effusion.\n", "New large effusion."),
-        (
-            "FINAL REPORT\n CHEST FILM\n\n COMPARISON:\n\n ___\n\n Clear lungs.\n\n No mass.",
-            "Clear lungs.\n\nNo mass.",
-        ),
-        ("COMPARISON: ___.\n\nClear lungs.\n\nNOTIFICATION: By phone.", "Clear lungs."),
-        ("REASON: Cough.\n\nFever.\n______\nFINAL REPORT\nClear lungs.", "Clear lungs."),
-        (
-            "COMPARISON: ___.\n\nClear lungs.\n______\nADDENDUM: Small mass.",
-            "REPORT: Clear lungs.\n\nADDENDUM: Small mass.",
-        ),
-        ("WET READ: Mass.\n\nEffusion too.\n", None),
-        ("HISTORY: Cough.\n\nCOMPARISON: None.", None),
-    ],
-)
-def test_a_body_without_a_heading_stands_behind_the_context(text: str, expected: str | None) -> None:
-    assert read_report(text).text == expected
+@pytest.mark.parametrize(("text", "expected"), cases("body of a report"))
+def test_a_body_without_a_heading_is_behind_the_context(text: str, expected: str) -> None:
+    assert read_report(text).text == (expected or None)
 
 
 def test_times_and_numbers_are_no_headings() -> None:
@@ -117,19 +91,11 @@ def test_repeated_headings_are_joined() -> None:
 
 
 LINES = st.sampled_from(
-    (
-        *("FINDINGS:", "IMPRESSION: word", "ADDENDUM", "FINAL REPORT", "_______", "", "LUNGS: clear"),
-        *(
-            "WET READ: a",
-            "HISTORY: cough",
-            "Findings: some",
-            "plain words here.",
-            "9:22",
-            ": :",
-            "___ of ___",
-        ),
+    [
+        *("FINDINGS:", "IMPRESSION: word", "ADDENDUM", "FINAL REPORT", "_______", "", "LUNGS: clear", "9:22"),
+        *("WET READ: a", "HISTORY: cough", "Findings: some", "plain words here.", ": :", "___ of ___"),
         *("COMPARISON: None. No edema.", "Chest:", "There is an effusion."),
-    )
+    ]
 )
 
 
@@ -145,15 +111,7 @@ def test_a_report_has_words_of_its_text_and_no_others(lines: list[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("a" * 1_000_000, marks=pytest.mark.slow),
-        pytest.param(" " * 1_000_000, marks=pytest.mark.slow),
-        "_" * 1_000_000,
-        "A: " * 300_000,
-    ],
-)
+@pytest.mark.parametrize("text", ["a" * 1_000_000, " " * 1_000_000, "_" * 1_000_000, "A: " * 300_000])
 def test_a_million_letters_are_read(text: str) -> None:
     """Quadratic searches would take hours."""
     read_report(f"FINDINGS: {text}")

@@ -2,26 +2,16 @@
 
 import pytest
 
+from tests.training.clinical.reports.documents import cases
 from training.clinical.reports.current import current_report
 from training.clinical.reports.report_text import make_report, read_report_or_text, without_marks
 from training.clinical.reports.sections import clinical_sections
 from training.clinical.reports.study_report import StudyReport
 from training.common.record import Split
-from training.common.values import age_in_years
 from training.importing.splits import draw_split, split_in
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("A ___-year-old man.", "A man."),
-        ("Normal chest x-XXXX.", "Normal chest."),
-        ("No change since XXXX, XXXX.", "No change since."),
-        ("Seen by ___.", "Seen by."),
-        ("Taken on 02/010/XXXX.", "Taken on."),
-        ("XXL is no mark, a_b neither.", "XXL is no mark, a_b neither."),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), cases("marks"))
 def test_marks_of_removed_words(text: str, expected: str) -> None:
     assert without_marks(text) == expected
 
@@ -61,23 +51,6 @@ def test_a_drawn_split_is_the_same_again_and_about_a_tenth_each() -> None:
     shares: dict[Split, float] = {"train": 0.8, "val": 0.1, "test": 0.1}
     for name, share in shares.items():
         assert abs(drawn.count(name) / 4000 - share) < 0.03
-
-
-@pytest.mark.parametrize(
-    ("text", "age"),
-    [
-        ("058Y", 58),
-        ("58", 58),
-        ("68.0", 68),
-        ("006M", 0.5),
-        ("", None),
-        ("nan", None),
-        ("-1", None),
-        ("x", None),
-    ],
-)
-def test_ages(text: str, age: float | None) -> None:
-    assert age_in_years(text) == age
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.cases import read_cases
 from training.common.errors import DataError
 from training.common.tables.encodings import decode_text, likely_encodings, open_text, reads_as_utf8
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "t.csv"
 
 
 def read(path: Path, encoding: str | None = None) -> str:
@@ -18,12 +24,8 @@ def read(path: Path, encoding: str | None = None) -> str:
 @pytest.mark.parametrize(
     ("mark", "code"),
     [
-        (codecs.BOM_UTF8, "utf-8"),
-        (codecs.BOM_UTF16_LE, "utf-16-le"),
-        (codecs.BOM_UTF16_BE, "utf-16-be"),
-        (codecs.BOM_UTF32_LE, "utf-32-le"),
-        (codecs.BOM_UTF32_BE, "utf-32-be"),
-        (b"", "utf-8"),
+        *((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"), (b"", "utf-8")),
+        *((codecs.BOM_UTF32_LE, "utf-32-le"), (codecs.BOM_UTF32_BE, "utf-32-be"), (codecs.BOM_UTF8, "utf-8")),
     ],
 )
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
@@ -34,8 +36,7 @@ def test_a_mark_decides(tmp_path: Path, name: str, mark: bytes, code: str) -> No
     assert read(path) == "image,text\r\n1.jpg,Épanchement 胸水\r\n"
 
 
-def test_another_encoding_is_named_with_the_line_and_the_way_out(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
+def test_another_encoding_is_named_with_the_line_and_the_way_out(path: Path) -> None:
     path.write_bytes("image,text\n1.jpg,a dog\n2.jpg,Épanchement à droite\n".encode("cp1252"))
     with pytest.raises(DataError) as raised:
         read(path)
@@ -46,15 +47,13 @@ def test_another_encoding_is_named_with_the_line_and_the_way_out(tmp_path: Path)
     assert "2.jpg,Épanchement à droite" in read(path, "windows-1252")
 
 
-def test_a_wrong_byte_far_down_is_named_by_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
+def test_a_wrong_byte_far_down_is_named_by_its_line(path: Path) -> None:
     path.write_bytes(b"1.jpg,a dog\r\n" * 20_000 + b"2.jpg,caf\xe9\r\n")
     with pytest.raises(DataError, match=r"line 20001 is not UTF-8; it reads as Windows-1252: '2.jpg,café'"):
         read(path)
 
 
-def test_lines_in_two_encodings_are_to_be_mended(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
+def test_lines_in_two_encodings_are_to_be_mended(path: Path) -> None:
     path.write_bytes("image,text\n1.jpg,café\n".encode() + b"2.jpg,caf\xe9\n")
     with pytest.raises(DataError) as raised:
         read(path)
@@ -67,8 +66,7 @@ def test_lines_in_two_encodings_are_to_be_mended(tmp_path: Path) -> None:
         read(path)
 
 
-def test_letters_that_are_utf_8_by_chance_belong_to_the_encoding_of_the_others(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
+def test_letters_that_are_utf_8_by_chance_belong_to_the_encoding_of_the_others(path: Path) -> None:
     lines = "image,text\n1.jpg,жив\n2.jpg,一只狗在海边奔跑\n3.jpg,右侧胸腔积液\n"
     # The two bytes of this letter in GBK are a letter of UTF-8 as well.
     path.write_bytes(lines.replace("жив", "路").encode("gbk"))
@@ -84,15 +82,13 @@ def test_one_report_is_decoded_as_a_table_is() -> None:
         decode_text(b"a\ncaf\xe9", "r.txt")
 
 
-def test_bytes_that_are_not_of_the_encoding_given(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
+def test_bytes_that_are_not_of_the_encoding_given(path: Path) -> None:
     path.write_bytes(b"image,text\n1.jpg,caf\xe9\n")
     with pytest.raises(DataError, match=r"line 2 is not shift_jis; .* `--encoding`"):
         read(path, "shift_jis")
 
 
-def test_utf_16_without_a_mark_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
+def test_utf_16_without_a_mark_is_named(path: Path) -> None:
     path.write_bytes("image\ttext\n".encode("utf-16-le"))
     with pytest.raises(DataError, match="--encoding utf-16-le"):
         read(path)
@@ -115,8 +111,7 @@ def test_other_files_are_named(tmp_path: Path, start: bytes, kind: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["klingon", "rot13", "hex"])
-def test_unknown_encodings(tmp_path: Path, encoding: str) -> None:
-    path = tmp_path / "t.csv"
+def test_unknown_encodings(path: Path, encoding: str) -> None:
     path.write_text("image\n")
     with pytest.raises(DataError, match=f"'{encoding}' is no encoding"):
         read(path, encoding)
@@ -129,69 +124,24 @@ def test_damaged_archives_are_an_error(tmp_path: Path) -> None:
         read(path)
 
 
-@pytest.mark.parametrize(
-    ("encoding", "text"),
-    [
-        ("Windows-1252", "1.jpg;Ein Hund läuft über die Straße"),
-        ("Windows-1252", "1.jpg;Größe der Straße am größten Fluss: größer"),
-        ("Windows-1252", "1.jpg;Größe"),
-        ("Windows-1252", "São Paulo à noite – 5 €"),
-        ("Macintosh", "Orléans, café très agréable"),
-        ("Windows-1250", "Příliš žluťoučký kůň"),
-        ("Windows-1251", "1.jpg,Собака бежит по траве"),
-        ("Shift_JIS", "1.jpg,右下肺野に浸潤影を認める。"),
-        ("Shift_JIS", "1.jpg,胸水あり。\r\n2.jpg,両側胸水貯留、心拡大。"),
-        ("EUC-JP", "右下肺野に浸潤影を認める。"),
-        ("EUC-KR", "개가 잔디 위를 달린다"),
-        ("GB18030", "1.jpg,左侧胸腔积液，心影增大。双肺未见结节。"),
-        ("GB18030", "1.jpg,右下肺见片状影"),
-        ("CP874", "1.jpg,เงาหัวใจขนาดปกติ ปอดทั้งสองข้างโปร่งดี"),
-        ("CP874", "1.jpg,สุนัขวิ่งบนหญ้า"),
-        ("Big5", "1.jpg,左側肋膜積液，心臟擴大。"),
-        ("Big5", "1.jpg,一隻狗在草地上奔跑"),
-        ("CP850", "1.jpg;Ein Hund läuft über die Straße"),
-        ("CP850", "1.jpg;Größe der Straße"),
-        ("CP850", "1.jpg;Deux chiens à côté d'un café très agréable"),
-        ("Shift_JIS", "1.jpg,レントゲン"),
-        ("Shift_JIS", "1.jpg,イヌ"),
-        ("Shift_JIS", "1.jpg,ﾚﾝﾄｹﾞﾝ ｼｬｼﾝ"),
-        ("CP932", "1.jpg,㈱病院の写真①"),
-        ("Windows-1250", "1.jpg,Mężczyzna na łódce"),
-        ("Windows-1250", "1.jpg,łąka"),
-        ("Windows-1250", "1.jpg,pies na łodzi"),
-        ("Windows-1250", "1.jpg,Płyn w jamie opłucnej po stronie lewej"),
-        ("ISO-8859-2", "1.jpg,żółty pies, świeży śnieg"),
-        ("Windows-1252", "1.jpg,it’s a dog"),
-        ("Windows-1252", "1.jpg,niño pequeño ¿dónde?"),
-        ("Windows-1251", "1.jpg,ЛЕГКИЕ БЕЗ ОСОБЕННОСТЕЙ"),
-        ("CP866", "1.jpg,Собака бежит по траве"),
-        ("Windows-1253", "1.jpg,Ένας σκύλος τρέχει"),
-        ("Windows-1254", "1.jpg,Köpek çimenlerde koşuyor"),
-    ],
-)
-def test_encodings_that_tables_are_saved_in(encoding: str, text: str) -> None:
-    assert likely_encodings(text.encode(encoding))[0].name == encoding
+CASES = [
+    (encoding, text, bool(few))
+    for heading, text, _ in read_cases(Path(__file__).with_name("encodings.txt"))
+    for few, _, encoding in [heading.rpartition(", ")]
+]
 
 
-@pytest.mark.parametrize(
-    ("encoding", "text"),
-    [
-        ("CP850", "1.jpg;Épanchement pleural à gauche"),
-        ("KOI8-R", "1.jpg,Легкие без очаговых изменений"),
-        ("Windows-1250", "1.jpg,żółty pies"),
-        ("Windows-1250", "1.jpg,Dítě si hraje s míčem"),
-        ("CP874", "1.jpg,แมว"),
-        ("GB18030", "1.jpg,猫"),
-    ],
-)
-def test_few_letters_leave_several_and_the_right_one_among_them(encoding: str, text: str) -> None:
-    found = likely_encodings(text.encode(encoding))
-    assert len(found) <= 3
-    assert text in [guess.text for guess in found]
+@pytest.mark.parametrize(("encoding", "text", "few_letters"), CASES)
+def test_encodings_that_tables_are_saved_in(encoding: str, text: str, few_letters: bool) -> None:
+    guesses = likely_encodings(text.encode(encoding))
+    assert len(guesses) <= 3
+    if few_letters:
+        assert text in [guess.text for guess in guesses]
+    else:
+        assert guesses[0].name == encoding
 
 
-def test_several_encodings_are_shown_as_they_read(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
+def test_several_encodings_are_shown_as_they_read(path: Path) -> None:
     path.write_bytes("image,text\r1.jpg,a dog\r2.jpg,Cœur normal – “caché”\r".encode("cp1252"))
     with pytest.raises(DataError) as raised:
         read(path)
@@ -208,8 +158,7 @@ def test_bytes_of_no_encoding() -> None:
     assert not likely_encodings(bytes(range(0x80, 0x100)) * 2)
 
 
-def test_a_file_in_utf8_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
+def test_a_file_in_utf8_is_noticed(path: Path) -> None:
     path.write_text("1.jpg,Épanchement\n", encoding="utf-8")
     assert reads_as_utf8(path, "windows-1252")
     assert not reads_as_utf8(path, "UTF8")

@@ -1,13 +1,101 @@
-"""Headers, delimiters and rows of tables."""
+"""Tables: quotes and line breaks, headers, delimiters and rows, and reading on after what is wrong."""
 
+import csv
+import io
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from training.common.errors import DataError
 from training.common.rejections import LeftOut, Rejection
 from training.common.tables.rows import count_rows, read_rows, read_table
-from training.common.tables.table import Row, Table, open_table
+from training.common.tables.table import DELIMITERS, QuoteError, RecordReader, Row, Table, open_table
+
+Record = tuple[int, list[str]] | tuple[int, str]
+
+
+def records(text: str, delimiter: str = ",", begins_row: Callable[[str], bool] | None = None) -> list[Record]:
+    """Every record with its line, or the line and the reason of a wrong quote."""
+    reader = RecordReader(io.StringIO(text, newline=""), delimiter, begins_row)
+    found: list[Record] = []
+    while True:
+        try:
+            record = reader.next()
+        except QuoteError as error:
+            found.append((error.line, str(error)))
+            continue
+        if record is None:
+            return found
+        found.append(record)
+
+
+NEVER_CLOSES = "a quote opens that never closes"
+TEXT_FOLLOWS = "text follows a quote that closes; inside of a field it is doubled"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('a,"b, c"\r\n"d ""e""",f\r\n', [(1, ["a", "b, c"]), (2, ['d "e"', "f"])]),
+        ('a,b\n\r\n"g\r\nh",\n', [(1, ["a", "b"]), (3, ["g\r\nh", ""])]),
+        ('1.jpg,a 5" pipe\n', [(1, ["1.jpg", 'a 5" pipe'])]),
+        ('1.jpg, "a dog, wet" , x\n', [(1, ["1.jpg", "a dog, wet", " x"])]),
+        ('1,"two\nlines","open\n2,b\n', [(2, NEVER_CLOSES), (3, ["2", "b"])]),
+        ('1,"a" dog\n3,e\n', [(1, TEXT_FOLLOWS), (2, ["3", "e"])]),
+        ('2,"b\nc" d\n3,e\n', [(1, TEXT_FOLLOWS), (2, ['c" d']), (3, ["3", "e"])]),
+    ],
+)
+def test_records_of_a_table_and_wrong_quotes(text: str, found: list[Record]) -> None:
+    assert records(text) == found
+
+
+def test_a_quote_behind_a_bar_and_a_space_is_a_character() -> None:
+    assert records('1.jpg| "a dog" runs\n', "|") == [(1, ["1.jpg", ' "a dog" runs'])]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_quote_that_never_closes_costs_one_line(end: str) -> None:
+    found = records(end.join(['1,"a', "2,b", "", "3,c"]))
+    assert found == [(1, NEVER_CLOSES), (2, ["2", "b"]), (4, ["3", "c"])]
+
+
+def test_a_quote_that_swallows_a_row_is_wrong() -> None:
+    found = records('1,"a\nand more\n2,"b"\n3,c\n', begins_row=lambda line: line[0] in "23")
+    assert found == [
+        (1, "a quote opens that does not close before line 3, another row"),
+        (2, ["and more"]),
+        (3, ["2", "b"]),
+        (4, ["3", "c"]),
+    ]
+
+
+def test_a_field_of_any_length() -> None:
+    word = "word " * 100_000
+    assert records(f'1,"{word}"\n2,{word}') == [(1, ["1", word]), (2, ["2", word])]
+
+
+def test_many_open_quotes_are_read_once_each() -> None:
+    """A quadratic reader would need minutes."""
+    lines = '1,"a\n' * 50_000
+    found = records(lines)
+    assert len(found) == 50_000
+    assert found[-1] == (50_000, NEVER_CLOSES)
+
+
+@pytest.mark.parametrize("delimiter", DELIMITERS)
+@given(
+    rows=st.lists(
+        st.lists(st.text(alphabet='ab ,;|\t"\r\né', max_size=6), min_size=2, max_size=4), max_size=6
+    ),
+    end=st.sampled_from(["\n", "\r\n"]),
+)
+def test_records_of_the_csv_writer_come_back(delimiter: str, rows: list[list[str]], end: str) -> None:
+    file = io.StringIO(newline="")
+    csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL, lineterminator=end).writerows(rows)
+    assert [record[1] for record in records(file.getvalue(), delimiter)] == rows
 
 
 def table_of(folder: Path, text: str) -> Table:
@@ -60,15 +148,16 @@ def test_a_column_twice_ends_the_run(tmp_path: Path, header: str) -> None:
         table_of(tmp_path, f"{header}\n")
 
 
-@pytest.mark.parametrize("text", ["", "\n\r\n  \n"])
-def test_an_empty_table_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DataError, match="is empty; its first line has to name the columns"):
-        table_of(tmp_path, text)
-
-
-@pytest.mark.parametrize("text", ['{"images": [{"file": "1.jpg"}]}', '[\n  {"image": "1.jpg"}\n]'])
-def test_json_is_no_table(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DataError, match="is JSON, not a table"):
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        *((text, "is empty; its first line has to name the columns") for text in ("", "\n\r\n  \n")),
+        ('{"images": [{"file": "1.jpg"}]}', "is JSON, not a table"),
+        ('[\n  {"image": "1.jpg"}\n]', "is JSON, not a table"),
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(DataError, match=reason):
         table_of(tmp_path, text)
 
 
