@@ -1,0 +1,1 @@
+"""What only a paper's table needs: GLUE, visual question answering and language models."""
