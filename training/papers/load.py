@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 from functools import cache
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
-from training.classification.recipe import ImageRecipe
 from training.common.errors import RecipeError
-from training.papers.glue import TaskName, TextRecipe
-from training.papers.language_models import LanguageModelRecipe
-from training.papers.vqa import QuestionRecipe
 from training.recipes.library import Library
 from training.recipes.load import parse_as, task_tree
 
-ClassificationRecipe = TextRecipe | ImageRecipe | QuestionRecipe
+# The tasks import far more than a list of recipes needs, so that each function imports its own.
+if TYPE_CHECKING:
+    from training.classification.recipe import ImageRecipe
+    from training.papers.glue import TextRecipe
+    from training.papers.language_models import LanguageModelRecipe
+    from training.papers.vqa import QuestionRecipe
 
 
 @cache
@@ -30,26 +31,34 @@ def language_model_recipes() -> Library:
     return Library.of_package("training.papers.recipes.language_models")
 
 
-def load_classification_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> ClassificationRecipe:
+def load_classification_recipe(
+    name_or_path: str, overrides: Sequence[str] = ()
+) -> "TextRecipe | ImageRecipe | QuestionRecipe":
     """Read a recipe of `classification_recipes`, or a YAML file, with overrides `dotted.key=value`.
 
     Raises:
         RecipeError: No such recipe, not YAML, an unknown task or key, or a value that does not fit.
     """
+    from training.classification.recipe import ImageRecipe
+    from training.papers.glue import TaskName, TextRecipe
+    from training.papers.vqa import QuestionRecipe
+
     tree = task_tree(classification_recipes(), "classification", name_or_path, overrides)
-    kinds: dict[str, type[ClassificationRecipe]] = {"labels": ImageRecipe, "vqa": QuestionRecipe}
-    kinds |= dict.fromkeys(get_args(TaskName), TextRecipe)
+    kinds: dict[str, type[TextRecipe | ImageRecipe | QuestionRecipe]]
+    kinds = {"labels": ImageRecipe, "vqa": QuestionRecipe, **dict.fromkeys(get_args(TaskName), TextRecipe)}
     task, where = str(tree.get("task")), f"Recipe {name_or_path}"
     if task not in kinds:
         raise RecipeError(f"{where}: task is one of {', '.join(kinds)}, not {task!r}.")
     return parse_as(kinds[task], tree, where)
 
 
-def load_language_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LanguageModelRecipe:
+def load_language_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> "LanguageModelRecipe":
     """Read a recipe of `language_model_recipes`, or a YAML file, with overrides `dotted.key=value`.
 
     Raises:
         RecipeError: No such recipe, not YAML, an unknown key or a value that does not fit.
     """
+    from training.papers.language_models import LanguageModelRecipe
+
     tree = task_tree(language_model_recipes(), "language models", name_or_path, overrides)
     return parse_as(LanguageModelRecipe, tree, f"Recipe {name_or_path}")

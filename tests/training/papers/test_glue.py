@@ -213,6 +213,8 @@ def test_every_task_has_its_metrics() -> None:
     figures = measure(GLUE["sts-b"], scores, np.array([0.0, 5.0, 4.0]))
     assert figures["spearman"] == pytest.approx(1.0)
     assert 0.9 < figures["pearson"] < 1
+    # The first one chooses the checkpoint.
+    assert [GLUE[name].metrics[0] for name in ("mrpc", "qqp", "cola")] == ["f1", "accuracy", "matthews"]
 
 
 # Rows.
