@@ -216,7 +216,7 @@ def _label_table(scores: "Scores") -> Table:
 
 
 def _image_table(recipe: "ImageRecipe", scores: "Scores") -> Table:
-    """The mean in percent, beside the rows of ReCo's table 2 for the same protocol and share."""
+    """The mean in percent, next to the rows of ReCo's table 2 for the same protocol and share."""
     from training.classification.recipe import published
 
     table = Table("Test images", "Mean AUC", "Labels")
@@ -227,7 +227,7 @@ def _image_table(recipe: "ImageRecipe", scores: "Scores") -> Table:
 
 
 def _text_table(recipe: "TextRecipe", metrics: Mapping[str, float]) -> Table:
-    """The figures in percent, beside those that RECLAIM's paper has for the same share of the data."""
+    """The figures in percent, next to those that RECLAIM's paper has for the same share of the data."""
     from training.papers.glue import published
 
     table = Table("Development set", *metrics)
@@ -239,7 +239,7 @@ def _text_table(recipe: "TextRecipe", metrics: Mapping[str, float]) -> Table:
 
 
 def _answer_table(recipe: "QuestionRecipe", metrics: Mapping[str, float]) -> Table:
-    """The score in percent, beside RECLAIM's table 11."""
+    """The score in percent, next to RECLAIM's table 11."""
     from training.papers.vqa import published
 
     table = Table("Validation questions", "VQA score", "Best that the answers allow")
@@ -282,7 +282,7 @@ def language_model(
 
 
 def _language_table(recipe: "LanguageModelRecipe", figures: dict[str, float]) -> Table:
-    """The figures of the test sentences, beside those of the paper's row that the recipe is named after."""
+    """The figures of the test sentences, next to those of the paper's row that the recipe is named after."""
     from training.papers.language_models import published
 
     table = Table("Test sentences", *(name.replace("_", " ") for name in figures))
@@ -400,9 +400,9 @@ def evaluate(
         marked = embed_manifest(
             encoder, manifest, batch_size=batch_size, marks=FixedShortcuts(ids, len(manifest.records))
         )
-        beside = measure(encoder, marked, label_template=template, factors=True)
-        print_report(beside, title=f"{title}, with the shortcut {shortcut} in images and texts")
-        report = report.model_copy(update={"with_shortcut": beside})
+        with_shortcut = measure(encoder, marked, label_template=template, factors=True)
+        print_report(with_shortcut, title=f"{title}, with the shortcut {shortcut} in images and texts")
+        report = report.model_copy(update={"with_shortcut": with_shortcut})
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
         write_text(json_file, report.model_dump_json(indent=2))

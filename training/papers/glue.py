@@ -510,9 +510,9 @@ def _measure(
             with torch.inference_mode(), fabric.autocast():
                 outputs.append(classifier(*batch.to(fabric.device)[:3]).logits.float().cpu())
             labels.append(batch.labels)
-        found = measure(task, torch.cat(outputs).double().numpy(), torch.cat(labels).double().numpy())
+        measured = measure(task, torch.cat(outputs).double().numpy(), torch.cat(labels).double().numpy())
         prefix = f"{name}/" if len(parts) > 1 else ""
-        figures |= {prefix + metric: value for metric, value in found.items()}
+        figures |= {prefix + metric: value for metric, value in measured.items()}
     return figures
 
 

@@ -502,7 +502,7 @@ RECIPES = {
     for name in file.recipes
     if "::cola" in name or "::sts-b" in name
 }
-# The architecture that a name on the hub stands for, where it differs from its kind's own defaults.
+# The architecture behind a name on the hub, where it differs from its kind's own defaults.
 HUB_OPTIONS: Mapping[str, dict[str, Any]] = {
     "google-bert/bert-base-uncased": {},
     "google-bert/bert-large-uncased": {
