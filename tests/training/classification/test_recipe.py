@@ -30,7 +30,7 @@ def image_recipe(name: str, *overrides: str) -> ImageRecipe:
 
 
 @pytest.mark.parametrize(
-    ("start", "protocol", "percent"), product(("random", "imagenet", "bundle"), PROTOCOLS, SHARES)
+    ("start", "protocol", "percent"), [*product(("random", "imagenet", "bundle"), PROTOCOLS, SHARES)]
 )
 def test_settings_and_figures_of_reco_s_paper(start: str, protocol: str, percent: str) -> None:
     recipe = image_recipe(f"chexpert-{start}-{protocol}::{percent}")
