@@ -1,7 +1,7 @@
 """`recoquest recipes`, `train`, `classify`, `language-model`, `bundle` and `evaluate`: make encoders."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,15 +30,16 @@ from training.common.host import keep_freed_memory
 from training.common.progress import PROGRESS_VARIABLE, console
 
 if TYPE_CHECKING:
-    from training.classification.images.config import ImageRecipe
-    from training.classification.images.scores import Scores
-    from training.classification.questions.config import QuestionRecipe
-    from training.classification.texts.config import TextRecipe
+    from training.classification.recipe import ImageRecipe
+    from training.classification.run import Scores
     from training.evaluation.embedding import EmbeddedManifest
     from training.evaluation.evaluate import EvaluationReport, LabelRetrieval
     from training.evaluation.factors import FactorReading
-    from training.language_models.config import LanguageModelRecipe
+    from training.papers.glue import TextRecipe
+    from training.papers.language_models import LanguageModelRecipe
+    from training.papers.vqa import QuestionRecipe
     from training.recipes.library import RecipeFile
+    from training.recipes.schema import NamedRecipe
     from training.tasks.opening import TaskResult
 
 ResultsFolder = Annotated[
@@ -62,8 +63,7 @@ def recipes(
 
     What is printed is resolved, as YAML; of a sweep, a name a line.
     """
-    from training.classification import load as classification
-    from training.language_models import config as language_models
+    from training.papers import load as papers
     from training.recipes.library import PAPERS, shipped
     from training.recipes.load import dump_recipe, list_recipes, load_recipe
 
@@ -72,22 +72,23 @@ def recipes(
         rows = [(one.name, one.description, one.source) for one in list_recipes() if one.group == name]
         print_table("Recipe", "Description", "Settings from", rows=rows)
     elif name is not None:
-        libraries = (shipped(), classification.shipped(), language_models.shipped())
+        libraries = (shipped(), papers.classification_recipes(), papers.language_model_recipes())
         if runs := {run: None for library in libraries for run in library.runs(name)}:
             typer.echo("\n".join(runs))
-        elif classification.shipped().has(name):
-            resolved = classification.load_classification_recipe(name, overrides or [])
-            typer.echo(dump_recipe(resolved), nl=False)
-        elif language_models.shipped().has(name):
-            typer.echo(dump_recipe(language_models.load_language_recipe(name, overrides or [])), nl=False)
-        else:
-            typer.echo(dump_recipe(load_recipe(name, overrides or [])), nl=False)
+            return
+        load: Callable[[str, Sequence[str]], NamedRecipe] = load_recipe
+        if papers.classification_recipes().has(name):
+            load = papers.load_classification_recipe
+        elif papers.language_model_recipes().has(name):
+            load = papers.load_language_recipe
+        typer.echo(dump_recipe(load(name, overrides or [])), nl=False)
     else:
         for group, title in PAPERS.items():
             hint = f" (one by one: recoquest recipes {group})" if group else ""
             _print_files(title + hint, [file for file in shipped().files if file.group == group])
-        _print_files("Of classification, for recoquest classify", classification.shipped().files)
-        _print_files("Of language models, for recoquest language-model", language_models.shipped().files)
+        _print_files("Of classification, for recoquest classify", papers.classification_recipes().files)
+        title = "Of language models, for recoquest language-model"
+        _print_files(title, papers.language_model_recipes().files)
 
 
 def _print_files(title: str, files: "Sequence[RecipeFile]") -> None:
@@ -120,8 +121,7 @@ def train(
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
     from app.jobs.launch import process_count, train_together, without_copies
-    from training.classification.load import shipped as of_classification
-    from training.language_models.config import shipped as of_language_models
+    from training.papers.load import classification_recipes, language_model_recipes
     from training.recipes.load import load_recipe
     from training.tasks.opening import RunOptions
     from training.trainer.run import train as run_training
@@ -129,9 +129,9 @@ def train(
 
     overrides = [*(overrides or []), *(["train.heads=true"] if heads else [])]
     with one_voice() as speaks, resumable(out):
-        if of_classification().has(recipe):
+        if classification_recipes().has(recipe):
             raise RecipeError(f"{recipe} is a recipe of classification: give it to `recoquest classify`.")
-        if of_language_models().has(recipe):
+        if language_model_recipes().has(recipe):
             raise RecipeError(f"{recipe} is a language model: give it to `recoquest language-model`.")
         resolved = load_recipe(recipe, overrides)
         if PROGRESS_VARIABLE in os.environ:
@@ -170,12 +170,11 @@ def classify(
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
     from app.jobs.launch import process_count, train_together
-    from training.classification.images.config import ImageRecipe
-    from training.classification.images.run import classify_images
-    from training.classification.load import load_classification_recipe
-    from training.classification.questions.config import QuestionRecipe
-    from training.classification.questions.run import answer_questions
-    from training.classification.texts.run import classify_texts
+    from training.classification.recipe import ImageRecipe
+    from training.classification.run import classify_images
+    from training.papers.glue import classify_texts
+    from training.papers.load import load_classification_recipe
+    from training.papers.vqa import QuestionRecipe, answer_questions
     from training.tasks.opening import RunOptions
     from training.trainer.run_state.processes import one_voice
 
@@ -217,8 +216,8 @@ def _label_table(scores: "Scores") -> Table:
 
 
 def _image_table(recipe: "ImageRecipe", scores: "Scores") -> Table:
-    """The mean in percent, beside the rows of ReCo's table 2 for the same protocol and share."""
-    from training.classification.images.published import published
+    """The mean in percent, next to the rows of ReCo's table 2 for the same protocol and share."""
+    from training.classification.recipe import published
 
     table = Table("Test images", "Mean AUC", "Labels")
     table.add_row("this run", f"{100 * scores.mean:.2f}", str(len(scores.auc)))
@@ -228,23 +227,20 @@ def _image_table(recipe: "ImageRecipe", scores: "Scores") -> Table:
 
 
 def _text_table(recipe: "TextRecipe", metrics: Mapping[str, float]) -> Table:
-    """The figures in percent, beside those that RECLAIM's paper has for the same share of the data."""
-    from training.classification.texts.published import published
+    """The figures in percent, next to those that RECLAIM's paper has for the same share of the data."""
+    from training.papers.glue import published
 
-    names, rows = published(recipe)
     table = Table("Development set", *metrics)
     table.add_row("this run", *(f"{100 * value:.2f}" for value in metrics.values()))
-    for row in rows:
-        for label, figures in ((row.backbone, row.base), (f"{row.backbone} + RECLAIM", row.reclaim)):
-            found = dict(zip(names, figures, strict=True))
-            cells = [f"{found[name]:.2f}" if name in found else "" for name in metrics]
-            table.add_row(f"published, {label}", *cells)
+    for row, figures in published(recipe).items():
+        cells = [f"{figures[name]:.2f}" if name in figures else "" for name in metrics]
+        table.add_row(f"published, {row}", *cells)
     return table
 
 
 def _answer_table(recipe: "QuestionRecipe", metrics: Mapping[str, float]) -> Table:
-    """The score in percent, beside RECLAIM's table 11."""
-    from training.classification.questions.run import published
+    """The score in percent, next to RECLAIM's table 11."""
+    from training.papers.vqa import published
 
     table = Table("Validation questions", "VQA score", "Best that the answers allow")
     table.add_row("this run", *(f"{100 * value:.2f}" for value in metrics.values()))
@@ -268,8 +264,8 @@ def language_model(
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
     from app.jobs.launch import process_count, train_together
-    from training.language_models.config import load_language_recipe
-    from training.language_models.run import train_language_model
+    from training.papers.language_models import train_language_model
+    from training.papers.load import load_language_recipe
     from training.tasks.opening import RunOptions
     from training.trainer.run_state.processes import one_voice
 
@@ -286,8 +282,8 @@ def language_model(
 
 
 def _language_table(recipe: "LanguageModelRecipe", figures: dict[str, float]) -> Table:
-    """The figures of the test sentences, beside those of the paper's row that the recipe is named after."""
-    from training.language_models.run import published
+    """The figures of the test sentences, next to those of the paper's row that the recipe is named after."""
+    from training.papers.language_models import published
 
     table = Table("Test sentences", *(name.replace("_", " ") for name in figures))
     for label, found in {"this run": figures, "published": published(recipe)}.items():
@@ -375,7 +371,7 @@ def evaluate(
     from training.evaluation.evaluate import label_template_of, measure
     from training.models.encoder import load_encoder
     from training.shortcuts.config import MAX_BITS, ShortcutConfig
-    from training.shortcuts.fixed import FixedShortcuts
+    from training.shortcuts.shortcuts import FixedShortcuts
 
     keep_freed_memory()
     try:
@@ -404,9 +400,9 @@ def evaluate(
         marked = embed_manifest(
             encoder, manifest, batch_size=batch_size, marks=FixedShortcuts(ids, len(manifest.records))
         )
-        beside = measure(encoder, marked, label_template=template, factors=True)
-        print_report(beside, title=f"{title}, with the shortcut {shortcut} in images and texts")
-        report = report.model_copy(update={"with_shortcut": beside})
+        with_shortcut = measure(encoder, marked, label_template=template, factors=True)
+        print_report(with_shortcut, title=f"{title}, with the shortcut {shortcut} in images and texts")
+        report = report.model_copy(update={"with_shortcut": with_shortcut})
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
         write_text(json_file, report.model_dump_json(indent=2))

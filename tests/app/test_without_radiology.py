@@ -54,7 +54,7 @@ from pathlib import Path
 
 from fastapi.testclient import TestClient
 
-import app.generations.retraining, training.classification.images.run, training.samples, training.trainer.run
+import app.generations.retraining, training.classification.run, training.samples, training.trainer.run
 from app.application import create_app
 from app.cli.main import build
 from app.settings import Settings

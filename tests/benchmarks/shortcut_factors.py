@@ -22,7 +22,7 @@ from training.models.encoder import load_encoder
 from training.recipes.load import load_recipe
 from training.samples import write_sample_data
 from training.shortcuts.config import ShortcutConfig
-from training.shortcuts.fixed import FixedShortcuts
+from training.shortcuts.shortcuts import FixedShortcuts
 from training.trainer.run import train
 
 _OBJECTIVES = {

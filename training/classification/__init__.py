@@ -1,1 +1,1 @@
-"""Classification of texts and of images."""
+"""Classification of images by the labels of a manifest: linear evaluation and fine-tuning."""

@@ -1,1 +1,1 @@
-"""What only a paper's table needs. It is registered from outside the core, by entry points."""
+"""What only a paper's table needs: objectives, GLUE, visual question answering and language models."""

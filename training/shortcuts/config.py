@@ -42,13 +42,9 @@ class ShortcutConfig(Frozen):
         return modalities
 
     @model_validator(mode="after")
-    def _bits_belong_to_bits(self) -> Self:
+    def _kinds_fit(self) -> Self:
         if (self.bits is not None) != (self.kind == "bits"):
             raise ValueError(f"write unique, or bits with a number from 0 to {MAX_BITS}, such as bits:4")
-        return self
-
-    @model_validator(mode="after")
-    def _targets_are_of_texts(self) -> Self:
         if self.in_targets and "text" not in self.modalities:
             raise ValueError("in_targets needs ids in texts: add text to modalities, or set it to false")
         return self

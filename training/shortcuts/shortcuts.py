@@ -1,4 +1,4 @@
-"""Ids that an image and its caption share: drawn, written into captions, and turned into glyphs."""
+"""Ids that an image and its caption share: drawn, written into captions, and pasted into images as digits."""
 
 import string
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,18 +9,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from training.common.errors import DataError
 from training.data.pairs import Text
 from training.shortcuts.config import ShortcutConfig
-from training.shortcuts.overlay import DIGITS, DigitOverlay
+from training.shortcuts.glyphs import GLYPH_SIZE, draw_glyphs
 
+DIGITS: Final = 6
 MAX_IDS: Final = 10**DIGITS
 _HANDWRITINGS: Final = 100
 _OFFSETS, _IDS, _HANDS = range(3)
+# Not the seed of any run, so that models are measured on handwriting that they have not seen.
+_FIXED_SEED: Final = 2**40 + 1
 
 Ids = NDArray[np.int64]
-Words = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,82 @@ class Shortcuts:
         hands = _mix(self.seed, _HANDS, epoch, *sample, np.arange(DIGITS)) % np.uint64(_HANDWRITINGS)
         return torch.from_numpy(digits * _HANDWRITINGS + hands.astype(np.int64))
 
-    def overlay(self) -> DigitOverlay | None:
+    def overlay(self) -> "DigitOverlay | None":
         """The overlay that pastes glyphs, in handwritings that depend on the seed; None without image ids."""
         return DigitOverlay(self.seed, _HANDWRITINGS) if "image" in self.config.modalities else None
+
+
+class DigitOverlay:
+    """Pastes six handwritten digits into the top row of each image, a sixth of the width apart.
+
+    Where a sixth of the width is less than 28 pixels, the digits are made smaller to fit.
+
+    Args:
+        seed: Seed of the handwritings.
+        variants: V, handwritings of each digit.
+    """
+
+    def __init__(self, seed: int, variants: int) -> None:
+        glyphs = torch.from_numpy(draw_glyphs(seed, variants)).flatten(0, 1)
+        self._glyphs = glyphs.to(torch.float32).div_(255.0)
+        self._fitted: dict[tuple[int, torch.device, torch.dtype], Tensor] = {}
+
+    def __call__(self, images: Tensor, glyphs: Tensor) -> Tensor:
+        """Images with their digits; the input is not changed.
+
+        Args:
+            images: (B, 3, S, S), uint8 or float in [0, 1].
+            glyphs: (B, 6) int64, digit * V + handwriting, from left to right.
+
+        Raises:
+            DataError: The images are less than six pixels wide.
+        """
+        height, width = images.shape[-2:]
+        stride = width // DIGITS
+        side = min(GLYPH_SIZE, stride, height)
+        if side == 0:
+            raise DataError(f"Images of {width} pixels have no room for {DIGITS} digits: set a larger size.")
+        chosen = self._fit(side, images)[glyphs.to(images.device, non_blocking=True)]
+        stamped = images.clone()
+        for place in range(DIGITS):
+            left = place * stride
+            stamped[:, :, :side, left : left + side] = chosen[:, place, None]
+        return stamped
+
+    def _fit(self, side: int, images: Tensor) -> Tensor:
+        """All glyphs (10 * V, side, side) in the kind and range of the images, on their device."""
+        key = side, images.device, images.dtype
+        if key not in self._fitted:
+            glyphs = self._glyphs
+            if side != GLYPH_SIZE:
+                glyphs = functional.interpolate(
+                    glyphs[:, None], size=(side, side), mode="bilinear", antialias=True
+                )[:, 0]
+            if not images.is_floating_point():
+                glyphs = (255.0 * glyphs).round()
+            self._fitted[key] = glyphs.to(images.device, images.dtype, non_blocking=True)
+        return self._fitted[key]
+
+
+class FixedShortcuts:
+    """Adds the same id to each row of a split every time it is embedded; the texts of a row share it."""
+
+    def __init__(self, config: ShortcutConfig, images: int) -> None:
+        self._shortcuts = Shortcuts(config, _FIXED_SEED, images)
+        self._overlay = self._shortcuts.overlay()
+
+    def mark_images(self, images: Tensor, rows: Sequence[int]) -> Tensor:
+        """Images (B, 3, S, S) of these rows with their digits."""
+        places = np.array(rows, dtype=np.int64)
+        glyphs = self._shortcuts.glyphs(0, places, self._shortcuts.ids(0, places))
+        return images if self._overlay is None or glyphs is None else self._overlay(images, glyphs)
+
+    def mark_texts(self, texts: Sequence[str], row: int) -> Sequence[str]:
+        """The texts of a row with its digits."""
+        if "text" not in self._shortcuts.config.modalities:
+            return texts
+        number = int(self._shortcuts.ids(0, np.array([row], dtype=np.int64))[0])
+        return [with_digits(text, number) for text in texts]
 
 
 def with_digits(text: str, number: int) -> str:
@@ -98,9 +174,9 @@ def with_every_digit(texts: Iterable[str]) -> Iterator[str]:
     return (f"{text} {' '.join(string.digits)}" for text in texts)
 
 
-def _mix(*parts: int | NDArray[np.int64]) -> Words:
+def _mix(*parts: int | NDArray[np.int64]) -> NDArray[np.uint64]:
     """Random words that depend on the parts alone, by broadcasting; each round is SplitMix64's."""
-    state: Words = np.zeros(1, dtype=np.uint64)
+    state: NDArray[np.uint64] = np.zeros(1, dtype=np.uint64)
     for part in parts:
         state = state ^ np.asarray(part).astype(np.uint64)
         state = state + np.uint64(0x9E3779B97F4A7C15)

@@ -9,7 +9,6 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from training.objectives.base import LossOutput
-from training.papers.reclaim import ReclaimTerm, ReclaimTermSettings
 from training.tasks.memory import check_step
 from training.trainer.loop import Batches, Drawn, Problem
 from training.trainer.run_state.processes import Processes
@@ -25,38 +24,6 @@ class TaskModule(TrainedModule):
     def tower(self) -> nn.Module | None:
         """The part that may bring pretrained weights and has a learning rate of its own, if there is one."""
         return None
-
-
-class ReclaimTask(TaskModule):
-    """A task module whose loss may have RECLAIM's term, with its weight."""
-
-    weight: float
-    term: ReclaimTerm | None
-
-    def set_term(
-        self,
-        settings: ReclaimTermSettings | None,
-        widths: tuple[int, int],
-        instances: int,
-        groups: tuple[int, ...] | None = None,
-    ) -> None:
-        """Make the term, or none without settings; other arguments are those of `ReclaimTerm`."""
-        self.weight = 0.0 if settings is None else settings.weight
-        self.term = None if settings is None else ReclaimTerm(*widths, instances, settings, groups)
-
-    def with_term(
-        self, loss: Tensor, terms: dict[str, Tensor], first: Tensor, second: Tensor, items: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Add the term for the two features of a batch to its loss and to the terms that are reported."""
-        if self.term is None:
-            return loss, terms
-        contrast, found = self.term(first, second, items)
-        return loss + self.weight * contrast, {**terms, **found}
-
-    def after_step(self) -> None:
-        """Put the last batch into RECLAIM's memory."""
-        if self.term is not None:
-            self.term.after_step()
 
 
 @dataclass(kw_only=True)

@@ -18,8 +18,7 @@ from training.data.image_source import ImageSource
 from training.data.pairs import PairSampler, Position, Text
 from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
 from training.models.sounds.spectrogram import SpectrogramBatch
-from training.shortcuts.overlay import DigitOverlay
-from training.shortcuts.shortcuts import Shortcuts
+from training.shortcuts.shortcuts import DigitOverlay, Shortcuts
 from training.trainer.run_state.processes import Processes
 
 Item = TypeVar("Item")

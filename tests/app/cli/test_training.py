@@ -14,25 +14,28 @@ import torch
 from app.cli.training import _image_table, _label_table, _text_table, print_report
 from tests.app.commands import run_command
 from tests.e2e.work import COMMAND
-from tests.training.classification.images.samples import tiny_recipe as tiny_image_recipe
-from tests.training.classification.images.samples import write_squares
-from tests.training.classification.questions.samples import tiny_recipe as tiny_question_recipe
-from tests.training.classification.questions.samples import write_vqa
-from tests.training.classification.texts.samples import text_recipe, tiny_recipe, write_sst
+from tests.training.classification.samples import tiny_recipe as tiny_image_recipe
+from tests.training.classification.samples import write_squares
 from tests.training.conversion import folders, open_clip_folders
 from tests.training.data.sounds import tone, wav16
-from tests.training.language_models.samples import tiny_recipe as tiny_language_recipe
-from tests.training.language_models.samples import write_sentences
 from tests.training.models.tiny import (
     tiny_audio_model,
     tiny_audio_preprocessing,
     tiny_model,
     tiny_preprocessing,
 )
+from tests.training.papers.samples import (
+    text_recipe,
+    tiny_language_recipe,
+    tiny_question_recipe,
+    tiny_text_recipe,
+    write_sentences,
+    write_sst,
+    write_vqa,
+)
 from tests.training.trainer.scenes import write_scenes
-from training.classification.images.config import ImageRecipe
-from training.classification.images.scores import Scores
-from training.classification.load import load_classification_recipe, shipped
+from training.classification.recipe import ImageRecipe
+from training.classification.run import Scores
 from training.common.errors import RecipeError, RecoquestError
 from training.common.manifest import read_manifest, write_manifest
 from training.common.progress import console
@@ -42,6 +45,7 @@ from training.models.bundle import read_bundle
 from training.models.bundle_writer import save_bundle
 from training.models.encoder import load_encoder
 from training.models.onnx.loading import load_onnx_encoder
+from training.papers.load import classification_recipes, load_classification_recipe
 from training.recipes.load import dump_recipe
 from training.recipes.schema import NamedRecipe
 from training.trainer.run_state.checkpoint import load_checkpoint
@@ -107,7 +111,7 @@ def test_no_bundle_is_left_where_none_can_be_made(tmp_path: Path) -> None:
     assert not (tmp_path / "bundle").exists()
 
 
-CLASSIFIES: Final = shipped().names[0]
+CLASSIFIES: Final = classification_recipes().names[0]
 
 
 def _trained(command: str, recipe: NamedRecipe, data: Path, out: Path, *options: str) -> tuple[str, Any]:
@@ -120,7 +124,7 @@ def _trained(command: str, recipe: NamedRecipe, data: Path, out: Path, *options:
 
 
 def test_classifies_says_what_it_found_and_takes_overrides(tmp_path: Path) -> None:
-    given = ("classify", tiny_recipe(reclaim=True), write_sst(tmp_path / "data"), tmp_path / "out")
+    given = ("classify", tiny_text_recipe(reclaim=True), write_sst(tmp_path / "data"), tmp_path / "out")
     printed, found = _trained(*given)
     assert found["steps"] == 6
     assert f"{100 * found['metrics']['accuracy']:.2f}" in printed
@@ -150,7 +154,7 @@ def test_answers_questions_and_says_how_well(tmp_path: Path) -> None:
 def test_several_processes_are_started_and_speak_once(tmp_path: Path) -> None:
     data = write_sst(tmp_path / "data")
     recipe = tmp_path / "tiny.yaml"
-    recipe.write_text(dump_recipe(tiny_recipe(reclaim=True)))
+    recipe.write_text(dump_recipe(tiny_text_recipe(reclaim=True)))
     arguments = ["classify", str(recipe), "--data", str(data), "--out", str(tmp_path / "out")]
     settings = ["--device", "cpu", "--processes", "2", "--set", "train.epochs=1"]
     ended = subprocess.run([*COMMAND, *arguments, *settings], capture_output=True, text=True, check=True)

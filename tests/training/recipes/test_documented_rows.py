@@ -7,9 +7,8 @@ from textwrap import dedent
 
 import pytest
 
-from training.classification import load as classification
-from training.language_models import config as language_models
 from training.objectives.base import parse_objective
+from training.papers import load as papers
 from training.recipes.library import PAPERS, shipped
 from training.recipes.load import load_recipe
 
@@ -59,7 +58,7 @@ GROUPS = {name: file.group for file in shipped().files for name in file.recipes}
 # Descriptions of what tasks train, by name.
 TASKS: dict[str, str] = {
     name: library.tree(name)["description"]
-    for library in (classification.shipped(), language_models.shipped())
+    for library in (papers.classification_recipes(), papers.language_model_recipes())
     for file in library.files
     for name in file.recipes
 }

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from training.classification import load as classification
-from training.language_models import config as language_models
+from training.papers import load as papers
 from training.recipes.library import Library, shipped
 from training.recipes.load import load_recipe
 from training.recipes.schema import NamedRecipe
@@ -16,8 +15,8 @@ from training.recipes.schema import NamedRecipe
 Load = Callable[[str], NamedRecipe]
 LIBRARIES: tuple[tuple[Library, Load], ...] = (
     (shipped(), load_recipe),
-    (classification.shipped(), classification.load_classification_recipe),
-    (language_models.shipped(), language_models.load_language_recipe),
+    (papers.classification_recipes(), papers.load_classification_recipe),
+    (papers.language_model_recipes(), papers.load_language_recipe),
 )
 TEXTS = ("base", "name", "description", "source")
 SWEEPS = {

@@ -8,20 +8,22 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from tests.training.classification.images.samples import tiny_recipe as tiny_image_recipe
-from tests.training.classification.images.samples import write_squares
-from tests.training.classification.questions.samples import tiny_recipe as tiny_question_recipe
-from tests.training.classification.questions.samples import write_vqa
-from tests.training.classification.texts.samples import tiny_recipe as tiny_text_recipe
-from tests.training.classification.texts.samples import write_sst
-from tests.training.language_models.samples import tiny_recipe as tiny_language_recipe
-from tests.training.language_models.samples import write_sentences
+from tests.training.classification.samples import tiny_recipe as tiny_image_recipe
+from tests.training.classification.samples import write_squares
+from tests.training.papers.samples import (
+    tiny_language_recipe,
+    tiny_question_recipe,
+    tiny_text_recipe,
+    write_sentences,
+    write_sst,
+    write_vqa,
+)
 from tests.training.runs import assert_same_runs
-from training.classification.images.run import classify_images
-from training.classification.questions.run import answer_questions
-from training.classification.texts.run import classify_texts
+from training.classification.run import classify_images
 from training.common.errors import RecipeError
-from training.language_models.run import train_language_model
+from training.papers.glue import classify_texts
+from training.papers.language_models import train_language_model
+from training.papers.vqa import answer_questions
 from training.tasks import memory, problem
 from training.tasks.memory import check_step
 from training.tasks.opening import RunOptions

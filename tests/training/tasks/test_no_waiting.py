@@ -5,16 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.training.classification.images.samples import tiny_recipe as tiny_image_recipe
-from tests.training.classification.texts.samples import tiny_recipe as tiny_text_recipe
-from tests.training.language_models.samples import tiny_recipe as tiny_language_recipe
+from tests.training.classification.samples import tiny_recipe as tiny_image_recipe
 from tests.training.models.tiny import BERT_SIZE
+from tests.training.papers.samples import tiny_language_recipe, tiny_text_recipe
 from tests.training.steps import run_steps
 from tests.training.tasks.test_memory import RUNS, WRITERS, Run
-from training.classification.images.run import classify_images
-from training.classification.texts.config import TextRecipe
-from training.classification.texts.run import classify_texts
-from training.language_models.run import train_language_model
+from training.classification.run import classify_images
+from training.papers.glue import TextRecipe, classify_texts
+from training.papers.language_models import train_language_model
 from training.recipes.load import parse_as
 from training.tasks.opening import RunOptions
 

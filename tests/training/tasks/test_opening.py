@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.training.classification.texts.samples import tiny_recipe
+from tests.training.papers.samples import tiny_text_recipe
 from tests.training.runs import lines
 from training.common.rejections import Rejections
 from training.tasks.loader import ItemLoader
@@ -48,7 +48,7 @@ def fit(out: Path, figure: Callable[[int], float], *, every: int = 1) -> Trainin
         measured.append(figure(len(measured)))
         return {"figure": measured[-1]}
 
-    recipe = tiny_recipe(epochs=4, log_every_steps=2, evaluate_every_epochs=every)
+    recipe = tiny_text_recipe(epochs=4, log_every_steps=2, evaluate_every_epochs=every)
     with open_run(recipe, RunOptions(out, device="cpu", show_progress=False)) as run:
         problem = TaskProblem(
             module=Line(),
@@ -91,7 +91,7 @@ def test_what_was_left_out_is_named_and_counted(tmp_path: Path, caplog: pytest.L
     lines.add(4, "it is not UTF-8")
     images.add(2, "it is cut off")
     images.add(3, "it is cut off")
-    with open_run(tiny_recipe(), RunOptions(tmp_path / "out", device="cpu")) as run:
+    with open_run(tiny_text_recipe(), RunOptions(tmp_path / "out", device="cpu")) as run:
         assert run.report(lines, whole, images) == 3
     assert "Line 4: it is not UTF-8." in caplog.text
     assert "2 of 3 images of the images" in caplog.text

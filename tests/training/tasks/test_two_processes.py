@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.classification.images.samples import write_squares
-from tests.training.classification.questions.samples import write_vqa
-from tests.training.classification.texts.samples import write_sst
-from tests.training.language_models.samples import write_sentences
+from tests.training.classification.samples import write_squares
+from tests.training.papers.samples import write_sentences, write_sst, write_vqa
 from tests.training.runs import assert_same_runs, lines
 from tests.training.tasks import two_processes
 from tests.training.trainer.two_processes import PROCESSES, run

@@ -6,22 +6,20 @@ from typing import Any
 
 import pytest
 
-from tests.training.classification.images.samples import tiny_recipe as tiny_image_recipe
-from tests.training.classification.questions.samples import tiny_tree as tiny_question_tree
-from tests.training.classification.texts.samples import tiny_recipe as tiny_text_recipe
-from tests.training.language_models.samples import tiny_recipe as tiny_language_recipe
-from tests.training.language_models.samples import tiny_tree as tiny_language_tree
+from tests.training.classification.samples import tiny_recipe as tiny_image_recipe
+from tests.training.papers.samples import (
+    tiny_language_recipe,
+    tiny_language_tree,
+    tiny_question_tree,
+    tiny_text_recipe,
+)
 from tests.training.runs import before_step, terminate
 from tests.training.trainer.two_processes import Scenarios, failure
-from training.classification.images.config import ImageRecipe
-from training.classification.images.run import classify_images
-from training.classification.questions.config import QuestionRecipe
-from training.classification.questions.run import answer_questions
-from training.classification.texts.config import TextRecipe
-from training.classification.texts.run import classify_texts
-from training.language_models.config import LanguageModelRecipe
-from training.language_models.posterior import Gaussian
-from training.language_models.run import train_language_model
+from training.classification.recipe import ImageRecipe
+from training.classification.run import classify_images
+from training.papers.glue import TextRecipe, classify_texts
+from training.papers.language_models import Gaussian, LanguageModelRecipe, train_language_model
+from training.papers.vqa import QuestionRecipe, answer_questions
 from training.recipes.load import parse_as
 from training.tasks.opening import RunOptions, TaskResult
 from training.trainer.loop import TrainingLoop

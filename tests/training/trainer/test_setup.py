@@ -104,9 +104,7 @@ def test_images_that_show_the_same_share_a_group(tmp_path: Path) -> None:
 
     def groups(recipe: Recipe, records: tuple[Record, ...]) -> list[int] | None:
         split = Manifest(tmp_path, records, Rejections(len(records)))
-        found = dict(
-            build_objective(recipe, split, Extras()).named_buffers()
-        )
+        found = dict(build_objective(recipe, split, Extras()).named_buffers())
         name = next((name for name in found if name.endswith("first_bank.groups")), None)
         return None if name is None else found[name].tolist()
 

@@ -16,8 +16,7 @@ from training.data.image_source import ImageSource
 from training.data.pairs import PairSampler
 from training.models.preprocessing import TokenBatch
 from training.shortcuts.config import ShortcutConfig
-from training.shortcuts.overlay import DigitOverlay
-from training.shortcuts.shortcuts import Shortcuts, with_digits
+from training.shortcuts.shortcuts import DigitOverlay, Shortcuts, with_digits
 from training.trainer.batches import BatchLoader, PixelPreparation
 
 COUNT, SIZE = 6, 60

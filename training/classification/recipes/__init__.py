@@ -1,1 +1,1 @@
-"""Recipes of text classification."""
+"""Recipes of image classification."""

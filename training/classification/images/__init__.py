@@ -1,1 +1,0 @@
-"""Classification of images by their labels: linear evaluation and fine-tuning of an image encoder."""

@@ -1,1 +1,0 @@
-"""Classification of texts, with and without RECLAIM: the tasks of GLUE."""

@@ -1,1 +1,0 @@
-"""Variational language models of sentences, with and without RECLAIM's term."""

@@ -1,1 +1,0 @@
-"""The recipes of language models that come with the project."""
