@@ -18,7 +18,6 @@ from tests.training.papers.samples import text_recipe, tiny_text_recipe, write_s
 from tests.training.runs import assert_same_checkpoints, assert_same_runs, before_step, lines, terminate
 from training.common.errors import DataError, RecipeError
 from training.models.config import TextArchitecture
-from training.objectives.reclaim import ReclaimTermSettings
 from training.papers.glue import (
     GLUE,
     Batch,
@@ -41,6 +40,7 @@ from training.papers.glue import (
     spearman,
 )
 from training.papers.load import classification_recipes, load_classification_recipe
+from training.papers.reclaim import ReclaimTermSettings
 from training.recipes.load import parse_as
 from training.tasks.opening import RunOptions, TaskResult
 from training.trainer.loop import TrainingLoop

@@ -26,8 +26,8 @@ from tests.training.runs import assert_same_checkpoints, assert_same_runs, befor
 from training.common.errors import DataError, RecipeError
 from training.models.config import TextPreprocessingConfig
 from training.models.preprocessing import TextPreprocessing
-from training.objectives.reclaim import ReclaimTermSettings
 from training.papers.load import classification_recipes, load_classification_recipe
+from training.papers.reclaim import ReclaimTermSettings
 from training.papers.vqa import (
     AnswerModel,
     AnswerModelConfig,
