@@ -34,7 +34,7 @@ from training.trainer.loop import Problem, TrainingLoop
 from training.trainer.memory.plan import settled_chunk_size
 from training.trainer.optimisation.batch_norm import check_batch_norm, synchronise, warn_of_batch_norm
 from training.trainer.optimisation.cached_gradients import even_chunks
-from training.trainer.optimisation.locked_tower import LockedEncoder, locked_towers
+from training.trainer.optimisation.locked_tower import EncodedByTower, LockedEncoder, locked_towers
 from training.trainer.optimisation.lora import add_lora
 from training.trainer.optimisation.parameter_groups import build_optimizer
 from training.trainer.requirements import check_regions
@@ -162,6 +162,7 @@ class Assembly:
         processes: That train together.
         folder: Of the run.
         resources: Ends the threads that decode when it is closed.
+        encoded: What locked towers have encoded for validation in earlier runs of this process.
     """
 
     recipe: Recipe
@@ -170,6 +171,7 @@ class Assembly:
     processes: Processes
     folder: RunFolder
     resources: ExitStack
+    encoded: EncodedByTower | None = None
 
     def assemble(
         self, splits: Splits, checkpoint: Checkpoint | None = None, *, show_progress: bool
@@ -237,7 +239,13 @@ class Assembly:
         if splits.val.records:
             mixed = chosen_precision(recipe.train.precision, device) == "bf16"
             encoder = LockedEncoder(
-                task.result, preprocessing, device, locked, locked_text, in_bfloat16=mixed
+                task.result,
+                preprocessing,
+                device,
+                locked,
+                locked_text,
+                in_bfloat16=mixed,
+                encoded=self.encoded,
             )
             problem.validation = Validation(
                 problem.recipe, splits.val, encoder, loss_batches, problem.loss.value, self.processes

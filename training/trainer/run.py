@@ -17,6 +17,7 @@ from training.recipes.load import dump_recipe, parse_recipe
 from training.recipes.pretrained_preprocessing import with_pretrained_preprocessing
 from training.recipes.schema import Recipe
 from training.trainer.assembly import Assembled, Assembly, Splits
+from training.trainer.optimisation.locked_tower import EncodedByTower
 from training.trainer.optimisation.lora import merge_lora
 from training.trainer.requirements import used_modalities, warn_of_slow_random_towers
 from training.trainer.run_state.devices import build_fabric, pin_threads
@@ -58,6 +59,7 @@ def train(
     device: str = "auto",
     show_progress: bool = True,
     trackers: Sequence[TrackerName] = (),
+    encoded: EncodedByTower | None = None,
 ) -> TrainResult:
     """Train a dual encoder and write its bundle.
 
@@ -75,6 +77,8 @@ def train(
         device: A torch device; "auto": the GPU if there is one, else the CPU.
         show_progress: Show bars on standard error.
         trackers: Follow the run beside TensorBoard.
+        encoded: What locked towers have encoded for validation in earlier runs of this process, which then
+            need not encode it again; gets what this run's encode.
 
     Raises:
         RecoquestError: Something that the user can mend; the message says what.
@@ -96,7 +100,7 @@ def train(
         splits = Splits(usable_records(recipe, manifest.split("train"), modalities), manifest.split("val"))
         _check_validation(recipe, splits, modalities)
         shown = show_progress and processes.leads
-        assembly = Assembly(recipe, modalities, fabric, processes, folder, resources)
+        assembly = Assembly(recipe, modalities, fabric, processes, folder, resources, encoded)
         parts = assembly.assemble(splits, checkpoint, show_progress=shown)
         parts.loop.start(checkpoint)
         parts.loop.run(show_progress=shown, trackers=trackers)
