@@ -1,5 +1,8 @@
 """`recoquest tune`: which of a grid's settings find most on the validation split."""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,7 +56,7 @@ def tune(
     tuned = load_recipe(recipe, overrides).tuned
     values = parse_grid(grid or []) if grid or tuned is None else tuned.grid
     runs = plan_runs(recipe, overrides, values, out, seeds=seeds)
-    with stoppable(f"Stopped. The same command goes on with the runs in {out}."):
+    with stoppable(f"Stopped. The same command goes on with the runs in {out}."), _warned_once():
         tuning = run_grid(runs, data, device=chosen_device(device))
     write_tuning(
         tuning,
@@ -65,6 +68,26 @@ def tune(
         seeds=[run.recipe.train.seed for run in tuning.combinations[0].runs],
     )
     _print(tuning, data, out)
+
+
+@contextmanager
+def _warned_once() -> Iterator[None]:
+    """Show a warning of a run only the first time, since other runs have the same data and towers."""
+    said: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        before = len(said)
+        said.add(record.getMessage())
+        return len(said) > before
+
+    handlers = [handler for handler in (*logging.getLogger().handlers, logging.lastResort) if handler]
+    for handler in handlers:
+        handler.addFilter(is_new)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(is_new)
 
 
 def _print(tuning: "Tuning", data: Path, out: Path) -> None:

@@ -257,7 +257,9 @@ def tune(runs: Sequence[Run], data: Path, *, device: str = "auto", show_progress
             if results[path] is not None:
                 continue
             left = sum(result is None for result in results.values())
-            about = f" (about {_duration(statistics.median(seconds) * left)} left)" if seconds else ""
+            # The first run may have prepared what the others find ready.
+            typical = statistics.median(seconds[1:] or seconds) if seconds else None
+            about = "" if typical is None else f" (about {_duration(typical * left)} left)"
             screen.print(f"{number} of {len(runs)}: {path.name}{about}", soft_wrap=True)
             try:
                 result = _finished(run, data, digest, device, encoded, show_progress=show_progress)
@@ -367,7 +369,9 @@ def _finished(
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         found["steps"] = lines[-1]["step"]
         if select_by in found["figures"]:
-            measured = {line[select_by]: line["step"] for line in lines if line["kind"] == "validation"}
+            measured = {
+                line[select_by]: line["step"] for line in reversed(lines) if line["kind"] == "validation"
+            }
             found["best_step"] = measured[metrics[select_by]]
         else:
             found["error"] = f"{select_by} was never a number"
