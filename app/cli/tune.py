@@ -153,9 +153,14 @@ def _verdict(tuning: "Tuning") -> list[str]:
     error = best.standard_error(tuning.select_by)
     if error is None:
         return [*sentences, f"{behind}; --seeds 3 shows whether that is more than chance."]
-    close = [", ".join(map(shown, one.settings.values())) for one in tuning.within_a_standard_error()]
-    named = f"{'; '.join(close)} can't be told from it" if close else "none of them is"
-    return [*sentences, f"{behind}. Within its standard error of {_figure(error)}: {named}."]
+    close = [
+        ", ".join(
+            f"{key}={shown(value)}" for key, value in one.settings.items() if value != best.settings[key]
+        )
+        for one in tuning.within_a_standard_error()
+    ]
+    named = f"{'; '.join(close)}, which may be as good" if close else "none of them"
+    return [*sentences, f"{behind}. Within the standard error of the best, {_figure(error)}: {named}."]
 
 
 def _figure(value: float | None) -> str:

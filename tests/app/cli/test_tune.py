@@ -51,7 +51,7 @@ def test_the_table_has_the_best_first_and_says_what_it_is_worth(
     )
     assert "4 runs, 8 seconds" in printed
     assert "optimistic" in printed
-    assert "The next is behind by 1.25. Within its standard error of 0.25: none of them is." in printed
+    assert "The next is behind by 1.25. Within the standard error of the best, 0.25: none of them." in printed
     assert f"recoquest evaluate {runs[2].folder.bundle} --data {data} --split test" in printed
     content = json.loads((out / "tune.json").read_text())
     assert (content["seeds"], content["grid"], content["set"]) == ([0, 1], {KEY: [0.1, 0.2]}, [])
