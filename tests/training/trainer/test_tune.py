@@ -144,7 +144,9 @@ def test_finished_runs_are_compared_without_training(recipe: str, scenes: Path, 
     runs = plan_runs(recipe, [], {WEIGHT: (0.1, 0.2, 0.3, 0.4, 0.5)}, tmp_path / "out", seeds=2)
     figures = [100.0, 104.0, 103.0, 105.0, 90.0, 91.0, 300.0, None, None, None]
     for run, rsum in zip(runs, figures, strict=True):
-        found = {"error": "no number"} if rsum is None else {"figures": {"rsum": rsum}, "steps": 3}
+        found: dict[str, Any] = (
+            {"error": "no number"} if rsum is None else {"figures": {"rsum": rsum}, "steps": 3}
+        )
         finish(run, scenes, seconds=1.5, **found)
     tuning = tuned(runs, scenes)
     assert [one.settings[WEIGHT] for one in tuning.combinations] == [0.2, 0.1, 0.3, 0.4, 0.5]
