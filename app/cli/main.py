@@ -17,10 +17,12 @@ from app.cli.import_data import import_data
 from app.cli.index import activate, generations, index, reindex, rollback
 from app.cli.installation import backup, doctor, restore, settings, tidy
 from app.cli.jobs import jobs, worker
+from app.cli.recipes import recipes
 from app.cli.retrain import retrain
 from app.cli.search import search
 from app.cli.serve import serve
-from app.cli.training import bundle, classify, evaluate, language_model, recipes, train
+from app.cli.training import bundle, classify, evaluate, language_model, train
+from app.cli.tune import tune
 from app.radiology import commands as radiology
 from training.common.host import keep_order_of_sums
 
@@ -48,7 +50,7 @@ def build() -> typer.Typer:
     recoquest.callback()(_describe)
     purposes: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
         "First steps": (demo, sample_data, import_data),
-        "Encoders": (recipes, train, retrain, bundle, evaluate, classify, language_model, models),
+        "Encoders": (recipes, train, tune, retrain, bundle, evaluate, classify, language_model, models),
         "Collections": (index, reindex, generations, activate, rollback, collections, aliases),
         "Images": (search, duplicates, feedback, delete, erase),
         "Service": (serve, worker, jobs, keys, audit, tidy, settings, doctor, backup, restore),

@@ -1,12 +1,12 @@
-"""`recoquest recipes`, `train`, `classify`, `language-model`, `bundle` and `evaluate`: make encoders."""
+"""`recoquest train`, `classify`, `language-model`, `bundle` and `evaluate`: make encoders."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Column, Table
+from rich.table import Table
 
 from app.cli.errors import resumable, stoppable
 from app.cli.options import (
@@ -21,7 +21,6 @@ from app.cli.options import (
     Track,
     chosen_device,
     name_left_out,
-    print_table,
     read_split,
 )
 from training.common.atomic import write_text
@@ -38,65 +37,11 @@ if TYPE_CHECKING:
     from training.papers.glue import TextRecipe
     from training.papers.language_models import LanguageModelRecipe
     from training.papers.vqa import QuestionRecipe
-    from training.recipes.library import RecipeFile
-    from training.recipes.schema import NamedRecipe
     from training.tasks.opening import TaskResult
 
 ResultsFolder = Annotated[
     Path, typer.Option("--out", help="Folder of the run; results go to OUT/results.json.")
 ]
-
-
-def recipes(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="Print this recipe with all its settings, or list all runs of this sweep or all recipes of "
-            "this paper or file."
-        ),
-    ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, as `recoquest train` takes it.")
-    ] = None,
-) -> None:
-    """List the recipes that come along, those of a paper or the runs of a sweep one by one, or print one.
-
-    What is printed is resolved, as YAML; of a sweep, a name a line.
-    """
-    from training.papers import load as papers
-    from training.recipes.library import PAPERS, shipped
-    from training.recipes.load import dump_recipe, list_recipes, load_recipe
-
-    if name is not None and name in PAPERS:
-        console().print(PAPERS[name])
-        rows = [(one.name, one.description, one.source) for one in list_recipes() if one.group == name]
-        print_table("Recipe", "Description", "Settings from", rows=rows)
-    elif name is not None:
-        libraries = (shipped(), papers.classification_recipes(), papers.language_model_recipes())
-        if runs := {run: None for library in libraries for run in library.runs(name)}:
-            typer.echo("\n".join(runs))
-            return
-        load: Callable[[str, Sequence[str]], NamedRecipe] = load_recipe
-        if papers.classification_recipes().has(name):
-            load = papers.load_classification_recipe
-        elif papers.language_model_recipes().has(name):
-            load = papers.load_language_recipe
-        typer.echo(dump_recipe(load(name, overrides or [])), nl=False)
-    else:
-        for group, title in PAPERS.items():
-            hint = f" (one by one: recoquest recipes {group})" if group else ""
-            _print_files(title + hint, [file for file in shipped().files if file.group == group])
-        _print_files("Of classification, for recoquest classify", papers.classification_recipes().files)
-        title = "Of language models, for recoquest language-model"
-        _print_files(title, papers.language_model_recipes().files)
-
-
-def _print_files(title: str, files: "Sequence[RecipeFile]") -> None:
-    """A table of files, each with the names of its recipes in a shell's notation."""
-    table = Table(Column("Recipes", overflow="fold"), "Description", expand=True)
-    for file in files:
-        table.add_row(file.pattern, file.description)
-    console().print(title, table, sep="\n")
 
 
 def train(

@@ -27,8 +27,10 @@ def test_dependencies_are_all_there_and_development_tools_are_not() -> None:
 
 def test_an_unknown_extra_is_named_with_the_known_ones(tmp_path: Path) -> None:
     pyproject = tmp_path / "pyproject.toml"
-    pyproject.write_text('[project]\nname = "p"\ndependencies = ["a"]\n[project.optional-dependencies]\n'
-        'cpu = ["b"]\nall = ["p[cpu]", "c"]\n')
+    pyproject.write_text(
+        '[project]\nname = "p"\ndependencies = ["a"]\n[project.optional-dependencies]\n'
+        'cpu = ["b"]\nall = ["p[cpu]", "c"]\n'
+    )
     assert requirements(pyproject, "cpu") == ["a", "b"]
     assert requirements(pyproject, "all") == ["a", "b", "c"]
     with pytest.raises(SystemExit, match="no extra 'tpu'; choose of: all, cpu"):

@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 PRIVATE_FILE: Final = 0o600
 _PRIVATE_FOLDER: Final = 0o700
 _COMMIT_BYTES: Final = 2**28
+# Rows that take long to make are few bytes.
+_COMMIT_SECONDS: Final = 60.0
 # A run writes checkpoints besides.
 _SHARE_OF_DISK: Final = 0.8
 # Of a file that no file has.
@@ -167,6 +170,7 @@ class RowWriter:
         self._next = 1 + max((entry.row for entry in entries.values() if entry.row is not None), default=-1)
         self._pending: list[Entry] = []
         self._pending_bytes = 0
+        self._committed_at = time.monotonic()
         # A process that was killed may have left half a line.
         self._end = os.pread(index, os.fstat(index).st_size, 0).rfind(b"\n") + 1
 
@@ -199,7 +203,8 @@ class RowWriter:
         self._next = max(self._next, row + 1)
         self._pending_bytes += self._row_bytes
         self._note(Entry(file, row))
-        if self._pending_bytes >= _COMMIT_BYTES:
+        waited = time.monotonic() - self._committed_at
+        if self._pending_bytes >= _COMMIT_BYTES or waited >= _COMMIT_SECONDS:
             self.commit()
 
     def commit(self) -> None:
@@ -213,6 +218,7 @@ class RowWriter:
         os.fsync(self._rows)
         self._append(self._pending)
         self._pending, self._pending_bytes = [], 0
+        self._committed_at = time.monotonic()
 
     def _note(self, entry: Entry) -> None:
         self.entries[entry.file.path] = entry

@@ -43,7 +43,7 @@ def parse_document(text: str, where: str) -> dict[str, Any]:
 
 
 def parse_value(text: str, where: str) -> Any:
-    """The value of an override, typed as YAML types it.
+    """The value of an override, typed as YAML types it; `where` begins the error's sentence.
 
     Raises:
         RecipeError: The text is not YAML.
@@ -51,7 +51,7 @@ def parse_value(text: str, where: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
-        raise RecipeError(f"--set {where!r} is not valid YAML: {_one_line(error)}.") from None
+        raise RecipeError(f"{where} is not valid YAML: {_one_line(error)}.") from None
 
 
 def _one_line(error: yaml.YAMLError) -> str:

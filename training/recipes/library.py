@@ -101,6 +101,8 @@ class Library:
     def tree(self, name_or_path: str) -> dict[str, Any]:
         """All settings of a recipe, merged over those of its base, of that one's base, and so on.
 
+        Not those of a base's `tuned`.
+
         Args:
             name_or_path: A recipe's name; the name of a sweep's run, `NAME::VALUES`; the path of a `.yaml`
                 file; or `PATH::NAME` where the file has variants, `PATH::NAME::VALUES` where it is a sweep.
@@ -116,7 +118,9 @@ class Library:
                     f"Recipe {name_or_path}: its bases form a loop, {' > '.join([*seen, base])}."
                 )
             seen.append(base)
-            tree = merge(self._own(base), tree)
+            # A grid that the base was tuned with says nothing of what is built on it.
+            below = {key: value for key, value in self._own(base).items() if key != "tuned"}
+            tree = merge(below, tree)
         return deepcopy(tree)
 
     def _own(self, name_or_path: str) -> dict[str, Any]:

@@ -7,7 +7,8 @@ file holds several recipes.
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_args
@@ -23,7 +24,8 @@ from training.recipes.schema import WITHOUT_OBJECTIVE, NamedRecipe, Recipe
 from training.recipes.variants import OF_SWEEP
 
 Kind = TypeVar("Kind", bound=NamedRecipe)
-_WHERE_IMAGES_ARE: Final = "data.cache_images"
+# Settings that change no result.
+_NOT_COMPARED: Final = ("data.cache_images", "tuned")
 # Parts that pydantic adds to the place of a setting with several kinds of value.
 _KIND_OF_VALUE: Final = re.compile(r"constrained-|literal\[|(?:int|float|str|bool)$")
 
@@ -124,10 +126,30 @@ def dump_recipe(recipe: NamedRecipe) -> str:
     return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
+def commented_recipe(recipe: NamedRecipe) -> str:
+    """The resolved recipe as YAML for a person to edit: the same, each setting below what it means."""
+    return "".join(f"{line}\n" for line in _commented(recipe, recipe.model_dump(mode="json"), ""))
+
+
+def _commented(settings: BaseModel, tree: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for name, plain in tree.items():
+        if description := type(settings).model_fields[name].description:
+            yield from textwrap.wrap(
+                description, 100, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# "
+            )
+        value = getattr(settings, name)
+        if isinstance(value, BaseModel) and isinstance(plain, Mapping):
+            yield f"{indent}{name}:"
+            yield from _commented(value, plain, f"{indent}  ")
+        else:
+            text = yaml.safe_dump({name: plain}, sort_keys=False, allow_unicode=True)
+            yield from textwrap.indent(text, indent).splitlines()
+
+
 def first_difference(ours: NamedRecipe, theirs: NamedRecipe) -> str | None:
     """The dotted key of the first setting in which two recipes differ; None when they train the same model.
 
-    Where images are kept does not count.
+    Where images are kept and how settings were tuned do not count.
     """
     return _difference(ours.model_dump(mode="json"), theirs.model_dump(mode="json"))
 
@@ -137,7 +159,7 @@ def _difference(ours: Any, theirs: Any, key: str = "") -> str | None:
         return None if ours == theirs else key
     for name in [*ours, *(name for name in theirs if name not in ours)]:
         inner = f"{key}.{name}" if key else name
-        if inner == _WHERE_IMAGES_ARE:
+        if inner in _NOT_COMPARED:
             continue
         if (name in ours) != (name in theirs):
             return inner
@@ -154,7 +176,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
         raise RecipeError(
             f"--set {override!r} is not of the form dotted.key=value, such as optimizer.lr=1e-4."
         )
-    value = parse_value(text, override)
+    value = parse_value(text, f"--set {override!r}")
     if (parts[0] == "objective" and parts[-1] == "name") or parts[-1] == "architecture":
         tree.update(merge(tree, nested(".".join(parts), value)))
         return

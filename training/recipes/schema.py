@@ -256,12 +256,26 @@ class TrainConfig(Frozen):
         return self
 
 
+class Tuned(Frozen):
+    """The grid that a recipe's settings were chosen from: a note for readers, which changes no run."""
+
+    grid: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(
+        min_length=1, description="Values of each setting, by its dotted key."
+    )
+    data: str = Field(default="", description="What they were compared on.")
+    select_by: str = Field(default="", description="Figure that decided.")
+
+
 class NamedRecipe(Frozen):
     """What every recipe says of itself, whatever it trains."""
 
     name: str
     description: str
     source: str = Field(default="", description="Where the settings come from.")
+    tuned: Tuned | None = Field(
+        default=None,
+        description="The grid that settings were chosen from. `recoquest tune` takes it if no grid is given.",
+    )
 
 
 def decoded_at_a_scale(images: Any) -> Any:

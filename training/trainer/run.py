@@ -28,7 +28,7 @@ from training.trainer.loop import Callback, Problem, TrainingLoop
 from training.trainer.memory.plan import settled_chunk_size
 from training.trainer.optimisation.batch_norm import check_batch_norm, synchronise, warn_of_batch_norm
 from training.trainer.optimisation.cached_gradients import even_chunks
-from training.trainer.optimisation.locked_tower import LockedEncoder, locked_towers
+from training.trainer.optimisation.locked_tower import EncodedByTower, LockedEncoder, locked_towers
 from training.trainer.optimisation.lora import add_lora, merge_lora
 from training.trainer.optimisation.parameter_groups import MakeOptimizer, build_optimizer, check_optimizer
 from training.trainer.requirements import check_regions, used_modalities, warn_of_slow_random_towers
@@ -89,6 +89,7 @@ def train(
     device: str = "auto",
     show_progress: bool = True,
     trackers: Sequence[TrackerName] = (),
+    encoded: EncodedByTower | None = None,
 ) -> TrainResult:
     """Train a dual encoder and write its bundle.
 
@@ -111,6 +112,8 @@ def train(
         device: A torch device; "auto": the GPU if there is one, otherwise the CPU.
         show_progress: Show bars on standard error.
         trackers: Trackers in addition to TensorBoard.
+        encoded: What locked towers encoded for validation in earlier runs of this process, which need not be
+            encoded again; it gets what this run encodes.
 
     Raises:
         RecoquestError: Something that you can fix; the message says what.
@@ -210,7 +213,9 @@ def train(
         validation = None
         if val_split.records:
             mixed = chosen_precision(recipe.train.precision, device_used) == "bf16"
-            encoder = LockedEncoder(task.result, preprocessing, device_used, *locked, in_bfloat16=mixed)
+            encoder = LockedEncoder(
+                task.result, preprocessing, device_used, *locked, in_bfloat16=mixed, encoded=encoded
+            )
             loss_batches = None
             if recipe.train.select_by == "loss":
                 described = usable_records(recipe, val_split, modalities)

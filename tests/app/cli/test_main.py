@@ -17,7 +17,7 @@ from training.common.progress import console
 
 COMMANDS = [
     *("bundle", "classify", "collections", "demo", "duplicates", "evaluate", "feedback", "import", "index"),
-    *("recipes", "sample-data", "search", "serve", "settings", "train"),
+    *("recipes", "sample-data", "search", "serve", "settings", "train", "tune"),
 ]
 
 
@@ -124,32 +124,6 @@ def test_the_settings_file_that_a_variable_names_holds_for_every_command(
     done = run_here(command, RECOQUEST_ENV_FILE=str(file))
     assert f"{tmp_path}/elsewhere" in done.stdout + done.stderr
     assert list(tmp_path.iterdir()) == [file]
-
-
-def test_recipes_are_listed_and_printed() -> None:
-    def said(*words: str) -> str:
-        return run_command("recipes", *words).output
-
-    assert "reco-mimic-cxr" in said()
-    printed = said("demo-scenes", "--set", "train.epochs=3")
-    assert "epochs: 3\n" in printed
-    assert "name: demo-scenes\n" in printed
-    # Those of a paper one by one.
-    together, single = said(), said("reco")
-    assert "infonce-mimic-cxr-batch-{32,96}" in together
-    assert "infonce-mimic-cxr-batch-96" in single
-    assert "infonce-mimic-cxr-batch-96" not in together
-    assert "reco-mimic-cxr-lambda" in single
-    assert "quest" not in single
-    assert len(together.splitlines()) < 250
-    assert "27 runs over task x" in " ".join(together.split())
-    assert "task: rte\n" in said("glue-bert-base::rte")
-    # The runs of a sweep for a shell.
-    listed = said("reco-mimic-cxr-lambda").splitlines()
-    assert listed == [f"reco-mimic-cxr-lambda::{value}" for value in (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.8)]
-    assert "negative_weight: 0.4\n" in said(listed[3])
-    assert len(said("glue-weight").splitlines()) == 27
-    assert "cycle_epochs: 5\n" in said("lm-small::cyc-vae")
 
 
 def test_brackets_in_a_table_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

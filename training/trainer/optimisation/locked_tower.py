@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ from training.trainer.run_state.devices import chosen_precision
 _BATCH: Final = 64
 
 Features = NDArray[np.float32]
+# By the key of a tower, the features of what it has encoded: texts, or digests of images.
+EncodedByTower = dict[str, dict[Any, Features]]
 
 
 class LockedTower:
@@ -149,6 +151,7 @@ class LockedEncoder(Encoder):
         image: Its image tower, if it is locked.
         text: Its text tower, if it is locked.
         in_bfloat16: Whether its other parts compute in bfloat16.
+        encoded: What its towers have encoded before, in earlier runs of this process; gets what they encode.
     """
 
     def __init__(
@@ -160,11 +163,13 @@ class LockedEncoder(Encoder):
         text: LockedTextTower | None,
         *,
         in_bfloat16: bool = False,
+        encoded: EncodedByTower | None = None,
     ) -> None:
         super().__init__(model, preprocessing, device, in_bfloat16=in_bfloat16)
         self._image, self._text = image, text
-        self._images: dict[bytes, Features] = {}
-        self._texts: dict[Text, Features] = {}
+        encoded = {} if encoded is None else encoded
+        self._images: dict[bytes, Features] = {} if image is None else encoded.setdefault(image.key, {})
+        self._texts: dict[Text, Features] = {} if text is None else encoded.setdefault(text.key, {})
 
     def _image_features(self, images: Pixels) -> ModalityFeatures:
         if self._image is None:

@@ -9,6 +9,10 @@ class TrainingError(RecoquestError):
     """A run that cannot start, go on or be resumed."""
 
 
+class DivergedError(TrainingError):
+    """A loss or a gradient is not a finite number."""
+
+
 class TrainingInterruptedError(RecoquestError):
     """The run was asked to stop; its checkpoint is written and it can be resumed.
 

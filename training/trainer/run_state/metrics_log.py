@@ -15,7 +15,7 @@ from torch.utils.tensorboard.writer import SummaryWriter
 from training.common.atomic import atomic_file
 from training.common.distributed import mean_over_processes
 from training.objectives.base import LossOutput
-from training.trainer.run_state.errors import TrainingError
+from training.trainer.run_state.errors import DivergedError
 from training.trainer.run_state.processes import Processes
 from training.trainer.run_state.tracking import TrackerName, Trackers
 
@@ -99,7 +99,7 @@ class LossFigures:
         """Wait for the device and make sure that all losses and gradients were finite.
 
         Raises:
-            TrainingError: One was not.
+            DivergedError: One was not.
         """
         first = self._first_bad.clone()
         if self._processes.count > 1:
@@ -109,7 +109,7 @@ class LossFigures:
             return
         # A loss that is no number has no gradient either.
         what = "loss" if loss <= gradient else "gradient"
-        raise TrainingError(
+        raise DivergedError(
             f"The {what} of step {min(loss, gradient):,} is not a finite number, so the run stopped; its "
             "last checkpoint is from before. Try a lower optimizer.lr, or optimizer.max_grad_norm=1."
         )
@@ -120,7 +120,7 @@ class LossFigures:
         `averaged_steps` says of how many steps they are: of fewer once a run was resumed, and at its end.
 
         Raises:
-            TrainingError: A loss or a gradient was not finite.
+            DivergedError: A loss or a gradient was not finite.
         """
         self.check()
         sums = mean_over_processes(torch.stack([value.detach().float() for value in self._sums.values()]))
