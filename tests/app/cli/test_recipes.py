@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from tests.app.commands import run_command
-from training.classification.load import load_classification_recipe
 from training.common.errors import RecipeError
+from training.papers.load import load_classification_recipe
 from training.recipes.load import load_recipe
 
 

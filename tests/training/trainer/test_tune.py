@@ -25,7 +25,7 @@ from training.common.errors import DataError, RecipeError
 from training.common.manifest import read_manifest, write_manifest
 from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
-from training.trainer import assembly
+from training.trainer import run as run_module
 from training.trainer.run import train
 from training.trainer.run_state.errors import TrainingError
 from training.trainer.tune import (
@@ -208,7 +208,7 @@ def test_a_folder_with_another_run_is_refused(recipe: str, scenes: Path, tmp_pat
 def test_runs_are_those_of_a_training_by_itself_and_one_that_diverges_is_a_row(
     recipe: str, scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assembly, "settled_chunk_size", lambda *_: None)
+    monkeypatch.setattr(run_module, "settled_chunk_size", lambda *_: None)
     grid = {"optimizer.lr": (1e-2, 1e30)}
     runs = plan_runs(recipe, ["optimizer.max_grad_norm=null"], grid, tmp_path / "out")
     tuning = tuned(runs, scenes)
@@ -248,7 +248,7 @@ def test_what_every_run_lacks_is_an_error_and_what_one_lacks_a_row_that_is_tried
 def test_heads_have_their_towers_encode_once_for_all_runs(
     towers: Path, scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assembly, "settled_chunk_size", lambda *_: None)
+    monkeypatch.setattr(run_module, "settled_chunk_size", lambda *_: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     recipe = written(heads_recipe(towers, cache_images=True), tmp_path)
     runs = plan_runs(recipe, [], {WEIGHT: (0.05, 0.1, 0.2)}, tmp_path / "out")
