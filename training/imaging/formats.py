@@ -160,18 +160,6 @@ def is_big_endian(content: bytes, start: int, *, otherwise: bool) -> bool:
     return group[0] == 0 if len(group) == 2 and (group[0] == 0) != (group[1] == 0) else otherwise
 
 
-def open_image(content: bytes, format_name: str) -> ImageFile.ImageFile:
-    """Read the header of an image file other than TIFF.
-
-    The plugins are called directly: Image.open tries every plugin installed and applies a limit of its own,
-    Image.MAX_IMAGE_PIXELS, which is one global for the whole process.
-
-    Raises:
-        Exception: As the decoder raises it for damaged files.
-    """
-    return _OPENERS[format_name](io.BytesIO(content))
-
-
 def stated_sizes(content: bytes, format_name: str) -> Iterator[tuple[int, int]]:
     """Yield the widths and heights that a file states, where opening it would already take memory for them.
 
@@ -258,7 +246,10 @@ def _open_heic(file: io.BytesIO) -> ImageFile.ImageFile:
     return opened
 
 
-_OPENERS: Final[dict[str, Callable[[io.BytesIO], ImageFile.ImageFile]]] = {
+# Pillow's decoders of all formats but TIFF, which read the header of a file. They are called directly:
+# Image.open tries every plugin installed and applies a limit of its own, Image.MAX_IMAGE_PIXELS, which is one
+# global for the whole process.
+OPENERS: Final[dict[str, Callable[[io.BytesIO], ImageFile.ImageFile]]] = {
     "JPEG": JpegImageFile,
     "PNG": PngImageFile,
     "WebP": WebPImageFile,

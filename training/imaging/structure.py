@@ -11,12 +11,6 @@ from typing import Final
 
 from training.common.errors import ImageError, ImageTooLargeError
 
-# A file of 20 MB has at most 320 full segments; an ICC profile takes up to 255 of them.
-_MOST_JPEG_SEGMENTS: Final = 2_000
-# One is the rule; Pillow joins several in quadratic time.
-_MOST_EXIF_SEGMENTS: Final = 64
-# Pillow steps through padding between segments byte by byte.
-_MOST_JPEG_PADDING: Final = 65_536
 _MOST_WEBP_CHUNKS: Final = 20_000
 # A full block has 255 bytes: 82,000 in a file of 20 MB.
 _MOST_GIF_BLOCKS: Final = 400_000
@@ -29,12 +23,6 @@ _MOST_TIFF_PAGES: Final = 16
 # A run of 255 pixels takes two bytes.
 _RLE_PIXELS_A_BYTE: Final = 128
 
-_START_OF_SCAN: Final = 0xDA
-_FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
-_JPEG_BITS: Final = 8
-_UNREAD: Final = {0xF7: "JPEG-LS"}
-# RST0 to RST7, SOI and EOI; JPG, DAC and JPG0 to JPG13 have a length that Pillow does not read.
-_WITHOUT_LENGTH: Final = frozenset({0xC8, 0xCC, *range(0xD0, 0xDA), *range(0xF0, 0xFE)})
 _RLE_COMPRESSIONS: Final = frozenset({1, 2})
 # Tags with one value for each sample, strip or tile.
 _LISTED_TAGS: Final = frozenset({258, 273, 279, 324, 325, 338, 339})
@@ -55,43 +43,6 @@ def check_structure(content: bytes, format_name: str) -> None:
     # `formats.stated_sizes` those it walks over. Chunks of PNG are counted when they are copied.
     if format_name in _CHECKS:
         _CHECKS[format_name](content)
-
-
-def _check_jpeg(content: bytes) -> None:
-    """Walk over the marker segments before the first scan (ITU-T T.81, annex B), as Pillow does."""
-    place, segments, exif, padding = 2, 0, 0, 0
-    while True:
-        start = content.find(b"\xff", place)
-        padding += (len(content) if start < 0 else start) - place
-        if padding > _MOST_JPEG_PADDING:
-            raise ImageTooLargeError(
-                f"The JPEG image has over {_MOST_JPEG_PADDING:,} bytes between its segments; save it anew."
-            )
-        if start < 0 or start + 4 > len(content):
-            return
-        marker = content[start + 1]
-        if marker == _START_OF_SCAN:
-            return
-        if marker in (0x00, 0xFF):
-            padding += 1
-            place = start + 2 - marker % 2
-            continue
-        if marker in _UNREAD:
-            raise ImageError(f"The JPEG image is {_UNREAD[marker]}, which cannot be read; save it as PNG.")
-        bits = content[start + 4 : start + 5]
-        if marker in _FRAMES and bits and bits[0] != _JPEG_BITS:
-            raise ImageError(
-                f"The JPEG image has {bits[0]} bits a sample, which cannot be read; save it as PNG."
-            )
-        segments += 1
-        exif += marker == 0xE1 and content.startswith(b"Exif\0\0", start + 4)
-        if segments > _MOST_JPEG_SEGMENTS or exif > _MOST_EXIF_SEGMENTS:
-            raise ImageTooLargeError(
-                f"The JPEG image has over {_MOST_JPEG_SEGMENTS:,} segments, or over {_MOST_EXIF_SEGMENTS} "
-                "with Exif data; save it without metadata."
-            )
-        length = int.from_bytes(content[start + 2 : start + 4])
-        place = start + 2 + (0 if marker in _WITHOUT_LENGTH else max(2, length))
 
 
 def _check_webp(content: bytes) -> None:
@@ -278,7 +229,6 @@ def _colour_table_size(flags: int) -> int:
 
 
 _CHECKS: Final[Mapping[str, Callable[[bytes], None]]] = {
-    "JPEG": _check_jpeg,
     "WebP": _check_webp,
     "GIF": _check_gif,
     "BMP": _check_bmp,

@@ -1,17 +1,29 @@
-"""The data elements of a DICOM data set (PS3.5, chapter 7), walked over within bounds; values stay bytes.
+"""A DICOM file (PS3.10, chapter 7) and its data elements (PS3.5, chapter 7), walked over within bounds.
 
-Only what an image is decoded by is looked into: all other elements are passed over by their lengths.
+Only what an image is decoded by is looked into, and stays bytes: all other elements are passed over by their
+lengths.
 """
 
 import itertools
 import struct
+import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from math import isfinite, nan
 from typing import Final
 
 from training.common.errors import ImageError, ImageTooLargeError
+from training.imaging.formats import MARK, PREAMBLE_BYTES, is_big_endian, is_dicom
 
+_META_GROUP: Final = b"\2\0"
+_TRANSFER_SYNTAX: Final = 0x0002_0010
+
+IMPLICIT: Final = "1.2.840.10008.1.2"
+EXPLICIT: Final = "1.2.840.10008.1.2.1"
+_DEFLATED: Final = "1.2.840.10008.1.2.1.99"
+BIG_ENDIAN: Final = "1.2.840.10008.1.2.2"
+NATIVE: Final = frozenset({IMPLICIT, EXPLICIT, _DEFLATED, BIG_ENDIAN})
 # An enhanced image of 2,000 frames has about 100,000; so many are walked over in a third of a second.
 _MOST_ELEMENTS: Final = 300_000
 # Structured reports, which have no pixels, are nested deeper than any image.
@@ -26,6 +38,52 @@ _NUMBERS: Final = {b"US": "H", b"SS": "h", b"UL": "I", b"SL": "i", b"FL": "f", b
 _TEXTS: Final = frozenset({b"DS", b"IS"})
 # Values of the attributes that are read are shorter, but for tables and pixels.
 _LONGEST_TEXT: Final = 4_096
+
+
+class Tag(IntEnum):
+    """An attribute, by the name that the standard gives it."""
+
+    SOP_CLASS_UID = 0x0008_0016
+    SAMPLES_PER_PIXEL = 0x0028_0002
+    PHOTOMETRIC_INTERPRETATION = 0x0028_0004
+    PLANAR_CONFIGURATION = 0x0028_0006
+    NUMBER_OF_FRAMES = 0x0028_0008
+    ROWS = 0x0028_0010
+    COLUMNS = 0x0028_0011
+    BITS_ALLOCATED = 0x0028_0100
+    BITS_STORED = 0x0028_0101
+    HIGH_BIT = 0x0028_0102
+    PIXEL_REPRESENTATION = 0x0028_0103
+    PIXEL_PADDING_VALUE = 0x0028_0120
+    PIXEL_PADDING_RANGE_LIMIT = 0x0028_0121
+    WINDOW_CENTER = 0x0028_1050
+    WINDOW_WIDTH = 0x0028_1051
+    RESCALE_INTERCEPT = 0x0028_1052
+    RESCALE_SLOPE = 0x0028_1053
+    VOI_LUT_FUNCTION = 0x0028_1056
+    RED_PALETTE_DESCRIPTOR = 0x0028_1101
+    GREEN_PALETTE_DESCRIPTOR = 0x0028_1102
+    BLUE_PALETTE_DESCRIPTOR = 0x0028_1103
+    RED_PALETTE_DATA = 0x0028_1201
+    GREEN_PALETTE_DATA = 0x0028_1202
+    BLUE_PALETTE_DATA = 0x0028_1203
+    LUT_DESCRIPTOR = 0x0028_3002
+    LUT_DATA = 0x0028_3006
+    MODALITY_LUT_SEQUENCE = 0x0028_3000
+    VOI_LUT_SEQUENCE = 0x0028_3010
+    FRAME_VOI_LUT_SEQUENCE = 0x0028_9132
+    PIXEL_VALUE_TRANSFORMATION_SEQUENCE = 0x0028_9145
+    SHARED_FUNCTIONAL_GROUPS_SEQUENCE = 0x5200_9229
+    PER_FRAME_FUNCTIONAL_GROUPS_SEQUENCE = 0x5200_9230
+    EXTENDED_OFFSET_TABLE = 0x7FE0_0001
+    FLOAT_PIXEL_DATA = 0x7FE0_0008
+    DOUBLE_FLOAT_PIXEL_DATA = 0x7FE0_0009
+    PIXEL_DATA = 0x7FE0_0010
+
+
+PIXELS: Final = frozenset({Tag.FLOAT_PIXEL_DATA, Tag.DOUBLE_FLOAT_PIXEL_DATA, Tag.PIXEL_DATA})
+# A file that has these, with all that their sequences hold, has the same pixels as a whole one.
+PIXEL_TAGS: Final = frozenset(Tag) - {Tag.LUT_DESCRIPTOR, Tag.LUT_DATA}
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,3 +350,71 @@ def _name(tag: int) -> str:
     if all(0x20 <= byte < 0x7F for byte in divmod(group, 256)):
         return "an element"
     return f"({tag >> 16:04X},{tag & 0xFFFF:04X})"
+
+
+@dataclass(frozen=True, slots=True)
+class DicomFile:
+    """A file whose elements were walked over.
+
+    Attributes:
+        elements: The elements that decide its pixels.
+        transfer_syntax: UID of the transfer syntax.
+    """
+
+    elements: Elements
+    transfer_syntax: str
+
+    @property
+    def pixels(self) -> Element | None:
+        """The element that has the pixels; None where there is none."""
+        return self.elements.found.get(Tag.PIXEL_DATA)
+
+
+def open_file(content: bytes, max_bytes: int) -> DicomFile:
+    """Walk over the elements of a file.
+
+    Args:
+        content: The whole file.
+        max_bytes: Limit of what a deflated data set becomes.
+
+    Raises:
+        ImageTooLargeError: It has more elements than an image, or inflates to more bytes than the limit.
+        ImageError: It is no DICOM file, or is damaged.
+    """
+    if not is_dicom(content):
+        raise ImageError("The file is not DICOM.")
+    marked = content[PREAMBLE_BYTES : PREAMBLE_BYTES + 4] == MARK
+    start, syntax = _read_meta(content, PREAMBLE_BYTES + 4 if marked else 0)
+    if syntax == _DEFLATED:
+        content, start = _inflated(content[start:], max_bytes), 0
+    # Some programs write another transfer syntax than they state, or none.
+    walk = Walk(content, big=is_big_endian(content, start, otherwise=syntax == BIG_ENDIAN))
+    implicit = not walk.is_explicit(start)
+    elements = walk.elements(start, len(content), PIXEL_TAGS, implicit=implicit, last=PIXELS)
+    return DicomFile(elements, syntax or (BIG_ENDIAN if walk.big else IMPLICIT if implicit else EXPLICIT))
+
+
+def _read_meta(content: bytes, start: int) -> tuple[int, str]:
+    """Return the first byte of the data set, and its transfer syntax or ""."""
+    if content[start : start + 2] != _META_GROUP:
+        return start, ""
+    walk = Walk(content)
+    elements = walk.elements(
+        start, len(content), {_TRANSFER_SYNTAX}, implicit=not walk.is_explicit(start), group=2
+    )
+    return elements.end, elements.text(_TRANSFER_SYNTAX)
+
+
+def _inflated(content: bytes, max_bytes: int) -> bytes:
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        inflated = inflater.decompress(content, max_bytes + 1)
+    except zlib.error as error:
+        raise ImageError(
+            f"The DICOM file is damaged: its deflated data set ends wrongly ({error})."
+        ) from None
+    if len(inflated) > max_bytes:
+        raise ImageTooLargeError(
+            f"The DICOM file inflates to over {max_bytes / 1e6:,.1f} MB, the limit of an image file."
+        )
+    return inflated
