@@ -5,7 +5,8 @@ walks here are linear, decode nothing, and stop at their limit. Damage is left f
 """
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -29,25 +30,21 @@ _LISTED_TAGS: Final = frozenset({258, 273, 279, 324, 325, 338, 339})
 
 
 def check_structure(content: bytes, format_name: str) -> None:
-    """Refuse a file of more parts than any program writes.
+    """Refuse a WebP, GIF, BMP or TIFF file of more parts than any program writes.
 
-    Args:
-        content: The whole file.
-        format_name: As its signature says: JPEG, PNG, WebP, AVIF, HEIC, GIF, BMP or TIFF.
+    Those of JPEG and PNG are bounded by their own modules; libavif and libheif bound the boxes they keep.
 
     Raises:
         ImageTooLargeError: It has more parts than the limit, or describes more pixels than its bytes can.
-        ImageError: It is a JPEG of another depth or coding than can be read.
     """
-    # AVIF and HEIC have none: libavif and libheif bound the boxes that they keep, and
-    # `formats.stated_sizes` those it walks over. Chunks of PNG are counted when they are copied.
-    if format_name in _CHECKS:
-        _CHECKS[format_name](content)
-
-
-def _check_webp(content: bytes) -> None:
-    for _ in webp_chunks(content):
-        pass
+    if format_name == "WebP":
+        deque(webp_chunks(content), maxlen=0)
+    elif format_name == "GIF":
+        deque(gif_blocks(content), maxlen=0)
+    elif format_name == "BMP":
+        _check_bmp(content)
+    elif format_name == "TIFF":
+        _check_tiff(content)
 
 
 def webp_chunks(content: bytes, first: int = 12) -> Iterator[tuple[bytes, int, int]]:
@@ -69,9 +66,9 @@ def webp_chunks(content: bytes, first: int = 12) -> Iterator[tuple[bytes, int, i
     raise ImageTooLargeError(f"The WebP image has over {_MOST_WEBP_CHUNKS:,} chunks; save it anew.")
 
 
-def _check_gif(content: bytes) -> None:
-    for _ in gif_blocks(content):
-        pass
+def _colour_table_size(flags: int) -> int:
+    """Bytes of a GIF colour table, from the packed field before it."""
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
 
 
 def gif_blocks(content: bytes) -> Iterator[tuple[int, int, int]]:
@@ -221,16 +218,3 @@ def check_size(width: int, height: int, most_pixels: int) -> None:
 def megapixels(pixels: int) -> str:
     """Return a number of pixels in words."""
     return f"{pixels / 1e6:,.10g} megapixels"
-
-
-def _colour_table_size(flags: int) -> int:
-    """Bytes of a GIF colour table, from the packed field before it."""
-    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
-
-
-_CHECKS: Final[Mapping[str, Callable[[bytes], None]]] = {
-    "WebP": _check_webp,
-    "GIF": _check_gif,
-    "BMP": _check_bmp,
-    "TIFF": _check_tiff,
-}

@@ -126,20 +126,16 @@ def _write_metadata(film: Dataset, metadata: Mapping[str, MetadataValue]) -> Non
             )
     for keyword, name in _CODES.items():
         if name in metadata:
-            setattr(film, keyword, _shortened(str(metadata[name])))
+            words = str(metadata[name])
+            while len(words) > _LONGEST_CODE:
+                words = words.rpartition(" ")[0]
+            setattr(film, keyword, words)
     if "age" in metadata:
         film.PatientAge = f"{metadata['age']:03}Y"
     if "date" in metadata:
         film.StudyDate = str(metadata["date"]).replace("-", "")
     if metadata.get("date_shifted"):
         film.LongitudinalTemporalInformationModified = "MODIFIED"
-
-
-def _shortened(words: str) -> str:
-    """Leave out the last words of a code that is too long."""
-    while len(words) > _LONGEST_CODE:
-        words = words.rpartition(" ")[0]
-    return words
 
 
 def _write_grey_scale(film: Dataset, elements: Elements, layout: PixelAttributes, frame: int) -> None:

@@ -121,18 +121,18 @@ class Walk:
         self,
         start: int,
         end: int,
-        wanted: Collection[int],
+        tags: Collection[int],
         *,
         implicit: bool,
         last: Collection[int] = (),
         group: int | None = None,
     ) -> "Elements":
-        """Read the elements of a data set or an item.
+        """Read the elements of a data set or an item from `start` to `end`, or to a delimiter.
 
         Args:
             start: First byte.
-            end: The byte after it, unless a delimiter comes first.
-            wanted: Tags of the elements that are kept.
+            end: The byte after it.
+            tags: Elements that are kept.
             implicit: Whether elements have no value representation.
             last: Tags of values that may go on to the end of the file, with which the walk ends.
             group: The only group whose elements are read; None: all.
@@ -158,16 +158,12 @@ class Walk:
                 place = element.end
             if place > end:
                 raise ImageError(f"The DICOM file is damaged: {_name(tag)} ends behind what it is part of.")
-            if tag in wanted:
+            if tag in tags:
                 found[tag] = replace(element, end=place)
         return Elements(self, found, place, implicit)
 
     def items(self, element: Element, *, implicit: bool = False) -> Iterator[tuple[int, int]]:
         """Yield first byte and end of the items of a sequence, or of the fragments of pixels.
-
-        Args:
-            element: The sequence.
-            implicit: Whether elements inside have no value representation.
 
         Raises:
             ImageError: They cannot be followed.
@@ -188,14 +184,7 @@ class Walk:
             place = self._end(place, end, is_item=True, implicit=implicit) if length == _UNDEFINED else end
 
     def _end(self, place: int, end: int, *, is_item: bool, implicit: bool) -> int:
-        """Find the byte after the delimiter of a sequence or an item without a length.
-
-        Args:
-            place: Its first byte.
-            end: End of what it is part of.
-            is_item: Whether it is an item.
-            implicit: Whether its elements have no value representation.
-        """
+        """Find the byte after the delimiter of a sequence or an item without a length, within `end`."""
         # For what is open: whether it is an item, and its elements are implicit.
         opened = [(is_item, implicit)]
         while opened:
@@ -270,7 +259,7 @@ class Elements:
 
     Attributes:
         walk: Walk over the file.
-        found: The wanted elements.
+        found: Those that were asked for.
         end: The byte after the last one.
         implicit: Whether elements have no value representation.
     """
@@ -318,7 +307,7 @@ class Elements:
         numbers = struct.unpack(f"{order}{len(value) // size}{form}", value[: len(value) // size * size])
         return [number for number in numbers if isfinite(number)]
 
-    def item(self, tag: int, wanted: Collection[int], number: int = 0) -> "Elements | None":
+    def item(self, tag: int, tags: Collection[int], number: int = 0) -> "Elements | None":
         """Return one item of a sequence; None where there is none.
 
         Raises:
@@ -330,7 +319,7 @@ class Elements:
         implicit = self.implicit or element.representation == b"UN"
         spans = itertools.islice(self.walk.items(element, implicit=implicit), number, None)
         span = next(spans, None)
-        return None if span is None else self.walk.elements(*span, wanted, implicit=implicit)
+        return None if span is None else self.walk.elements(*span, tags, implicit=implicit)
 
 
 def _is_representation(letters: bytes) -> bool:
@@ -364,11 +353,6 @@ class DicomFile:
     elements: Elements
     transfer_syntax: str
 
-    @property
-    def pixels(self) -> Element | None:
-        """The element that has the pixels; None where there is none."""
-        return self.elements.found.get(Tag.PIXEL_DATA)
-
 
 def open_file(content: bytes, max_bytes: int) -> DicomFile:
     """Walk over the elements of a file.
@@ -383,38 +367,26 @@ def open_file(content: bytes, max_bytes: int) -> DicomFile:
     """
     if not is_dicom(content):
         raise ImageError("The file is not DICOM.")
-    marked = content[PREAMBLE_BYTES : PREAMBLE_BYTES + 4] == MARK
-    start, syntax = _read_meta(content, PREAMBLE_BYTES + 4 if marked else 0)
+    start = PREAMBLE_BYTES + 4 if content[PREAMBLE_BYTES : PREAMBLE_BYTES + 4] == MARK else 0
+    syntax, walk = "", Walk(content)
+    if content[start : start + 2] == _META_GROUP:
+        implicit = not walk.is_explicit(start)
+        meta = walk.elements(start, len(content), {_TRANSFER_SYNTAX}, implicit=implicit, group=2)
+        start, syntax = meta.end, meta.text(_TRANSFER_SYNTAX)
     if syntax == _DEFLATED:
-        content, start = _inflated(content[start:], max_bytes), 0
+        try:
+            content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(content[start:], max_bytes + 1)
+        except zlib.error as error:
+            raise ImageError(
+                f"The DICOM file is damaged: its deflated data set ends wrongly ({error})."
+            ) from None
+        if len(content) > max_bytes:
+            raise ImageTooLargeError(
+                f"The DICOM file inflates to over {max_bytes / 1e6:,.1f} MB, the limit of an image file."
+            )
+        start = 0
     # Some programs write another transfer syntax than they state, or none.
     walk = Walk(content, big=is_big_endian(content, start, otherwise=syntax == BIG_ENDIAN))
     implicit = not walk.is_explicit(start)
     elements = walk.elements(start, len(content), PIXEL_TAGS, implicit=implicit, last=PIXELS)
     return DicomFile(elements, syntax or (BIG_ENDIAN if walk.big else IMPLICIT if implicit else EXPLICIT))
-
-
-def _read_meta(content: bytes, start: int) -> tuple[int, str]:
-    """Return the first byte of the data set, and its transfer syntax or ""."""
-    if content[start : start + 2] != _META_GROUP:
-        return start, ""
-    walk = Walk(content)
-    elements = walk.elements(
-        start, len(content), {_TRANSFER_SYNTAX}, implicit=not walk.is_explicit(start), group=2
-    )
-    return elements.end, elements.text(_TRANSFER_SYNTAX)
-
-
-def _inflated(content: bytes, max_bytes: int) -> bytes:
-    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-    try:
-        inflated = inflater.decompress(content, max_bytes + 1)
-    except zlib.error as error:
-        raise ImageError(
-            f"The DICOM file is damaged: its deflated data set ends wrongly ({error})."
-        ) from None
-    if len(inflated) > max_bytes:
-        raise ImageTooLargeError(
-            f"The DICOM file inflates to over {max_bytes / 1e6:,.1f} MB, the limit of an image file."
-        )
-    return inflated
