@@ -1,4 +1,4 @@
-"""Artefacts of a film, told from tissue by where they lie: markers, wedges, broken cells and borders.
+"""Artefacts of a film, distinguished from tissue by position: markers, wedges, broken cells and borders.
 
 A border is made of lines of one value from a side of the film to a step. A marker, a wedge or a broken cell
 is brighter, or darker, than all around it by more than tissue changes over the same distance: components of
@@ -107,13 +107,13 @@ def _is_film(values: Values, rest: Mask, before: Mask) -> bool:
     there = values[before]
     if not structure > _LEAST_STRUCTURE * (there.max() - there.min()):
         return False
-    beside = rest[:, 1:] & rest[:, :-1]
-    noise = np.median(np.abs(np.diff(values, axis=1)[beside])) if beside.any() else 0.0
+    pairs = rest[:, 1:] & rest[:, :-1]
+    noise = np.median(np.abs(np.diff(values, axis=1)[pairs])) if pairs.any() else 0.0
     return bool(structure > _STRUCTURE_NOISES * noise)
 
 
 def _without_padding(values: Values, kept: Mask) -> Mask:
-    """Leave out the mode at the upper end, and what little lies beyond it."""
+    """Leave out the mode at the upper end, and the few pixels beyond it."""
     found, counts = np.unique(values[kept], return_counts=True)
     beyond = np.cumsum(counts[::-1])[::-1] - counts
     total = int(counts.sum())
@@ -276,15 +276,20 @@ def label(mask: Mask) -> tuple[Labels, int]:
     numbers = np.maximum(after - first, 0)
     upper = np.repeat(np.arange(len(starts)), numbers)
     lower = np.arange(len(upper)) - np.repeat(np.cumsum(numbers) - numbers, numbers) + first[upper]
-    roots = np.arange(len(starts))
-    while (apart := roots[upper] != roots[lower]).any():
-        one, other = roots[upper[apart]], roots[lower[apart]]
-        np.minimum.at(roots, np.maximum(one, other), np.minimum(one, other))
-        while ((jumped := roots[roots]) != roots).any():
-            roots = jumped
     if not len(starts):
         return np.zeros(mask.shape, np.int64), 0
-    _, ids = np.unique(roots, return_inverse=True)
+    ids = components(len(starts), upper, lower)
     run = np.cumsum(flat == 1)
     labels = np.where(padded.ravel() > 0, (ids + 1)[run - 1], 0)
     return labels.reshape(height, line)[:, :width], int(ids.max()) + 1
+
+
+def components(count: int, one: Labels, other: Labels) -> Labels:
+    """Number the components of a graph of so many nodes from 0, by the two ends of its edges."""
+    roots = np.arange(count)
+    while (apart := roots[one] != roots[other]).any():
+        first, second = roots[one[apart]], roots[other[apart]]
+        np.minimum.at(roots, np.maximum(first, second), np.minimum(first, second))
+        while ((jumped := roots[roots]) != roots).any():
+            roots = jumped
+    return np.unique(roots, return_inverse=True)[1].astype(np.int64)

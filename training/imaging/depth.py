@@ -18,7 +18,7 @@ Grey = NDArray[np.uint8]
 _MODES: Final = {(4, False): "CMYK", (1, False): "L", (1, True): "LA", (3, False): "RGB", (3, True): "RGBA"}
 # As doubles they fit into a core's cache.
 _BAND_PIXELS: Final = 1 << 16
-# Pixels whose smallest and largest values are told, and those that decide the window.
+# Pixels of which the smallest and largest values are reported, and those that decide the window.
 _SAMPLE: Final = 1 << 20
 _PICTURE_PIXELS: Final = 40_000
 # Scanners and programs that have 8 bits write them twice, or with eight zeros behind them.
@@ -55,13 +55,13 @@ class DeepImage:
         bands: Gives top row and samples (H, width, C) of one band after the other, from the first row on.
             After the colours may follow one channel of opacity.
         opaque: Largest value of the opacity; None: there is no such channel.
-        full: Value that is white, beside 0 that is black, where no tone shows the picture; colours of more
+        full: Value that is white where 0 is black and where no tone shows the picture; colours of more
             than 8 bits are windowed nevertheless where they are all grey, or none is over a sixteenth of it.
             None: samples are windowed.
         inverted: Whether the smallest value is white.
         stated: Window that the file states.
         tones: Grey levels that the file states, in place of a window: the first that shows the picture.
-        padded: Whether NaN is padding, which is black beside a smallest value that is white, too.
+        padded: Whether NaN is padding, which is black even where the smallest value is white.
     """
 
     width: int

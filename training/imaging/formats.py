@@ -1,4 +1,4 @@
-"""The formats of image files that are read: how they are told apart, and Pillow's decoder of each."""
+"""The formats of image files that are read: how they are recognized, and Pillow's decoder of each."""
 
 import io
 import struct

@@ -1,4 +1,4 @@
-"""Images from bytes that nobody vouches for: the header is judged before any pixel is decoded."""
+"""Decodes untrusted image files: the header is checked before any pixel is decoded."""
 
 import io
 import stat
@@ -122,7 +122,7 @@ class DecodedImage:
         blank: Whether the picture has one colour.
         truncated: Whether the end of the file is missing.
         levels: Stored values of more than 8 bits, where no window was given.
-        preview_skipped: Whether pages that are marked as thumbnails stand ahead of it.
+        preview_skipped: Whether pages ahead of it are marked as thumbnails.
     """
 
     header: ImageHeader

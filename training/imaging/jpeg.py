@@ -32,7 +32,7 @@ _WITHOUT_LENGTH_IN_PILLOW: Final = _WITHOUT_LENGTH - {0x01} | {0xC8, 0xCC, *rang
 # A marker that ends the data of a scan: no stuffed zero, in JPEG-LS no stuffed bit, restart or fill byte.
 _MARKER: Final = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
 _LS_MARKER: Final = re.compile(rb"\xff[\x80-\xcf\xd8-\xfe]")
-# What colours are told by, without the thumbnail that follows it: JFIF's, Adobe's and HP's segments.
+# What identifies colours, without the thumbnail that follows it: JFIF's, Adobe's and HP's segments.
 _COLOUR_BYTES: Final = {(APP0, b"JFIF\0"): 12, (APP14, b"Adobe"): 12, (0xE8, b"mrfx"): 5}
 EXIF_PREFIX: Final = b"Exif\0\0"
 # A file of 20 MB has at most 320 full segments; an ICC profile takes up to 255 of them.
@@ -257,29 +257,22 @@ def read_deep_jpeg(content: bytes) -> DeepImage:
 def with_end(content: bytes) -> bytes | None:
     """Return a file that lacks the marker of its end with it; None where part of the picture is missing.
 
-    A progressive file may lack scans that nothing announces, and its last scan may change no pixel that can
-    be told, so part of it counts as missing.
+    A progressive file may lack scans that nothing announces, and its last scan may change no visible pixel,
+    so part of it counts as missing.
     """
-    stated, scanned, end = set[int](), set[int](), 0
+    end = 0
     try:
-        for marker, _, payload, place in segments(content, ImageError):
-            if marker in FRAMES and marker not in _SEQUENTIAL:
+        for segment in segments(content, ImageError):
+            if segment.marker in FRAMES and segment.marker not in _SEQUENTIAL:
                 return None
-            if marker in _SEQUENTIAL:
-                stated.update(payload[6::3])
-            elif marker == SOS:
-                scanned.update(payload[1 : len(payload) - 3 : 2])
-            elif marker == DATA:
-                end = place
-    except ImageError:
-        return None
-    if not stated or scanned != stated:
-        return None
-    # Half of the marker may be there.
-    scans = content[:end].removesuffix(b"\xff")
-    try:
+            if segment.marker == DATA:
+                end = segment.end
+        # Half of the marker may be there.
+        scans = content[:end].removesuffix(b"\xff")
+        if not check_scans(scans + END_OF_IMAGE, ImageError):
+            return None
         pictures = {_digest(scans + filling + END_OF_IMAGE) for filling in _FILLINGS}
-    except OSError:
+    except (ImageError, OSError):
         return None
     return scans + END_OF_IMAGE if len(pictures) == 1 else None
 

@@ -78,9 +78,9 @@ def clean_png(content: bytes, *, checked: bool = True) -> tuple[bytes, bytes | N
             parts.append(content[place:end])
         place = end
     if kind != b"IEND":
-        # The decoder tells whether the picture is whole that lies ahead of a cut chunk beside it.
-        is_beside = content[place + 4 : place + 5].islower() or place + 8 > len(content)
-        parts.append(_END if is_beside and b"IDAT" in kinds and b"acTL" not in kinds else content[place:])
+        # The decoder decides whether the picture ahead of a cut ancillary chunk is whole.
+        is_ancillary = content[place + 4 : place + 5].islower() or place + 8 > len(content)
+        parts.append(_END if is_ancillary and b"IDAT" in kinds and b"acTL" not in kinds else content[place:])
     whole = sum(map(len, parts)) == len(content) and content.endswith(_END)
     return content if whole else b"".join(parts), profile
 

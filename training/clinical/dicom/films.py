@@ -195,7 +195,7 @@ def _write_pixels(film: Dataset, image: DicomImage, frame: int) -> str:
         return file.transfer_syntax
     if layout.rows * layout.columns * layout.samples * layout.allocated // 8 > _MOST_BYTES:
         raise ImageTooLargeError(f"The frames of the DICOM image take over {_MOST_BYTES / 1e6:,.0f} MB.")
-    # Without the bits beside the samples: these may hold overlays.
+    # Without the bits that belong to no sample: these may be overlays.
     decoded = decode_frame(file, layout, frame)
     used = np.array(((1 << decoded.bits) - 1) << decoded.shift, decoded.cells.dtype)
     cells: NDArray[Any] = decoded.cells & used

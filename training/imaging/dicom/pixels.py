@@ -349,7 +349,7 @@ def compressed_frame(elements: Elements, attributes: PixelAttributes, frame: int
 
     Raises:
         ImageTooLargeError: The file has too many fragments.
-        ImageError: The fragments cannot be followed, or not be told to which frame they belong.
+        ImageError: The fragments cannot be followed or assigned to frames.
     """
     element = elements.found[Tag.PIXEL_DATA]
     parts = list(elements.walk.items(element)) if element.undefined else []

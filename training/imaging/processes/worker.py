@@ -77,7 +77,7 @@ def serve(tasks: Mapping[str, DoTask], arguments: Sequence[str]) -> None:
 def allow_cpu(cpu_s: int) -> None:
     """Give this process so many seconds of CPU time from now on."""
     # A limit of the whole process (RLIMIT_CPU) is compared with ticks of the system's clock, and `getrusage`
-    # tells of measured time: after thousands of tasks the two are seconds apart.
+    # reports measured time: after thousands of tasks the two are seconds apart.
     signal.setitimer(signal.ITIMER_PROF, cpu_s)
 
 
