@@ -18,7 +18,7 @@ from training.common.errors import ImageError, ImageTooLargeError
 from training.common.record import BLANK_FIELD, PICTURE_FIELDS, PREVIEW_FIELD, TRUNCATED_FIELD
 from training.imaging.colour import is_blank, lay_on_ground, spread, to_srgb
 from training.imaging.depth import DeepImage, Levels, bands_of, to_eight_bits
-from training.imaging.formats import MEDIA_TYPES, OPENERS, sniff_format, stated_sizes
+from training.imaging.formats import MEDIA_TYPES, OPENERS, is_dicom, sniff_format, stated_sizes
 from training.imaging.jpeg import check_jpeg, ended, read_deep_jpeg, with_end
 from training.imaging.png import EXIF_MARKS, clean_png, read_deep_png
 from training.imaging.structure import (
@@ -288,12 +288,14 @@ def read_file(source: bytes | Path, limits: ImageLimits) -> tuple[bytes, str]:
             raise ImageError(f"{path} cannot be read: {error.strerror or error}.") from error
     if not source:
         raise ImageError("The image file is empty.")
+    # Only DICOM files may be larger.
+    if len(source) > limits.max_bytes and not is_dicom(source):
+        raise _too_many_bytes(len(source), limits.max_bytes)
     name = sniff_format(source)
     if name == "DICOM" and not limits.dicom:
         raise ImageError(NO_DICOM)
-    most = limits.max_dicom_bytes if name == "DICOM" else limits.max_bytes
-    if len(source) > most:
-        raise _too_many_bytes(len(source), most)
+    if len(source) > limits.max_bytes and len(source) > limits.max_dicom_bytes:
+        raise _too_many_bytes(len(source), limits.max_dicom_bytes)
     return source, name
 
 

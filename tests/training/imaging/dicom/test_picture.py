@@ -56,11 +56,6 @@ def test_a_window_that_shows_nothing_is_ignored(centre: str, width: str) -> None
     assert np.unique(grey(without)).size == 256
 
 
-def test_an_even_image_keeps_the_grey_of_its_window() -> None:
-    content = file_of(made(np.full((8, 8), 100, np.uint16), WindowCenter="100.5", WindowWidth="201"))
-    assert set(grey(content).ravel()) == {128}
-
-
 def test_8_bits_without_a_window_are_the_grey_levels() -> None:
     pixels = (ramp("u1") // 2 + 20).astype("u1")
     content = file_of(made(pixels, 8))
@@ -84,13 +79,11 @@ def test_padding_is_black_and_has_no_share_in_the_levels(photometric: str, windo
     assert rest > 0.99 if photometric == "MONOCHROME2" else rest < -0.99
 
 
-def test_padding_that_no_sample_can_be_is_ignored() -> None:
-    without = file_of(made())
-    assert (grey(file_of(made(PixelPaddingValue=65_535))) == grey(without)).all()
-
-
-def test_an_image_of_padding_alone_is_black() -> None:
+def test_images_of_one_value_and_padding_that_no_sample_can_be() -> None:
+    assert (grey(file_of(made(PixelPaddingValue=65_535))) == grey(file_of(made()))).all()
     assert not grey(file_of(made(np.full((8, 8), 7, np.uint16), PixelPaddingValue=7))).any()
+    even = made(np.full((8, 8), 100, np.uint16), WindowCenter="100.5", WindowWidth="201")
+    assert set(grey(file_of(even)).ravel()) == {128}
 
 
 def test_bits_above_those_stored_are_left_out() -> None:
@@ -250,29 +243,22 @@ def test_the_largest_entry_of_a_table_is_white_where_more_bits_are_stated(
     right = made(TWELVE, VOILUTSequence=_table(_curve(4095), 12), photometric=photometric)
     deeper = made(TWELVE, VOILUTSequence=_table(_curve(top), bits), photometric=photometric)
     assert np.abs(grey(file_of(deeper)).astype(int) - grey(file_of(right))).max() <= 3
-
-
-def test_a_table_of_more_than_half_of_its_depth_is_read_as_it_is_stated() -> None:
-    seen = grey(file_of(made(TWELVE, VOILUTSequence=_table(_curve(2500), 12))))
-    assert seen.max() <= 156
+    # More than half of its depth is as it is stated.
+    assert grey(file_of(made(TWELVE, VOILUTSequence=_table(_curve(2500), 12)))).max() <= 156
 
 
 @pytest.mark.parametrize("level", [0, 700, 65_535])
-def test_a_table_of_one_level_gives_way_to_the_window(level: int) -> None:
+def test_a_table_or_window_that_shows_nothing_gives_way_to_the_next_window(level: int) -> None:
     table = _table(np.full(4096, level), 16)
     window: dict[str, Any] = {"WindowCenter": "2000", "WindowWidth": "2400"}
     both = decode_whole(file_of(made(TWELVE, VOILUTSequence=table, **window)))
-    alone = file_of(made(TWELVE, **window))
-    assert (np.asarray(both.pixels)[..., 0] == grey(alone)).all()
+    alone = grey(file_of(made(TWELVE, **window)))
+    assert (np.asarray(both.pixels)[..., 0] == alone).all()
     assert both.levels is not None and not both.levels.unfit
     without = grey(file_of(made(TWELVE)))
     assert (grey(file_of(made(TWELVE, VOILUTSequence=table))) == without).all()
-
-
-def test_a_window_that_shows_nothing_gives_way_to_the_next() -> None:
     first = made(TWELVE, WindowCenter=["9000", "2000"], WindowWidth=["200", "2400"])
-    second = made(TWELVE, WindowCenter="2000", WindowWidth="2400")
-    assert (grey(file_of(first)) == grey(file_of(second))).all()
+    assert (grey(file_of(first)) == alone).all()
 
 
 def _bordered(edge: int, marker: int) -> NDArray[np.uint16]:
