@@ -18,16 +18,20 @@ from training.common.errors import ImageError, ImageTooLargeError
 from training.common.record import BLANK_FIELD, PICTURE_FIELDS, PREVIEW_FIELD, TRUNCATED_FIELD
 from training.imaging.colour import is_blank, lay_on_ground, spread, to_srgb
 from training.imaging.depth import DeepImage, Levels, bands_of, to_eight_bits
-from training.imaging.formats import MEDIA_TYPES, OPENERS, is_dicom, sniff_format, stated_sizes
-from training.imaging.jpeg import check_jpeg, ended, read_deep_jpeg, with_end
-from training.imaging.png import EXIF_MARKS, clean_png, read_deep_png
-from training.imaging.structure import (
+from training.imaging.formats import (
+    MEDIA_TYPES,
+    OPENERS,
     check_size,
     check_structure,
     count_gif_frames,
     count_tiff_pages,
+    is_dicom,
     megapixels,
+    sniff_format,
+    stated_sizes,
 )
+from training.imaging.jpeg import check_jpeg, ended, read_deep_jpeg, with_end
+from training.imaging.png import EXIF_MARKS, clean_png, read_deep_png
 from training.imaging.tiff import (
     HEIGHT,
     ORIENTATION,

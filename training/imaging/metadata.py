@@ -15,7 +15,16 @@ from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from training.common.errors import ImageError
-from training.imaging.formats import Box, boxes_of, sniff_format
+from training.imaging.formats import (
+    GIF_IMAGE,
+    Box,
+    TiffForm,
+    boxes_of,
+    check_structure,
+    gif_blocks,
+    sniff_format,
+    webp_chunks,
+)
 from training.imaging.jpeg import (
     APP0,
     APP1,
@@ -31,7 +40,6 @@ from training.imaging.jpeg import (
     segments,
 )
 from training.imaging.png import SIGNATURE_BYTES, clean_png, png_chunks
-from training.imaging.structure import GIF_IMAGE, TiffForm, check_structure, gif_blocks, webp_chunks
 
 _Range = tuple[int, int]
 

@@ -15,7 +15,7 @@ from PIL.TiffImagePlugin import COMPRESSION_INFO, ImageFileDirectory_v2, TiffIma
 
 from training.common.errors import ImageError, ImageTooLargeError
 from training.imaging.depth import DeepImage, Samples, band_rows
-from training.imaging.structure import megapixels
+from training.imaging.formats import megapixels
 from training.imaging.window import Window
 
 WIDTH, HEIGHT, ORIENTATION, PROFILE = 256, 257, 274, 34_675

@@ -18,8 +18,8 @@ from PIL import Image
 from training.common.errors import ImageError, ImageTooLargeError
 from training.imaging.dicom.codestreams import Codestream, jpeg_error, read_codestream
 from training.imaging.dicom.elements import NATIVE, DicomFile, Elements, Tag
+from training.imaging.formats import check_size
 from training.imaging.jpeg import check_scans
-from training.imaging.structure import check_size
 
 Samples = NDArray[Any]
 
