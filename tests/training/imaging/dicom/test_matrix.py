@@ -57,20 +57,6 @@ def test_colours_are_those_that_were_stored(form: ColourForm) -> None:
         assert correlation(pixels[..., channel], colours()[..., channel]) > 0.98
 
 
-def test_the_matrix_has_every_value_of_every_property() -> None:
-    assert len(GREY_FORMS) + len(COLOUR_FORMS) >= 100
-    assert len({form.syntax for form in GREY_FORMS}) == 13
-    assert {form.stored for form in GREY_FORMS} >= {8, 10, 12, 14, 15, 16}
-    for name, values in {
-        "signed": {True, False},
-        "inverted": {True, False},
-        "modality": {"none", "rescale", "table"},
-        "voi": {"none", "linear", "exact", "sigmoid", "several", "table"},
-        "padding": {"none", "value", "range"},
-    }.items():
-        assert {getattr(form, name) for form in GREY_FORMS} == values
-
-
 def rendered(orthanc: OrthancServer, content: bytes, how: str) -> NDArray[np.float64] | None:
     """Return what Orthanc shows of a file; None where it cannot."""
     (name,) = orthanc.store([content])
