@@ -158,12 +158,11 @@ def check_jpeg(content: bytes, most_scans: int) -> Frame | None:
 
     Raises:
         ImageTooLargeError: It has more segments, scans or padding than any program writes.
-        ImageError: It has another depth or coding than can be read.
-        struct.error: The header of a frame of 12 bits is cut.
+        ImageError: It has another depth or coding than can be read, or is a damaged one of 12 bits.
     """
     if content.count(bytes([0xFF, SOS])) > most_scans:
         raise ImageTooLargeError(f"The JPEG image has over {most_scans} scans; save it with fewer.")
-    deep, exif = None, 0
+    is_deep, exif = False, 0
     for segment in walk(content, _too_large, like_pillow=True):
         marker, payload = segment.marker, segment.payload
         if marker == SOS:
@@ -175,11 +174,22 @@ def check_jpeg(content: bytes, most_scans: int) -> Frame | None:
                 raise ImageError(
                     f"The JPEG image has {payload[0]} bits a sample, which cannot be read; save it as PNG."
                 )
-            deep = read_frame(payload)
+            is_deep = True
         exif += marker == APP1 and payload.startswith(EXIF_PREFIX)
         if exif > _MOST_EXIF_SEGMENTS:
             raise _too_large(f"it has over {_MOST_EXIF_SEGMENTS} segments with Exif data")
-    return deep
+    if not is_deep:
+        return None
+    # libjpeg follows lengths that Pillow does not.
+    walked = segments(content, _damaged)
+    frames = [read_frame(segment.payload) for segment in walked if segment.marker in FRAMES]
+    if [frame.bits for frame in frames] != [_DEEP_BITS]:
+        raise _damaged("it has frames of several depths")
+    return frames[0]
+
+
+def _damaged(reason: str) -> ImageError:
+    return ImageError(f"The JPEG image is damaged: {reason}.")
 
 
 def _too_large(reason: str) -> ImageError:
@@ -245,7 +255,7 @@ def read_deep_jpeg(content: bytes) -> DeepImage:
     # The package takes longer to load than most images to decode.
     from imagecodecs import jpeg8_decode
 
-    check_scans(content, lambda reason: ImageError(f"The JPEG image is damaged: {reason}."))
+    check_scans(content, _damaged)
     samples: Samples = jpeg8_decode(content)
     height, width = samples.shape[:2]
     samples = samples.reshape(height, width, -1)

@@ -156,6 +156,11 @@ def test_damaged_files_of_12_bits_are_refused() -> None:
     ):
         with pytest.raises(ImageError, match=r"JPEG image is damaged: .+\.$"):
             decode_image(damaged, ImageLimits(accept_truncated=True))
+    # Pillow, which reads no length here, sees a small frame of 12 bits ahead of the large one.
+    small = pack_segment(0xCC, pack_segment(0xC1, b"\x0c\0\1\0\1\1\1\x11\0"))
+    large = encoded(_noise(64, 48), "JPEG")
+    with pytest.raises(ImageError, match="frames of several depths"):
+        decode_image(large[:2] + small + large[2:])
     with pytest.raises(ImageError, match="64 x 48 pixels"):
         decode_image(content, ImageLimits(max_pixels=3_000))
     with pytest.raises(ImageError, match="The JPEG image has 10 bits a sample, which cannot be read"):
