@@ -19,7 +19,7 @@ from pydicom.sequence import Sequence
 from pydicom.uid import UID, ImplicitVRLittleEndian, JPEG2000Lossless, JPEGBaseline8Bit
 
 from tests.dicom_films import MARKER, encoded, make_film
-from training.clinical.dicom.elements import silence_pydicom
+from training.clinical.dicom.attributes import silence_pydicom
 
 _TEXTS: Final = {
     "AE": 16,

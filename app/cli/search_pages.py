@@ -35,7 +35,7 @@ from index.search.request import Part
 from index.search.results import ActiveGeneration
 from training.common.errors import DataError, ImageError, NoRegionsError
 from training.common.progress import console, progress_bar
-from training.imaging.images import DecodedImage, ImageLimits, decode_whole, read_content, read_header
+from training.imaging.images import DecodedImage, ImageLimits, decode_whole, read_file, read_header
 from training.models.config import Modality
 from training.models.inputs.regions import RegionGrid, grid_of
 from training.models.onnx.encoder import OnnxEncoder
@@ -172,7 +172,7 @@ def _read_search(query: SearchQuery, files: Files, installation: Installation) -
 def _read_image(path: Path, limits: ImageLimits) -> ImageFile:
     """Read an image file, and refuse it before an encoder is loaded, which takes seconds."""
     with file_named(str(path)):
-        content = read_content(path, limits)
+        content, _ = read_file(path, limits)
         # A JPEG may be decoded at any size; only the encoder knows which.
         read_header(content, limits, min_side=1)
     return ImageFile(str(path), content)

@@ -12,8 +12,7 @@ from pydicom import Dataset
 from app.decoding.images import WORKER
 from app.settings import Settings
 from index.keys.home_secret import patient_key
-from training.clinical.dicom.attributes import read_attributes
-from training.clinical.dicom.elements import uid_of
+from training.clinical.dicom.attributes import read_attributes, uid_of
 from training.clinical.dicom.films import group_of, look_at, with_uid, write_films
 from training.clinical.dicom.objects import kind_of, read_object
 from training.common.errors import ImageError

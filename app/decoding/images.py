@@ -14,7 +14,7 @@ from app.settings import Settings
 from index.files.renditions import STORED_LIMITS, Rendition
 from training.common.errors import ImageError
 from training.imaging.depth import Levels
-from training.imaging.images import check_signature, to_planes
+from training.imaging.images import read_file, to_planes
 from training.imaging.processes.pool import (
     Answer,
     DecoderLimits,
@@ -132,7 +132,7 @@ class ImageDecoders:
         self, source: bytes | Path, config: ImagePreprocessingConfig, priority: Priority, deadline_s: float
     ) -> PreparedImage:
         if isinstance(source, bytes):
-            check_signature(source, self.limits)
+            read_file(source, self.limits)
         limits = self.limits if isinstance(source, bytes) else STORED_LIMITS
         task = decode_task(source, limits, config.min_side, config.square)
         decoded = decoded_of(await self._answer(task, priority, deadline_s))

@@ -32,7 +32,7 @@ from training.common.errors import ImageError
 from training.common.manifest import Record
 from training.common.record import LineError, parse_line
 from training.common.values import is_not_known
-from training.imaging.images import check_signature
+from training.imaging.images import read_file
 
 _MULTIPART = "multipart/form-data"
 _SEVERAL = FormShape(
@@ -302,7 +302,7 @@ async def _look_at(
     work = partial(compare, known, image.record, content, keep_metadata=services.settings.keep_metadata)
     try:
         # A file that is no image, or too large, is refused before any of it is read.
-        check_signature(content, services.images.limits)
+        read_file(content, services.images.limits)
         try:
             item = await services.threads.read(work)
         except ImageError:

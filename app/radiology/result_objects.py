@@ -20,7 +20,7 @@ from app.radiology.archive import Archive, ArchiveError, items, text
 from app.radiology.studies import SimilarHit
 from index.search.results import ActiveGeneration
 from index.studies import StudyImage, Wanted
-from training.clinical.dicom.elements import UNREADABLE, silence_pydicom
+from training.clinical.dicom.attributes import UNREADABLE, silence_pydicom
 from training.clinical.dicom.films import IMPLEMENTATION
 from training.clinical.dicom.objects import MANUFACTURER
 

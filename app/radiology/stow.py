@@ -23,7 +23,7 @@ from app.services import InjectedServices
 from index.audit.event import Detail
 from index.catalogue.studies import Outcome
 from index.search.results import ActiveGeneration
-from training.clinical.dicom.elements import uid_of
+from training.clinical.dicom.attributes import uid_of
 from training.clinical.dicom.objects import read_object
 from training.common.errors import ImageError
 

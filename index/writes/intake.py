@@ -162,7 +162,7 @@ def stored_form(content: bytes, *, keep_metadata: bool) -> bytes:
     """
     if is_dicom(content):
         # Importing pydicom takes longer than most commands.
-        from training.clinical.dicom.strip import strip_dicom
+        from training.clinical.dicom.films import strip_dicom
 
         return strip_dicom(content)
     return content if keep_metadata else strip_metadata(content)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from training.common.errors import AudioError, AudioTooLargeError
-from training.imaging.resampling import resample
+from training.data.resampling import resample
 
 _LOWEST_RATE, _HIGHEST_RATE = 1_000, 384_000
 _BLOCK: Final = 1 << 16

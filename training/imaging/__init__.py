@@ -1,1 +1,1 @@
-"""Images and sounds from bytes that nobody vouches for: the header is judged before anything is decoded."""
+"""Untrusted image files: their headers are checked before anything is decoded."""

@@ -1,9 +1,13 @@
-"""Colours of an 8-bit image of any mode as sRGB, by the profile that its file carries."""
+"""Colours of an 8-bit image of any mode as RGB: by the profile of its file, on a ground, in a window."""
 
 import io
 from typing import Final
 
+import numpy as np
 from PIL import Image, ImageCms
+
+from training.imaging.depth import band_rows
+from training.imaging.window import Window
 
 # Profiles of printing presses have up to 3 MB.
 MOST_PROFILE_BYTES: Final = 4 << 20
@@ -12,6 +16,13 @@ _SPACES: Final = {"RGB": "RGB ", "L": "GRAY", "CMYK": "CMYK", "LAB": "Lab "}
 _UNSEEN: Final = 2
 _PATCHES: Final = 9
 _BAND_PIXELS: Final = 1 << 20
+_PLAIN_MODES: Final = frozenset({"L", "LA", "RGB", "RGBA", "CMYK", "LAB"})
+# Differences that lossy compression may make within one colour, and rows by which most images are known.
+_BLANK: Final = 3
+_FIRST_ROWS: Final = 64
+# A drawing whose visible pixels are all this bright would not be seen on white.
+_BRIGHT: Final = 224
+_VISIBLE: Final = 16
 
 
 def to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
@@ -24,7 +35,9 @@ def to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
         image: Pixels of 8 bits.
         profile: ICC profile; None: there is none.
     """
-    image = _plain_mode(image)
+    if image.mode not in _PLAIN_MODES or "transparency" in image.info:
+        clear = "RGBA" if image.has_transparency_data else "RGB"
+        image = image.convert("L" if image.mode == "1" and clear == "RGB" else clear)
     base = image.mode.removesuffix("A")
     transform = _transform(profile, base) if profile else None
     if image.mode == "LAB" and transform is None:
@@ -42,14 +55,6 @@ def to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
             colours.putalpha(band.getchannel("A"))
         converted.paste(colours, (0, top))
     return converted
-
-
-def _plain_mode(image: Image.Image) -> Image.Image:
-    if image.mode in ("L", "LA", "RGB", "RGBA", "CMYK", "LAB") and "transparency" not in image.info:
-        return image
-    if image.has_transparency_data:
-        return image.convert("RGBA")
-    return image.convert("L" if image.mode == "1" else "RGB")
 
 
 def _transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
@@ -80,3 +85,51 @@ def _changes(transform: ImageCms.ImageCmsTransform, mode: str) -> bool:
         patches = Image.frombytes("RGB", (_PATCHES, _PATCHES**2), colours)
     before, after = patches.convert("RGB").tobytes(), transform.apply(patches).tobytes()
     return any(abs(one - other) > _UNSEEN for one, other in zip(before, after, strict=True))
+
+
+def lay_on_ground(image: Image.Image) -> Image.Image:
+    """Return an L, LA, RGB or RGBA image as RGB.
+
+    Transparent pixels are laid on white, or on black where all that can be seen is nearly white.
+    """
+    if image.mode not in ("LA", "RGBA"):
+        return image.convert("RGB")
+    ground = "black" if _is_white_on_clear(image) else "white"
+    rgb = Image.new("RGB", image.size)
+    for top, bottom in band_rows(*image.size):
+        band = image.crop((0, top, image.width, bottom)).convert("RGBA")
+        page = Image.new("RGBA", band.size, ground)
+        page.alpha_composite(band)
+        rgb.paste(page.convert("RGB"), (0, top))
+    return rgb
+
+
+def _is_white_on_clear(image: Image.Image) -> bool:
+    is_seen, is_clear = False, False
+    for top, bottom in band_rows(*image.size):
+        pixels = np.asarray(image.crop((0, top, image.width, bottom)))
+        visible = pixels[..., -1] >= _VISIBLE
+        if visible.any():
+            is_seen = True
+            if pixels[..., :-1][visible].min() < _BRIGHT:
+                return False
+        is_clear = is_clear or not visible.all()
+    return is_clear and is_seen
+
+
+def spread(image: Image.Image, window: Window) -> Image.Image:
+    """Return an L, LA, RGB or RGBA image with the values of a window spread over all levels."""
+    levels = (np.arange(256) - window.low) * (255.0 / window.width)
+    table = np.rint(levels.clip(0, 255)).astype(int).tolist()
+    bands = [list(range(256)) if band == "A" else table for band in image.getbands()]
+    return image.point([level for band in bands for level in band])
+
+
+def is_blank(image: Image.Image) -> bool:
+    """Tell whether an RGB image has one colour, but for what lossy compression makes of it."""
+    for part in (image.crop((0, 0, image.width, min(image.height, _FIRST_ROWS))), image):
+        # NumPy's extrema over pixels of three samples take many times as long.
+        low, high = np.array(part.getextrema()).T
+        if (high - low).max() > _BLANK:
+            return False
+    return True

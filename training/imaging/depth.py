@@ -13,11 +13,12 @@ from training.imaging.artefacts import find_picture
 from training.imaging.window import Window, find_range, has_few_values, seen_with_data
 
 Samples = NDArray[np.generic]
+Grey = NDArray[np.uint8]
 
 _MODES: Final = {(4, False): "CMYK", (1, False): "L", (1, True): "LA", (3, False): "RGB", (3, True): "RGBA"}
 # As doubles they fit into a core's cache.
 _BAND_PIXELS: Final = 1 << 16
-# Pixels whose smallest and largest values are told, and those that decide the window.
+# Pixels of which the smallest and largest values are reported, and those that decide the window.
 _SAMPLE: Final = 1 << 20
 _PICTURE_PIXELS: Final = 40_000
 # Scanners and programs that have 8 bits write them twice, or with eight zeros behind them.
@@ -54,13 +55,13 @@ class DeepImage:
         bands: Gives top row and samples (H, width, C) of one band after the other, from the first row on.
             After the colours may follow one channel of opacity.
         opaque: Largest value of the opacity; None: there is no such channel.
-        full: Value that is white, beside 0 that is black, where no tone shows the picture; colours of more
+        full: Value that is white where 0 is black and where no tone shows the picture; colours of more
             than 8 bits are windowed nevertheless where they are all grey, or none is over a sixteenth of it.
             None: samples are windowed.
         inverted: Whether the smallest value is white.
         stated: Window that the file states.
         tones: Grey levels that the file states, in place of a window: the first that shows the picture.
-        padded: Whether NaN is padding, which is black beside a smallest value that is white, too.
+        padded: Whether NaN is padding, which is black even where the smallest value is white.
     """
 
     width: int
@@ -112,11 +113,9 @@ def to_eight_bits(image: DeepImage, window: Window | None = None) -> tuple[Image
     else:
         levels, tone = _find_levels(image)
         low, high = levels.low, levels.high
+    scaled = _scale(image, low, high) if tone is None else _toned(image, tone)
     mode = _MODES[image.colours, image.opaque is not None]
     result = Image.new(mode, (image.width, image.height))
-    scaled = _scale(low, high, inverted=image.inverted, padded=image.padded)
-    if tone is not None:
-        scaled = _toned(tone, inverted=image.inverted)
     for top, samples in image.bands():
         colours = scaled(samples[..., : image.colours])
         opacity = _opacity(image, samples)
@@ -140,57 +139,48 @@ def bands_of(samples: Samples) -> Iterator[tuple[int, Samples]]:
         yield top, samples[top:bottom]
 
 
-def _toned(tone: Tone, *, inverted: bool) -> Callable[[Samples], NDArray[np.uint8]]:
+def _toned(image: DeepImage, tone: Tone) -> Callable[[Samples], Grey]:
     """Return the function from samples to the grey levels that a file states."""
 
-    def scaled(samples: Samples) -> NDArray[np.uint8]:
+    def scaled(samples: Samples) -> Grey:
         levels = tone.levels(samples.astype(np.float64))
-        return np.rint(np.nan_to_num((1 - levels if inverted else levels) * 255)).astype(np.uint8)
+        return np.rint(np.nan_to_num((1 - levels if image.inverted else levels) * 255)).astype(np.uint8)
 
     return scaled
 
 
-def _scale(
-    low: float, high: float, *, inverted: bool, padded: bool
-) -> Callable[[Samples], NDArray[np.uint8]]:
+def _scale(image: DeepImage, low: float, high: float) -> Callable[[Samples], Grey]:
     """Return the function from samples to grey levels: `low` is black, `high` is white."""
     factor = 255.0 / (high - low) if high > low else 0.0
-    # The end of the window that is black.
-    black = high if inverted and padded else low
+    # NaN is the end of the window that is black.
+    black = high if image.inverted and image.padded else low
 
-    def scaled(samples: Samples) -> NDArray[np.uint8]:
+    def scaled(samples: Samples) -> Grey:
         flat = samples.reshape(-1)
         grey = np.empty(flat.shape, dtype=np.uint8)
         # A row may be as wide as the image has pixels.
         for start in range(0, len(flat), _BAND_PIXELS):
             part = slice(start, start + _BAND_PIXELS)
-            values = flat[part].astype(np.float64)
-            # NaN is black; infinities are the ends of the window.
-            np.nan_to_num(values, copy=False, nan=black, posinf=high, neginf=low)
-            np.clip(values, low, high, out=values)
-            np.subtract(values, low, out=values)
-            np.multiply(values, factor, out=values)
-            if inverted:
-                np.subtract(255.0 if high > low else 0.0, values, out=values)
-            np.rint(values, out=values)
-            grey[part] = values
+            values = np.nan_to_num(flat[part].astype(np.float64), nan=black, posinf=high, neginf=low)
+            values = (values.clip(low, high) - low) * factor
+            grey[part] = np.rint(255.0 * (high > low) - values if image.inverted else values)
         return grey.reshape(samples.shape)
 
     table = scaled(np.arange(1 << 16))
 
-    def looked_up(samples: Samples) -> NDArray[np.uint8]:
+    def looked_up(samples: Samples) -> Grey:
         unsigned = samples.dtype.kind == "u" and samples.dtype.itemsize <= 2
         return table[samples] if unsigned else scaled(samples)
 
     return looked_up
 
 
-def _opacity(image: DeepImage, samples: Samples) -> NDArray[np.uint8] | None:
-    if image.opaque is not None:
-        values = samples[..., image.colours].astype(np.float64) * (255.0 / image.opaque)
-        levels: NDArray[np.uint8] = np.rint(np.nan_to_num(values).clip(0, 255)).astype(np.uint8)
-        return levels
-    return None
+def _opacity(image: DeepImage, samples: Samples) -> Grey | None:
+    if image.opaque is None:
+        return None
+    values = samples[..., image.colours].astype(np.float64) * (255.0 / image.opaque)
+    levels: Grey = np.rint(np.nan_to_num(values).clip(0, 255)).astype(np.uint8)
+    return levels
 
 
 def _find_levels(image: DeepImage) -> tuple[Levels, Tone | None]:

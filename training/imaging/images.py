@@ -1,5 +1,6 @@
-"""Images from bytes that nobody vouches for: the header is judged before any pixel is decoded."""
+"""Decodes untrusted image files: the header is checked before any pixel is decoded."""
 
+import io
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,15 +11,28 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageChops
-from PIL.GifImagePlugin import GifImageFile
 from PIL.ImageFile import ImageFile as OpenedImage
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from training.common.errors import ImageError, ImageTooLargeError
 from training.common.record import BLANK_FIELD, PICTURE_FIELDS, PREVIEW_FIELD, TRUNCATED_FIELD
-from training.imaging.codecs.jpeg import ended, with_end
-from training.imaging.codecs.png import EXIF_MARKS, clean_png, read_deep_png
-from training.imaging.codecs.tiff import (
+from training.imaging.colour import is_blank, lay_on_ground, spread, to_srgb
+from training.imaging.depth import DeepImage, Levels, bands_of, to_eight_bits
+from training.imaging.formats import (
+    MEDIA_TYPES,
+    OPENERS,
+    check_size,
+    check_structure,
+    count_gif_frames,
+    count_tiff_pages,
+    is_dicom,
+    megapixels,
+    sniff_format,
+    stated_sizes,
+)
+from training.imaging.jpeg import check_jpeg, ended, read_deep_jpeg, with_end
+from training.imaging.png import EXIF_MARKS, clean_png, read_deep_png
+from training.imaging.tiff import (
     HEIGHT,
     ORIENTATION,
     PROFILE,
@@ -30,26 +44,24 @@ from training.imaging.codecs.tiff import (
     read_deep_tiff,
     read_tags,
 )
-from training.imaging.colour import to_srgb
-from training.imaging.depth import DeepImage, Levels, bands_of, to_eight_bits
-from training.imaging.formats import MEDIA_TYPES, is_dicom, open_image, sniff_format, stated_sizes
-from training.imaging.pixels import is_blank, lay_on_ground, spread, turn
-from training.imaging.structure import (
-    check_size,
-    check_structure,
-    count_gif_frames,
-    count_tiff_pages,
-    megapixels,
-)
 from training.imaging.window import Window
 
 if TYPE_CHECKING:
     from training.imaging.dicom.picture import DicomImage
 
 # To be raised when decoding gives other pixels of the same file: what was made of them is made anew.
-PIXELS_VERSION: Final = 6
+PIXELS_VERSION: Final = 7
 
-_START_OF_SCAN: Final = b"\xff\xda"
+# Turns by the orientation of EXIF data.
+_TURNS: Final = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 _ON_ITS_SIDE: Final = range(5, 9)
 # Frames that are looked at for one that is not blank, and the pixels of all of them.
 _MOST_FRAMES: Final = 16
@@ -114,7 +126,7 @@ class DecodedImage:
         blank: Whether the picture has one colour.
         truncated: Whether the end of the file is missing.
         levels: Stored values of more than 8 bits, where no window was given.
-        preview_skipped: Whether pages that are marked as thumbnails stand ahead of it.
+        preview_skipped: Whether pages ahead of it are marked as thumbnails.
     """
 
     header: ImageHeader
@@ -145,16 +157,16 @@ class _File:
         content: The file, a PNG without the chunks that are ignored.
         header: Of the file.
         profile: Profile of a PNG.
-        image: Opened by Pillow; None for a DICOM file and a TIFF, whose frames are opened one by one, and
-            once the only frame is decoded, so that its pixels can be freed.
+        image: Opened by Pillow; None for what it does not read, for a TIFF, whose frames are opened one by
+            one, and once the only frame is decoded, so that its pixels can be freed.
         first: The first frame; a TIFF may have thumbnails ahead of it.
         dicom: The image of a DICOM file.
     """
 
     content: bytes
     header: ImageHeader
-    profile: bytes | None
-    image: OpenedImage | None
+    profile: bytes | None = None
+    image: OpenedImage | None = None
     first: int = 0
     dicom: "DicomImage | None" = None
 
@@ -174,7 +186,7 @@ def read_header(
         ImageError: It is not an image of a format that can be read.
     """
     limits = limits or ImageLimits()
-    return _open(read_content(source, limits), limits, min_side).header
+    return _open(*read_file(source, limits), limits, min_side).header
 
 
 def decode_image(
@@ -213,7 +225,19 @@ def decode_whole(
         MemoryError: The process may not have as much memory as decoding takes.
     """
     limits = limits or ImageLimits()
-    file = _open(read_content(source, limits), limits, min_side)
+    return decode_content(*read_file(source, limits), limits, min_side, window, frame)
+
+
+def decode_content(
+    content: bytes,
+    format_name: str,
+    limits: ImageLimits,
+    min_side: int | None = None,
+    window: Window | None = None,
+    frame: int | None = None,
+) -> DecodedImage:
+    """Decode what `read_file` has read, as `decode_whole` does."""
+    file = _open(content, format_name, limits, min_side)
     if frame is not None:
         if not 1 <= frame <= file.header.frames:
             raise ImageError(f"There is no frame {frame:,}: the image has {file.header.frames:,}.")
@@ -240,18 +264,8 @@ def to_planes(picture: Image.Image) -> NDArray[np.uint8]:
     return np.array(np.asarray(picture).transpose(2, 0, 1), order="C")
 
 
-def check_signature(content: bytes, limits: ImageLimits) -> None:
-    """Refuse a file by its size and its first bytes alone.
-
-    Raises:
-        ImageTooLargeError: It has too many bytes.
-        ImageError: It is not an image of a format that can be read.
-    """
-    sniff_format(read_content(content, limits))
-
-
-def read_content(source: bytes | Path, limits: ImageLimits) -> bytes:
-    """Return the bytes of an image file.
+def read_file(source: bytes | Path, limits: ImageLimits) -> tuple[bytes, str]:
+    """Return the bytes of an image file and the name of its format, judged by size and signature alone.
 
     Args:
         source: The bytes, or the path of the file.
@@ -259,7 +273,8 @@ def read_content(source: bytes | Path, limits: ImageLimits) -> bytes:
 
     Raises:
         ImageTooLargeError: The file has more bytes than the limit.
-        ImageError: It cannot be read, is empty, or is DICOM where this is not taken.
+        ImageError: It cannot be read, is empty, is no image of a format that can be read, or is DICOM where
+            this is not taken.
     """
     if isinstance(source, Path):
         path = source
@@ -267,68 +282,80 @@ def read_content(source: bytes | Path, limits: ImageLimits) -> bytes:
             about = path.stat()
             if not stat.S_ISREG(about.st_mode):
                 raise ImageError(f"{path} is not a file.")
-            _check_bytes(about.st_size, limits.max_dicom_bytes)
+            # The larger limit may be that of a DICOM file.
+            if about.st_size > limits.max_bytes and about.st_size > limits.max_dicom_bytes:
+                raise _too_many_bytes(about.st_size, limits.max_dicom_bytes)
             source = path.read_bytes()
         except FileNotFoundError:
             raise ImageError(f"There is no image file {path}.") from None
         except OSError as error:
             raise ImageError(f"{path} cannot be read: {error.strerror or error}.") from error
-    most = limits.max_bytes
-    if is_dicom(source):
-        if not limits.dicom:
-            raise ImageError(NO_DICOM)
-        most = limits.max_dicom_bytes
-    _check_bytes(len(source), most)
     if not source:
         raise ImageError("The image file is empty.")
-    return source
+    # Only DICOM files may be larger.
+    if len(source) > limits.max_bytes and not is_dicom(source):
+        raise _too_many_bytes(len(source), limits.max_bytes)
+    name = sniff_format(source)
+    if name == "DICOM" and not limits.dicom:
+        raise ImageError(NO_DICOM)
+    if len(source) > limits.max_bytes and len(source) > limits.max_dicom_bytes:
+        raise _too_many_bytes(len(source), limits.max_dicom_bytes)
+    return source, name
 
 
-def _check_bytes(size: int, max_bytes: int) -> None:
-    if size > max_bytes:
-        raise ImageTooLargeError(
-            f"The image file has {size / 1e6:,.1f} MB; the limit is {max_bytes / 1e6:,.1f} MB "
-            "(RECOQUEST_MAX_IMAGE_BYTES)."
-        )
+def _too_many_bytes(size: int, most: int) -> ImageTooLargeError:
+    return ImageTooLargeError(
+        f"The image file has {size / 1e6:,.1f} MB; the limit is {most / 1e6:,.1f} MB "
+        "(RECOQUEST_MAX_IMAGE_BYTES)."
+    )
 
 
-def _open(content: bytes, limits: ImageLimits, min_side: int | None) -> _File:
-    name = sniff_format(content)
-    check_structure(content, name)
-    for size in stated_sizes(content, name):
-        check_size(*size, limits.max_pixels)
-    if name == "JPEG" and content.count(_START_OF_SCAN) > limits.max_scans:
-        raise ImageTooLargeError(f"The JPEG image has over {limits.max_scans} scans; save it with fewer.")
+def _open(content: bytes, name: str, limits: ImageLimits, min_side: int | None) -> _File:
+    media_type = MEDIA_TYPES[name]
     with _naming_damage(f"The header of the {name} image is damaged", limits):
         if name == "DICOM":
             # Few installations take such files.
             from training.imaging.dicom.picture import open_dicom
 
             dicom = open_dicom(content, limits.max_dicom_bytes, limits.max_pixels)
-            header = ImageHeader(name, *dicom.extent, MEDIA_TYPES[name])
-            return _File(content, header, None, None, dicom=dicom)
+            layout = dicom.attributes
+            header = ImageHeader(name, layout.columns, layout.rows, layout.frames, media_type)
+            return _File(content, header, dicom=dicom)
+        if name == "JPEG":
+            deep = check_jpeg(content, limits.max_scans)
+            if deep is not None:
+                check_size(deep.width, deep.height, limits.max_pixels)
+                return _File(content, ImageHeader(name, deep.width, deep.height, 1, media_type))
+        else:
+            check_structure(content, name)
+            for size in stated_sizes(content, name):
+                check_size(*size, limits.max_pixels)
         if name == "TIFF":
             frames = count_tiff_pages(content, limits.max_frames)
-            _check_frames(frames, limits)
+            if frames > limits.max_frames:
+                raise ImageTooLargeError(f"The image has more than {limits.max_frames} frames.")
             first = first_page(content, frames)
             tags = read_tags(content, first)
             _check_page(tags, limits)
             size = number(tags, WIDTH, 0), number(tags, HEIGHT, 0)
-            return _File(content, ImageHeader(name, *size, frames, MEDIA_TYPES[name]), None, None, first)
+            return _File(content, ImageHeader(name, *size, frames, media_type), first=first)
         profile = None
         if name == "PNG":
             content, profile = clean_png(content, checked=limits.checksums)
-        image = open_image(content, name)
+        image = OPENERS[name](io.BytesIO(content))
         size = image.size
         # A progressive one is kept whole, at whatever size it is decoded.
         if min_side is not None and not image.info.get("progressive"):
             image.draft(None, (min_side, min_side))
         is_too_large = image.size[0] * image.size[1] > limits.max_pixels
         check_size(*size, limits.max_pixels if is_too_large else size[0] * size[1])
-        gif = isinstance(image, GifImageFile)
-        frames = count_gif_frames(content, limits.max_frames) if gif else int(getattr(image, "n_frames", 1))
-        _check_frames(frames, limits)
-        return _File(content, ImageHeader(name, *size, frames, MEDIA_TYPES[name]), profile, image)
+        if name == "GIF":
+            frames = count_gif_frames(content, limits.max_frames)
+        else:
+            frames = int(getattr(image, "n_frames", 1))
+        if frames > limits.max_frames:
+            raise ImageTooLargeError(f"The image has more than {limits.max_frames} frames.")
+        return _File(content, ImageHeader(name, *size, frames, media_type), profile, image)
 
 
 @contextmanager
@@ -357,18 +384,13 @@ def _check_page(tags: ImageFileDirectory_v2, limits: ImageLimits) -> None:
     check_tiles(tags, limits.max_pixels)
 
 
-def _check_frames(frames: int, limits: ImageLimits) -> None:
-    if frames > limits.max_frames:
-        raise ImageTooLargeError(f"The image has more than {limits.max_frames} frames.")
-
-
 def _decode(
     file: _File, frame: int, limits: ImageLimits, min_side: int | None, window: Window | None
 ) -> DecodedImage:
     header = file.header
     with _naming_damage(f"The {header.format} image is damaged", limits):
-        paged = header.format == "TIFF"
-        loaded = _load_page(file, frame, limits) if paged else _load(file, frame, min_side)
+        is_paged = header.format == "TIFF"
+        loaded = _load_page(file, frame, limits) if is_paged else _load(file, frame, min_side)
         truncated = False
         if loaded is None:
             mended = with_end(file.content)
@@ -376,46 +398,51 @@ def _decode(
             if truncated and not limits.accept_truncated:
                 raise ImageError("The JPEG image is damaged: image file is truncated, its end is missing.")
             # libjpeg fills what is missing before a marker of the end.
-            loaded = _load_mended(mended or ended(file.content), header, min_side)
-        image, levels, deep = loaded.image, None, isinstance(loaded.image, DeepImage)
-        if isinstance(image, DeepImage):
-            image, levels = to_eight_bits(image, window)
-        orientation, profile = loaded.orientation, loaded.profile
+            content = mended or ended(file.content)
+            loaded = _load(_File(content, header, image=OPENERS["JPEG"](io.BytesIO(content))), 0, min_side)
+            if loaded is None:
+                raise ImageError(
+                    "The JPEG image is damaged: image file is truncated, and nothing of it is left."
+                )
+        image, orientation, profile = loaded
         # Deep samples take more memory than the pixels.
         del loaded
-        scaled = header.format == "JPEG" and image.size != (header.width, header.height)
-        image = turn(image, orientation)
-        size = (header.width, header.height) if scaled else image.size
-        if scaled and orientation in _ON_ITS_SIDE:
-            size = size[1], size[0]
-        image = to_srgb(image, profile)
-        if window is not None and not deep:
+        levels, is_deep = None, isinstance(image, DeepImage)
+        if isinstance(image, DeepImage):
+            image, levels = to_eight_bits(image, window)
+        # A JPEG may have been decoded at a part of its size.
+        width, height = (header.width, header.height) if header.format == "JPEG" else image.size
+        if orientation in _TURNS:
+            image = image.transpose(_TURNS[orientation])
+            if orientation in _ON_ITS_SIDE:
+                width, height = height, width
+        if profile is not None or image.mode != "RGB" or "transparency" in image.info:
+            image = to_srgb(image, profile)
+        if window is not None and not is_deep:
             image = spread(image, window)
-        pixels = lay_on_ground(image)
-        return DecodedImage(header, *size, pixels, is_blank(pixels), truncated, levels, file.first > 0)
+        pixels = image if image.mode == "RGB" else lay_on_ground(image)
+        return DecodedImage(
+            header, width, height, pixels, is_blank(pixels), truncated, levels, file.first > 0
+        )
 
 
-@dataclass
-class _Loaded:
-    """A frame with all of its bits, and what its file says of it."""
-
-    image: Image.Image | DeepImage
-    orientation: int
-    profile: bytes | None
+# A frame with all of its bits, and what its file says of it: orientation and profile.
+_Loaded = tuple[Image.Image | DeepImage, int, bytes | None]
 
 
 def _load(file: _File, frame: int, min_side: int | None) -> _Loaded | None:
     """Decode a frame; None: the end of a JPEG is missing."""
     if file.dicom is not None:
-        return _Loaded(file.dicom.decode(frame), 1, None)
-    image = file.image
-    assert image is not None
+        return file.dicom.decode(frame), 1, None
+    image, name = file.image, file.header.format
+    if image is None:
+        return read_deep_jpeg(file.content), 1, None
     if file.header.frames == 1:
         file.image = None
-    if file.header.format == "PNG" and frame == 0 and (deep := read_deep_png(file.content)):
+    if name == "PNG" and frame == 0 and (deep := read_deep_png(file.content)):
         # To look for an orientation, Pillow may decode all of the file.
         is_turned = any(mark in file.content for mark in EXIF_MARKS)
-        return _Loaded(deep, _orientation(image) if is_turned else 1, file.profile)
+        return deep, _orientation(image) if is_turned else 1, file.profile
     if min_side is not None:
         image.draft(None, (min_side, min_side))
     if frame:
@@ -423,44 +450,39 @@ def _load(file: _File, frame: int, min_side: int | None) -> _Loaded | None:
     try:
         image.load()
     except OSError as error:
-        if file.header.format == "JPEG" and _TRUNCATED in str(error):
+        if name == "JPEG" and _TRUNCATED in str(error):
             return None
         raise
     profile = file.profile or image.info.get("icc_profile")
     orientation = _orientation(image)
     if image.mode == _DEEP_GREY:
         samples = np.asarray(image)[..., None]
-        return _Loaded(DeepImage(*image.size, 1, lambda: bands_of(samples)), orientation, profile)
-    if file.header.format == "JPEG" and image.mode == "CMYK" and "adobe" not in image.info:
+        return DeepImage(*image.size, 1, lambda: bands_of(samples)), orientation, profile
+    if name == "JPEG" and image.mode == "CMYK" and "adobe" not in image.info:
         # Pillow takes all inks for inverted; they are where Adobe's marker says so.
-        return _Loaded(ImageChops.invert(image), orientation, profile)
-    return _Loaded(image, orientation, profile)
-
-
-def _load_mended(content: bytes, header: ImageHeader, min_side: int | None) -> _Loaded:
-    """Decode a JPEG to which the marker of its end was added."""
-    loaded = _load(_File(content, header, None, open_image(content, header.format)), 0, min_side)
-    if loaded is None:
-        raise ImageError("The JPEG image is damaged: image file is truncated, and nothing of it is left.")
-    return loaded
+        return ImageChops.invert(image), orientation, profile
+    return image, orientation, profile
 
 
 def _load_page(file: _File, page: int, limits: ImageLimits) -> _Loaded:
     """Decode a page of a TIFF."""
     tags = read_tags(file.content, page)
     _check_page(tags, limits)
-    found = tags.get(PROFILE)
-    profile = found if isinstance(found, bytes) else None
+    value = tags.get(PROFILE)
+    profile = value if isinstance(value, bytes) else None
     deep = read_deep_tiff(file.content, page, tags, limits.max_pixels)
     if deep is not None:
-        return _Loaded(deep, number(tags, ORIENTATION, 1), profile)
+        return deep, number(tags, ORIENTATION, 1), profile
     image = open_page(file.content, page, tags)
     image.load()
     # Pillow has turned it.
-    return _Loaded(image, 1, profile)
+    return image, 1, profile
 
 
 def _orientation(image: Image.Image) -> int:
+    if image.format in ("AVIF", "HEIF"):
+        # Pillow gives their own turns as EXIF data, and would take XMP data without these for one.
+        image.info.pop("xmp", None)
     try:
         orientation = image.getexif().get(ORIENTATION, 1)
     except MemoryError:

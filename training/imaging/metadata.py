@@ -15,21 +15,31 @@ from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from training.common.errors import ImageError
-from training.imaging.codecs.jpeg import (
+from training.imaging.formats import (
+    GIF_IMAGE,
+    Box,
+    TiffForm,
+    boxes_of,
+    check_structure,
+    gif_blocks,
+    sniff_format,
+    webp_chunks,
+)
+from training.imaging.jpeg import (
     APP0,
+    APP1,
+    APP2,
+    APP14,
     APP15,
-    CODED,
     COM,
-    END_OF_IMAGE,
-    EOI,
+    EXIF_PREFIX,
     SOS,
-    colour_segment,
+    START_OF_IMAGE,
+    pack_picture,
     pack_segment,
     segments,
 )
-from training.imaging.codecs.png import clean_png
-from training.imaging.formats import Box, boxes_of, sniff_format
-from training.imaging.structure import GIF_IMAGE, TiffForm, check_structure, gif_blocks, webp_chunks
+from training.imaging.png import SIGNATURE_BYTES, clean_png, png_chunks
 
 _Range = tuple[int, int]
 
@@ -38,7 +48,7 @@ def strip_metadata(content: bytes) -> bytes:
     """Return an image file without position, names, serial numbers, times, comments and thumbnails.
 
     Kept is all that the picture depends on: coded pixels bit by bit, orientation, colour profile, frames. A
-    file without metadata is returned as it is. DICOM files are for `training.clinical.dicom.strip`.
+    file without metadata is returned as it is. DICOM files are for `training.clinical.dicom.films`.
 
     Raises:
         ImageTooLargeError: The file has more parts than any program writes.
@@ -71,7 +81,6 @@ def _only(content: bytes, ranges: Sequence[_Range]) -> bytearray:
 
 # Orientation: the one value of EXIF and XMP data that pixels depend on.
 
-_EXIF_PREFIX: Final = b"Exif\0\0"
 _ORIENTATION: Final = 0x0112
 _SHORT, _LONG = 3, 4
 _TURNED: Final = range(2, 9)
@@ -100,7 +109,7 @@ def _stated_orientation(exif: bytes) -> int | None:
         struct.error: The data ends too early.
     """
     for _ in range(2):
-        exif = exif.removeprefix(_EXIF_PREFIX)
+        exif = exif.removeprefix(EXIF_PREFIX)
     if exif[:2] not in (b"II", b"MM"):
         return 1
     form = TiffForm(exif)
@@ -111,16 +120,13 @@ def _stated_orientation(exif: bytes) -> int | None:
     return found
 
 
-def _exif(orientation: int | None) -> bytes:
-    """Return EXIF data (a TIFF header and a directory) that gives an orientation or nothing."""
-    if orientation is None:
-        return struct.pack("<2sHIHI", b"II", 42, 8, 0, 0)
+def _exif(orientation: int) -> bytes:
+    """Return EXIF data (a TIFF header and a directory) that gives an orientation."""
     return struct.pack("<2sHIHHHIHHI", b"II", 42, 8, 1, _ORIENTATION, _SHORT, 1, orientation, 0, 0)
 
 
 # JPEG: application segments and comments (ITU-T T.81, annex B).
 
-_APP1, _APP2, _APP14 = 0xE1, 0xE2, 0xEE
 _XMP_PREFIX: Final = b"http://ns.adobe.com/xap/1.0/\0"
 _ICC_PREFIX: Final = b"ICC_PROFILE\0"
 _JPEG_ERROR: Final = partial(_error, "JPEG")
@@ -133,32 +139,26 @@ def _strip_jpeg(content: bytes) -> bytes:
     """
     jfif, kept, exif = [], [], []
     xmp, has_scan = b"", False
-    for marker, payload, data, _ in segments(content, _JPEG_ERROR):
+    for marker, _, payload, _ in segments(content, _JPEG_ERROR):
+        has_scan = has_scan or marker == SOS
         if marker == APP0:
-            jfif.append(colour_segment(marker, payload))
-        elif marker == _APP1 and not has_scan:
-            # The decoder reads no more of them than this.
-            if payload.startswith(_EXIF_PREFIX):
-                exif.append(payload.removeprefix(_EXIF_PREFIX))
-            elif payload.startswith(_XMP_PREFIX):
-                xmp = payload.removeprefix(_XMP_PREFIX)
-        elif marker == _APP2 and payload.startswith(_ICC_PREFIX):
+            jfif.append(pack_picture(marker, payload))
+        elif marker == APP2 and payload.startswith(_ICC_PREFIX):
             kept.append(pack_segment(marker, payload))
-        elif marker in CODED:
-            has_scan = has_scan or marker == SOS
-            kept.append(pack_segment(marker, payload) + data)
-        elif marker == EOI:
-            kept.append(END_OF_IMAGE)
         else:
-            kept.append(colour_segment(marker, payload))
+            kept.append(pack_picture(marker, payload))
+        # The decoder reads no more of them than this.
+        if marker == APP1 and not has_scan and payload.startswith(EXIF_PREFIX):
+            exif.append(payload.removeprefix(EXIF_PREFIX))
+        elif marker == APP1 and not has_scan and payload.startswith(_XMP_PREFIX):
+            xmp = payload.removeprefix(_XMP_PREFIX)
     orientation = _orientation_of(b"".join(exif), xmp)
-    turned = [] if orientation == 1 else [pack_segment(_APP1, _EXIF_PREFIX + _exif(orientation))]
-    return b"".join([b"\xff\xd8", *jfif, *turned, *kept])
+    turned = [] if orientation == 1 else [pack_segment(APP1, EXIF_PREFIX + _exif(orientation))]
+    return b"".join([START_OF_IMAGE, *jfif, *turned, *kept])
 
 
 # PNG: texts, times, EXIF data, unknown chunks (PNG, third edition).
 
-_PNG_SIGNATURE: Final = 8
 # Of animations, colours and sizes of pixels; all others say nothing of the picture.
 _KEPT_CHUNKS: Final = frozenset(
     {b"tRNS", b"gAMA", b"cHRM", b"sRGB", b"iCCP", b"cICP", b"mDCV", b"cLLI", b"sBIT", b"bKGD", b"pHYs"}
@@ -170,46 +170,36 @@ _PNG_XMP: Final = b"XML:com.adobe.xmp\0\0"
 
 
 def _strip_png(content: bytes) -> bytes:
-    """Return the file with what its pixels and colours depend on, its orientation, and nothing else."""
-    head: list[bytes] = []
-    tail: list[bytes] = []
-    for kind, chunk in _png_chunks(content):
+    """Return the file with what its pixels and colours depend on, its orientation, and nothing else.
+
+    Of a file that was cut behind the beginning of its pixels, what is left of those is kept.
+    """
+    head, tail, kind, has_pixels = [content[:SIGNATURE_BYTES]], list[bytes](), b"", False
+    for kind, place, end in png_chunks(content):
+        if end > len(content) and has_pixels:
+            tail.append(content[place:] if kind == b"IDAT" else b"")
+            break
+        if end > len(content) or not (kind.isalpha() and kind.isascii()):
+            raise _error("PNG", "its chunks cannot be followed")
+        if kind not in _CRITICAL_CHUNKS and kind[:1].isupper():
+            raise _error("PNG", f"it has a chunk of the unknown kind {kind.decode('ascii')}")
         if kind in _CRITICAL_CHUNKS or kind in _KEPT_CHUNKS:
-            (tail if tail or kind in (b"IDAT", b"fcTL") else head).append(chunk)
-    exif, xmp = None, None
+            (tail if tail or kind in (b"IDAT", b"fcTL") else head).append(content[place:end])
+        has_pixels = has_pixels or kind == b"IDAT"
+    if kind != b"IEND" and not has_pixels:
+        raise _error("PNG", "its chunks cannot be followed")
     # The orientation counts by the chunks that the decoder reads.
-    for kind, chunk in _png_chunks(clean_png(content)[0]):
+    exif, xmp, cleaned = None, None, clean_png(content)[0]
+    for kind, place, end in png_chunks(cleaned):
         if kind == b"eXIf":
-            exif = chunk[8:-4]
-        elif kind == b"iTXt" and chunk.startswith(_PNG_XMP, 8):
-            xmp = chunk[8 + len(_PNG_XMP) : -4]
+            exif = cleaned[place + 8 : end - 4]
+        elif kind == b"iTXt" and cleaned.startswith(_PNG_XMP, place + 8):
+            xmp = cleaned[place + 8 + len(_PNG_XMP) : end - 4]
     orientation = _orientation_of(exif, xmp)
     if orientation != 1:
         data = b"eXIf" + _exif(orientation)
         head.append((len(data) - 4).to_bytes(4) + data + zlib.crc32(data).to_bytes(4))
-    return b"".join([content[:_PNG_SIGNATURE], *head, *tail])
-
-
-def _png_chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Walk over the chunks, each with its whole bytes, up to the end of the image.
-
-    Of a file that was cut behind the beginning of its pixels, what is left of those is given.
-    """
-    place, has_pixels, kind = _PNG_SIGNATURE, False, b""
-    while kind != b"IEND":
-        kind = content[place + 4 : place + 8]
-        end = place + 12 + int.from_bytes(content[place : place + 4])
-        if end > len(content) and has_pixels:
-            if kind == b"IDAT":
-                yield kind, content[place:]
-            return
-        if len(kind) < 4 or end > len(content) or not (kind.isalpha() and kind.isascii()):
-            raise _error("PNG", "its chunks cannot be followed")
-        has_pixels = has_pixels or kind == b"IDAT"
-        if kind not in _CRITICAL_CHUNKS and kind[:1].isupper():
-            raise _error("PNG", f"it has a chunk of the unknown kind {kind.decode('ascii')}")
-        yield kind, content[place:end]
-        place = end
+    return b"".join([*head, *tail])
 
 
 # WebP: EXIF, XMP and chunks of unknown kinds (RFC 9649).
@@ -453,9 +443,9 @@ def _part_sizes(page: _Page, parts: int, *, tiled: bool) -> list[int]:
 def _blank_streams(stripped: bytearray, ranges: Sequence[_Range]) -> None:
     """Overwrite comments and application segments of JPEG streams, whose sizes must stay."""
     for first, last in ranges:
-        for marker, payload, _, end in segments(bytes(stripped[first:last]), _JPEG_ERROR):
-            if marker == COM or (APP0 < marker <= APP15 and marker != _APP14):
-                stripped[first + end - len(payload) : first + end] = bytes(len(payload))
+        for marker, start, payload, end in segments(bytes(stripped[first:last]), _JPEG_ERROR):
+            if marker == COM or (APP0 < marker <= APP15 and marker != APP14):
+                stripped[first + start + 4 : first + end] = bytes(len(payload))
 
 
 # AVIF and HEIC: metadata is overwritten in place (ISO/IEC 14496-12 and 23008-12).
@@ -463,7 +453,10 @@ def _blank_streams(stripped: bytearray, ranges: Sequence[_Range]) -> None:
 _KEPT_OUTSIDE: Final = frozenset({b"ftyp", b"meta", b"mdat", b"moov"})
 # Texts of users and programs, and unused bytes.
 _WORDS: Final = frozenset({b"udta", b"udes", b"uuid", b"free", b"skip"})
-_EXIF_ITEM, _MIME_ITEM, _URI_ITEM = b"Exif", b"mime", b"uri "
+# What takes the place of items: EXIF data without a tag, behind where it begins, and spaces. No orientation
+# of theirs counts (ISO/IEC 23008-12).
+_NO_EXIF: Final = bytes(4) + struct.pack("<2sHIHI", b"II", 42, 8, 0, 0)
+_TEXT_ITEMS: Final = {b"Exif": _NO_EXIF, b"mime": b" ", b"uri ": b" "}
 _HANDLER_NAME: Final = 24
 _MOST_EXTENTS: Final = 20_000
 _BOX_ERROR: Final = partial(_error, "AVIF or HEIC")
@@ -487,7 +480,6 @@ def _strip_heif(content: bytes) -> bytes:
         used = [(box.start, box.content if box.kind == b"mdat" else box.end) for box in outside]
         used += [part for parts in extents.values() for part in parts]
     stripped = _only(content, [*used, (len(content), len(content))])
-    texts: dict[_Item, tuple[bytes, bytes]] = {}
     for box in boxes:
         if box.kind in _WORDS or (box.parent is None and box.kind not in _KEPT_OUTSIDE):
             stripped[box.start + 4 : box.start + 8] = b"free"
@@ -496,13 +488,10 @@ def _strip_heif(content: bytes) -> bytes:
             stripped[box.content + _HANDLER_NAME : box.end] = bytes(box.end - box.content - _HANDLER_NAME)
         elif box.parent is not None and box.parent.kind == b"iinf":
             item, kind = _read_item(content, box, stripped)
-            if kind in (_EXIF_ITEM, _MIME_ITEM, _URI_ITEM) and extents[item]:
-                texts[item] = kind, b"".join(content[start:end] for start, end in extents[item])
-    turning = {item[0] for item, (kind, text) in texts.items() if kind == _EXIF_ITEM and _turns(text)}
-    for item, (kind, text) in texts.items():
-        new = _blanked(kind, text, turned=item[0] in turning)
-        for start, end in extents[item]:
-            stripped[start:end], new = new[: end - start], new[end - start :]
+            if kind in _TEXT_ITEMS:
+                new = _TEXT_ITEMS[kind]
+                for number, (start, end) in enumerate(extents[item]):
+                    stripped[start:end] = (b"" if number else new)[: end - start].ljust(end - start, new[-1:])
     return bytes(stripped)
 
 
@@ -563,27 +552,6 @@ def _read_extents(content: bytes, boxes: Sequence[Box]) -> dict[_Item, list[_Ran
                     raise _BOX_ERROR("its items overlap")
                 extents.append((start, start + length))
     return items
-
-
-def _turns(exif: bytes) -> bool:
-    """Tell whether EXIF data has an orientation: it counts for nothing, but hides that of the XMP data."""
-    try:
-        # Four bytes tell how far in the data begins.
-        return _stated_orientation(exif[4 + int.from_bytes(exif[:4]) :]) is not None
-    except (struct.error, OverflowError):
-        return False
-
-
-def _blanked(kind: bytes, text: bytes, *, turned: bool) -> bytes:
-    """Return EXIF data that says nothing, or spaces and the orientation that counts, as long as the text."""
-    if kind == _EXIF_ITEM:
-        new, rest = bytes(4) + _exif(1 if turned else None), b"\0"
-    else:
-        orientation = _orientation_of(None, text) if kind == _MIME_ITEM and not turned else 1
-        new, rest = b'<x tiff:Orientation="%d"/>' % orientation if orientation != 1 else b"", b" "
-    if len(new) > len(text):
-        raise _BOX_ERROR("an item is too short for what it is")
-    return new.ljust(len(text), rest)
 
 
 # A BMP file has none, apart from bytes that no program reads.

@@ -15,7 +15,7 @@ Window = tuple[float, float, float, float]
 # A picture's gradients, of length one; zero where it is blank.
 Gradients = NDArray[np.float32]
 _WHOLE: Final[Window] = (0.0, 0.0, 1.0, 1.0)
-# Pictures are held this wide and high, whatever their shape: a copy may be squashed.
+# Width and height of all pictures, whatever their shape: a copy may be squashed.
 _SIDE: Final = 96
 _SKETCH: Final = 8
 SKETCH_DIM: Final = _SKETCH * _SKETCH

@@ -50,13 +50,18 @@ def to_square(image: Image.Image, square: Square) -> Image.Image:
     size, resampling = square.size, _FILTERS[square.filter]
     match square.resize:
         case "crop":
-            return _crop(rgb, size, square.resize_to or size, resampling)
+            side = min(rgb.size) * size / (square.resize_to or size)
+            left, top = (rgb.width - side) / 2, (rgb.height - side) / 2
+            return rgb.resize((size, size), resampling, box=(left, top, left + side, top + side))
         case "shortest_edge":
             return _shortest_edge(rgb, square, resampling)
         case "squash":
             return rgb.resize((size, size), resampling)
         case "pad":
-            return _pad(rgb, size, resampling)
+            width, height = _fitted(rgb.size, size)
+            padded = Image.new("RGB", (size, size))
+            padded.paste(rgb.resize((width, height), resampling), ((size - width) // 2, (size - height) // 2))
+            return padded
 
 
 def shown(picture: tuple[int, int], square: Square) -> tuple[float, float, float, float]:
@@ -84,12 +89,6 @@ def shown(picture: tuple[int, int], square: Square) -> tuple[float, float, float
         square.size / resized[0],
         square.size / resized[1],
     )
-
-
-def _crop(image: Image.Image, size: int, resize_to: int, resampling: Image.Resampling) -> Image.Image:
-    side = min(image.size) * size / resize_to
-    left, top = (image.width - side) / 2, (image.height - side) / 2
-    return image.resize((size, size), resampling, box=(left, top, left + side, top + side))
 
 
 def _shortest_edge(image: Image.Image, square: Square, resampling: Image.Resampling) -> Image.Image:
@@ -122,10 +121,3 @@ def _fitted(picture: tuple[int, int], size: int) -> tuple[int, int]:
     """Width and height of a picture whose long side is resized."""
     scale = size / max(picture)
     return max(1, round(picture[0] * scale)), max(1, round(picture[1] * scale))
-
-
-def _pad(image: Image.Image, size: int, resampling: Image.Resampling) -> Image.Image:
-    width, height = _fitted(image.size, size)
-    square = Image.new("RGB", (size, size))
-    square.paste(image.resize((width, height), resampling), ((size - width) // 2, (size - height) // 2))
-    return square

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import BinaryIO, Final, Literal
 
 from training.common.errors import ImageError
-from training.imaging.codecs.jpeg import END_OF_IMAGE, EOI, segments
-from training.imaging.codecs.tiff import HEIGHT, WIDTH, first_page, number, read_tags
+from training.imaging.jpeg import END_OF_IMAGE, EOI, segments
+from training.imaging.tiff import HEIGHT, WIDTH, first_page, number, read_tags
 
 Doubt = Literal["", "cut", "preview"]
 

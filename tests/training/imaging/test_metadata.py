@@ -1,7 +1,6 @@
 """Metadata removal: every pixel, the turn and the colours of a file stay, and no word about anybody."""
 
 import io
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, ImageSequence
-from PIL.TiffImagePlugin import TiffImageFile
 
 from index.writes.intake import stored_form
 from tests.dicom_colour_forms import COLOUR_FORMS, ColourForm
@@ -42,7 +40,7 @@ def frames(content: bytes) -> Iterator[tuple[NDArray[np.generic], str]]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_pixels_stay_and_words_go(name: str) -> None:
+def test_pixels_and_colours_stay_and_words_go(name: str) -> None:
     content = FILES[name]()
     assert SECRET in content
     stripped = strip_metadata(content)
@@ -55,6 +53,14 @@ def test_pixels_stay_and_words_go(name: str) -> None:
     seen, shown = decode_whole(content), decode_whole(stripped)
     assert (seen.width, seen.height) == (shown.width, shown.height)
     assert seen.pixels.tobytes() == shown.pixels.tobytes()
+    with Image.open(io.BytesIO(stripped)) as image:
+        image.load()
+        # Positions, and details such as serial numbers.
+        assert not image.getexif().get_ifd(0x8825) and not image.getexif().get_ifd(0x8769)
+        assert not {"comment", "XML:com.adobe.xmp", "Author", "photoshop"} & set(image.info)
+        # In an AVIF it is overwritten.
+        assert not image.info.get("xmp", b"").strip()
+        assert name not in ("jpeg", "png", "webp", "tiff") or image.info["icc_profile"] == PROFILE
 
 
 @pytest.mark.parametrize(
@@ -65,17 +71,6 @@ def test_every_form_of_file_shows_the_same_afterwards(form: ImageForm | GreyForm
     stripped = stored_form(content, keep_metadata=False)
     assert decode_whole(stripped).pixels.tobytes() == decode_whole(content).pixels.tobytes()
     assert stored_form(stripped, keep_metadata=False) == stripped
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_no_position_and_no_names_are_left_to_read(name: str) -> None:
-    with Image.open(io.BytesIO(strip_metadata(FILES[name]()))) as image:
-        image.load()
-        assert not image.getexif().get_ifd(0x8825)
-        assert not image.getexif().get_ifd(0x8769)
-        assert not {"comment", "XML:com.adobe.xmp", "Author", "photoshop"} & set(image.info)
-        # In an AVIF it is overwritten.
-        assert re.fullmatch(rb' *|<x tiff:Orientation="[2-8]"/> *', image.info.get("xmp", b""))
 
 
 @pytest.mark.parametrize("orientation", [*range(1, 9), 9, 0])
@@ -92,24 +87,11 @@ def test_pictures_stay_upright(form: str, orientation: int) -> None:
         assert turned.size == ((24, 40) if orientation in range(5, 9) else (40, 24))
 
 
-@pytest.mark.parametrize("name", ["jpeg", "png", "webp", "tiff"])
-def test_colour_profiles_stay(name: str) -> None:
-    with Image.open(io.BytesIO(strip_metadata(FILES[name]()))) as image:
-        assert image.info["icc_profile"] == PROFILE
-
-
 def test_a_plain_file_is_returned_as_it_is() -> None:
     for form in ("JPEG", "PNG", "WEBP", "GIF", "BMP"):
         saved = io.BytesIO()
         Image.new("RGB", (9, 7), "teal").save(saved, form)
         assert strip_metadata(saved.getvalue()) == saved.getvalue(), form
-
-
-def test_the_pixels_of_a_tiff_stay_where_they_lie() -> None:
-    content = tiff()
-    with TiffImageFile(io.BytesIO(content)) as image:
-        (place,), (size,) = image.tag_v2[273], image.tag_v2[279]
-    assert strip_metadata(content)[place : place + size] == content[place : place + size]
 
 
 @pytest.mark.parametrize("cut", [30, 12, 40])
@@ -132,31 +114,26 @@ def test_an_exif_block_in_several_segments_is_read_as_one() -> None:
     assert decode_whole(strip_metadata(content)).pixels.size == (24, 40)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        jpeg()[:200],
-        png()[:40],
-        png().replace(b"prVt", b"PrVt"),
-        FILES["webp"]()[:-40],
-        FILES["gif"]()[:20],
-        FILES["tiff-lzw"]()[:400],
-        b"\xff\xd8\xff\xe0\0\1",
-        b"II*\0\x08\0\0\0",
-        FILES["avif"]()[:400],
-        avif_of(b"\0\0\0\x08iinf"),
-        avif_of(b"\0\0\0\x16iinf" + bytes(6) + b"\0\0\0\x08infe"),
-        avif_of(b"\0\0\0\x08iloc"),
-        b"II+\0\x08\0\0\0" + b"\xff" * 8,
-        b"no image at all",
-        *HOSTILE.values(),
-    ],
-    ids=[
-        *("jpeg", "png", "png-unknown", "webp", "gif", "tiff", "jpeg-length", "tiff-head", "avif"),
-        *("avif-no-items", "avif-no-item", "avif-no-places", "tiff-beyond", "none"),
-        *HOSTILE,
-    ],
-)
+_BROKEN = {
+    "jpeg": jpeg()[:200],
+    "png": png()[:40],
+    "png-unknown": png().replace(b"prVt", b"PrVt"),
+    "webp": FILES["webp"]()[:-40],
+    "gif": FILES["gif"]()[:20],
+    "tiff": FILES["tiff-lzw"]()[:400],
+    "jpeg-length": b"\xff\xd8\xff\xe0\0\1",
+    "tiff-head": b"II*\0\x08\0\0\0",
+    "avif": FILES["avif"]()[:400],
+    "avif-no-items": avif_of(b"\0\0\0\x08iinf"),
+    "avif-no-item": avif_of(b"\0\0\0\x16iinf" + bytes(6) + b"\0\0\0\x08infe"),
+    "avif-no-places": avif_of(b"\0\0\0\x08iloc"),
+    "tiff-beyond": b"II+\0\x08\0\0\0" + b"\xff" * 8,
+    "none": b"no image at all",
+    **HOSTILE,
+}
+
+
+@pytest.mark.parametrize("content", _BROKEN.values(), ids=_BROKEN)
 def test_a_file_that_cannot_be_followed_is_refused(content: bytes) -> None:
     with pytest.raises(ImageError):
         strip_metadata(content)

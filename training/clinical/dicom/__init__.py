@@ -1,1 +1,1 @@
-"""DICOM objects: which are taken, what of them is kept, and what stands for a patient."""
+"""DICOM objects: which are taken, and what of them is kept."""

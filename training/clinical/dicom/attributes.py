@@ -1,28 +1,44 @@
-"""The metadata of a DICOM image: what of its attributes a catalogue may hold.
+"""Attributes of DICOM images: their texts, dates and ages, and the metadata of which a catalogue may hold.
 
-Of views, sides, parts of the body and makers, known terms are kept: other words may be anybody's.
+Values are read whatever their value representation says, and no log quotes them. Of views, sides, parts of
+the body and makers, known terms are kept: other words may be anybody's.
 """
 
 import datetime
+import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import struct
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pydicom import Dataset
+from pydicom.charset import convert_encodings, decode_bytes
+from pydicom.dataelem import DataElement, RawDataElement
+from pydicom.errors import BytesLengthException, InvalidDicomError
+from pydicom.tag import Tag
 
-from training.clinical.dicom.elements import (
-    age_of,
-    day_of,
-    items_of,
-    patient_ids,
-    silence_pydicom,
-    text_of,
-    uid_of,
-    values_of,
-)
 from training.clinical.pseudonyms import keyed_hash, shift_days
 from training.common.record import MetadataValue
 
+# Errors of pydicom at bytes that are no DICOM attributes.
+UNREADABLE: Final = (
+    *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, RecursionError, struct.error),
+    *(ArithmeticError, NotImplementedError, InvalidDicomError, BytesLengthException, zlib.error),
+)
+# Longer values of the attributes that are read here are no values of theirs.
+_MOST_BYTES: Final = 1024
+_DELIMITERS: Final = set(b"\r\n\t\f\\")
+# Spaces, and the zero bytes of files that pad text with them.
+_PADDING: Final = " \t\r\n\f\v\0"
+_DAY: Final = re.compile(r"(\d{4})([-./]?)(\d{2})\2(\d{2})")
+_AGE: Final = re.compile(r"(\d{1,3})\s*([YMWD]?)")
+_DAYS: Final = {"Y": 365.25, "M": 30.4375, "W": 7.0, "D": 1.0}
+OLDEST: Final = 90
+_IMPOSSIBLE: Final = 130
+_UID: Final = re.compile(r"[0-9]+(\.[0-9]+)*")
+_LONGEST_UID: Final = 64
 _UIDS: Final = {"study": "StudyInstanceUID", "series": "SeriesInstanceUID", "sop": "SOPInstanceUID"}
 _DATES: Final = ("StudyDate", "SeriesDate", "AcquisitionDate", "AcquisitionDateTime", "ContentDate")
 _MODIFIED: Final = "LongitudinalTemporalInformationModified"
@@ -30,6 +46,117 @@ _DIRECTION: Final = re.compile(r"[LRAPHF]{1,3}")
 _SIDES: Final = {"L": "L", "R": "R", "LEFT": "L", "RIGHT": "R"}
 _SIDE_CODES: Final = {"7771000": "L", "24028007": "R", "G-A101": "L", "G-A100": "R"}
 _SEXES: Final = ("M", "F", "O")
+
+
+def text_of(dataset: Dataset, keyword: str) -> str:
+    """Return an attribute as text without its padding; "" where it has no value that is text."""
+    element = _element(dataset, keyword)
+    if element is None or element.VR == "SQ":
+        return ""
+    value = element.value
+    if isinstance(value, bytes):
+        return _decoded(value, _encodings(dataset)).strip(_PADDING)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        value = "\\".join(map(str, value))
+    return "" if value is None else str(value)[:_MOST_BYTES].strip(_PADDING)
+
+
+def values_of(dataset: Dataset, keyword: str) -> list[str]:
+    """Return the values of an attribute without their padding; the empty ones are left out."""
+    stripped = (value.strip(_PADDING) for value in text_of(dataset, keyword).split("\\"))
+    return [value for value in stripped if value]
+
+
+def items_of(dataset: Dataset, keyword: str) -> Iterator[Dataset]:
+    """Give the items of a sequence; none where it is missing, damaged, or not a sequence."""
+    try:
+        element = dataset.get(Tag(keyword))
+    except UNREADABLE:
+        return
+    if element is not None and element.VR == "SQ":
+        yield from element.value or ()
+
+
+def patient_ids(dataset: Dataset) -> tuple[str, ...]:
+    """Return all ids of the patient, Patient ID first."""
+    others = (text_of(item, "PatientID") for item in items_of(dataset, "OtherPatientIDsSequence"))
+    given = (text_of(dataset, "PatientID"), *values_of(dataset, "OtherPatientIDs"), *others)
+    return tuple(dict.fromkeys(filter(None, given)))
+
+
+def uid_of(dataset: Dataset, keyword: str) -> str:
+    """Return a unique identifier; "" where there is none, or none of valid form."""
+    uid = text_of(dataset, keyword)
+    return uid if len(uid) <= _LONGEST_UID and _UID.fullmatch(uid) else ""
+
+
+def day_of(dataset: Dataset, keyword: str) -> datetime.date | None:
+    """Return a date or the day of a time; dates of 1993's form, 2024.01.31, count."""
+    found = _DAY.match(text_of(dataset, keyword))
+    if found is None:
+        return None
+    year, _, month, day = found.groups()
+    try:
+        return datetime.date(int(year), int(month), int(day))
+    except ValueError:
+        return None
+
+
+def age_of(dataset: Dataset, day: datetime.date | None) -> int | None:
+    """Return the age in whole years, 90 for 90 and above; None where it is not known.
+
+    Args:
+        dataset: Attributes of an image.
+        day: Day of the study, for the age by the date of birth.
+    """
+    years = _stated_age(text_of(dataset, "PatientAge"))
+    # Devices write 000Y for "not known".
+    if not years and day is not None and (born := day_of(dataset, "PatientBirthDate")) is not None:
+        years = day.year - born.year - ((day.month, day.day) < (born.month, born.day))
+    if years is None or not 0 <= years <= _IMPOSSIBLE:
+        return None
+    return min(years, OLDEST)
+
+
+def _stated_age(text: str) -> int | None:
+    found = _AGE.fullmatch(text.upper())
+    if found is None:
+        return None
+    count, unit = found.groups()
+    return int(int(count) * _DAYS[unit or "Y"] / _DAYS["Y"] + 1e-9)
+
+
+def _element(dataset: Dataset, keyword: str) -> DataElement | RawDataElement | None:
+    """Return an element as it was read; None where it is missing, or its value cannot be read."""
+    try:
+        element = dataset.get_item(Tag(keyword))
+    except UNREADABLE:
+        return None
+    return element if isinstance(element, (DataElement, RawDataElement)) else None
+
+
+def _encodings(dataset: Dataset) -> list[str]:
+    element = _element(dataset, "SpecificCharacterSet")
+    value = None if element is None else element.value
+    text = value.decode("latin-1") if isinstance(value, bytes) else value
+    texts = text.split("\\") if isinstance(text, str) else text
+    names = list(map(str, texts)) if isinstance(texts, Iterable) else []
+    return convert_encodings([name.strip(_PADDING) for name in names])
+
+
+def _decoded(value: bytes, encodings: list[str]) -> str:
+    if len(value) > _MOST_BYTES:
+        return ""
+    try:
+        return decode_bytes(value, encodings, _DELIMITERS)
+    except (LookupError, UnicodeError):
+        return value.decode("latin-1")
+
+
+def silence_pydicom() -> None:
+    """Turn off pydicom's warnings and log lines in this process; errors are raised as before."""
+    logging.getLogger("pydicom").setLevel(logging.CRITICAL + 1)
+    warnings.filterwarnings("ignore", module=r"pydicom(\.|$)")
 
 
 def read_attributes(dataset: Dataset, *, key: bytes, keep_dates: bool) -> dict[str, MetadataValue]:
@@ -41,22 +168,31 @@ def read_attributes(dataset: Dataset, *, key: bytes, keep_dates: bool) -> dict[s
         keep_dates: Keep the date of the study as it is, instead of moving it back by the patient's shift.
     """
     silence_pydicom()
-    day = study_day(dataset)
+    days = (day_of(dataset, keyword) for keyword in _DATES)
+    day = next((day for day in days if day is not None), None)
+    hashes = tuple(keyed_hash(key, "patient", patient) for patient in patient_ids(dataset))
+    patient = hashes[0] if text_of(dataset, "PatientID") else None
+    accession, modality = text_of(dataset, "AccessionNumber"), text_of(dataset, "Modality").upper()
+    sex = text_of(dataset, "PatientSex").upper()[:1]
+    directions = [value.upper() for value in values_of(dataset, "PatientOrientation")]
+    is_oriented = len(directions) == 2 and all(map(_DIRECTION.fullmatch, directions))
+    makers = re.findall(r"[^\W\d_]+", text_of(dataset, "Manufacturer"))
     values: dict[str, MetadataValue | None] = {
-        name: uid_of(dataset, keyword) for name, keyword in _UIDS.items()
+        **{name: uid_of(dataset, keyword) for name, keyword in _UIDS.items()},
+        "patient": patient,
+        "other_patients": tuple(other for other in hashes if other != patient),
+        "accession": keyed_hash(key, "accession", accession) if accession else None,
+        "modality": modality if modality in MODALITIES else None,
+        "view": _known_words(text_of(dataset, "ViewPosition"), _VIEW_WORDS)
+        or _known_code(_codes(dataset, "ViewCodeSequence"), _VIEW_CODES),
+        "laterality": _laterality(dataset),
+        "orientation": "\\".join(directions) if is_oriented else None,
+        "sex": sex if sex in _SEXES else None,
+        "date": _shown_day(dataset, day, key, keep_dates=keep_dates),
+        "body_part": _known_words(text_of(dataset, "BodyPartExamined"), _BODY_WORDS)
+        or _known_code(_codes(dataset, "AnatomicRegionSequence"), _BODY_CODES),
+        "manufacturer": " ".join(word for word in makers if word.upper() in _MAKER_WORDS),
     }
-    values["patient"] = _hashed(dataset, "PatientID", key, "patient")
-    hashes = tuple(keyed_hash(key, "patient", own) for own in patient_ids(dataset))
-    values["other_patients"] = tuple(own for own in hashes if own != values["patient"])
-    values["accession"] = _hashed(dataset, "AccessionNumber", key, "accession")
-    values["modality"] = _modality(dataset)
-    values["view"] = _view(dataset)
-    values["laterality"] = _laterality(dataset)
-    values["orientation"] = _orientation(dataset)
-    values["sex"] = _one_of(text_of(dataset, "PatientSex").upper()[:1], _SEXES)
-    values["date"] = _shown_day(dataset, day, key, keep_dates=keep_dates)
-    values["body_part"] = _body_part(dataset)
-    values["manufacturer"] = manufacturer_in(text_of(dataset, "Manufacturer"))
     known: dict[str, MetadataValue] = {name: value for name, value in values.items() if value}
     if "date" in known:
         # Somebody else may have shifted it before.
@@ -65,12 +201,6 @@ def read_attributes(dataset: Dataset, *, key: bytes, keep_dates: bool) -> dict[s
     if (age := age_of(dataset, day)) is not None:
         known["age"] = age
     return known
-
-
-def study_day(dataset: Dataset) -> datetime.date | None:
-    """Return the day of the study, else that of the series or the image; None where none is known."""
-    days = (day_of(dataset, keyword) for keyword in _DATES)
-    return next((day for day in days if day is not None), None)
 
 
 def _shown_day(dataset: Dataset, day: datetime.date | None, key: bytes, *, keep_dates: bool) -> str | None:
@@ -84,42 +214,15 @@ def _shown_day(dataset: Dataset, day: datetime.date | None, key: bytes, *, keep_
         return None
 
 
-def _hashed(dataset: Dataset, keyword: str, key: bytes, kind: str) -> str | None:
-    text = text_of(dataset, keyword)
-    return keyed_hash(key, kind, text) if text else None
-
-
-def _modality(dataset: Dataset) -> str | None:
-    return _one_of(text_of(dataset, "Modality").upper(), MODALITIES)
-
-
-def _view(dataset: Dataset) -> str | None:
-    return view_in(text_of(dataset, "ViewPosition")) or view_of_code(_codes(dataset, "ViewCodeSequence"))
-
-
 def _laterality(dataset: Dataset) -> str | None:
-    groups = list(items_of(dataset, "SharedFunctionalGroupsSequence"))
+    groups = items_of(dataset, "SharedFunctionalGroupsSequence")
     frames = [item for group in groups for item in items_of(group, "FrameAnatomySequence")]
     texts = [text_of(dataset, "ImageLaterality"), text_of(dataset, "Laterality")]
     texts += [text_of(frame, "FrameLaterality") for frame in frames]
-    stated = next((_SIDES[text.upper()] for text in texts if text.upper() in _SIDES), None)
-    if stated is not None:
-        return stated
+    stated = _known_code(map(str.upper, texts), _SIDES)
     regions = items_of(dataset, "AnatomicRegionSequence")
-    codes = [code for item in regions for code in _codes(item, "AnatomicRegionModifierSequence")]
-    return next((_SIDE_CODES[code] for code in codes if code in _SIDE_CODES), None)
-
-
-def _orientation(dataset: Dataset) -> str | None:
-    directions = [value.upper() for value in values_of(dataset, "PatientOrientation")]
-    if len(directions) != 2 or not all(map(_DIRECTION.fullmatch, directions)):
-        return None
-    return "\\".join(directions)
-
-
-def _body_part(dataset: Dataset) -> str | None:
-    part = body_part_in(text_of(dataset, "BodyPartExamined"))
-    return part or body_part_of_code(_codes(dataset, "AnatomicRegionSequence"))
+    codes = (code for item in regions for code in _codes(item, "AnatomicRegionModifierSequence"))
+    return stated or _known_code(codes, _SIDE_CODES)
 
 
 def _codes(dataset: Dataset, keyword: str) -> Iterator[str]:
@@ -127,8 +230,13 @@ def _codes(dataset: Dataset, keyword: str) -> Iterator[str]:
         yield text_of(item, "CodeValue")
 
 
-def _one_of(text: str, known: tuple[str, ...] | frozenset[str]) -> str | None:
-    return text if text in known else None
+def _known_code(codes: Iterable[str], known: Mapping[str, str]) -> str | None:
+    return next((known[code] for code in codes if code in known), None)
+
+
+def _known_words(text: str, known: frozenset[str]) -> str | None:
+    words = dict.fromkeys(re.findall(r"[^\W\d_]+", text.upper()))
+    return " ".join(word for word in words if word in known) or None
 
 
 def _words(text: str) -> frozenset[str]:
@@ -231,34 +339,3 @@ _MAKER_WORDS: Final = _words(
     "SYSTEM SYSTEMS TECHNOLOGIES TECHNOLOGY THALES TOSHIBA TRIXELL UIH UNITED VAREX VARIAN VATECH VIDAR "
     "VIEWORKS XORAN ZIEHM"
 )
-
-
-def view_in(text: str) -> str | None:
-    """The words of a view position that are terms for views, such as "AP SUPINE"; None without any."""
-    return _known_words(text, _VIEW_WORDS)
-
-
-def view_of_code(codes: Iterable[str]) -> str | None:
-    """The view of the first known code value; None without any."""
-    return next((_VIEW_CODES[code] for code in codes if code in _VIEW_CODES), None)
-
-
-def body_part_in(text: str) -> str | None:
-    """The words of a text that are parts of the body, such as "CHEST"; None without any."""
-    return _known_words(text, _BODY_WORDS)
-
-
-def body_part_of_code(codes: Iterable[str]) -> str | None:
-    """The part of the body of the first known code value; None without any."""
-    return next((_BODY_CODES[code] for code in codes if code in _BODY_CODES), None)
-
-
-def manufacturer_in(text: str) -> str | None:
-    """The words of a text that are of makers' names, as they are written there; None without any."""
-    words = re.findall(r"[^\W\d_]+", text)
-    return " ".join(word for word in words if word.upper() in _MAKER_WORDS) or None
-
-
-def _known_words(text: str, known: frozenset[str]) -> str | None:
-    words = dict.fromkeys(re.findall(r"[^\W\d_]+", text.upper()))
-    return " ".join(word for word in words if word in known) or None

@@ -1,9 +1,11 @@
 """Text that was burned into the pixels of a film: strokes of letters' size, sharp on both sides, in rows."""
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from training.imaging.artefacts import components
 
 Grey = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -113,20 +115,7 @@ def _joined(runs: Numbers) -> Numbers:
     counts = np.maximum(last - first, 0)
     above = np.repeat(np.arange(len(runs)), counts)
     below = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
-    return _components(len(runs), above, below)
-
-
-def _components(count: int, one: Numbers, other: Numbers) -> Numbers:
-    """Number the components of a graph from 0."""
-    parent = np.arange(count)
-    while True:
-        lowest = np.minimum(parent[one], parent[other])
-        before = parent.copy()
-        np.minimum.at(parent, parent[one], lowest)
-        np.minimum.at(parent, parent[other], lowest)
-        parent = parent[parent]
-        if np.array_equal(parent, before):
-            return np.unique(parent, return_inverse=True)[1].astype(np.int64)
+    return components(len(runs), above, below)
 
 
 def _line(boxes: Numbers) -> Numbers | None:
@@ -142,14 +131,9 @@ def _line(boxes: Numbers) -> Numbers | None:
     gap = left - right[:, None]
     near = (gap >= -0.15 * tall) & (gap <= 0.9 * tall) & (left > left[:, None])
     one, other = np.nonzero(alike & level & near)
-    labels = _components(len(boxes), one, other)
+    labels = components(len(boxes), one, other)
     # Letters that touch are one box.
     wide = (right - left) / height
     sizes = np.bincount(labels, np.where(wide > _WIDEST, np.rint(wide / _PITCH), 1))
     longest = int(sizes.argmax())
     return boxes[labels == longest] if sizes[longest] >= _FEWEST else None
-
-
-def as_grey(pixels: Any) -> Grey:
-    """Return a picture of Pillow as grey levels (H, W)."""
-    return np.asarray(pixels.convert("L"))

@@ -5,35 +5,47 @@ An instance gives a film for each frame, with the UIDs and the group of their re
 
 import hashlib
 import io
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydicom import Dataset
+from pydicom import Dataset, dcmread
 from pydicom.dataset import FileMetaDataset
 from pydicom.encaps import encapsulate
 from pydicom.sequence import Sequence
 from pydicom.uid import UID, ExplicitVRLittleEndian, SecondaryCaptureImageStorage
 from pydicom.valuerep import format_number_as_ds
 
-from training.clinical.dicom.burned_text import as_grey, find_text
-from training.clinical.dicom.codestreams import strip_comments
-from training.clinical.dicom.elements import UNREADABLE
+from training.clinical.dicom.attributes import UNREADABLE, read_attributes
+from training.clinical.dicom.burned_text import find_text
 from training.clinical.pseudonyms import keyed_hash
 from training.common.errors import ImageError, ImageTooLargeError
 from training.common.record import MetadataValue
-from training.imaging.dicom.attributes import PALETTE, YBR_422, PixelAttributes
-from training.imaging.dicom.elements import Elements
-from training.imaging.dicom.file import NATIVE
-from training.imaging.dicom.frames import compressed_frame
-from training.imaging.dicom.grey import MOST_WINDOWS, functional_group
-from training.imaging.dicom.picture import DicomImage
-from training.imaging.dicom.samples import decode_frame
-from training.imaging.dicom.tags import Tag
+from training.imaging.dicom.codestreams import strip_comments
+from training.imaging.dicom.elements import NATIVE, Elements, Tag
+from training.imaging.dicom.picture import (
+    LUT_TAGS,
+    MOST_WINDOWS,
+    PALETTE_TAGS,
+    RESCALE_TAGS,
+    WINDOW_TAGS,
+    DicomImage,
+    functional_group,
+    open_dicom,
+    read_padding,
+)
+from training.imaging.dicom.pixels import (
+    PALETTE,
+    RLE,
+    YBR_422,
+    PixelAttributes,
+    compressed_frame,
+    decode_frame,
+)
 from training.imaging.images import ImageLimits, decode_whole
 
-_RLE: Final = "1.2.840.10008.1.2.5"
 # A number of this program's own, made once.
 IMPLEMENTATION: Final = "2.25.302486531975421096713882340187765021"
 _NAME: Final = "RECOQUEST"
@@ -55,18 +67,10 @@ _CODES: Final = {"ViewPosition": "view", "BodyPartExamined": "body_part"}
 _MOST_BYTES: Final = 1 << 30
 _LONGEST_CODE: Final = 16
 _FUNCTIONS: Final = ("LINEAR", "LINEAR_EXACT", "SIGMOID")
-_RESCALES: Final = {"RescaleSlope": Tag.RESCALE_SLOPE, "RescaleIntercept": Tag.RESCALE_INTERCEPT}
-_WINDOWS: Final = {"WindowCenter": Tag.WINDOW_CENTER, "WindowWidth": Tag.WINDOW_WIDTH}
-_PADDINGS: Final = {
-    "PixelPaddingValue": Tag.PIXEL_PADDING_VALUE,
-    "PixelPaddingRangeLimit": Tag.PIXEL_PADDING_RANGE_LIMIT,
-}
-_PALETTES: Final = {
-    "Red": (Tag.RED_PALETTE_DESCRIPTOR, Tag.RED_PALETTE_DATA),
-    "Green": (Tag.GREEN_PALETTE_DESCRIPTOR, Tag.GREEN_PALETTE_DATA),
-    "Blue": (Tag.BLUE_PALETTE_DESCRIPTOR, Tag.BLUE_PALETTE_DATA),
-}
-_LUT_TAGS: Final = frozenset({Tag.LUT_DESCRIPTOR, Tag.LUT_DATA})
+# Limits of a file that is stored as it is: twice those of an image, unless settings raise them.
+_MOST_INFLATED: Final = 200_000_000
+_MOST_PIXELS: Final = 100_000_000
+_HASH: Final = re.compile("[0-9a-f]{16}")
 
 
 def write_film(
@@ -95,13 +99,12 @@ def write_film(
     _write_metadata(film, metadata)
     film.DeidentificationMethod = [_NAME, LOOKED_AT] if looked_at else _NAME
     elements = image.file.elements
-    laid = image.attributes
-    if laid.photometric == PALETTE:
-        for colour, (descriptor, data) in _PALETTES.items():
-            prefix = f"{colour}PaletteColorLookupTable"
-            _write_table(film, elements, descriptor, data, f"{prefix}Descriptor", f"{prefix}Data")
-    elif laid.is_grey:
-        _write_grey_scale(film, elements, laid, frame)
+    layout = image.attributes
+    if layout.photometric == PALETTE:
+        for descriptor, data in PALETTE_TAGS:
+            _write_table(film, elements, descriptor, data)
+    elif layout.is_grey:
+        _write_grey_scale(film, elements, layout, frame)
     syntax = _write_pixels(film, image, frame)
     film.file_meta = FileMetaDataset()
     film.file_meta.TransferSyntaxUID = UID(syntax)
@@ -123,7 +126,10 @@ def _write_metadata(film: Dataset, metadata: Mapping[str, MetadataValue]) -> Non
             )
     for keyword, name in _CODES.items():
         if name in metadata:
-            setattr(film, keyword, _shortened(str(metadata[name])))
+            words = str(metadata[name])
+            while len(words) > _LONGEST_CODE:
+                words = words.rpartition(" ")[0]
+            setattr(film, keyword, words)
     if "age" in metadata:
         film.PatientAge = f"{metadata['age']:03}Y"
     if "date" in metadata:
@@ -132,51 +138,30 @@ def _write_metadata(film: Dataset, metadata: Mapping[str, MetadataValue]) -> Non
         film.LongitudinalTemporalInformationModified = "MODIFIED"
 
 
-def _shortened(words: str) -> str:
-    """Leave out the last words of a code that is too long."""
-    while len(words) > _LONGEST_CODE:
-        words = words.rpartition(" ")[0]
-    return words
-
-
-def _write_grey_scale(film: Dataset, elements: Elements, laid: PixelAttributes, frame: int) -> None:
+def _write_grey_scale(film: Dataset, elements: Elements, layout: PixelAttributes, frame: int) -> None:
     """Write how the frame's samples become grey levels: the first table of several, and the windows."""
-    rescaled = functional_group(
-        elements, frame, Tag.PIXEL_VALUE_TRANSFORMATION_SEQUENCE, frozenset(_RESCALES.values())
-    )
-    _write_numbers(film, rescaled or elements, _RESCALES)
-    _write_lut(film, elements, Tag.MODALITY_LUT_SEQUENCE, "ModalityLUTSequence")
-    wanted = frozenset((*_WINDOWS.values(), Tag.VOI_LUT_FUNCTION, Tag.VOI_LUT_SEQUENCE))
-    shown = functional_group(elements, frame, Tag.FRAME_VOI_LUT_SEQUENCE, wanted) or elements
-    _write_numbers(film, shown, _WINDOWS, MOST_WINDOWS)
+    rescale = functional_group(elements, frame, Tag.PIXEL_VALUE_TRANSFORMATION_SEQUENCE, RESCALE_TAGS)
+    shown = functional_group(elements, frame, Tag.FRAME_VOI_LUT_SEQUENCE, WINDOW_TAGS)
+    for group, tag, most in (
+        *((rescale, tag, 1) for tag in sorted(RESCALE_TAGS)),
+        *((shown, tag, MOST_WINDOWS) for tag in (Tag.WINDOW_CENTER, Tag.WINDOW_WIDTH)),
+    ):
+        # Numbers of binary representations are whole, which pydicom does not format.
+        if numbers := [format_number_as_ds(float(number)) for number in group.numbers(tag)[:most]]:
+            film.add_new(tag, "DS", numbers)
     if (function := shown.text(Tag.VOI_LUT_FUNCTION).upper()) in _FUNCTIONS:
         film.VOILUTFunction = function
-    _write_lut(film, shown, Tag.VOI_LUT_SEQUENCE, "VOILUTSequence")
-    for keyword, tag in _PADDINGS.items():
-        for number in elements.numbers(tag, "h" if laid.signed else "H")[:1]:
-            value = int(number) & 0xFFFF
-            signed = value - (1 << 16) if laid.signed and value >> 15 else value
-            film.add_new(keyword, "SS" if laid.signed else "US", signed)
+    for group, sequence in ((elements, Tag.MODALITY_LUT_SEQUENCE), (shown, Tag.VOI_LUT_SEQUENCE)):
+        table = group.item(sequence, LUT_TAGS)
+        if table is not None and Tag.LUT_DATA in table:
+            item = Dataset()
+            _write_table(item, table, Tag.LUT_DESCRIPTOR, Tag.LUT_DATA)
+            film.add_new(sequence, "SQ", Sequence([item]))
+    for tag, value in read_padding(elements, layout).items():
+        film.add_new(tag, "SS" if layout.signed else "US", value)
 
 
-def _write_numbers(film: Dataset, elements: Elements, tags: Mapping[str, Tag], most: int = 1) -> None:
-    for keyword, tag in tags.items():
-        # Numbers of binary representations are whole, which pydicom does not format.
-        if numbers := [format_number_as_ds(float(number)) for number in elements.numbers(tag)[:most]]:
-            setattr(film, keyword, numbers)
-
-
-def _write_lut(film: Dataset, elements: Elements, sequence: Tag, keyword: str) -> None:
-    table = elements.item(sequence, _LUT_TAGS)
-    if table is not None and Tag.LUT_DATA in table:
-        item = Dataset()
-        _write_table(item, table, Tag.LUT_DESCRIPTOR, Tag.LUT_DATA, "LUTDescriptor", "LUTData")
-        setattr(film, keyword, Sequence([item]))
-
-
-def _write_table(
-    film: Dataset, elements: Elements, descriptor: Tag, data: Tag, described: str, keyword: str
-) -> None:
+def _write_table(film: Dataset, elements: Elements, descriptor: Tag, data: Tag) -> None:
     """Write a lookup table with its entries alone; one that is damaged is left to the decoder."""
     order = ">" if elements.walk.big else "<"
     signed = descriptor in elements and elements.found[descriptor].representation == b"SS"
@@ -190,47 +175,43 @@ def _write_table(
         content = np.frombuffer(content[: 2 * count], f"{order}u2").astype("<u2").tobytes()
     else:
         content = content[:count]
-    film.add_new(described, "SS" if signed else "US", numbers)
-    film.add_new(keyword, "OW", content + bytes(len(content) % 2))
+    film.add_new(descriptor, "SS" if signed else "US", numbers)
+    film.add_new(data, "OW", content + bytes(len(content) % 2))
 
 
 def _write_pixels(film: Dataset, image: DicomImage, frame: int) -> str:
     """Write the pixels and how they are laid out; return their transfer syntax."""
-    file, laid = image.file, image.attributes
-    film.SamplesPerPixel, film.PhotometricInterpretation = laid.samples, laid.photometric
-    film.Rows, film.Columns = laid.rows, laid.columns
-    film.BitsAllocated, film.BitsStored, film.HighBit = laid.allocated, laid.stored, laid.high
-    film.PixelRepresentation = int(laid.signed)
-    if laid.samples > 1:
+    file, layout = image.file, image.attributes
+    film.SamplesPerPixel, film.PhotometricInterpretation = layout.samples, layout.photometric
+    film.Rows, film.Columns = layout.rows, layout.columns
+    film.BitsAllocated, film.BitsStored, film.HighBit = layout.allocated, layout.stored, layout.high
+    film.PixelRepresentation = int(layout.signed)
+    if layout.samples > 1:
         film.PlanarConfiguration = 0
-    if file.transfer_syntax not in NATIVE and file.transfer_syntax != _RLE:
-        stripped = strip_comments(compressed_frame(file.elements, laid, frame))
+    if file.transfer_syntax not in NATIVE and file.transfer_syntax != RLE:
+        stripped = strip_comments(compressed_frame(file.elements, layout, frame))
         film.add_new("PixelData", "OB", encapsulate([stripped]))
         film["PixelData"].is_undefined_length = True
         return file.transfer_syntax
-    if laid.rows * laid.columns * laid.samples * laid.allocated // 8 > _MOST_BYTES:
+    if layout.rows * layout.columns * layout.samples * layout.allocated // 8 > _MOST_BYTES:
         raise ImageTooLargeError(f"The frames of the DICOM image take over {_MOST_BYTES / 1e6:,.0f} MB.")
-    content = _samples(image, frame)
-    film.BitsAllocated = max(8, laid.allocated)
-    if laid.photometric == YBR_422:
-        film.PhotometricInterpretation = "YBR_FULL"
-    film.add_new("PixelData", "OW" if laid.allocated > 8 else "OB", content + bytes(len(content) % 2))
-    return str(ExplicitVRLittleEndian)
-
-
-def _samples(image: DicomImage, frame: int) -> bytes:
-    """Return the cells of a frame, without the bits beside its samples: these may hold overlays."""
-    decoded = decode_frame(image.file, image.attributes, frame)
+    # Without the bits that belong to no sample: these may be overlays.
+    decoded = decode_frame(file, layout, frame)
     used = np.array(((1 << decoded.bits) - 1) << decoded.shift, decoded.cells.dtype)
     cells: NDArray[Any] = decoded.cells & used
-    return cells.astype(cells.dtype.newbyteorder("<")).tobytes()
+    content = cells.astype(cells.dtype.newbyteorder("<")).tobytes()
+    film.BitsAllocated = max(8, layout.allocated)
+    if layout.photometric == YBR_422:
+        film.PhotometricInterpretation = "YBR_FULL"
+    film.add_new("PixelData", "OW" if layout.allocated > 8 else "OB", content + bytes(len(content) % 2))
+    return str(ExplicitVRLittleEndian)
 
 
 def with_uid(metadata: Mapping[str, MetadataValue], content: bytes) -> Mapping[str, MetadataValue]:
     """Return metadata with the UID of its instance: one of the file's content where there is no valid one."""
     if "sop" in metadata:
         return metadata
-    return {**metadata, "sop": f"2.25.{int.from_bytes(hashlib.sha256(content).digest()[:16])}"}
+    return {**metadata, "sop": _uid(content)}
 
 
 def group_of(metadata: Mapping[str, MetadataValue], key: bytes) -> str:
@@ -281,7 +262,52 @@ def look_at(film: bytes, limits: ImageLimits) -> tuple[str, bool]:
     """
     decoded = decode_whole(film, limits)
     is_unfit = decoded.levels is not None and decoded.levels.unfit
-    grey = as_grey(decoded.pixels)
+    grey = np.asarray(decoded.pixels.convert("L"))
     # The search for text needs the memory of the pixels.
     del decoded
     return find_text(grey), is_unfit
+
+
+def strip_dicom(content: bytes) -> bytes:
+    """Return a DICOM image of one frame that says nothing; one that an import has written is itself.
+
+    Raises:
+        ImageTooLargeError: The image is larger than any that is stored.
+        ImageError: It is no image that can be read, or its attributes or pixels are damaged.
+    """
+    image = open_dicom(content, max(len(content), _MOST_INFLATED), _MOST_PIXELS)
+    try:
+        if _is_film(content, image):
+            return content
+        unnamed = write_film(image, 0, {"sop": "2.25.0"}, "")
+        # Equal pixels get the same UID.
+        return write_film(image, 0, {"sop": _uid(unnamed)}, "")
+    except (ImageError, MemoryError):
+        raise
+    except Exception as error:
+        raise ImageError(
+            "The DICOM image cannot be stored: its attributes or pixels are damaged, so that its metadata "
+            "cannot be removed; save it anew."
+        ) from error
+
+
+def _uid(content: bytes) -> str:
+    return f"2.25.{int.from_bytes(hashlib.sha256(content).digest()[:16])}"
+
+
+def _is_film(content: bytes, image: DicomImage) -> bool:
+    """Tell whether a file that is written anew, from what it may say, has the same bytes."""
+    if image.attributes.frames > 1:
+        return False
+    dataset = dcmread(io.BytesIO(content), stop_before_pixels=True, force=True)
+    metadata = read_attributes(dataset, key=b"", keep_dates=True)
+    for name, keyword in (("patient", "PatientID"), ("accession", "AccessionNumber")):
+        if name in metadata:
+            metadata[name] = str(dataset.get(keyword))
+            if not _HASH.fullmatch(str(metadata[name])):
+                return False
+    if "sop" not in metadata:
+        return False
+    looked_at = LOOKED_AT in str(dataset.get("DeidentificationMethod"))
+    film = write_film(image, 0, metadata, str(dataset.SOPClassUID), looked_at=looked_at)
+    return film == content

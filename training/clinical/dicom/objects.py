@@ -8,10 +8,16 @@ from typing import Final
 from pydicom import Dataset, dcmread
 from pydicom.uid import UID
 
-from training.clinical.dicom.attributes import MODALITIES
-from training.clinical.dicom.elements import UNREADABLE, silence_pydicom, text_of, uid_of, values_of
+from training.clinical.dicom.attributes import (
+    MODALITIES,
+    UNREADABLE,
+    silence_pydicom,
+    text_of,
+    uid_of,
+    values_of,
+)
 from training.common.errors import ImageError
-from training.imaging.dicom.file import open_file
+from training.imaging.dicom.elements import open_file
 
 DIRECTORY: Final = "1.2.840.10008.1.3.10"
 # Of the objects that recoquest writes to archives.
@@ -82,50 +88,36 @@ def kind_of(dataset: Dataset, modalities: Collection[str] = ()) -> Kind:
 
     Args:
         dataset: Its attributes.
-        modalities: Modalities that are taken beside those of films, such as CT.
+        modalities: Modalities that are taken in addition to those of films, such as CT.
     """
-    sop_class = uid_of(dataset, "SOPClassUID")
+    sop_class, modality = uid_of(dataset, "SOPClassUID"), text_of(dataset, "Modality").upper()
+    is_secondary = sop_class in _SECONDARY
     if is_result(dataset):
         return Kind("results of searches that recoquest wrote")
-    modality = text_of(dataset, "Modality").upper()
-    is_secondary = sop_class in _SECONDARY
     if not sop_class and not modality and text_of(dataset, "Rows"):
         return Kind(quarantined="neither SOP class nor modality is stated")
     if sop_class in _RAW:
         return Kind("films for processing, whose films for presentation are taken")
     if not is_secondary and sop_class not in _FILMS and modality not in modalities:
-        return Kind(_name(sop_class, modality))
+        name = UID(sop_class).name
+        # The name of a class is taken from the standard; that of a file never is.
+        known = "an unknown SOP class" if name == sop_class else name
+        way_out = f": --modality {modality} takes them" if modality in MODALITIES - _CAPTURES else ""
+        return Kind(f"objects of {known}{way_out}")
     if is_secondary and modality in MODALITIES - _FILM_MODALITIES - _CAPTURES - set(modalities):
         return Kind(f"secondary captures of {modality}")
-    return Kind(quarantined=_doubt(dataset, modality, is_secondary=is_secondary))
+    types = [value.upper() for value in values_of(dataset, "ImageType")]
+    doubts = {
+        "BurnedInAnnotation is YES": text_of(dataset, "BurnedInAnnotation").upper().startswith("Y"),
+        "ImageType says that it is a screen save": any("SCREEN" in value for value in types),
+        "secondary capture": is_secondary,
+        "ConversionType says that it was captured or digitized": bool(text_of(dataset, "ConversionType")),
+        f"modality {modality}": modality in _CAPTURES,
+        "ImageType is SECONDARY": "SECONDARY" in types[1:2],
+    }
+    return Kind(quarantined=next((doubt for doubt, true in doubts.items() if true), ""))
 
 
 def is_result(dataset: Dataset) -> bool:
     """Tell whether recoquest wrote an object, as a result of a search."""
     return text_of(dataset, "Manufacturer").lower() == MANUFACTURER
-
-
-def _doubt(dataset: Dataset, modality: str, *, is_secondary: bool) -> str:
-    if text_of(dataset, "BurnedInAnnotation").upper().startswith("Y"):
-        return "BurnedInAnnotation is YES"
-    types = [value.upper() for value in values_of(dataset, "ImageType")]
-    if any("SCREEN" in value for value in types):
-        return "ImageType says that it is a screen save"
-    if is_secondary:
-        return "secondary capture"
-    if text_of(dataset, "ConversionType"):
-        return "ConversionType says that it was captured or digitized"
-    if modality in _CAPTURES:
-        return f"modality {modality}"
-    if "SECONDARY" in types[1:2]:
-        return "ImageType is SECONDARY"
-    return ""
-
-
-def _name(sop_class: str, modality: str) -> str:
-    """The name of a SOP class that is taken from the standard; that of a file never is."""
-    name = UID(sop_class).name
-    if name == sop_class:
-        name = "an unknown SOP class"
-    way_out = f": --modality {modality} takes them" if modality in MODALITIES - _CAPTURES else ""
-    return f"objects of {name}{way_out}"

@@ -15,7 +15,7 @@ from pydicom.errors import InvalidDicomError
 from pydicom.filereader import read_dataset, read_preamble
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
-from training.clinical.dicom.elements import UNREADABLE, patient_ids
+from training.clinical.dicom.attributes import UNREADABLE, patient_ids
 from training.clinical.dicom.objects import is_result
 from training.clinical.findings.headings import SECTION_CODES, kind_of
 from training.clinical.reports.study_report import (
@@ -27,7 +27,7 @@ from training.clinical.reports.study_report import (
     parse_time,
 )
 from training.common.errors import ImageError
-from training.imaging.dicom.file import open_file
+from training.imaging.dicom.elements import open_file
 from training.imaging.formats import SIGNATURE_BYTES, is_dicom
 
 _STRUCTURED: Final = "1.2.840.10008.5.1.4.1.1.88."

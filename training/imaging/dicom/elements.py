@@ -1,17 +1,29 @@
-"""The data elements of a DICOM data set (PS3.5, chapter 7), walked over within bounds; values stay bytes.
+"""A DICOM file (PS3.10, chapter 7) and its data elements (PS3.5, chapter 7), walked over within bounds.
 
-Only what an image is decoded by is looked into: all other elements are passed over by their lengths.
+Only what an image is decoded by is looked into, and stays bytes: all other elements are passed over by their
+lengths.
 """
 
 import itertools
 import struct
+import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from math import isfinite, nan
 from typing import Final
 
 from training.common.errors import ImageError, ImageTooLargeError
+from training.imaging.formats import MARK, PREAMBLE_BYTES, is_big_endian, is_dicom
 
+_META_GROUP: Final = b"\2\0"
+_TRANSFER_SYNTAX: Final = 0x0002_0010
+
+IMPLICIT: Final = "1.2.840.10008.1.2"
+EXPLICIT: Final = "1.2.840.10008.1.2.1"
+_DEFLATED: Final = "1.2.840.10008.1.2.1.99"
+BIG_ENDIAN: Final = "1.2.840.10008.1.2.2"
+NATIVE: Final = frozenset({IMPLICIT, EXPLICIT, _DEFLATED, BIG_ENDIAN})
 # An enhanced image of 2,000 frames has about 100,000; so many are walked over in a third of a second.
 _MOST_ELEMENTS: Final = 300_000
 # Structured reports, which have no pixels, are nested deeper than any image.
@@ -26,6 +38,52 @@ _NUMBERS: Final = {b"US": "H", b"SS": "h", b"UL": "I", b"SL": "i", b"FL": "f", b
 _TEXTS: Final = frozenset({b"DS", b"IS"})
 # Values of the attributes that are read are shorter, but for tables and pixels.
 _LONGEST_TEXT: Final = 4_096
+
+
+class Tag(IntEnum):
+    """An attribute, by the name that the standard gives it."""
+
+    SOP_CLASS_UID = 0x0008_0016
+    SAMPLES_PER_PIXEL = 0x0028_0002
+    PHOTOMETRIC_INTERPRETATION = 0x0028_0004
+    PLANAR_CONFIGURATION = 0x0028_0006
+    NUMBER_OF_FRAMES = 0x0028_0008
+    ROWS = 0x0028_0010
+    COLUMNS = 0x0028_0011
+    BITS_ALLOCATED = 0x0028_0100
+    BITS_STORED = 0x0028_0101
+    HIGH_BIT = 0x0028_0102
+    PIXEL_REPRESENTATION = 0x0028_0103
+    PIXEL_PADDING_VALUE = 0x0028_0120
+    PIXEL_PADDING_RANGE_LIMIT = 0x0028_0121
+    WINDOW_CENTER = 0x0028_1050
+    WINDOW_WIDTH = 0x0028_1051
+    RESCALE_INTERCEPT = 0x0028_1052
+    RESCALE_SLOPE = 0x0028_1053
+    VOI_LUT_FUNCTION = 0x0028_1056
+    RED_PALETTE_DESCRIPTOR = 0x0028_1101
+    GREEN_PALETTE_DESCRIPTOR = 0x0028_1102
+    BLUE_PALETTE_DESCRIPTOR = 0x0028_1103
+    RED_PALETTE_DATA = 0x0028_1201
+    GREEN_PALETTE_DATA = 0x0028_1202
+    BLUE_PALETTE_DATA = 0x0028_1203
+    LUT_DESCRIPTOR = 0x0028_3002
+    LUT_DATA = 0x0028_3006
+    MODALITY_LUT_SEQUENCE = 0x0028_3000
+    VOI_LUT_SEQUENCE = 0x0028_3010
+    FRAME_VOI_LUT_SEQUENCE = 0x0028_9132
+    PIXEL_VALUE_TRANSFORMATION_SEQUENCE = 0x0028_9145
+    SHARED_FUNCTIONAL_GROUPS_SEQUENCE = 0x5200_9229
+    PER_FRAME_FUNCTIONAL_GROUPS_SEQUENCE = 0x5200_9230
+    EXTENDED_OFFSET_TABLE = 0x7FE0_0001
+    FLOAT_PIXEL_DATA = 0x7FE0_0008
+    DOUBLE_FLOAT_PIXEL_DATA = 0x7FE0_0009
+    PIXEL_DATA = 0x7FE0_0010
+
+
+PIXELS: Final = frozenset({Tag.FLOAT_PIXEL_DATA, Tag.DOUBLE_FLOAT_PIXEL_DATA, Tag.PIXEL_DATA})
+# A file that has these, with all that their sequences hold, has the same pixels as a whole one.
+PIXEL_TAGS: Final = frozenset(Tag) - {Tag.LUT_DESCRIPTOR, Tag.LUT_DATA}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +121,18 @@ class Walk:
         self,
         start: int,
         end: int,
-        wanted: Collection[int],
+        tags: Collection[int],
         *,
         implicit: bool,
         last: Collection[int] = (),
         group: int | None = None,
     ) -> "Elements":
-        """Read the elements of a data set or an item.
+        """Read the elements of a data set or an item from `start` to `end`, or to a delimiter.
 
         Args:
             start: First byte.
-            end: The byte after it, unless a delimiter comes first.
-            wanted: Tags of the elements that are kept.
+            end: The byte after it.
+            tags: Elements that are kept.
             implicit: Whether elements have no value representation.
             last: Tags of values that may go on to the end of the file, with which the walk ends.
             group: The only group whose elements are read; None: all.
@@ -100,16 +158,12 @@ class Walk:
                 place = element.end
             if place > end:
                 raise ImageError(f"The DICOM file is damaged: {_name(tag)} ends behind what it is part of.")
-            if tag in wanted:
+            if tag in tags:
                 found[tag] = replace(element, end=place)
         return Elements(self, found, place, implicit)
 
     def items(self, element: Element, *, implicit: bool = False) -> Iterator[tuple[int, int]]:
         """Yield first byte and end of the items of a sequence, or of the fragments of pixels.
-
-        Args:
-            element: The sequence.
-            implicit: Whether elements inside have no value representation.
 
         Raises:
             ImageError: They cannot be followed.
@@ -130,14 +184,7 @@ class Walk:
             place = self._end(place, end, is_item=True, implicit=implicit) if length == _UNDEFINED else end
 
     def _end(self, place: int, end: int, *, is_item: bool, implicit: bool) -> int:
-        """Find the byte after the delimiter of a sequence or an item without a length.
-
-        Args:
-            place: Its first byte.
-            end: End of what it is part of.
-            is_item: Whether it is an item.
-            implicit: Whether its elements have no value representation.
-        """
+        """Find the byte after the delimiter of a sequence or an item without a length, within `end`."""
         # For what is open: whether it is an item, and its elements are implicit.
         opened = [(is_item, implicit)]
         while opened:
@@ -212,7 +259,7 @@ class Elements:
 
     Attributes:
         walk: Walk over the file.
-        found: The wanted elements.
+        found: Those that were asked for.
         end: The byte after the last one.
         implicit: Whether elements have no value representation.
     """
@@ -260,7 +307,7 @@ class Elements:
         numbers = struct.unpack(f"{order}{len(value) // size}{form}", value[: len(value) // size * size])
         return [number for number in numbers if isfinite(number)]
 
-    def item(self, tag: int, wanted: Collection[int], number: int = 0) -> "Elements | None":
+    def item(self, tag: int, tags: Collection[int], number: int = 0) -> "Elements | None":
         """Return one item of a sequence; None where there is none.
 
         Raises:
@@ -272,7 +319,7 @@ class Elements:
         implicit = self.implicit or element.representation == b"UN"
         spans = itertools.islice(self.walk.items(element, implicit=implicit), number, None)
         span = next(spans, None)
-        return None if span is None else self.walk.elements(*span, wanted, implicit=implicit)
+        return None if span is None else self.walk.elements(*span, tags, implicit=implicit)
 
 
 def _is_representation(letters: bytes) -> bool:
@@ -292,3 +339,54 @@ def _name(tag: int) -> str:
     if all(0x20 <= byte < 0x7F for byte in divmod(group, 256)):
         return "an element"
     return f"({tag >> 16:04X},{tag & 0xFFFF:04X})"
+
+
+@dataclass(frozen=True, slots=True)
+class DicomFile:
+    """A file whose elements were walked over.
+
+    Attributes:
+        elements: The elements that decide its pixels.
+        transfer_syntax: UID of the transfer syntax.
+    """
+
+    elements: Elements
+    transfer_syntax: str
+
+
+def open_file(content: bytes, max_bytes: int) -> DicomFile:
+    """Walk over the elements of a file.
+
+    Args:
+        content: The whole file.
+        max_bytes: Limit of what a deflated data set becomes.
+
+    Raises:
+        ImageTooLargeError: It has more elements than an image, or inflates to more bytes than the limit.
+        ImageError: It is no DICOM file, or is damaged.
+    """
+    if not is_dicom(content):
+        raise ImageError("The file is not DICOM.")
+    start = PREAMBLE_BYTES + 4 if content[PREAMBLE_BYTES : PREAMBLE_BYTES + 4] == MARK else 0
+    syntax, walk = "", Walk(content)
+    if content[start : start + 2] == _META_GROUP:
+        implicit = not walk.is_explicit(start)
+        meta = walk.elements(start, len(content), {_TRANSFER_SYNTAX}, implicit=implicit, group=2)
+        start, syntax = meta.end, meta.text(_TRANSFER_SYNTAX)
+    if syntax == _DEFLATED:
+        try:
+            content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(content[start:], max_bytes + 1)
+        except zlib.error as error:
+            raise ImageError(
+                f"The DICOM file is damaged: its deflated data set ends wrongly ({error})."
+            ) from None
+        if len(content) > max_bytes:
+            raise ImageTooLargeError(
+                f"The DICOM file inflates to over {max_bytes / 1e6:,.1f} MB, the limit of an image file."
+            )
+        start = 0
+    # Some programs write another transfer syntax than they state, or none.
+    walk = Walk(content, big=is_big_endian(content, start, otherwise=syntax == BIG_ENDIAN))
+    implicit = not walk.is_explicit(start)
+    elements = walk.elements(start, len(content), PIXEL_TAGS, implicit=implicit, last=PIXELS)
+    return DicomFile(elements, syntax or (BIG_ENDIAN if walk.big else IMPLICIT if implicit else EXPLICIT))

@@ -4,14 +4,12 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from training.common.errors import ImageError
 from training.common.host import decoding_threads, processes_here
 from training.common.workers import WorkerLostError
-from training.imaging.formats import is_dicom
-from training.imaging.images import DecodedImage, ImageLimits, decode_whole, read_content
+from training.imaging.images import DecodedImage, ImageLimits, decode_content, read_file
 from training.imaging.processes.pool import (
     Answer,
     DecoderLimits,
@@ -57,9 +55,7 @@ class FileDecoder:
         """Return the decoder, which is closed at the end of the block."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
 
@@ -90,11 +86,10 @@ class FileDecoder:
             DecodersClosedError: The decoder was closed.
         """
         limits = limits or ImageLimits()
-        content = read_content(source, limits)
-        if self._isolated or is_dicom(content):
-            given = source if isinstance(source, Path) else content
-            return decoded_of(self._ask(decode_task(given, limits, min_side, square)))
-        decoded = decode_whole(content, limits, min_side)
+        content, format_name = read_file(source, limits)
+        if self._isolated or format_name == "DICOM":
+            return decoded_of(self._ask(decode_task(source, limits, min_side, square)))
+        decoded = decode_content(content, format_name, limits, min_side)
         return decoded if square is None else replace(decoded, pixels=to_square(decoded.pixels, square))
 
     def close(self) -> None:

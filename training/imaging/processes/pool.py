@@ -13,13 +13,7 @@ from operator import attrgetter
 from typing import Any, Final, Literal, Protocol
 
 from training.common.errors import ImageError, ImageTooLargeError, RecoquestError
-from training.common.workers import (
-    LossReason,
-    Worker,
-    WorkerLostError,
-    WorkerPool,
-    start_process,
-)
+from training.common.workers import LossReason, Worker, WorkerLostError, WorkerPool, start_process
 
 Outcome = Literal["done", "refused", "too-large", "memory"]
 DecodeOutcome = Literal[Outcome, LossReason]
@@ -125,7 +119,7 @@ class PoolLimits:
     """Bounds of a pool.
 
     Attributes:
-        worker: Name of the module that runs in the processes, and calls `serving.serve`.
+        worker: Name of the module that runs in the processes, and calls `worker.serve`.
         processes: Number of decoding processes.
         waiting: Maximum number of waiting tasks.
         deadline_s: Default seconds from the submission of a task to its answer.
@@ -351,23 +345,18 @@ def _refusal(answer: Answer, limits: DecoderLimits) -> Exception:
 
 
 def _error_of(reason: LossReason, limits: DecoderLimits, lost: WorkerLostError | None = None) -> Exception:
-    match reason:
-        case "memory":
-            megabytes = limits.memory_bytes / 1e6
-            error: Exception = ImageTooLargeError(
-                f"Decoding the image takes more memory than the {megabytes:,.0f} MB that one may take; make "
-                "it smaller."
-            )
-        case "cpu":
-            error = ImageTooLargeError(
-                f"Decoding the image takes more than {limits.cpu_s} seconds of work; make it smaller, or "
-                "save it anew."
-            )
-        case "crash":
-            error = ImageError("The image cannot be decoded: its decoder broke down; save it anew.")
-        case "wall" | "stopped":
-            error = DecodingTimeoutError(_TOO_SLOW)
-        case "closed":
-            error = DecodersClosedError(_CLOSED)
+    errors: dict[LossReason, Exception] = {
+        "memory": ImageTooLargeError(
+            f"Decoding the image takes more memory than the {limits.memory_bytes / 1e6:,.0f} MB that one may "
+            "take; make it smaller."
+        ),
+        "cpu": ImageTooLargeError(
+            f"Decoding the image takes more than {limits.cpu_s} seconds of work; make it smaller, or save it "
+            "anew."
+        ),
+        "crash": ImageError("The image cannot be decoded: its decoder broke down; save it anew."),
+        "closed": DecodersClosedError(_CLOSED),
+    }
+    error = errors.get(reason) or DecodingTimeoutError(_TOO_SLOW)
     error.__cause__ = lost or WorkerLostError(reason)
     return error

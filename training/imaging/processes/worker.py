@@ -48,7 +48,10 @@ def serve(tasks: Mapping[str, DoTask], arguments: Sequence[str]) -> None:
     end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    space = _allowed(resource.RLIMIT_AS, _address_space() + memory_bytes)
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    space, hard = pages * resource.getpagesize() + memory_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]
+    # A limit that the user has set may be lower.
+    space = space if hard == resource.RLIM_INFINITY else min(space, hard)
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
     with socket.socket(fileno=descriptor) as connection:
         send(connection, {"outcome": "ready"})
@@ -71,26 +74,11 @@ def serve(tasks: Mapping[str, DoTask], arguments: Sequence[str]) -> None:
             return_freed_memory()
 
 
-def _address_space() -> int:
-    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
-    return int(pages) * resource.getpagesize()
-
-
 def allow_cpu(cpu_s: int) -> None:
     """Give this process so many seconds of CPU time from now on."""
     # A limit of the whole process (RLIMIT_CPU) is compared with ticks of the system's clock, and `getrusage`
-    # tells of measured time: after thousands of tasks the two are seconds apart.
+    # reports measured time: after thousands of tasks the two are seconds apart.
     signal.setitimer(signal.ITIMER_PROF, cpu_s)
-
-
-def _allowed(kind: int, wanted: int) -> int:
-    """Return a limit of this process that is not above the one that its user has set."""
-    hard = _hard(kind)
-    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-
-
-def _hard(kind: int) -> int:
-    return resource.getrlimit(kind)[1]
 
 
 def _answer(tasks: Mapping[str, DoTask], header: Mapping[str, Any], content: bytearray) -> TaskAnswer:

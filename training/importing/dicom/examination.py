@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from training.clinical.dicom.attributes import read_attributes
-from training.clinical.dicom.elements import UNREADABLE, uid_of
+from training.clinical.dicom.attributes import UNREADABLE, read_attributes, uid_of
 from training.clinical.dicom.films import group_of, look_at, with_uid, write_films
 from training.clinical.dicom.objects import DIRECTORY, kind_of, read_object
 from training.common.errors import DataError, ImageError

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from training.clinical.dicom.attributes import MODALITIES
-from training.clinical.dicom.elements import silence_pydicom
+from training.clinical.dicom.attributes import MODALITIES, silence_pydicom
 from training.common.atomic import atomic_file
 from training.common.errors import DataError
 from training.common.record import Record

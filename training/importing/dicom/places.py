@@ -19,10 +19,10 @@ from typing import Final
 
 from pydicom import Dataset, dcmread
 
-from training.clinical.dicom.elements import UNREADABLE, items_of, silence_pydicom, values_of
+from training.clinical.dicom.attributes import UNREADABLE, items_of, silence_pydicom, values_of
 from training.common.errors import DataError, ImageError
 from training.common.rejections import Rejection
-from training.imaging.dicom.file import open_file
+from training.imaging.dicom.elements import open_file
 from training.imaging.formats import SIGNATURE_BYTES, is_dicom
 
 MOST_FILES: Final = 2_000_000

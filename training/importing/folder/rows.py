@@ -18,7 +18,7 @@ from training.common.tables.roles import Role
 from training.common.tables.table import Row, Table
 from training.common.values import is_not_known, is_without_words, parse_list
 from training.imaging.formats import is_readable_suffix
-from training.imaging.images import ImageLimits, check_signature
+from training.imaging.images import ImageLimits, read_file
 from training.importing.examples import Examples, shortened
 from training.importing.folder.columns import Columns
 from training.importing.folder.files import unreadable
@@ -419,7 +419,7 @@ def _has_signature(path: Path) -> bool:
     """Whether a file begins as an image does that can be decoded, whatever its ending."""
     try:
         with path.open("rb") as file:
-            check_signature(file.read(_SIGNATURE_BYTES), ImageLimits())
+            read_file(file.read(_SIGNATURE_BYTES), ImageLimits())
     except (OSError, ImageError):
         return False
     return True

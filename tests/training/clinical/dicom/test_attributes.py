@@ -1,7 +1,6 @@
 """Metadata of DICOM images, also of attributes that no standard allows."""
 
 import io
-from collections.abc import Callable
 from datetime import date
 from typing import Final
 
@@ -15,8 +14,7 @@ from pydicom.sequence import Sequence
 from pydicom.tag import Tag
 from pydicom.uid import ExplicitVRLittleEndian
 
-from training.clinical.dicom.attributes import read_attributes
-from training.clinical.dicom.elements import silence_pydicom
+from training.clinical.dicom.attributes import read_attributes, silence_pydicom
 from training.clinical.pseudonyms import keyed_hash
 from training.common.record import MetadataValue, Record, format_line
 
@@ -149,59 +147,53 @@ def test_an_age_by_birth_is_that_of_the_true_date(keep_dates: bool) -> None:
     assert _read(film, keep_dates=keep_dates)["age"] == 44
 
 
-@pytest.mark.parametrize(
-    ("film", "name", "value"),
-    [
-        (_raw(ViewPosition=b"pa \0"), "view", "PA"),
-        (_raw(ViewPosition=b"AP SUPINE"), "view", "AP SUPINE"),
-        (_raw(ViewPosition=b"ap_lordotic "), "view", "AP LORDOTIC"),
-        (_raw(ViewPosition=b"JANE DOE"), "view", None),
-        (_raw(ViewPosition=b""), "view", None),
-        (_raw("SQ", ViewPosition=b"PA"), "view", None),
-        (_raw("UN", ViewPosition=b"PA"), "view", "PA"),
-        (_raw("US", PatientSex=b"F "), "sex", "F"),
-        (_raw(PatientSex=b"male"), "sex", "M"),
-        (_raw(PatientSex=b"U"), "sex", None),
-        (_raw(Laterality=b" right "), "laterality", "R"),
-        (_raw(Laterality=b"U"), "laterality", None),
-        (_raw(Laterality=b"B"), "laterality", None),
-        (_raw(PatientOrientation=b"L\\F "), "orientation", "L\\F"),
-        (_raw(PatientOrientation=b"L"), "orientation", None),
-        (_raw(PatientOrientation=b"JANE\\F"), "orientation", None),
-        (_raw(BodyPartExamined=b"PORT CHEST"), "body_part", "CHEST"),
-        (_raw(BodyPartExamined=b"Jane Doe"), "body_part", None),
-        (_raw(Modality=b"dx "), "modality", "DX"),
-        (_raw(Modality=b"JANE"), "modality", None),
-        (_raw(StudyDate=b"2024.02.29"), "date", "2024-02-29"),
-        (_raw(StudyDate=b"20240230"), "date", None),
-        (_raw(StudyDate=b"Jane"), "date", None),
-        (_raw(StudyDate=b"", AcquisitionDateTime=b"20240229101112.5"), "date", "2024-02-29"),
-        (_raw(Manufacturer=b"Jane Doe"), "manufacturer", None),
-        (_raw(Manufacturer=b"FUJI PHOTO FILM Co., ltd. 4711 Doe"), "manufacturer", "FUJI PHOTO FILM Co ltd"),
-        (_raw(Manufacturer=b"GE\nHealthcare"), "manufacturer", "GE Healthcare"),
-        (_raw(SeriesInstanceUID=b"1.2\0"), "series", "1.2"),
-        (_raw(SeriesInstanceUID=b"1.2.Jane"), "series", None),
-        (_raw(PatientID=b"4711\0"), "patient", "7e4b255c2db22401"),
-        (_raw(PatientID=b" 4711 "), "patient", "7e4b255c2db22401"),
-        (_raw(PatientID=b"  "), "patient", None),
-    ],
-)
-def test_values_of_any_form(film: Dataset, name: str, value: str | None) -> None:
-    assert _read(film).get(name) == value
+# By keyword: the metadata it gives, and its values of any form with what becomes of them.
+_VALUES: Final[dict[str, tuple[str, dict[bytes, str | None]]]] = {
+    "ViewPosition": (
+        "view",
+        {
+            b"pa \0": "PA",
+            b"AP SUPINE": "AP SUPINE",
+            b"ap_lordotic ": "AP LORDOTIC",
+            b"JANE DOE": None,
+            b"": None,
+        },
+    ),
+    "PatientSex": ("sex", {b"F ": "F", b"male": "M", b"U": None}),
+    "Laterality": ("laterality", {b" right ": "R", b"U": None, b"B": None}),
+    "PatientOrientation": ("orientation", {b"L\\F ": "L\\F", b"L": None, b"JANE\\F": None}),
+    "BodyPartExamined": ("body_part", {b"PORT CHEST": "CHEST", b"Jane Doe": None}),
+    "Modality": ("modality", {b"dx ": "DX", b"JANE": None}),
+    "StudyDate": ("date", {b"2024.02.29": "2024-02-29", b"20240230": None, b"Jane": None}),
+    "AcquisitionDateTime": ("date", {b"20240229101112.5": "2024-02-29"}),
+    "Manufacturer": (
+        "manufacturer",
+        {
+            b"Jane Doe": None,
+            b"FUJI PHOTO FILM Co., ltd. 4711 Doe": "FUJI PHOTO FILM Co ltd",
+            b"GE\nHealthcare": "GE Healthcare",
+        },
+    ),
+    "SeriesInstanceUID": ("series", {b"1.2\0": "1.2", b"1.2.Jane": None}),
+    "PatientID": ("patient", {b"4711\0": "7e4b255c2db22401", b" 4711 ": "7e4b255c2db22401", b"  ": None}),
+}
 
 
-@pytest.mark.parametrize(
-    ("make", "name", "value"),
-    [
-        (lambda: _film(ViewCodeSequence=_coded("R-10206")), "view", "AP"),
-        (lambda: _film(ViewCodeSequence=_coded("0", "272479007")), "view", "PA"),
-        (lambda: _film(ViewPosition="LL", ViewCodeSequence=_coded("R-10206")), "view", "LL"),
-        (lambda: _film(AnatomicRegionSequence=_coded("T-D3000")), "body_part", "CHEST"),
-        (lambda: _film(AnatomicRegionSequence=Sequence()), "body_part", None),
-    ],
-)
-def test_codes(make: Callable[[], Dataset], name: str, value: str | None) -> None:
-    assert _read(make()).get(name) == value
+@pytest.mark.parametrize("keyword", _VALUES)
+def test_values_of_any_form(keyword: str) -> None:
+    name, values = _VALUES[keyword]
+    for value, expected in values.items():
+        for vr in (None, "UN", "US"):
+            assert _read(_raw(vr, **{keyword: value})).get(name) == expected, (value, vr)
+    assert name not in _read(_raw("SQ", **{keyword: b"PA"}))
+
+
+def test_codes() -> None:
+    views = {("R-10206",): "AP", ("0", "272479007"): "PA", (): None}
+    for codes, view in views.items():
+        assert _read(_film(ViewCodeSequence=_coded(*codes))).get("view") == view
+        assert _read(_film(ViewPosition="LL", ViewCodeSequence=_coded(*codes)))["view"] == "LL"
+    assert _read(_film(AnatomicRegionSequence=_coded("T-D3000")))["body_part"] == "CHEST"
 
 
 def test_sides_of_frames_and_of_regions() -> None:
@@ -234,20 +226,7 @@ def test_unknown_character_sets_keep_the_patient(names: bytes) -> None:
 @given(
     st.dictionaries(
         st.sampled_from(
-            [
-                "SpecificCharacterSet",
-                "PatientID",
-                "PatientAge",
-                "PatientSex",
-                "StudyDate",
-                "ViewPosition",
-                "Manufacturer",
-                "PatientOrientation",
-                "BodyPartExamined",
-                "ViewCodeSequence",
-                "SOPInstanceUID",
-                "AccessionNumber",
-            ]
+            [*_VALUES, *("SpecificCharacterSet", "PatientAge", "SOPInstanceUID", "AccessionNumber")]
         ),
         st.binary(max_size=40),
     ),

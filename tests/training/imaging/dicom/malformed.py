@@ -40,41 +40,9 @@ _UNDEFINED: Final = b"\xff\xff\xff\xff"
 _ITEM: Final = b"\xfe\xff\x00\xe0"
 _ENDS: Final = b"\xfe\xff\x0d\xe0\0\0\0\0\xfe\xff\xdd\xe0\0\0\0\0"
 _SEQUENCE: Final = b"\x40\0\x75\x02SQ\0\0"
-_REPRESENTATIONS: Final = (
-    b"SQ",
-    b"UN",
-    b"OW",
-    b"DS",
-    b"IS",
-    b"US",
-    b"FD",
-    b"UL",
-    b"PN",
-    b"ZZ",
-    b"\0\0",
-    b"ob",
-)
+_REPRESENTATIONS: Final = (*b"SQ UN OW DS IS US FD UL PN ZZ ob".split(), b"\0\0")
 _INTERESTING: Final = (
-    0,
-    1,
-    2,
-    7,
-    8,
-    9,
-    12,
-    15,
-    16,
-    17,
-    31,
-    32,
-    33,
-    64,
-    255,
-    256,
-    32_767,
-    32_768,
-    65_534,
-    65_535,
+    *(0, 1, 2, 7, 8, 9, 12, 15, 16, 17, 31, 32, 33, 64, 255, 256, 32_767, 32_768, 65_534, 65_535),
 )
 
 
@@ -310,22 +278,8 @@ def _garbage(draw: random.Random, _: UID) -> bytes:
 
 
 _KINDS: Final[tuple[Callable[[random.Random, UID], bytes], ...]] = (
-    _truncated,
-    _flipped,
-    _lying_length,
-    _wrong_representation,
-    _nested,
-    _many,
-    _bomb,
-    _attributes,
-    _frames,
-    _offsets,
-    _directory,
-    _codestream,
-    _tiles,
-    _runs,
-    _values,
-    _garbage,
+    *(_truncated, _flipped, _lying_length, _wrong_representation, _nested, _many, _bomb, _attributes),
+    *(_frames, _offsets, _directory, _codestream, _tiles, _runs, _values, _garbage),
 )
 
 

@@ -1,18 +1,18 @@
 """Small DICOM images of tests, and their grey levels."""
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from pydicom.dataset import Dataset
-from pydicom.uid import (
-    UID,
-    ExplicitVRLittleEndian,
-    RLELossless,
-)
+from pydicom.uid import UID, ExplicitVRLittleEndian, RLELossless
 
-from tests.dicom_forms import data_set
+from tests.dicom_forms import data_set, film
 from training.imaging.images import decode_whole
+
+# Films that reach neither end of their bits.
+EIGHT: Final = np.rint(film() * 150 + 40).astype(np.uint8)
+TWELVE: Final = np.rint(film(2) * 2400 + 800).astype(np.uint16)
 
 
 def grey(content: bytes, **options: Any) -> NDArray[np.uint8]:

@@ -10,8 +10,7 @@ from pydicom.filebase import DicomBytesIO
 from pydicom.filewriter import write_dataset
 
 from training.common.errors import ImageError, ImageTooLargeError
-from training.imaging.dicom.elements import Walk
-from training.imaging.dicom.tags import Tag
+from training.imaging.dicom.elements import Tag, Walk
 
 _WORDS = st.text(st.characters(min_codepoint=32, max_codepoint=126, exclude_characters="\\"), max_size=20)
 

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.dicom_colour_forms import COLOUR_FORMS
 from tests.dicom_films import encoded as dicom
@@ -28,12 +30,11 @@ from tests.training.imaging.processes.decoding import (
     status,
     wait_until,
 )
-from training.common.errors import ImageError, ImageTooLargeError
-from training.common.workers import WorkerLostError
+from training.common.errors import ImageError
 from training.imaging.images import DecodedImage, ImageLimits, decode_whole
 from training.imaging.processes import file_decoder
 from training.imaging.processes.file_decoder import FileDecoder
-from training.imaging.processes.pool import DecoderLimits, DecodersClosedError, DecoderStartError
+from training.imaging.processes.pool import DecodersClosedError, DecoderStartError
 from training.imaging.resizing import Square, to_square
 
 # One film of each transfer syntax, signed ones and such with padding among them, and all forms of colour.
@@ -55,11 +56,8 @@ def decoder() -> Iterator[FileDecoder]:
 
 def same(one: DecodedImage, other: DecodedImage) -> bool:
     """Whether two results have the same pixels to the bit, and say the same."""
-    told = [
-        (image.header, image.width, image.height, image.flags, image.levels, image.pixels.mode)
-        for image in (one, other)
-    ]
-    return told[0] == told[1] and np.array_equal(np.asarray(one.pixels), np.asarray(other.pixels))
+    plain = [replace(image, pixels=Image.new("1", (1, 1))) for image in (one, other)]
+    return plain[0] == plain[1] and np.array_equal(np.asarray(one.pixels), np.asarray(other.pixels))
 
 
 @pytest.mark.slow
@@ -119,19 +117,6 @@ def test_a_process_that_is_killed_costs_nothing(decoder: FileDecoder) -> None:
     assert pid not in decoder.pids
 
 
-@pytest.mark.slow
-def test_a_file_whose_process_is_killed_twice_is_refused(decoder: FileDecoder) -> None:
-    content = slow_film()
-    with ThreadPoolExecutor(1) as thread:
-        lost = thread.submit(decoder.decode, content)
-        for _ in range(2):
-            kill_a_decoder_at_work(os.getpid())
-        with pytest.raises(ImageError, match="its decoder broke down") as told:
-            lost.result(PATIENCE)
-    assert isinstance(told.value.__cause__, WorkerLostError)
-    assert same(decoder.decode(content), decode_whole(content))
-
-
 @pytest.mark.parametrize("streams", ["", "<&- >&-", "<&- >&- 2>&-"])
 def test_limits_and_closed_streams_of_the_caller_keep_no_process_from_work(
     tmp_path: Path, streams: str
@@ -169,16 +154,6 @@ def test_a_copy_of_the_process_decodes_by_processes_of_its_own(decoder: FileDeco
         os._exit(decoder.decode(content).width)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 56
     assert decoder.decode(content).width == 56
-
-
-@pytest.mark.slow
-def test_a_file_that_takes_too_much_memory_is_refused(
-    decoder: FileDecoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(file_decoder, "_LIMITS", DecoderLimits(20 << 20))
-    with pytest.raises(ImageTooLargeError, match="more memory than the 21 MB that one may take; make"):
-        decoder.decode(dicom(make_film(0, rows=1800, columns=1600)))
-    assert decoder.decode(dicom(make_film(1))).width == 56
 
 
 @pytest.mark.usefixtures("stops_last")

@@ -9,16 +9,17 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from tests.training.data.hostile import deep_png, encoded, slow_bmp
 from tests.training.imaging.processes import sleeping
-from tests.training.imaging.processes.conftest import Told
 from tests.training.imaging.processes.decoding import (
     MIB,
     PATIENCE,
+    WORKER,
     cpu_ticks,
     is_at_work,
     is_there,
@@ -28,14 +29,18 @@ from tests.training.imaging.processes.decoding import (
 )
 from training.common import workers
 from training.common.errors import ImageError, ImageTooLargeError
+from training.common.workers import LossReason
 from training.imaging.images import ImageLimits
 from training.imaging.processes.pool import (
     Answer,
+    DecodeOutcome,
+    DecoderLimits,
     DecodersBusyError,
     DecodersClosedError,
     DecoderStartError,
     DecodingPool,
     DecodingTimeoutError,
+    PoolLimits,
     Priority,
     Task,
 )
@@ -45,10 +50,49 @@ SQUARE = Square(16, "crop")
 MakePool = Callable[..., DecodingPool]
 
 
+class Observed:
+    """Keeps what a pool tells."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[DecodeOutcome] = []
+        self.restarts: list[LossReason] = []
+
+    def decoded(self, outcome: DecodeOutcome) -> None:
+        self.outcomes.append(outcome)
+
+    def decoder_restarted(self, reason: LossReason) -> None:
+        self.restarts.append(reason)
+
+
+@pytest.fixture
+def observed() -> Observed:
+    return Observed()
+
+
+@pytest.fixture
+def make_pool(observed: Observed) -> Iterator[MakePool]:
+    """Makes a pool of real processes, closed behind the test; limits by keyword."""
+    pools = []
+
+    def make(**limits: Any) -> DecodingPool:
+        decoder = DecoderLimits(limits.pop("memory_bytes", 560 * MIB), limits.pop("cpu_s", 30))
+        given = {"worker": WORKER, "processes": 1, "waiting": 8, "deadline_s": 60.0, **limits}
+        pools.append(DecodingPool(PoolLimits(decoder=decoder, **given), observed))
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.close()
+
+
 def decode(content: bytes) -> Task:
     """The task to decode a file and to resize it."""
     header = {"task": "decode", "limits": asdict(ImageLimits()), "min_side": None, "square": asdict(SQUARE)}
     return Task(header, 3 * SQUARE.size**2, content)
+
+
+def submit(pool: DecodingPool, content: bytes, priority: Priority = Priority.SEARCH) -> Future[Answer]:
+    return pool.submit(decode(content), priority)
 
 
 def the_process(pool: DecodingPool) -> int:
@@ -56,77 +100,77 @@ def the_process(pool: DecodingPool) -> int:
     return pool.pids[0]
 
 
-def test_a_file_that_is_refused_costs_no_process(make_pool: MakePool, told: Told) -> None:
+def test_a_file_that_is_refused_costs_no_process(make_pool: MakePool, observed: Observed) -> None:
     pool = make_pool()
     pid = the_process(pool)
     with pytest.raises(ImageError, match="The PNG image is damaged"):
-        pool.submit(decode(small()[:60]), Priority.SEARCH).result(PATIENCE)
+        submit(pool, small()[:60]).result(PATIENCE)
     with pytest.raises(ImageTooLargeError, match="the limit is 50 megapixels"):
-        pool.submit(decode(encoded(Image.new("1", (9_000, 6_000)), "PNG")), Priority.SEARCH).result(PATIENCE)
-    assert (told.outcomes, told.restarts, pool.pids) == (["refused", "too-large"], [], [pid])
+        submit(pool, encoded(Image.new("1", (9_000, 6_000)), "PNG")).result(PATIENCE)
+    assert (observed.outcomes, observed.restarts, pool.pids) == (["refused", "too-large"], [], [pid])
 
 
 @pytest.mark.slow
 def test_sixteen_bit_grey_of_fifty_megapixels_takes_little_memory(make_pool: MakePool) -> None:
     pool = make_pool()
     pid = the_process(pool)
-    pool.submit(decode(deep_png()), Priority.SEARCH).result(PATIENCE)
+    submit(pool, deep_png()).result(PATIENCE)
     assert pool.pids == [pid]
     assert status(pid, "VmHWM") < 450 * MIB
 
 
 @pytest.mark.slow
-def test_an_image_that_takes_too_much_memory_is_refused(make_pool: MakePool, told: Told) -> None:
+def test_an_image_that_takes_too_much_memory_is_refused(make_pool: MakePool, observed: Observed) -> None:
     pool = make_pool(memory_bytes=200 * MIB)
     pid = the_process(pool)
     with pytest.raises(ImageTooLargeError, match=r"^Decoding the image takes more memory than the 210 MB "):
-        pool.submit(decode(deep_png()), Priority.SEARCH).result(PATIENCE)
-    assert pool.submit(decode(small()), Priority.SEARCH).result(PATIENCE).outcome == "done"
-    assert told.outcomes == ["memory", "done"]
-    assert told.restarts == ["memory"]
+        submit(pool, deep_png()).result(PATIENCE)
+    assert submit(pool, small()).result(PATIENCE).outcome == "done"
+    assert observed.outcomes == ["memory", "done"]
+    assert observed.restarts == ["memory"]
     assert pool.pids != [pid]
     assert not is_there(pid)
 
 
 @pytest.mark.slow
-def test_a_file_that_takes_too_long_costs_its_own_task(make_pool: MakePool, told: Told) -> None:
+def test_a_file_that_takes_too_long_costs_its_own_task(make_pool: MakePool, observed: Observed) -> None:
     pool = make_pool(cpu_s=1)
-    slow = pool.submit(decode(slow_bmp()), Priority.SEARCH)
-    others = [pool.submit(decode(small()), Priority.SEARCH) for _ in range(4)]
+    slow = submit(pool, slow_bmp())
+    others = [submit(pool, small()) for _ in range(4)]
     with pytest.raises(ImageTooLargeError, match="takes more than 1 seconds of work"):
         slow.result(PATIENCE)
     assert [other.result(PATIENCE).outcome for other in others] == ["done"] * 4
-    assert (told.outcomes, told.restarts) == (["cpu", *["done"] * 4], ["cpu"])
+    assert (observed.outcomes, observed.restarts) == (["cpu", *["done"] * 4], ["cpu"])
 
 
 @pytest.mark.slow
-def test_the_time_of_each_task_is_its_own(make_pool: MakePool, told: Told) -> None:
+def test_the_time_of_each_task_is_its_own(make_pool: MakePool, observed: Observed) -> None:
     pool = make_pool(cpu_s=1)
     content = deep_png(5_000, 2_000)
     for _ in range(20):
-        pool.submit(decode(content), Priority.SEARCH).result(PATIENCE)
-    assert told.restarts == []
+        submit(pool, content).result(PATIENCE)
+    assert observed.restarts == []
 
 
 @pytest.mark.slow
-def test_a_task_past_its_deadline_is_killed(make_pool: MakePool, told: Told) -> None:
+def test_a_task_past_its_deadline_is_killed(make_pool: MakePool, observed: Observed) -> None:
     pool = make_pool(deadline_s=1.0)
     pid = the_process(pool)
     with pytest.raises(DecodingTimeoutError):
-        pool.submit(decode(slow_bmp()), Priority.SEARCH).result(PATIENCE)
+        submit(pool, slow_bmp()).result(PATIENCE)
     wait_until(lambda: pool.pids not in ([], [pid]))
-    assert (told.outcomes, told.restarts) == (["wall"], ["wall"])
+    assert (observed.outcomes, observed.restarts) == (["wall"], ["wall"])
     assert not is_there(pid)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [1, 2])
 def test_a_task_whose_process_is_killed_is_done_by_the_next_and_refused_the_second_time(
-    make_pool: MakePool, told: Told, kills: int
+    make_pool: MakePool, observed: Observed, kills: int
 ) -> None:
     pool = make_pool()
-    slow = pool.submit(decode(slow_bmp(15_000_000)), Priority.SEARCH)
-    after = pool.submit(decode(small()), Priority.SEARCH)
+    slow = submit(pool, slow_bmp(15_000_000))
+    after = submit(pool, small())
     killed: list[int] = []
     for _ in range(kills):
         wait_until(lambda: pool.pids not in ([], killed[-1:]))
@@ -139,17 +183,17 @@ def test_a_task_whose_process_is_killed_is_done_by_the_next_and_refused_the_seco
         with pytest.raises(ImageError, match=r"its decoder broke down; save it anew\.$"):
             slow.result(PATIENCE)
     assert after.result(PATIENCE).outcome == "done"
-    assert told.outcomes == [["done"], ["crash"]][kills - 1] + ["done"]
-    assert told.restarts == ["crash"] * kills
+    assert observed.outcomes == [["done"], ["crash"]][kills - 1] + ["done"]
+    assert observed.restarts == ["crash"] * kills
 
 
-def test_a_process_that_is_killed_idle_costs_none(make_pool: MakePool, told: Told) -> None:
+def test_a_process_that_is_killed_idle_costs_none(make_pool: MakePool, observed: Observed) -> None:
     pool = make_pool()
     pid = the_process(pool)
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not is_there(pid))
-    assert pool.submit(decode(small()), Priority.SEARCH).result(PATIENCE).outcome == "done"
-    assert (told.outcomes, told.restarts) == (["done"], ["crash"])
+    assert submit(pool, small()).result(PATIENCE).outcome == "done"
+    assert (observed.outcomes, observed.restarts) == (["done"], ["crash"])
 
 
 @pytest.mark.slow
@@ -157,32 +201,32 @@ def test_a_process_that_is_killed_idle_costs_none(make_pool: MakePool, told: Tol
     "content", [small(), slow_bmp(15_000_000)], ids=["small", "larger than a socket holds"]
 )
 def test_the_task_of_a_stopped_process_is_done_by_the_next(
-    make_pool: MakePool, told: Told, content: bytes
+    make_pool: MakePool, observed: Observed, content: bytes
 ) -> None:
     pool = make_pool()
     pid = the_process(pool)
     os.kill(pid, signal.SIGSTOP)
     assert pool.submit(decode(content), Priority.UPLOAD).result(PATIENCE).outcome == "done"
-    assert (told.outcomes, told.restarts) == (["done"], ["stopped"])
+    assert (observed.outcomes, observed.restarts) == (["done"], ["stopped"])
     assert not is_there(pid)
 
 
 @pytest.mark.slow
-def test_a_process_that_is_stopped_at_work_costs_no_task(make_pool: MakePool, told: Told) -> None:
+def test_a_process_that_is_stopped_at_work_costs_no_task(make_pool: MakePool, observed: Observed) -> None:
     pool = make_pool(processes=2)
     wait_until(lambda: len(pool.pids) == 2)
     idle = {pid: cpu_ticks(pid) for pid in pool.pids}
-    slow = pool.submit(decode(slow_bmp(15_000_000)), Priority.SEARCH)
+    slow = submit(pool, slow_bmp(15_000_000))
     wait_until(lambda: any(is_at_work(pid, idle[pid]) for pid in idle))
     for pid in idle:
         os.kill(pid, signal.SIGSTOP)
     assert slow.result(PATIENCE).outcome == "done"
     assert not any(is_there(pid) for pid in idle)
-    assert told.restarts == ["stopped"] * len(told.restarts)
+    assert observed.restarts == ["stopped"] * len(observed.restarts)
 
 
 def test_a_process_that_waits_for_a_disk_or_stops_for_a_moment_is_left_alone(
-    make_pool: MakePool, told: Told
+    make_pool: MakePool, observed: Observed
 ) -> None:
     pool = make_pool(worker=sleeping.__name__)
     pid = the_process(pool)
@@ -193,7 +237,7 @@ def test_a_process_that_waits_for_a_disk_or_stops_for_a_moment_is_left_alone(
     time.sleep(0.2)
     os.kill(pid, signal.SIGCONT)
     assert waiting.result(PATIENCE).outcome == "done"
-    assert (told.restarts, pool.pids) == ([], [pid])
+    assert (observed.restarts, pool.pids) == ([], [pid])
 
 
 @contextmanager
@@ -204,7 +248,7 @@ def stopped(pool: DecodingPool, processes: int = 1) -> Iterator[list[Future[Answ
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
-        futures = [pool.submit(decode(small()), Priority.SEARCH) for _ in pids]
+        futures = [submit(pool, small()) for _ in pids]
         wait_until(lambda: pool.busy == processes)
         yield futures
     finally:
@@ -220,7 +264,7 @@ def test_a_caller_that_leaves_gives_no_slot_back(make_pool: MakePool) -> None:
         pids = pool.pids
         for future in first:
             assert not future.cancel()
-        later = [pool.submit(decode(small()), Priority.SEARCH) for _ in range(6)]
+        later = [submit(pool, small()) for _ in range(6)]
         done, _ = wait(later, 0.5, FIRST_COMPLETED)
         assert not done
         assert not any(future.running() for future in later)
@@ -230,15 +274,15 @@ def test_a_caller_that_leaves_gives_no_slot_back(make_pool: MakePool) -> None:
 
 
 @pytest.mark.usefixtures("stops_last")
-def test_a_task_whose_caller_has_gone_is_not_done(make_pool: MakePool, told: Told) -> None:
+def test_a_task_whose_caller_has_gone_is_not_done(make_pool: MakePool, observed: Observed) -> None:
     pool = make_pool()
     with stopped(pool):
-        left = [pool.submit(decode(small()), Priority.SEARCH) for _ in range(4)]
+        left = [submit(pool, small()) for _ in range(4)]
         for future in left:
             assert future.cancel()
-        last = pool.submit(decode(small("blue")), Priority.SEARCH)
+        last = submit(pool, small("blue"))
     assert last.result(PATIENCE).outcome == "done"
-    assert told.outcomes == ["done", "done"]
+    assert observed.outcomes == ["done", "done"]
 
 
 @pytest.mark.usefixtures("stops_last")
@@ -264,20 +308,20 @@ def test_a_full_queue_refuses_what_comes_last_in_it(make_pool: MakePool) -> None
         thumbnails = [pool.submit(decode(small()), Priority.THUMBNAIL) for _ in range(2)]
         with pytest.raises(DecodersBusyError, match="Too many images are waiting"):
             pool.submit(decode(small()), Priority.THUMBNAIL)
-        search = pool.submit(decode(small()), Priority.SEARCH)
+        search = submit(pool, small())
         with pytest.raises(DecodersBusyError):
             thumbnails[1].result(PATIENCE)
     assert search.result(PATIENCE).outcome == thumbnails[0].result(PATIENCE).outcome == "done"
 
 
 @pytest.mark.usefixtures("stops_last")
-def test_a_task_that_waits_too_long_is_dropped(make_pool: MakePool, told: Told) -> None:
+def test_a_task_that_waits_too_long_is_dropped(make_pool: MakePool, observed: Observed) -> None:
     pool = make_pool(deadline_s=0.5)
     with stopped(pool):
-        waiting = pool.submit(decode(small()), Priority.SEARCH)
+        waiting = submit(pool, small())
         with pytest.raises(DecodingTimeoutError):
             waiting.result(PATIENCE)
-    assert told.outcomes == ["wall"]
+    assert observed.outcomes == ["wall"]
 
 
 def test_where_no_process_starts_a_task_fails_and_the_next_is_tried(
@@ -287,14 +331,14 @@ def test_where_no_process_starts_a_task_fails_and_the_next_is_tried(
         broken.setattr(sys, "executable", "/nowhere/python")
         pool = make_pool()
         with pytest.raises(DecoderStartError, match="Images cannot be decoded now"):
-            pool.submit(decode(small()), Priority.SEARCH).result(PATIENCE)
+            submit(pool, small()).result(PATIENCE)
     assert pool.busy == 0
     wait_until(lambda: _is_done(pool))
 
 
 def _is_done(pool: DecodingPool) -> bool:
     try:
-        return pool.submit(decode(small()), Priority.SEARCH).result(PATIENCE).outcome == "done"
+        return submit(pool, small()).result(PATIENCE).outcome == "done"
     except DecoderStartError:
         return False
 
@@ -304,7 +348,7 @@ def test_closing_ends_whatever_is_at_work(make_pool: MakePool) -> None:
     wait_until(lambda: len(pool.pids) == 2)
     pids = pool.pids
     idle = [cpu_ticks(pid) for pid in pids]
-    futures = [pool.submit(decode(slow_bmp()), Priority.SEARCH) for _ in range(4)]
+    futures = [submit(pool, slow_bmp()) for _ in range(4)]
     wait_until(lambda: all(map(is_at_work, pids, idle)))
     pool.close()
     assert all(future.done() for future in futures)
@@ -312,5 +356,5 @@ def test_closing_ends_whatever_is_at_work(make_pool: MakePool) -> None:
         with pytest.raises(DecodersClosedError):
             future.result()
     with pytest.raises(DecodersClosedError):
-        pool.submit(decode(small()), Priority.SEARCH)
+        submit(pool, small())
     assert not any(is_there(pid) for pid in pids)

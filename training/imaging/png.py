@@ -1,6 +1,7 @@
 """PNG: chunks that no picture needs are skipped, and 16-bit colour keeps all of its bits."""
 
 import zlib
+from collections.abc import Iterator
 from typing import Final
 
 from training.common.errors import ImageError, ImageTooLargeError
@@ -11,10 +12,9 @@ from training.imaging.depth import DeepImage, Samples, bands_of
 _MOST_CHUNKS: Final = 50_000
 # One is the rule; each is decompressed to a megabyte.
 _MOST_PROFILES: Final = 16
-_SIGNATURE: Final = 8
+SIGNATURE_BYTES: Final = 8
 _CRITICAL: Final = frozenset({b"IHDR", b"PLTE", b"IDAT"})
 _END: Final = b"\0\0\0\0IEND\xaeB`\x82"
-_KEPT: Final = frozenset({b"tRNS", b"eXIf", b"acTL", b"fcTL", b"fdAT"})
 # Chunks of another length cannot be read.
 _ANIMATION_BYTES: Final = {b"acTL": 8, b"fcTL": 26}
 # Of the transparent grey or RGB value, by the type of colour; a palette has up to 256 opacities.
@@ -47,61 +47,74 @@ def clean_png(content: bytes, *, checked: bool = True) -> tuple[bytes, bytes | N
         ImageTooLargeError: It has more chunks than any program writes.
         ImageError: The checksum of a chunk that the picture needs is wrong.
     """
-    parts, profile = [content[:_SIGNATURE]], None
-    place, last, kinds, chunks, profiles = _SIGNATURE, b"", set[bytes](), 0, 0
-    while last != b"IEND" and place + 12 <= len(content):
-        end = place + 12 + int.from_bytes(content[place : place + 4])
-        last = content[place + 4 : place + 8]
-        if end > len(content):
-            break
-        chunks, profiles = chunks + 1, profiles + (last == _PROFILE)
-        if chunks > _MOST_CHUNKS or profiles > _MOST_PROFILES:
-            raise ImageTooLargeError(
-                f"The PNG image has over {_MOST_CHUNKS:,} chunks, or over {_MOST_PROFILES} colour profiles; "
-                "save it anew without metadata."
-            )
-        kinds.add(last)
-        if last == b"IEND":
+    parts, profile = [content[:SIGNATURE_BYTES]], None
+    kinds, profiles, kind, place, end = set[bytes](), 0, b"", SIGNATURE_BYTES, SIGNATURE_BYTES
+    for kind, place, end in png_chunks(content):
+        if kind == b"IEND":
             # Nothing is in it, so its checksum says nothing of the picture.
             parts.append(_END)
-        elif last in _CRITICAL or _may_be_kept(content, place, end):
-            if last in _CRITICAL and not checked:
-                parts.append(content[place : end - 4] + zlib.crc32(content[place + 4 : end - 4]).to_bytes(4))
-            elif _is_sound(content, place, end):
+            break
+        if end > len(content):
+            break
+        kinds.add(kind)
+        is_profile, is_critical = kind == _PROFILE, kind in _CRITICAL
+        profiles += is_profile
+        if profiles > _MOST_PROFILES:
+            raise ImageTooLargeError(
+                f"The PNG image has over {_MOST_PROFILES} colour profiles; save it anew without metadata."
+            )
+        if is_critical and not checked:
+            parts.append(content[place : end - 4] + zlib.crc32(content[place + 4 : end - 4]).to_bytes(4))
+        elif is_critical or is_profile or _may_be_kept(content, place, end):
+            checksum = zlib.crc32(memoryview(content)[place + 4 : end - 4])
+            is_sound = checksum == int.from_bytes(content[end - 4 : end])
+            if is_critical and not is_sound:
+                raise ImageError(f"The PNG image is damaged: its {kind.decode()} chunk has a wrong checksum.")
+            if is_sound and not is_profile:
                 parts.append(content[place:end])
-            elif last in _CRITICAL:
-                raise ImageError(f"The PNG image is damaged: its {last.decode()} chunk has a wrong checksum.")
-        elif last == _PROFILE and profile is None and _is_sound(content, place, end):
-            profile = _inflate_profile(content[place + 8 : end - 4])
-        elif last[:1].isupper():
+            elif is_sound and profile is None:
+                profile = _inflate_profile(content[place + 8 : end - 4])
+        elif kind[:1].isupper():
             parts.append(content[place:end])
         place = end
-    if last != b"IEND":
-        # The decoder tells whether the picture is whole that lies ahead of a cut chunk beside it.
-        beside = content[place + 4 : place + 5].islower() or place + 8 > len(content)
-        parts.append(_END if beside and b"IDAT" in kinds and b"acTL" not in kinds else content[place:])
+    if kind != b"IEND":
+        # The decoder decides whether the picture ahead of a cut ancillary chunk is whole.
+        is_ancillary = content[place + 4 : place + 5].islower() or place + 8 > len(content)
+        parts.append(_END if is_ancillary and b"IDAT" in kinds and b"acTL" not in kinds else content[place:])
     whole = sum(map(len, parts)) == len(content) and content.endswith(_END)
     return content if whole else b"".join(parts), profile
 
 
+def png_chunks(content: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Walk over the chunks up to the end of the image: kind, first byte, and the byte behind its checksum.
+
+    The last one may end behind the file.
+
+    Raises:
+        ImageTooLargeError: They are more than any program writes.
+    """
+    place = SIGNATURE_BYTES
+    for _ in range(_MOST_CHUNKS):
+        if place + 8 > len(content):
+            return
+        kind, end = content[place + 4 : place + 8], place + 12 + int.from_bytes(content[place : place + 4])
+        yield kind, place, end
+        if kind == b"IEND":
+            return
+        place = end
+    raise ImageTooLargeError(
+        f"The PNG image has over {_MOST_CHUNKS:,} chunks; save it anew without metadata."
+    )
+
+
 def _may_be_kept(content: bytes, place: int, end: int) -> bool:
-    kind = content[place + 4 : place + 8]
-    if kind == b"fdAT":
-        return True
-    if (
-        kind == b"tRNS"
-        and not _LEAST_CLEAR_BYTES.get(int.from_bytes(content[25:26]), 0) <= end - place - 12 <= 256
-    ):
-        return False
-    if end - place - 12 != _ANIMATION_BYTES.get(kind, end - place - 12):
-        return False
-    small = end - place <= _MOST_METADATA_BYTES
-    return small and (kind in _KEPT or content.startswith(_XMP, place + 4))
-
-
-def _is_sound(content: bytes, place: int, end: int) -> bool:
-    view = memoryview(content)
-    return zlib.crc32(view[place + 4 : end - 4]) == int.from_bytes(content[end - 4 : end])
+    kind, size = content[place + 4 : place + 8], end - place - 12
+    if kind == b"tRNS":
+        return _LEAST_CLEAR_BYTES.get(int.from_bytes(content[25:26]), 0) <= size <= 256
+    if kind in _ANIMATION_BYTES:
+        return size == _ANIMATION_BYTES[kind]
+    is_oriented = kind == b"eXIf" or content.startswith(_XMP, place + 4)
+    return kind == b"fdAT" or (is_oriented and size <= _MOST_METADATA_BYTES)
 
 
 def _inflate_profile(chunk: bytes) -> bytes | None:

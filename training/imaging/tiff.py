@@ -7,7 +7,7 @@ import io
 import struct
 from collections.abc import Iterator
 from math import isfinite
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from PIL import ImagePalette
@@ -15,7 +15,7 @@ from PIL.TiffImagePlugin import COMPRESSION_INFO, ImageFileDirectory_v2, TiffIma
 
 from training.common.errors import ImageError, ImageTooLargeError
 from training.imaging.depth import DeepImage, Samples, band_rows
-from training.imaging.structure import megapixels
+from training.imaging.formats import megapixels
 from training.imaging.window import Window
 
 WIDTH, HEIGHT, ORIENTATION, PROFILE = 256, 257, 274, 34_675
@@ -203,11 +203,11 @@ def read_deep_tiff(
     separate = count > 1 and number(tags, _PLANAR, 1) == _SEPARATE
     shape = (count, height, width) if separate else (height, width, count) if count > 1 else (height, width)
     # The decoder refuses a page that is another one for it than by its tags here.
-    # What damage leaves unwritten is black, not what the memory held before.
+    # What damage leaves unwritten is black, not earlier content of the memory.
     cells: Samples = np.zeros(shape, bool if bits == 1 else f"{kind}{cell}")
     tiff_decode(content, page, out=cells)
     cells = np.moveaxis(cells, 0, -1) if separate else cells.reshape(height, width, count)
-    extra = _extra(tags) if colours != _INKS and count > colours else 0
+    extra = next(iter(_listed(tags, _EXTRA_SAMPLES, 0)), 0) if colours != _INKS and count > colours else 0
     opaque = _largest(kind, bits) if extra in (_PREMULTIPLIED, _OPACITY) else None
     kept = colours + (opaque is not None)
     signed_byte = kind == "i" and bits == 8
@@ -249,7 +249,7 @@ def _same(tags: ImageFileDirectory_v2, tag: int) -> int:
 
 def _is_known(photometric: int, count: int, bits: int, kind: str) -> bool:
     """Whether Pillow reads all bits of such samples."""
-    # Of several channels beside the colours it reads none in planes, and few of them elsewhere.
+    # Of several channels in addition to colours it reads none in planes, and few of them elsewhere.
     if kind != "u" or bits > 8 or count > _COLOURS[photometric] + 1:
         return False
     return (bits == 8 and (count == 1 or photometric > 1)) or (count == 1 and bits in (1, 2, 4))
@@ -259,22 +259,14 @@ def _largest(kind: str, bits: int) -> float:
     return 1.0 if kind == "f" else float((1 << bits - (kind == "i")) - 1)
 
 
-def _extra(tags: ImageFileDirectory_v2) -> int:
-    values = _listed(tags, _EXTRA_SAMPLES, 0)
-    return int(values[0]) if values else 0
-
-
 def _stated(tags: ImageFileDirectory_v2) -> Window | None:
     """Return the range of values that the file gives for display."""
-    ends: list[float] = []
-    for tag in (_SMALLEST, _LARGEST):
-        value: Any = tags.get(tag)
-        value = value[0] if isinstance(value, tuple) and value else value
-        if not isinstance(value, int | float):
-            return None
-        ends.append(float(value))
-    width = ends[1] - ends[0]
-    return Window(ends[0] + width / 2, width) if isfinite(width) and width > 0 else None
+    ends = [next(iter(_listed(tags, tag, 0)), None) for tag in (_SMALLEST, _LARGEST) if tag in tags]
+    low, high = ends if len(ends) == 2 else (None, None)
+    if not isinstance(low, int | float) or not isinstance(high, int | float):
+        return None
+    width = float(high) - float(low)
+    return Window(float(low) + width / 2, width) if isfinite(width) and width > 0 else None
 
 
 def _unmultiplied(samples: Samples, opaque: float) -> Samples:

@@ -1,53 +1,29 @@
-"""Single rules for DICOM images: frames, windows, padding, marks of files, and what is refused by name."""
+"""Grey levels of DICOM images by windows, tables and padding; and the marks that files are known by."""
 
-import base64
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 from pydicom.dataset import Dataset
 from pydicom.filebase import DicomBytesIO
 from pydicom.filewriter import write_dataset
-from pydicom.uid import (
-    HTJ2K,
-    UID,
-    ExplicitVRLittleEndian,
-    HTJ2KLossless,
-    ImplicitVRLittleEndian,
-    JPEGBaseline8Bit,
-    RLELossless,
-)
+from pydicom.sequence import Sequence
+from pydicom.uid import ImplicitVRLittleEndian
 
-from tests.dicom_forms import data_set, file_of, film, in_syntax, with_frames
+from tests.dicom_forms import data_set, file_of, film, in_syntax
 from tests.image_files import encoded
-from tests.training.imaging.dicom.pictures import grey, made, ramp, several
+from tests.training.imaging.dicom.pictures import TWELVE, grey, made, ramp, several
 from training.clinical.dicom.objects import read_object
 from training.common.errors import ImageError
 from training.imaging.depth import Levels
-from training.imaging.dicom.tags import PIXEL_TAGS
+from training.imaging.dicom.elements import PIXEL_TAGS
 from training.imaging.formats import SIGNATURE_BYTES, is_dicom
-from training.imaging.images import decode_whole, read_header
+from training.imaging.images import decode_whole
 from training.imaging.window import Window
-
-# x * 100 + y * y of 24 rows and 32 columns with 12 bits, coded by OpenJPH 0.26.
-_HTJ2K = (
-    "/0//UQApQAAAAAAgAAAAGAAAAAAAAAAAAAAAIAAAABgAAAAAAAAAAAABDwEB/1AACAACAAAACv9SAAwAAgABAAUEBEAB/1wAEyCIkJCQkJCQ"
-    "kJCQkJCQiIiI/2QAFwABT3BlbkpQSCBWZXIgMC4yNi4zLv+QAAoAAAAAAQ4AAf+TwAAmFfgFB3QAwAATQAATAEj+Awd0AFr+Agd0AMAAE8AA"
-    "EwAii/wCgnQAra0AQjQAwAAVUAAFoo4dO/6ggjICdgD/f/9/DxUKCuoAAAD3OjG4AMAAFbAABdSAwMDAwMDA54p6cYJ3AP9//3//f/9//we8"
-    "A+/AO/AOvAPvwDvw/mBCACCEIAMf16/WXoxqMbEBwAAtaAAF6kBGo9FoNBqNRqPR+Pn+Cnp6enpxAnsA/3//f/9//3//f/9//3//f/9//3//"
-    "B7AAC7AAC7AAC7AAC7AAC7AAC7AAC7AA+wEIAIIQgAghCACCEIAMcAAAaAAAGgAABoAAAaKlSpUqVK20Av/Z"
-)
-
-
-@pytest.mark.parametrize("syntax", [HTJ2KLossless, HTJ2K])
-def test_high_throughput_jpeg_2000_is_read(syntax: UID) -> None:
-    y, x = np.mgrid[0:24, 0:32]
-    samples = x * 100 + y * y
-    image = made(np.zeros((24, 32), np.uint16), WindowCenter="2048", WindowWidth="4096")
-    content = file_of(with_frames(image, syntax, [base64.b64decode(_HTJ2K)]))
-    assert np.abs(grey(content) - samples * (255 / 4095)).max() <= 0.51
 
 
 def test_16_bits_are_not_cut_before_the_window() -> None:
@@ -80,11 +56,6 @@ def test_a_window_that_shows_nothing_is_ignored(centre: str, width: str) -> None
     assert np.unique(grey(without)).size == 256
 
 
-def test_an_even_image_keeps_the_grey_of_its_window() -> None:
-    content = file_of(made(np.full((8, 8), 100, np.uint16), WindowCenter="100.5", WindowWidth="201"))
-    assert set(grey(content).ravel()) == {128}
-
-
 def test_8_bits_without_a_window_are_the_grey_levels() -> None:
     pixels = (ramp("u1") // 2 + 20).astype("u1")
     content = file_of(made(pixels, 8))
@@ -108,13 +79,11 @@ def test_padding_is_black_and_has_no_share_in_the_levels(photometric: str, windo
     assert rest > 0.99 if photometric == "MONOCHROME2" else rest < -0.99
 
 
-def test_padding_that_no_sample_can_be_is_ignored() -> None:
-    without = file_of(made())
-    assert (grey(file_of(made(PixelPaddingValue=65_535))) == grey(without)).all()
-
-
-def test_an_image_of_padding_alone_is_black() -> None:
+def test_images_of_one_value_and_padding_that_no_sample_can_be() -> None:
+    assert (grey(file_of(made(PixelPaddingValue=65_535))) == grey(file_of(made()))).all()
     assert not grey(file_of(made(np.full((8, 8), 7, np.uint16), PixelPaddingValue=7))).any()
+    even = made(np.full((8, 8), 100, np.uint16), WindowCenter="100.5", WindowWidth="201")
+    assert set(grey(file_of(even)).ravel()) == {128}
 
 
 def test_bits_above_those_stored_are_left_out() -> None:
@@ -139,77 +108,10 @@ def test_the_pixels_of_an_icon_are_not_those_of_the_image() -> None:
     assert (grey(file_of(image)) == plain).all()
 
 
-@pytest.mark.parametrize("syntax", [ExplicitVRLittleEndian, RLELossless])
-def test_a_frame_can_be_chosen_and_the_first_is_given(syntax: UID) -> None:
-    content = file_of(several(5, syntax))
-    assert read_header(content).frames == 5
-    assert grey(content)[8, 8] == 10
-    assert [grey(content, frame=number)[8, 8] for number in range(1, 6)] == [10, 20, 30, 40, 50]
-    for number in (0, 6, -1):
-        with pytest.raises(ImageError, match=f"There is no frame {number}: the image has 5"):
-            decode_whole(content, frame=number)
-
-
 def test_frames_of_other_formats_can_be_chosen() -> None:
     frames = [Image.new("L", (4, 4), 50 * number) for number in (1, 2, 3)]
     content = encoded(frames[0], "TIFF", save_all=True, append_images=frames[1:])
     assert [grey(content, frame=number)[0, 0] for number in (1, 2, 3)] == [50, 100, 150]
-
-
-def test_frames_of_one_bit_begin_within_bytes() -> None:
-    bits = np.random.default_rng(3).integers(0, 2, (3, 5, 7), dtype=np.uint8)
-    image = data_set(bits[0], photometric="MONOCHROME2", stored=1, NumberOfFrames="3")
-    image.BitsAllocated = 1
-    image.PixelData = np.packbits(bits.ravel(), bitorder="little").tobytes()
-    content = file_of(image)
-    for number in range(3):
-        assert (grey(content, frame=number + 1) == 255 * bits[number]).all()
-
-
-def in_fragments(table: list[int], *, tagged: bool = False) -> bytes:
-    """Three JPEG frames of grey 40, 80 and 120, the second in two fragments."""
-    frames = [encoded(Image.new("L", (16, 16), level), "JPEG", quality=95) for level in (40, 80, 120)]
-    frames = [frame + bytes(len(frame) % 2) for frame in frames]
-    parts = [frames[0], frames[1][:200], frames[1][200:], frames[2]]
-    image = data_set(np.zeros((16, 16), np.uint8), photometric="MONOCHROME2", stored=8, NumberOfFrames="3")
-    item = b"\xfe\xff\x00\xe0"
-    offsets = np.array(table, "<u4").tobytes()
-    items = [item + len(part).to_bytes(4, "little") + part for part in (offsets, *parts)]
-    if tagged:
-        starts = np.cumsum([0, *(len(item) for item in items[1:4])])[[0, 1, 3]]
-        image.ExtendedOffsetTable = starts.astype("<u8").tobytes()
-        image.ExtendedOffsetTableLengths = np.array([len(frame) for frame in frames], "<u8").tobytes()
-    image.PixelData = b"".join(items)
-    image["PixelData"].VR = "OB"
-    image["PixelData"].is_undefined_length = True
-    image.file_meta.TransferSyntaxUID = JPEGBaseline8Bit
-    return file_of(image)
-
-
-@pytest.mark.parametrize(
-    "table", [[], [0, 1, 2], [0, 0, 0], [4_000_000_000] * 3, [0, 2**31, 8], [0], list(range(50))]
-)
-@pytest.mark.parametrize("tagged", [False, True])
-def test_frames_are_found_without_a_true_table_of_offsets(table: list[int], tagged: bool) -> None:
-    content = in_fragments(table, tagged=tagged)
-    for number, level in enumerate((40, 80, 120), 1):
-        assert abs(int(grey(content, frame=number)[8, 8]) - level) <= 1
-
-
-def test_a_true_table_of_offsets_is_followed() -> None:
-    content = in_fragments([])
-    first = content.index(b"\xff\xd8") - 8
-    second = content.index(b"\xff\xd8", first + 10) - 8
-    third = content.index(b"\xff\xd8", second + 10) - 8
-    for table in ([0, second - first, third - first],):
-        assert abs(int(grey(in_fragments(table), frame=3)[8, 8]) - 120) <= 1
-
-
-def test_frames_in_runs_that_cannot_be_told_apart_are_refused() -> None:
-    image = several(3, RLELossless)
-    image.NumberOfFrames = "2"
-    with pytest.raises(ImageError, match="3 fragments, which cannot be told apart into 2 frames"):
-        decode_whole(file_of(image))
 
 
 def test_functional_groups_of_a_frame_go_before_those_of_all() -> None:
@@ -307,29 +209,6 @@ def test_other_files_are_not_dicom(content: bytes) -> None:
         read_object(content, 1 << 20)
 
 
-def test_a_missing_end_of_fragments_is_no_loss() -> None:
-    content = file_of(several(2, RLELossless))
-    assert content.endswith(b"\xfe\xff\xdd\xe0\0\0\0\0")
-    assert grey(content[:-8], frame=2)[8, 8] == 20
-
-
-def test_a_jpeg_without_marks_has_the_colours_that_are_stated() -> None:
-    pixels = np.zeros((16, 16, 3), np.uint8)
-    pixels[:] = (200, 60, 120)
-    jpeg = encoded(Image.fromarray(pixels, "YCbCr"), "JPEG", quality=98, subsampling=0)
-    unmarked = jpeg[:2] + jpeg[4 + int.from_bytes(jpeg[4:6]) :]
-    assert b"JFIF" in jpeg and b"JFIF" not in unmarked
-    shown = tuple(np.asarray(Image.fromarray(pixels, "YCbCr").convert("RGB"))[0, 0].tolist())
-    for photometric, content, expected in (
-        ("RGB", unmarked, (200, 60, 120)),
-        ("YBR_FULL_422", unmarked, shown),
-        ("RGB", jpeg, shown),
-    ):
-        image = data_set(pixels, photometric=photometric, stored=8)
-        seen = decode_whole(file_of(with_frames(image, JPEGBaseline8Bit, [content]))).pixels.getpixel((8, 8))
-        assert np.abs(np.array(seen) - np.array(expected)).max() <= 3, photometric
-
-
 def test_a_file_of_the_attributes_that_count_has_the_same_pixels() -> None:
     image = made(
         WindowCenter="2000", WindowWidth="3000", PixelPaddingValue=5, RescaleSlope="2", RescaleIntercept="1"
@@ -341,3 +220,67 @@ def test_a_file_of_the_attributes_that_count_has_the_same_pixels() -> None:
             kept.add(element)
     assert "PatientName" not in kept
     assert (grey(file_of(kept)) == grey(file_of(image))).all()
+
+
+def _table(entries: NDArray[Any], bits: int) -> Sequence:
+    item = Dataset()
+    item.add_new("LUTDescriptor", "US", [len(entries), 0, bits])
+    item.add_new("LUTData", "OW", np.asarray(entries).astype("<u2").tobytes())
+    return Sequence([item])
+
+
+def _curve(top: int) -> NDArray[Any]:
+    values = 1 / (1 + np.exp(-(np.arange(4096) - 2000) / 500))
+    entries: NDArray[Any] = np.rint(top * values / values[-1])
+    return entries
+
+
+@pytest.mark.parametrize("photometric", ["MONOCHROME1", "MONOCHROME2"])
+@pytest.mark.parametrize(("bits", "top"), [(16, 4095), (16, 1023), (16, 255), (12, 1000), (14, 4095)])
+def test_the_largest_entry_of_a_table_is_white_where_more_bits_are_stated(
+    bits: int, top: int, photometric: str
+) -> None:
+    right = made(TWELVE, VOILUTSequence=_table(_curve(4095), 12), photometric=photometric)
+    deeper = made(TWELVE, VOILUTSequence=_table(_curve(top), bits), photometric=photometric)
+    assert np.abs(grey(file_of(deeper)).astype(int) - grey(file_of(right))).max() <= 3
+    # More than half of its depth is as it is stated.
+    assert grey(file_of(made(TWELVE, VOILUTSequence=_table(_curve(2500), 12)))).max() <= 156
+
+
+@pytest.mark.parametrize("level", [0, 700, 65_535])
+def test_a_table_or_window_that_shows_nothing_gives_way_to_the_next_window(level: int) -> None:
+    table = _table(np.full(4096, level), 16)
+    window: dict[str, Any] = {"WindowCenter": "2000", "WindowWidth": "2400"}
+    both = decode_whole(file_of(made(TWELVE, VOILUTSequence=table, **window)))
+    alone = grey(file_of(made(TWELVE, **window)))
+    assert (np.asarray(both.pixels)[..., 0] == alone).all()
+    assert both.levels is not None and not both.levels.unfit
+    without = grey(file_of(made(TWELVE)))
+    assert (grey(file_of(made(TWELVE, VOILUTSequence=table))) == without).all()
+    first = made(TWELVE, WindowCenter=["9000", "2000"], WindowWidth=["200", "2400"])
+    assert (grey(file_of(first)) == alone).all()
+
+
+def _bordered(edge: int, marker: int) -> NDArray[np.uint16]:
+    large = np.kron(TWELVE, np.ones((4, 4))).astype(np.uint16)
+    large[:20] = large[:, -16:] = edge
+    large[30:44, 30:60] = marker
+    return large
+
+
+@pytest.mark.parametrize("photometric", ["MONOCHROME1", "MONOCHROME2"])
+@pytest.mark.parametrize(
+    ("edge", "marker", "centre", "width"),
+    [(4095, 3700, 3800, 400), (0, 3700, 150, 200), (4095, 4095, 3700, 700), (0, 0, 60_000, 100_000)],
+)
+def test_a_window_beside_the_tissue_is_not_taken_for_the_sake_of_a_border(
+    edge: int, marker: int, centre: int, width: int, photometric: str
+) -> None:
+    pixels = _bordered(edge, marker)
+    window: dict[str, Any] = {"WindowCenter": str(centre), "WindowWidth": str(width)}
+    decoded = decode_whole(file_of(made(pixels, photometric=photometric, **window)))
+    assert decoded.levels is not None and decoded.levels.unfit
+    without = grey(file_of(made(pixels, photometric=photometric)))
+    assert (np.asarray(decoded.pixels)[..., 0] == without).all()
+    fit = decode_whole(file_of(made(pixels, WindowCenter="2000", WindowWidth="2400")))
+    assert fit.levels is not None and not fit.levels.unfit

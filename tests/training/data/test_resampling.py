@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.imaging.resampling import resample
+from training.data.resampling import resample
 
 RATES = [
     (44_100, 16_000),

@@ -1,1 +1,0 @@
-"""Needs of single formats beside a decoder: damage, depth, and frames that are counted unread."""
