@@ -205,6 +205,7 @@ def test_a_folder_with_another_run_is_refused(recipe: str, scenes: Path, tmp_pat
         tuned(runs(), scenes)
 
 
+@pytest.mark.slow
 def test_runs_are_those_of_a_training_by_itself_and_one_that_diverges_is_a_row(
     recipe: str, scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
