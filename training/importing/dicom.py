@@ -51,8 +51,8 @@ _COLUMNS: Final = ("sop", "reason")
 _SHOWN: Final = 8
 # Names in a source may be those of patients.
 _SOURCE: Final = Path("SOURCE")
-# Of address space, some of it for code. 50 megapixels of 16 bits take 650 MB; colours, and the scans of one after
-# the other, up to 1.2 GB.
+# 50 megapixels of 16 bits take 650 MB; colours, and the scans of one after the other, up to 1.2 GB. Code has
+# address space as well.
 MEMORY_BYTES: Final = 1_300_000_000
 # JPEG 2000 takes 7 for 50 megapixels, so 60 for a run of 100 frames with 4 each.
 _CPU_S: Final = 120

@@ -37,7 +37,7 @@ def install(folder: Path, package: str, *entries: str) -> None:
 def birds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data set of birds; the package that reads it is found by this process and those that it starts."""
     site, source = tmp_path / "site", tmp_path / "data"
-    install(site, "bird-layouts", block("toml").splitlines()[1])
+    install(site, "bird-layouts", block("toml").splitlines()[1].replace('"', ""))
     (site / "birds.py").write_text(block("python"))
     for name in ("wren", "robin"):
         (source / "pictures").mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def birds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_layout_of_another_package_is_imported_and_listed(birds: Path) -> None:
-    assert find_layout("birds").name not in layout_names()[:12]
+    assert (layout_names()[0], layout_names()[-1]) == ("folder", "birds")
 
     def run(*words: str) -> str:
         done = subprocess.run([*COMMAND, "import", *words], capture_output=True, text=True, check=True)
