@@ -155,15 +155,9 @@ def describe_layouts() -> Iterator[tuple[str, str]]:
 def import_data_set(
     layout: Layout, source: Source, *, max_rejected: float = 1.0, most_decoded: int = MOST_DECODED
 ) -> ImportReport:
-    """Write the manifest of a data set into `source.folder`.
+    """Write the manifest of a data set into `source.folder`, with a link images to images elsewhere.
 
-    A link images to images elsewhere is made there.
-
-    Args:
-        layout: Its layout.
-        source: The data set.
-        max_rejected: Largest share of images that may be left out because they or their lines are broken.
-        most_decoded: Number of files to decode; the others are listed as they are.
+    `max_rejected` and `most_decoded` are those of `write_listing`.
 
     Raises:
         DataError: The data set is not there or of another layout, the layout has no such option, or too much

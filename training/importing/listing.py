@@ -94,7 +94,7 @@ def write_listing(
     decoded are refused; those in doubt are decoded first.
 
     Args:
-        listing: What a reader gave.
+        listing: The images.
         out: Folder of the manifest.
         max_rejected: Largest share of items that may be refused, from 0 to 1.
         most_decoded: Number of files to decode.

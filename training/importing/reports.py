@@ -389,12 +389,7 @@ class AttachedSource:
 
 
 def attach_source(folder: Path, source: Path, key: bytes) -> AttachedSource:
-    """Give the records of a manifest the reports of a file or folder, and write the manifest anew.
-
-    Args:
-        folder: Folder of the manifest.
-        source: File or folder of reports in any format.
-        key: Secret of the home folder, for keyed hashes.
+    """Give the records of a folder's manifest the reports of a file or folder, and write it anew.
 
     Raises:
         DataError: The manifest or the source cannot be read.
