@@ -62,8 +62,8 @@ def test_members_that_are_damaged_or_encrypted_are_refused(
     with zipfile.ZipFile(path, "w", packing) as file:
         file.writestr("1", encoded(make_film(1)))
     content = bytearray(path.read_bytes())
-    for place, changed in damage.items():
-        content[place : place + len(changed)] = changed
+    for start, changed in damage.items():
+        content[start : start + len(changed)] = changed
     if "encrypted" in reason:
         content[content.index(b"PK\1\2") + 8] |= 1
     path.write_bytes(content)

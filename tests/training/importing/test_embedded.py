@@ -169,7 +169,7 @@ def test_damaged_and_missing_shards_and_links_are_told(shards: Path, tmp_path: P
     with pytest.raises(DataError, match=r"There is no shard such as 00000\.tar"):
         imported("webdataset", tmp_path / "empty", tmp_path / "out")
     content = (shards / "00000.tar").read_bytes()
-    for damaged in (content[:2000], content[:512] + b"?" * 512 + content[1024:3072] + b"x" * 512):
+    for damaged in (content[:2000], content.replace(b"./000000000.txt", b"?" * 15)):
         (shards / "00000.tar").write_bytes(damaged)
         with pytest.raises(
             DataError, match=r"The shard .*00000\.tar cannot be read: .* Is its download whol"

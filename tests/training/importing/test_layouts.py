@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -100,7 +100,8 @@ def test_options_that_a_layout_does_not_read_are_refused(tmp_path: Path) -> None
         ("dicom", "table", "takes no --table, only --modality, --reports, --take-quarantined."),
     ):
         with pytest.raises(DataError, match=f"`recoquest import {name}` {takes}"):
-            imported(name, tmp_path, tmp_path, **{option: tmp_path})
+            options: dict[str, Any] = {option: tmp_path}
+            imported(name, tmp_path, tmp_path, **options)
     with pytest.raises(DataError, match="give a second folder for them and the manifest"):
         imported("webdataset", tmp_path)
     with pytest.raises(DataError, match=r"There is no .*nowhere"):

@@ -83,7 +83,11 @@ def test_a_time_at_the_ends_of_the_calendar_is_left_out(tmp_path: Path, issued: 
 
 
 def test_other_json_is_refused(tmp_path: Path) -> None:
-    for broken in ([], 3, {"resourceType": "DiagnosticReport"}, {"entry": 5, "resourceType": "Bundle"}):
+    others: tuple[object, ...] = (
+        {"resourceType": "DiagnosticReport"},
+        {"entry": 5, "resourceType": "Bundle"},
+    )
+    for broken in ([], 3, *others):
         (tmp_path / "a.json").write_text(json.dumps(broken))
         (said,) = read_all(tmp_path / "a.json")
         assert isinstance(said, str)
