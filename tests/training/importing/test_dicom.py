@@ -333,7 +333,7 @@ def _children() -> list[str]:
 def test_a_film_that_takes_too_much_costs_itself_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dicom, "MEMORY_BYTES", 50_000_000)
+    monkeypatch.setattr(dicom, "MEMORY_BYTES", 200_000_000)
     for number in range(1, 4):
         side = 4096 if number == 2 else 64
         write(tmp_path, str(number), encoded(make_film(number, rows=side, columns=side)))
