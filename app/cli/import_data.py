@@ -2,11 +2,13 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from app.cli.errors import stoppable
 from app.cli.options import (
@@ -16,22 +18,38 @@ from app.cli.options import (
     Strict,
     end_strictly,
     name_left_out,
+    print_table,
     radiology_settings,
     say_refused,
 )
 from index.keys.home_secret import patient_key
-from training.common.errors import DataError
-from training.importing.layouts import Layout
+
+
+class ImportCommand(TyperCommand):
+    """The command, whose help lists the layouts, those of other packages as well."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, then the layouts."""
+        from rich.markup import escape
+
+        from training.importing.layouts import describe_layouts
+
+        super().format_help(ctx, formatter)
+        rows = [(name, escape(about)) for name, about in describe_layouts()]
+        print_table("Layout", "What it reads (docs/layouts.md)", rows=rows)
+
+
+def _known_layout(name: str) -> str:
+    from training.importing.layouts import layout_names
+
+    if name not in layout_names():
+        raise typer.BadParameter(f"{name!r} is none of {', '.join(layout_names())}.")
+    return name
 
 
 def import_data(
     layout: Annotated[
-        Layout,
-        typer.Argument(
-            help="folder: images of your own; karpathy: Flickr8K, Flickr30K or MS-COCO with Karpathy's "
-            "dataset_*.json; dicom: films of a PACS (docs/dicom.md); the others: as published, or as these "
-            "programs save it (docs/layouts.md)."
-        ),
+        str, typer.Argument(callback=_known_layout, help="A layout, such as folder for images of your own.")
     ],
     source: Annotated[
         Path,
@@ -93,58 +111,47 @@ def import_data(
 ) -> None:
     """Turn a folder of images, or a data set in the layout in which it is downloaded, into a manifest."""
     from app.settings import load_settings
+    from training.importing.layouts import Source, find_layout, import_data_set
     from training.importing.listing import MOST_DECODED
-    from training.importing.run import import_data_set
 
-    settings = (radiology_settings if layout == "dicom" else load_settings)(
+    chosen = find_layout(layout)
+    settings = (radiology_settings if chosen.pseudonymizes else load_settings)(
         home=home, max_image_pixels=max_image_pixels
     )
-    of_reports: Sequence[str] = ()
-    if layout == "dicom":
-        if images or table or encoding or keep_unknown_texts or leave_out:
-            raise DataError("DICOM files have no table and no texts: of the options, none of these counts.")
-        if out is None:
-            raise DataError("The films are written out: give a second folder for them and the manifest.")
-        from training.importing.attach_reports import attach_source, remarks
-        from training.importing.dicom.importing import import_dicom
-
+    key = b""
+    if chosen.pseudonymizes:
         settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         # A synchronisation with an archive makes pseudonyms by this key, too.
         key = patient_key(settings.home)
-        with stoppable("Stopped. The same command goes on where this one ended."):
-            report = import_dicom(
-                source,
-                out,
-                key=key,
-                keep_dates=settings.keep_dates,
-                modalities=frozenset(name.upper() for name in modality or ()),
-                looked_at=take_quarantined,
-                limits=settings.image_limits,
-                max_rejected=max_rejected,
-            )
-        if reports is not None:
-            attached = attach_source(report.folder, reports, key)
-            say_refused(attached.refused, in_folder=reports.is_dir())
-            attached.contents.doubts.update(report.contents.doubts)
-            report = replace(report, contents=attached.contents)
-            sentences = remarks(attached.left_out, attached.differing, attached.without_text)
-            of_reports = (attached.sentence, *sentences)
-    elif modality or take_quarantined or reports:
-        raise DataError("--modality, --take-quarantined and --reports belong to `recoquest import dicom`.")
-    else:
+    data = Source(
+        source,
+        out,
+        images=images,
+        table=table,
+        encoding=encoding,
+        keep_unknown_texts=keep_unknown_texts,
+        leave_out=leave_out,
+        modality=frozenset(modality or ()),
+        take_quarantined=take_quarantined,
+        reports=reports,
+        key=key,
+        keep_dates=settings.keep_dates,
+        limits=settings.image_limits,
+    )
+    goes_on = "Stopped. The same command goes on where this one ended."
+    with stoppable(goes_on) if chosen.writes_images else nullcontext():
         report = import_data_set(
-            layout,
-            source,
-            out,
-            images=images,
-            table=table,
-            leave_out=leave_out,
-            encoding=encoding,
-            keep_unknown_texts=keep_unknown_texts,
-            max_rejected=max_rejected,
-            most_decoded=sys.maxsize if check else MOST_DECODED,
-            limits=settings.image_limits,
+            chosen, data, max_rejected=max_rejected, most_decoded=sys.maxsize if check else MOST_DECODED
         )
+    of_reports: Sequence[str] = ()
+    if reports is not None:
+        from training.importing.reports import attach_source
+
+        attached = attach_source(report.folder, reports, key)
+        say_refused(attached.refused, in_folder=reports.is_dir())
+        attached.contents.doubts.update(report.contents.doubts)
+        report = replace(report, contents=attached.contents)
+        of_reports = attached.sentences
     name_left_out(report.rejections)
     for sentence in (*report.sentences(), *of_reports):
         typer.echo(sentence)

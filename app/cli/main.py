@@ -13,7 +13,7 @@ from app.cli.collections import aliases, collections, delete, duplicates, erase,
 from app.cli.demo import demo, sample_data
 from app.cli.errors import ended
 from app.cli.feedback import feedback
-from app.cli.import_data import import_data
+from app.cli.import_data import ImportCommand, import_data
 from app.cli.index import activate, generations, index, reindex, rollback
 from app.cli.installation import backup, doctor, restore, settings, tidy
 from app.cli.jobs import jobs, worker
@@ -61,8 +61,8 @@ def build() -> typer.Typer:
                 recoquest.add_typer(command, rich_help_panel=purpose)
             else:
                 # A function cannot be called `import`.
-                name = "import" if command is import_data else None
-                recoquest.command(name, rich_help_panel=purpose)(command)
+                name, kind = ("import", ImportCommand) if command is import_data else (None, None)
+                recoquest.command(name, cls=kind, rich_help_panel=purpose)(command)
     radiology.register(recoquest)
     return recoquest
 

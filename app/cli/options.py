@@ -210,7 +210,7 @@ def first_of(names: Sequence[str], most: int = 5) -> str:
 
 def say_refused(refused: Sequence[str], *, in_folder: bool) -> None:
     """Name reports that were refused."""
-    from training.importing.report_files import ORDER
+    from training.importing.reports import ORDER
 
     for sentence in refused[:_SHOWN]:
         typer.echo(f"Refused: {sentence}", err=True)

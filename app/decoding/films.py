@@ -29,7 +29,7 @@ from training.imaging.processes.pool import (
     Priority,
     Task,
 )
-from training.importing.dicom.examination import MOST_FRAMES
+from training.importing.dicom import MOST_FRAMES
 from training.importing.splits import draw_split
 
 FilmOutcome = Literal["taken", "refused", "left out", "quarantined"]

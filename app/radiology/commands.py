@@ -287,8 +287,7 @@ def _bring(
     intake: "ReportIntake", source: Path, home: Path, format: ChosenFormat, encoding: str | None
 ) -> None:
     from training.clinical.reports.study_report import ReportError
-    from training.importing.attach_reports import remarks
-    from training.importing.report_files import LeftOutFile, read_reports
+    from training.importing.reports import LeftOutFile, read_reports, remarks
 
     left_out: Counter[str] = Counter()
     refused: list[str] = []

@@ -44,7 +44,7 @@ from training.clinical.reports.study_report import (
     study_key,
 )
 from training.common.errors import RecoquestError
-from training.importing.attach_reports import with_report
+from training.importing.reports import with_report
 
 # Attempts: another writer, or a change of the model, may come between the read and the write.
 _TRIES: Final = 3

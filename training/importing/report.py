@@ -1,22 +1,27 @@
-"""The report of an import: everything found, and what became of it."""
+"""The report of an import: everything in a source, and what became of it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from training.common.record import Record
 from training.common.rejections import Rejections
-from training.importing.doubts import Doubt
-from training.importing.examples import Examples, shortened
+
+# Why a file that is listed may not show what its owner expects; "" without a doubt.
+Doubt = Literal["", "cut", "preview"]
 
 # Beginnings of the reasons to leave out what systems put into a folder: no user misses it.
 IN_FOLDERS: Final = "files in folders named "
 HIDDEN_FILES: Final = "hidden files and files of systems"
-OF_SYSTEMS: Final = (IN_FOLDERS, HIDDEN_FILES)
+_OF_SYSTEMS: Final = (IN_FOLDERS, HIDDEN_FILES)
 # So many reasons are given in full, then so many in brief; more are summed up.
 _MOST_REASONS: Final = 12
+_MOST_BRIEF: Final = 60
+_MOST_OF_SYSTEMS: Final = 4
+_MOST_EXAMPLES: Final = 10
+_LONGEST: Final = 60
 _DOUBTS: Final[Mapping[Doubt, tuple[tuple[str, str], str]]] = {
     "cut": (
         ("image seems", "images seem"),
@@ -28,8 +33,47 @@ _DOUBTS: Final[Mapping[Doubt, tuple[tuple[str, str], str]]] = {
         "a larger page than the first, which is taken as it is not marked as a preview",
     ),
 }
-_MOST_BRIEF: Final = 60
-_MOST_OF_SYSTEMS: Final = 4
+
+
+@dataclass
+class Examples:
+    """The number of values of one kind, and the first ones with their lines."""
+
+    count: int = 0
+    shown: list[str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+
+    def add(self, value: str, line: int) -> None:
+        """Count a value; the first ones are kept in quotes."""
+        self.note(f"{shortened(value)} on line {line}" if len(self.shown) < _MOST_EXAMPLES else "", line)
+
+    def note(self, words: str, line: int = 0) -> None:
+        """Count a value; the first ones are kept in these words."""
+        self.count += 1
+        if len(self.shown) < _MOST_EXAMPLES:
+            self.shown.append(words)
+            self.numbers.append(line)
+
+    def times(self, one: str, several: str) -> str:
+        """The number of values before a word in the singular or the plural."""
+        return f"{self.count:,} {one if self.count == 1 else several}"
+
+    def lines(self) -> str:
+        """The lines of the first values, such as "lines 3, 4 and 510 more"."""
+        shown = ", ".join(map(str, self.numbers))
+        return f"{_plural('line', self.count)} {shown}{self._more(' and')}"
+
+    def __str__(self) -> str:
+        return ", ".join(self.shown) + self._more(", and")
+
+    def _more(self, before: str) -> str:
+        more = self.count - len(self.shown)
+        return f"{before} {more:,} more" if more else ""
+
+
+def shortened(value: str) -> str:
+    """A value in quotes, cut for a message."""
+    return repr(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}...")
 
 
 @dataclass(frozen=True)
@@ -40,10 +84,10 @@ class Tally:
         source: What lists them, for messages.
         unit: What is counted, for messages.
         found: Number of items in the source.
-        taken: Number of items that the manifest has, and whose files were decoded.
+        taken: Number of items in the manifest whose files were decoded.
         refused: Number of items that cannot be used; each is named in the report's rejections.
         left_out: Number of items for each reason to pass them over on purpose.
-        listed: Number of items that the manifest has, and whose files were not decoded.
+        listed: Number of items in the manifest whose files were not decoded.
     """
 
     source: str
@@ -56,7 +100,7 @@ class Tally:
 
     @property
     def unaccounted(self) -> int:
-        """Number of items found of which nothing is known; 0 for a reader that counts rightly."""
+        """Number of items of which nothing is known; 0 for a reader that counts rightly."""
         return self.found - self.taken - self.listed - self.refused - sum(self.left_out.values())
 
     def sentences(self) -> list[str]:
@@ -65,19 +109,23 @@ class Tally:
         parts += f"{self.refused:,} refused, {sum(self.left_out.values()):,} left out"
         if self.unaccounted:
             parts += f", {self.unaccounted:,} not accounted for"
-        named = name_reasons(self.left_out)
+        reasons = name_reasons(self.left_out)
         return [
-            f"Found {self.found:,} {_several(self.unit, self.found)} in {self.source}: {parts}.",
-            *([f"Left out: {'; '.join(named)}."] if named else ()),
+            f"Found {self.found:,} {_plural(self.unit, self.found)} in {self.source}: {parts}.",
+            *([f"Left out: {'; '.join(reasons)}."] if reasons else ()),
         ]
 
 
 def name_reasons(left_out: Mapping[str, int]) -> list[str]:
     """Reasons with their numbers: the files of users first, then those of systems."""
     reasons = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
-    of_systems = [item for item in reasons if item[0].startswith(OF_SYSTEMS)]
-    of_users = [item for item in reasons if not item[0].startswith(OF_SYSTEMS)]
-    brief = [(_brief(reason), count) for reason, count in of_users[_MOST_REASONS:]]
+    of_systems = [item for item in reasons if item[0].startswith(_OF_SYSTEMS)]
+    of_users = [item for item in reasons if not item[0].startswith(_OF_SYSTEMS)]
+    # In brief: without what is to be done about it.
+    brief = [
+        (reason.partition(", which")[0].partition(" (")[0], count)
+        for reason, count in of_users[_MOST_REASONS:]
+    ]
     lines = [f"{reason}: {count:,}" for reason, count in [*of_users[:_MOST_REASONS], *brief[:_MOST_BRIEF]]]
     if rest := sum(count for _, count in brief[_MOST_BRIEF:]):
         lines.append(f"{len(brief) - _MOST_BRIEF} more kinds of files: {rest:,}")
@@ -85,11 +133,6 @@ def name_reasons(left_out: Mapping[str, int]) -> list[str]:
     if rest := sum(count for _, count in of_systems[_MOST_OF_SYSTEMS:]):
         lines.append(f"files in {len(of_systems) - _MOST_OF_SYSTEMS} more folders of systems: {rest:,}")
     return lines
-
-
-def _brief(reason: str) -> str:
-    """A reason without what is to be done about it."""
-    return reason.partition(", which")[0].partition(" (")[0]
 
 
 @dataclass
@@ -109,14 +152,13 @@ class Contents:
         self.texts += len(record.texts)
         self.with_texts += bool(record.texts)
         if record.report and not record.texts:
-            report, image = record.report, record.image
-            self.fragments.add_words(lambda: f"{shortened(report)} of {image!r}", record.line)
-        self.labels.update(set(record.labels))
+            self.fragments.note(f"{shortened(record.report)} of {record.image!r}")
+        self.labels.update(tuple(dict.fromkeys(record.labels)))
 
     def sentences(self) -> list[str]:
         """Number of texts and labels; nothing about labels where there are none."""
-        images = f"{self.records:,} {_several('image', self.records)}"
-        lines = [f"{self.texts:,} {_several('text', self.texts)}, for {self.with_texts:,} of {images}."]
+        images = f"{self.records:,} {_plural('image', self.records)}"
+        lines = [f"{self.texts:,} {_plural('text', self.texts)}, for {self.with_texts:,} of {images}."]
         if self.fragments.count:
             have = self.fragments.times("image has", "images have")
             lines.append(
@@ -125,7 +167,7 @@ class Contents:
         if self.labels:
             (label, count), *_ = self.labels.most_common(1)
             lines.append(
-                f"{len(self.labels):,} {_several('label', len(self.labels))}; "
+                f"{len(self.labels):,} {_plural('label', len(self.labels))}; "
                 f"the most frequent is {label!r}, of {count:,} of {images}."
             )
         for doubt, examples in self.doubts.items():
@@ -138,7 +180,7 @@ class ImportReport:
     """Outcome of an import.
 
     Attributes:
-        folder: Where the manifest lies.
+        folder: Folder of the manifest.
         records: Number of its lines.
         rejections: Everything that cannot be used, by line.
         tallies: Rows or files of each source, each with what became of it.
@@ -161,5 +203,5 @@ class ImportReport:
         return [*self.notes, *counted, *self.contents.sentences()]
 
 
-def _several(unit: str, count: int) -> str:
+def _plural(unit: str, count: int) -> str:
     return unit if count == 1 else f"{unit}s"

@@ -313,11 +313,16 @@ def test_another_import_of_the_home_gives_the_same_pseudonyms(tmp_path: Path) ->
 def test_options_of_other_layouts_are_refused(tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(b"")
     for arguments, words in (
-        (("dicom", tmp_path, tmp_path / "out", "--table", "t.csv"), "DICOM files have no table"),
-        (("folder", tmp_path, "--modality", "CT"), "belong to `recoquest import dicom`"),
+        (
+            ("dicom", tmp_path, tmp_path / "out", "--table", "t.csv"),
+            "`recoquest import dicom` takes no --table",
+        ),
+        (("folder", tmp_path, "--modality", "CT"), "`recoquest import folder` takes no --modality, only"),
         (("dicom", tmp_path), "give a second folder"),
+        (("nothing", tmp_path), "'nothing' is none of folder, karpathy, coco, mimic-cxr"),
     ):
-        assert words in outcome("import", *arguments)[1]
+        code, said = outcome("import", *arguments)
+        assert (code > 0, words in " ".join(said.replace("│", " ").split())) == (True, True), said
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ from training.clinical.findings import CHEXPERT_LABELS, FINDINGS
 from training.clinical.pseudonyms import keyed_hash
 from training.clinical.reports.study_report import StudyReport
 from training.common.errors import RecoquestError
-from training.importing.report_files import ReadReport, read_reports
+from training.importing.reports import ReadReport, read_reports
 
 KEPT = "INDICATION: Cough.\n\nFINDINGS: Small left effusion. No pneumothorax.\n\nIMPRESSION: Left effusion."
 

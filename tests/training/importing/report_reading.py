@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from tests.training.clinical.reports.documents import (
-    KEY,
-)
+from tests.training.clinical.reports.documents import KEY
 from training.clinical.reports.study_report import StudyReport
-from training.importing.report_files import ReadReport, read_reports
+from training.importing.reports import ReadReport, read_reports
 
 
 def read_all(path: Path, **options: Any) -> list[StudyReport | str]:

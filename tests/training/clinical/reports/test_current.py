@@ -10,7 +10,7 @@ from training.clinical.reports.current import CurrentReport, current_report
 from training.clinical.reports.sections import clinical_sections
 from training.clinical.reports.study_report import Status, StudyReport
 from training.common.record import MetadataValue, Record
-from training.importing.attach_reports import attach_reports
+from training.importing.reports import attach_reports
 
 
 def _report(
@@ -110,14 +110,14 @@ def test_records_get_the_reports_of_their_studies() -> None:
     assert a.metadata == {"study": "1.2.3.4", "patient": "p", "report_status": "final"}
     assert (c.report, c.texts, c.labels) == ("FINDINGS: Nodule.", ("Nodule.",), ("Lung Lesion",))
     assert d == RECORDS[3]
-    assert (attached.matched, attached.waiting, attached.differing) == (3, 1, 0)
+    assert (attached.matched, attached.waiting, attached.mismatched) == (3, 1, ())
 
 
 @pytest.mark.parametrize("keys", [("study:1.2.3.4",), ("accession:77",)])
 def test_a_report_of_another_patient_is_not_attached(keys: Sequence[str]) -> None:
     attached = attach_reports(RECORDS, [_report("FINDINGS: Mass.", keys=keys, patient="other")])
     assert list(attached.records) == RECORDS
-    assert (attached.matched, attached.waiting, attached.differing) == (0, 0, 1)
+    assert (attached.matched, attached.waiting, attached.mismatched) == (0, 0, (0,))
 
 
 def test_of_a_study_of_two_patients_only_reports_that_name_one_are_attached() -> None:

@@ -13,16 +13,14 @@ from typing import Any
 from app.settings import Settings
 from training.common.errors import ImageError
 from training.imaging.images import decode_whole
-from training.importing.dicom.examination import Rules, examine, limit_memory
-from training.importing.dicom.places import Place
+from training.importing.dicom import MEMORY_BYTES, examine
+from training.importing.dicom_files import Place
+from training.importing.layouts import Source
 
 
 def main(folder: Path, way: str) -> None:
     """Write a line of JSON before and after each file."""
-    if way == "decode":
-        _limit_as_service()
-    else:
-        limit_memory()
+    _limit(Settings.model_fields["decode_memory_bytes"].default if way == "decode" else MEMORY_BYTES)
     for path in sorted(folder.iterdir()):
         _write({"name": path.name})
         # The peak begins anew with each file, without what the one before has left to the allocator.
@@ -34,6 +32,8 @@ def main(folder: Path, way: str) -> None:
             outcome = _decoded(path) if way == "decode" else _imported(path)
         except ImageError as error:
             outcome = str(error)
+        except MemoryError:
+            outcome = "It takes too much memory."
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         status = dict(line.split(":", 1) for line in lines)
         line = {"outcome": outcome, "seconds": time.process_time() - started}
@@ -41,9 +41,10 @@ def main(folder: Path, way: str) -> None:
         _write(line)
 
 
-def _limit_as_service() -> None:
+def _limit(memory_bytes: int) -> None:
+    """Limit the memory of this process as that of the service, or of an import."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    space = pages * resource.getpagesize() + Settings.model_fields["decode_memory_bytes"].default
+    space = pages * resource.getpagesize() + memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
 
 
@@ -54,7 +55,8 @@ def _decoded(path: Path) -> str:
 
 def _imported(path: Path) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        examined = examine(Place(1, path), Rules(Path(folder), b"key"))
+        (Path(folder) / "images").mkdir()
+        examined = examine(Place(1, path), Source(path, Path(folder), key=b"key"))
     return f"{examined.refused}." if examined.refused else f"decoded {len(examined.films)} films"
 
 

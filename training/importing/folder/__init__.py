@@ -1,1 +1,0 @@
-"""Images of one's own: a folder, with or without a table that says what they show."""

@@ -1,1 +1,0 @@
-"""Readers of data sets in the layouts that people download, one a module."""
