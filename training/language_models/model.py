@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from training.language_models.config import SentenceVaeConfig
 from training.language_models.corpus import UNKNOWN
 from training.language_models.posterior import GaussianPosterior, ImplicitPosterior, Latent, Posterior
-from training.models.heads.pooling import EosPooling, masked_mean
+from training.models.pooling import Pooling, masked_mean
 from training.objectives.similarity import full_precision
 
 
@@ -63,7 +63,7 @@ class SentenceEncoder(nn.Module):
         super().__init__()
         self.words = nn.Embedding(vocabulary, config.word_width)
         self.lstm = nn.LSTM(config.word_width, config.width, batch_first=True)
-        self.last = EosPooling()
+        self.last = Pooling("eos", config.width)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """The state (B, W) behind each sentence, and the mean embedding (B, E) of its words."""

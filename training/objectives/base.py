@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from torch import Tensor, nn
 
 from training.models.config import Modality, PairAttentionConfig, Retrieval
-from training.models.features import Features, ModalityFeatures
-from training.models.logits import PretrainedLogits
+from training.models.features import Features, ModalityFeatures, PretrainedLogits
 from training.objectives.similarity import Similarities, similarities
 
 Requirement = Literal[

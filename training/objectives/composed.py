@@ -8,8 +8,7 @@ from pydantic import Field, model_validator
 
 from training.common.errors import RecipeError
 from training.models.config import Modality
-from training.models.features import Features
-from training.models.logits import PretrainedLogits
+from training.models.features import Features, PretrainedLogits
 from training.objectives.base import LossOutput, Objective, ObjectiveConfig, ObjectiveContext
 from training.objectives.infonce import InfoNCESettings
 from training.objectives.registry import ObjectiveSettings

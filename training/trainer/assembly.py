@@ -17,7 +17,7 @@ from training.models.config import Modality
 from training.models.dual_encoder import DualEncoder
 from training.models.encoder import load_trainable
 from training.models.preprocessing import Preprocessing
-from training.models.texts.sentence_encoder import SentenceEncoder
+from training.models.sentence_encoder import SentenceEncoder
 from training.objectives.base import LossOutput
 from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe

@@ -10,8 +10,7 @@ import yaml
 
 from training.common.host import keep_freed_memory
 from training.common.manifest import Rejection, Rejections, read_manifest
-from training.models.bundle import read_bundle
-from training.models.bundle_writer import save_bundle
+from training.models.bundle import read_bundle, save_bundle
 from training.models.config import Modality
 from training.recipes.load import dump_recipe, parse_recipe
 from training.recipes.pretrained_preprocessing import with_pretrained_preprocessing

@@ -10,7 +10,7 @@ from torch import Tensor
 from tests.training.objectives.reference import CONTEXT, features, mask_of, of_square, slow_info_nce
 from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
-from training.models.heads.normal import normal_of
+from training.models.heads import normal_of
 from training.objectives.infonce import InfoNCESettings, info_nce
 from training.objectives.quest import (
     Quest,

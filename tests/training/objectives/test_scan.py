@@ -8,7 +8,7 @@ from tests.training.objectives.cases import DIM, build_case, random_batch
 from training.common.errors import RecipeError
 from training.models.config import PairAttentionConfig
 from training.models.features import Features, ModalityFeatures, Source
-from training.models.heads.pair_attention import pair_similarities
+from training.models.pair_attention import pair_similarities
 from training.objectives.base import ObjectiveContext
 from training.objectives.local_entries import LocalEntries
 from training.objectives.registry import parse_objective

@@ -15,7 +15,7 @@ from tests.training.objectives.reference import (
     random_embeddings,
 )
 from training.common.errors import RecipeError
-from training.models.logits import PretrainedLogits
+from training.models.features import PretrainedLogits
 from training.objectives.sigmoid import SigmoidSettings, sigmoid_loss
 from training.objectives.similarity import cosine_matrix
 

@@ -10,7 +10,7 @@ import torch
 from tests.training.objectives.cases import cases
 from tests.training.steps import run_steps
 from tests.training.trainer.test_every_objective import recipe_of
-from training.models.texts.sentence_encoder import SentenceEncoder
+from training.models.sentence_encoder import SentenceEncoder
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer import assembly

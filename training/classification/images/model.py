@@ -11,7 +11,7 @@ from training.classification.images.config import ImageRecipe
 from training.common.errors import RecipeError
 from training.models.config import ImagePreprocessingConfig
 from training.models.encoder import load_image_tower
-from training.models.images.towers import ImageTower, build_image_tower
+from training.models.image_towers import ImageTower, build_image_tower
 from training.models.preprocessing import ImagePreprocessing
 from training.tasks.problem import TaskModule
 

@@ -15,7 +15,7 @@ from training.evaluation.auc import area_under_roc
 from training.evaluation.embedding import EmbeddedTexts, embed_manifest
 from training.evaluation.similarity import Vectors
 from training.models.config import Modality
-from training.models.inputs.images import Pixels, to_pixels
+from training.models.image_input import Pixels, to_pixels
 from training.models.preprocessing import ImagePreprocessing
 
 MEAN_AUC = "mean_auc"

@@ -8,10 +8,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.utils.parametrizations import weight_norm
 
 from training.classification.questions.config import AnswerModelConfig
-from training.models.images.towers import ImageTower, build_image_tower
-from training.models.inputs.tokenizer import Tokenizer
+from training.models.image_towers import ImageTower, build_image_tower
 from training.models.preprocessing import TokenBatch
-from training.models.texts.towers import build_text_tower
+from training.models.text_input import Tokenizer
+from training.models.text_towers import build_text_tower
 from training.objectives.reclaim import ReclaimTermSettings
 from training.objectives.similarity import full_precision
 from training.tasks.problem import ReclaimTask

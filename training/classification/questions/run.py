@@ -20,8 +20,8 @@ from training.classification.questions.vqa import Question, read_questions
 from training.common.errors import DataError
 from training.common.host import keep_freed_memory
 from training.models.config import TextPreprocessingConfig
+from training.models.learned_tokenizer import build_tokenizer
 from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
-from training.models.texts.learned_tokenizer import build_tokenizer
 from training.recipes.pretrained_preprocessing import images_as_pretrained
 from training.tasks.held_out import train_and_validation
 from training.tasks.opening import RunOptions, TaskResult, open_run

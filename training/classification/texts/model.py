@@ -10,10 +10,10 @@ from torch.nn.functional import cross_entropy, mse_loss
 from training.classification.texts.config import TextClassifierConfig
 from training.classification.texts.text_pairs import PairTokens
 from training.common.errors import RecipeError
-from training.models.heads.pooling import masked_mean
-from training.models.inputs.tokenizer import Tokenizer
-from training.models.texts.backbones import TransformersTextBackbone
-from training.models.texts.towers import TextTower, build_text_tower
+from training.models.pooling import masked_mean
+from training.models.text_input import Tokenizer
+from training.models.text_towers import TextTower, build_text_tower
+from training.models.transformers_backbones import TransformersTextBackbone
 from training.objectives.reclaim import ReclaimTermSettings
 from training.tasks.problem import ReclaimTask
 
@@ -86,7 +86,7 @@ class TextClassifier(nn.Module):
         embedded, self._embedded = self._embedded, None
         assert embedded is not None
         assert pooling is not None
-        sentence, _ = pooling(features.tokens, mask)
+        sentence, _ = pooling(features.local, mask)
         return ClassifierOutput(self.head(sentence), masked_mean(embedded, mask), sentence)
 
     def _keep_embedded(self, _module: nn.Module, _inputs: Any, output: Tensor) -> None:

@@ -16,7 +16,7 @@ from training.classification.texts.glue import Example, read_glue
 from training.classification.texts.model import TextClassifier, TextTask
 from training.classification.texts.tasks import GLUE, GlueTask, measure
 from training.classification.texts.text_pairs import PairTokenizer, PairTokens
-from training.models.texts.learned_tokenizer import build_tokenizer
+from training.models.learned_tokenizer import build_tokenizer
 from training.tasks.held_out import train_and_validation
 from training.tasks.loader import ItemLoader
 from training.tasks.opening import RunOptions, TaskResult, open_run

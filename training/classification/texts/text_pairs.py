@@ -8,7 +8,7 @@ from tokenizers import Encoding
 from torch import Tensor
 
 from training.classification.texts.glue import Example
-from training.models.inputs.tokenizer import Tokenizer
+from training.models.text_input import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from training.classification.images.config import ImageRecipe
 from training.classification.images.model import ImageClassifier, build_start
 from training.classification.images.run import classify_images
 from training.classification.load import load_classification_recipe, shipped
-from training.models.bundle_writer import save_bundle
+from training.models.bundle import save_bundle
 from training.recipes.load import parse_as
 from training.tasks.opening import RunOptions
 

@@ -11,9 +11,9 @@ from tests.training.classification.images.samples import RESNET, tiny_recipe
 from tests.training.models.tiny import image_tower, tiny_config, tiny_model, tiny_pixels, tiny_preprocessing
 from training.classification.images.model import ImageClassifier, build_start
 from training.common.errors import BundleError, RecipeError
-from training.models.bundle_writer import save_bundle
+from training.models.bundle import save_bundle
 from training.models.config import ImageTowerConfig
-from training.models.images.towers import build_image_tower
+from training.models.image_towers import build_image_tower
 
 
 def classifier(*, frozen: bool, **settings: Any) -> ImageClassifier:

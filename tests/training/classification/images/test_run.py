@@ -26,8 +26,8 @@ from training.data.image_source import Decoder
 from training.evaluation.auc import area_under_roc
 from training.imaging.images import decode_image
 from training.imaging.processes.file_decoder import FileDecoder
-from training.models.bundle_writer import save_bundle
-from training.models.images.towers import build_image_tower
+from training.models.bundle import save_bundle
+from training.models.image_towers import build_image_tower
 from training.models.preprocessing import ImagePreprocessing
 from training.recipes.load import parse_as
 from training.tasks.opening import RunOptions, TaskResult
