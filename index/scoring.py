@@ -31,7 +31,7 @@ from index.catalogue.words import pieces
 from index.vectors.protocol import Keys, Scores, Vectors, decode_vectors
 from index.vectors.view import VectorView, oriented_bases
 from training.evaluation.similarity import as_blades, similarity
-from training.models.embeddings import TextEmbeddings
+from training.models.text_input import TextEmbeddings
 
 # A text is out of vocabulary below this quantile of the token coverage of the collection's own texts.
 _COVERAGE_QUANTILE: Final = 0.05

@@ -37,9 +37,8 @@ from training.common.errors import DataError, ImageError, NoRegionsError
 from training.common.progress import console, progress_bar
 from training.imaging.images import DecodedImage, ImageLimits, decode_whole, read_file, read_header
 from training.models.config import Modality
-from training.models.inputs.regions import RegionGrid, grid_of
-from training.models.onnx.encoder import OnnxEncoder
-from training.models.onnx.loading import load_query_encoder
+from training.models.image_input import RegionGrid, grid_of
+from training.models.onnx import OnnxEncoder, load_query_encoder
 
 if TYPE_CHECKING:
     # The import of torch takes seconds.

@@ -260,7 +260,7 @@ def bundle(
     graphs of its towers, by which ONNX Runtime encodes on a CPU.
     """
     from training.conversion.convert import convert
-    from training.models.onnx.export import ExportError, export_towers
+    from training.models.onnx_export import ExportError, export_towers
 
     with stoppable("Stopped. No bundle was written."):
         made = convert(source, out, name=name or Path(source).resolve().name, size=image_size)
@@ -372,8 +372,7 @@ def print_report(report: "EvaluationReport", *, title: str) -> None:
 
 def _write_plots(embedded: "EmbeddedManifest", folder: Path) -> None:
     """Write a histogram of cosines for texts and one for labels, where the data have them."""
-    from training.evaluation.geometry import label_cosines, text_image_cosines
-    from training.evaluation.histograms import save_histogram
+    from training.evaluation.geometry import label_cosines, save_histogram, text_image_cosines
 
     folder.mkdir(parents=True, exist_ok=True)
     if embedded.texts and embedded.pair_scores is None:

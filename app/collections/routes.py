@@ -33,7 +33,7 @@ from index.generations import names
 from index.generations.models import create_collection as create_empty
 from index.search.results import CollectionInfo
 from index.writes.live import Condition
-from training.models.onnx.files import has_regions
+from training.models.onnx import has_regions
 
 router = APIRouter(prefix="/v1", tags=["collections"], route_class=GuardedRoute)
 _PROBLEMS = problem_responses(

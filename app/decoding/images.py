@@ -27,7 +27,7 @@ from training.imaging.processes.pool import (
 )
 from training.imaging.processes.worker import decode_task, decoded_of
 from training.models.config import ImagePreprocessingConfig
-from training.models.inputs.images import Pixels
+from training.models.image_input import Pixels
 
 # The module that runs in the processes.
 WORKER: Final = "app.decoding.worker"

@@ -17,7 +17,7 @@ from app.encoding.processes import MOST_BYTES, WITH_TORCH, import_torch
 from app.encoding.threads import Call, LocalEncoder, use_torch_threads, warm_up
 from training.common.host import end_with_parent
 from training.common.workers import BrokenMessageError, receive, send
-from training.models.onnx.loading import load_query_encoder
+from training.models.onnx import load_query_encoder
 
 # What a header surely holds.
 _MAX_REASON: Final = 4_000

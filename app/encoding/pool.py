@@ -16,7 +16,7 @@ from app.encoding.threads import ComputeThreads, ThreadedEncoder, use_torch_thre
 from index.files.bundles import check_digest
 from index.search.results import ActiveGeneration
 from training.common.errors import BundleError, RecoquestError
-from training.models.onnx.loading import computes_on_cpu, load_query_encoder
+from training.models.onnx import computes_on_cpu, load_query_encoder
 
 LoadEncoder = Callable[[Path], ServedEncoder]
 

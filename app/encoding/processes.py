@@ -37,8 +37,8 @@ from training.common.workers import (
     start_process,
 )
 from training.models.bundle import read_bundle
-from training.models.inputs.images import ImageInput
-from training.models.onnx.files import FOLDER, read_graphs
+from training.models.image_input import ImageInput
+from training.models.onnx import FOLDER, read_graphs
 
 # Every encoder of transformers is made of it; it imports torch as well, and takes seconds.
 _ENCODERS_IMPORT: Final = "transformers.modeling_utils"

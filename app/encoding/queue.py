@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from app.concurrency import record_waited
 from training.common.errors import MissingModalityError, RecoquestError
-from training.models.embeddings import TextEmbeddings
-from training.models.inputs.images import Pixels
-from training.models.inputs.texts import Truncation
+from training.models.image_input import Pixels
+from training.models.text_input import TextEmbeddings, Truncation
 
 Kind = Literal["text", "image", "regions"]
 

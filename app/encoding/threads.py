@@ -23,13 +23,13 @@ from app.encoding.queue import (
     QueueLimits,
 )
 from training.common.host import cores
-from training.models.embeddings import TextEmbeddings
-from training.models.inputs.images import Pixels
+from training.models.image_input import Pixels
+from training.models.text_input import TextEmbeddings
 
 if TYPE_CHECKING:
     # The import of torch takes seconds.
     from training.models.encoder import Encoder
-    from training.models.onnx.encoder import OnnxEncoder
+    from training.models.onnx import OnnxEncoder
 
 # Batches that wait in a full queue of the default size.
 _MAX_LANES: Final = 4

@@ -26,9 +26,7 @@ from index.writes.vectors import ImageEncoder
 from training.common.host import cores
 from training.common.progress import console
 from training.models.bundle import read_bundle
-from training.models.onnx.encoder import OnnxEncoder
-from training.models.onnx.files import FOLDER, can_export
-from training.models.onnx.loading import computes_on_cpu, load_onnx_encoder
+from training.models.onnx import FOLDER, OnnxEncoder, can_export, computes_on_cpu, load_onnx_encoder
 
 if TYPE_CHECKING:
     from training.models.encoder import Encoder
@@ -59,7 +57,7 @@ def _on_cpu(bundle: Path, installed: Path) -> "Encoder | OnnxEncoder":
     if by_onnx is not None and by_onnx.regions == read_bundle(bundle).config.regions:
         return by_onnx
     from training.models.encoder import load_encoder
-    from training.models.onnx.export import ExportError, export_towers
+    from training.models.onnx_export import ExportError, export_towers
 
     encoder = load_encoder(bundle, "cpu")
     try:

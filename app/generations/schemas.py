@@ -18,7 +18,7 @@ from index.search.results import CosineKind, ModelInfo, cosine_kind
 from training.common.manifest import Split
 from training.models.bundle import CONFIG_FILE
 from training.models.config import DualEncoderConfig
-from training.models.onnx.files import has_regions
+from training.models.onnx import has_regions
 
 Verdict = Literal["better", "not better", "not enough to judge"]
 Decision = Literal["promoted", "waiting", "rejected", "unchanged"]

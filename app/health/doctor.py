@@ -46,7 +46,7 @@ from training.common.host import cores
 from training.common.memory import free_memory
 from training.models.bundle import read_bundle
 from training.models.encoder import choose_device
-from training.models.onnx.loading import load_query_encoder
+from training.models.onnx import load_query_encoder
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from index.filters.grammar import (
 from index.search.request import Sort
 from index.search.results import ActiveGeneration, CosineKind, FoundImage, HitDetails, HitPart, SearchPage
 from training.clinical.findings import State
-from training.models.inputs.regions import RegionGrid
+from training.models.image_input import RegionGrid
 
 LIMITS = (
     f"Up to {MAX_CONDITIONS} conditions with {MAX_VALUES:,} values, {MAX_DEPTH // 2} levels deep. Other "
@@ -619,7 +619,7 @@ SEARCH_BODY: dict[str, Any] = {
 
 
 if TYPE_CHECKING:
-    from training.models.inputs.texts import Truncation as Cut
+    from training.models.text_input import Truncation as Cut
 
 
 class Truncation(Answer):

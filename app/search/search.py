@@ -45,7 +45,7 @@ from index.filters.grammar import parse_filter
 from index.search.request import BatchEntry, Part, Parts, SearchRequest, stated_findings, unit_query
 from index.search.results import ActiveGeneration, HitDetails, SearchPage, cosine_kind, read_details
 from training.common.errors import ImageError, ImageTooLargeError, NoRegionsError, RecoquestError
-from training.models.inputs.regions import Box, RegionGrid, grid_of
+from training.models.image_input import Box, RegionGrid, grid_of
 
 _TRUNCATION: Final = attrgetter("truncation")
 # Errors of one search of a batch: every other error is of all of them.

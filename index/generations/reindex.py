@@ -36,7 +36,7 @@ from index.writes.vectors import (
 from training.common.errors import BundleError, ImageError
 from training.common.progress import progress_bar
 from training.imaging.processes.file_decoder import FileDecoder
-from training.models.inputs.images import Pixels
+from training.models.image_input import Pixels
 
 _ROWS_AT_ONCE: Final = 1024
 _NAMED: Final = 3

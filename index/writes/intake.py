@@ -23,7 +23,7 @@ from training.common.manifest import Record
 from training.imaging.formats import is_dicom
 from training.imaging.images import NO_DICOM, DecodedImage, ImageLimits
 from training.imaging.metadata import strip_metadata
-from training.models.inputs.images import Pixels
+from training.models.image_input import Pixels
 
 _PREFETCH_BATCHES: Final = 2
 Item = TypeVar("Item")

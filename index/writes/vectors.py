@@ -17,7 +17,7 @@ from index.scoring import TextEncoder
 from index.vectors.protocol import Vectors, encode_vectors
 from training.common.progress import progress_bar
 from training.models.bundle import BundleInfo
-from training.models.inputs.images import Pixels
+from training.models.image_input import Pixels
 
 _TEXTS_AT_ONCE: Final = 1024
 

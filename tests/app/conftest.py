@@ -32,7 +32,7 @@ from tests.access import AS_ADMIN, OPEN
 from tests.app.commands import run_command
 from tests.jobs import Jobs, opened_jobs
 from training.common.manifest import Manifest, Record, read_manifest, write_manifest
-from training.models.bundle_writer import save_bundle
+from training.models.bundle import save_bundle
 from training.models.config import (
     DualEncoderConfig,
     ImagePreprocessingConfig,
@@ -43,9 +43,9 @@ from training.models.config import (
 )
 from training.models.dual_encoder import build_dual_encoder
 from training.models.encoder import load_encoder
-from training.models.onnx.export import export_towers
+from training.models.learned_tokenizer import build_tokenizer
+from training.models.onnx_export import export_towers
 from training.models.preprocessing import Preprocessing
-from training.models.texts.learned_tokenizer import build_tokenizer
 
 COLLECTION = "photos"
 LOCAL = ("127.0.0.1", 50_000)

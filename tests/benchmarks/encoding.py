@@ -29,8 +29,7 @@ import typer
 from numpy.typing import NDArray
 
 from training.models.bundle import read_bundle, read_tokenizer
-from training.models.onnx.encoder import OnnxEncoder
-from training.models.onnx.files import FOLDER, GraphName, graph_file
+from training.models.onnx import FOLDER, GraphName, OnnxEncoder, graph_file
 
 if TYPE_CHECKING:
     from training.models.encoder import Encoder
@@ -99,7 +98,7 @@ def _print(beside: str, both: dict[Runtime, dict[str, float]]) -> None:
 
 def _export(bundle: Path, graphs: Path) -> None:
     from training.models.encoder import load_encoder
-    from training.models.onnx.export import export_towers
+    from training.models.onnx_export import export_towers
 
     begun = time.perf_counter()
     encoder = load_encoder(bundle, "cpu")
@@ -112,7 +111,7 @@ def _export_plain(encoder: "Encoder", file: Path) -> None:
     """Export the model of transformers in the tower of images, where there is one."""
     import torch
 
-    from training.models.images.backbones import TransformersImageBackbone
+    from training.models.transformers_backbones import TransformersImageBackbone
 
     tower = encoder.model.image
     if tower is None or not isinstance(tower.backbone, TransformersImageBackbone):

@@ -28,8 +28,8 @@ from training.evaluation.embedding import embed_manifest
 from training.imaging.images import decode_image, read_header
 from training.models.config import ImagePreprocessingConfig
 from training.models.encoder import load_encoder
-from training.models.inputs.images import to_pixels
-from training.models.onnx.loading import load_onnx_encoder
+from training.models.image_input import to_pixels
+from training.models.onnx import load_onnx_encoder
 from training.models.preprocessing import ImagePreprocessing
 from training.trainer.run_state.processes import Processes
 

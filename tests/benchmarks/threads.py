@@ -32,9 +32,9 @@ from training.imaging.images import DecodedImage, ImageLimits, decode_image, dec
 from training.imaging.processes.file_decoder import FileDecoder
 from training.imaging.resizing import Square, to_square
 from training.models.config import ImagePreprocessingConfig, TextPreprocessingConfig, TextTowerConfig
-from training.models.inputs.texts import TextTokens
+from training.models.learned_tokenizer import build_tokenizer
 from training.models.preprocessing import ImagePreprocessing
-from training.models.texts.learned_tokenizer import build_tokenizer
+from training.models.text_input import TextTokens
 
 _CORES: Final = cpu_count() or 1
 _SECONDS: Final = 3.0

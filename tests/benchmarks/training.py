@@ -19,8 +19,8 @@ from PIL import Image
 
 from training.common.manifest import Record, write_manifest
 from training.models.dual_encoder import build_dual_encoder
+from training.models.learned_tokenizer import build_tokenizer
 from training.models.preprocessing import TextPreprocessing
-from training.models.texts.learned_tokenizer import build_tokenizer
 from training.objectives.base import ObjectiveContext
 from training.recipes.library import shipped
 from training.recipes.load import apply_overrides, parse_recipe

@@ -22,7 +22,7 @@ from tests.answering import answering
 from tests.index.pictures import smooth_picture
 from tests.training.models.tiny import tiny_model, tiny_preprocessing
 from training.common.manifest import Manifest, Record, Split, read_manifest, write_manifest
-from training.models.bundle_writer import save_bundle
+from training.models.bundle import save_bundle
 from training.models.encoder import Encoder, load_encoder
 
 FILM_SIZE = (400, 300)

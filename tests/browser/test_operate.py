@@ -30,7 +30,7 @@ from tests.browser.german import GERMAN, strangers
 from tests.browser.search_page import SearchPage, expect
 from tests.browser.service import OTHER, SHAPES, running
 from tests.training.models.tiny import tiny_model, tiny_preprocessing
-from training.models.bundle_writer import save_bundle
+from training.models.bundle import save_bundle
 from training.models.encoder import load_encoder
 from training.recipes.load import dump_recipe, load_recipe
 

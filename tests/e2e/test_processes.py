@@ -19,7 +19,7 @@ from tests.e2e.load import make_upload
 from tests.e2e.work import Work, service
 from tests.index.samples import make_bundle, make_manifest, make_records
 from training.models.encoder import Encoder, load_encoder
-from training.models.onnx.export import export_towers
+from training.models.onnx_export import export_towers
 
 # A second is promised; a busy machine may take its time for a request.
 PROMISED_S = 1.0

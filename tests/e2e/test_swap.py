@@ -16,7 +16,7 @@ from tests.e2e.load import Load, Reference, check_all, reference_of
 from tests.e2e.work import Work, service
 from tests.index.samples import make_bundle, make_manifest, make_records
 from training.models.encoder import Encoder, load_encoder
-from training.models.onnx.export import export_towers
+from training.models.onnx_export import export_towers
 
 REFRESH_S = 0.3
 PRELOAD_S = 1.5

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from index.vectors.protocol import Vectors
 from training.models.encoder import Encoder
-from training.models.inputs.images import Pixels
+from training.models.image_input import Pixels
 
 
 def tell_batches(encoder: Encoder) -> Encoder:

@@ -24,8 +24,7 @@ from index.writes.images import ImageWrite, PictureWrite, write_images
 from index.writes.vectors import ImageEncoder
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
 from training.common.manifest import Manifest, Record, read_manifest, write_manifest
-from training.models.bundle import BundleInfo
-from training.models.bundle_writer import save_bundle
+from training.models.bundle import BundleInfo, save_bundle
 
 LABELS = ("Cardiomegaly", "Edema", "Pneumonia")
 

@@ -20,7 +20,7 @@ from tests.index.meanwhile import beside
 from tests.index.samples import begin_generation, make_records, put_records, put_vectors, unit_vectors
 from tests.index.vectors.reference import ReferenceView
 from training.common.manifest import Record, Split
-from training.models.embeddings import TextEmbeddings
+from training.models.text_input import TextEmbeddings
 
 DIM = 12
 COUNT = 400

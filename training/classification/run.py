@@ -25,8 +25,8 @@ from training.evaluation.embedding import EmbeddedTexts, embed_manifest
 from training.evaluation.similarity import Vectors
 from training.models.config import ImagePreprocessingConfig, Modality
 from training.models.encoder import load_image_tower
-from training.models.images.towers import ImageTower, build_image_tower
-from training.models.inputs.images import Pixels, to_pixels
+from training.models.image_input import Pixels, to_pixels
+from training.models.image_towers import ImageTower, build_image_tower
 from training.models.preprocessing import ImagePreprocessing
 from training.recipes.pretrained_preprocessing import images_as_pretrained
 from training.tasks.opening import RunOptions, TaskResult, open_run

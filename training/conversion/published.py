@@ -1,4 +1,4 @@
-"""A published encoder of transformers as towers, heads and preprocessing."""
+"""Read published encoders of transformers: towers, heads and preprocessing."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,31 +16,25 @@ from training.models.config import (
     TextTowerConfig,
 )
 from training.models.dual_encoder import DualEncoder
-from training.models.images.towers import ImageTower, build_image_tower, check_image_size
-from training.models.inputs.tokenizer import Tokenizer
-from training.models.logits import PretrainedLogits
+from training.models.features import PretrainedLogits
+from training.models.image_towers import ImageTower, build_image_tower, check_image_size
 from training.models.preprocessing import Preprocessing
 from training.models.pretrained.architecture import COMPOSITES, TEXT_PART, VISION_PART, read_logits
 from training.models.pretrained.folder import read_json, tensor_names
 from training.models.pretrained.preprocessing import image_preprocessing
 from training.models.pretrained.tokens import converted, has_tokenizer, transformers_tokenizer
-from training.models.texts.backbones import PROJECTED_POOLING, TEXT_TYPES
-from training.models.texts.towers import TextTower, build_text_tower
-from training.models.tower import ImageBackbone, Tower
+from training.models.text_input import Tokenizer
+from training.models.text_towers import TextTower, build_text_tower
+from training.models.tower import Tower
+from training.models.transformers_backbones import PROJECTED_POOLING, TEXT_TYPES
 
-# Types of well-known models of texts that no tower is made of.
+# Well-known text-only model types without a tower here.
 _NO_TEXT_TOWERS: Final = frozenset({"camembert", "mpnet", "xlm-roberta"})
 
 
 @dataclass(frozen=True)
 class Published:
-    """A published encoder.
-
-    Attributes:
-        model: With its weights, on the CPU.
-        preprocessing: As it was trained with.
-        logits: As it was trained to make them; None for an encoder of images alone.
-    """
+    """A published encoder on the CPU, and how it makes logits if it has a text tower."""
 
     model: DualEncoder
     preprocessing: Preprocessing
@@ -48,14 +42,12 @@ class Published:
 
 
 def read_published(folder: Path, size: int | None = None) -> Published:
-    """Read an encoder of transformers from its folder; without a tokenizer, of images alone.
+    """Read an encoder of transformers from its folder; without a tokenizer, only its image tower.
 
-    Args:
-        folder: In the format of Hugging Face.
-        size: Side of images in pixels in place of the folder's, of a tower that takes any.
+    `size` is the image side in pixels, for towers that accept any.
 
     Raises:
-        RecipeError: The folder holds no such encoder, or one that cannot be followed.
+        RecipeError: The folder contains no such encoder, or an unsupported one.
     """
     if (folder / DIGEST_FILE).is_file():
         raise RecipeError(
@@ -70,12 +62,26 @@ def read_published(folder: Path, size: int | None = None) -> Published:
     parts = COMPOSITES.get(kind)
     if parts is None:
         _check_images(kind, folder)
-    # Quick to be refused, before the weights are read.
+    # Fail fast, before the weights are read.
     image_input = image_preprocessing(folder, size)
     pretrained = None if parts is None or not has_tokenizer(folder) else transformers_tokenizer(folder)
     image = _image_tower(kind if parts is None else parts[VISION_PART], folder)
-    _check_pooling(image.backbone, folder)
-    _check_size(image.backbone, image_input.size, folder, given=size is not None)
+    if image.backbone.options.get("vision_use_head") is False:
+        raise RecipeError(
+            f"{folder} has an image tower without the head that makes one vector of an image "
+            "(vision_use_head is false in its config.json), so its images have no vectors to search by: "
+            "choose one with that head, or train from this one with `recoquest train` and "
+            "model.image.pretrained."
+        )
+    demanded, prepared = image.backbone.image_size, image_input.size
+    if size is not None and demanded is None and image.backbone.size_multiple == 1:
+        raise RecipeError("A size of images can be given to DINOv2 and DINOv3 alone: leave --image-size out.")
+    if size is None and demanded not in (None, prepared):
+        raise RecipeError(
+            f"{folder} prepares images of {prepared} pixels, but its image tower takes {demanded}: "
+            "its files are not those of one model."
+        )
+    check_image_size(image.backbone, prepared, "--image-size")
     if parts is None or pretrained is None:
         preprocessing = PreprocessingConfig(image=image_input)
         return Published(_dual_encoder(image, None, folder), Preprocessing(preprocessing, None), None)
@@ -88,7 +94,7 @@ def read_published(folder: Path, size: int | None = None) -> Published:
 
 
 def _check_images(kind: str, folder: Path) -> None:
-    """Make sure that a type of models is one of image encoders."""
+    """Check that a model type is an image encoder."""
     if kind == "siglip2":
         raise RecipeError(
             f"{folder} is a NaFlex model, which takes images of any shape as patches: choose one of a fixed "
@@ -110,29 +116,6 @@ def _check_images(kind: str, folder: Path) -> None:
         raise RecipeError(
             f"{folder} holds a model of type {kind!r}: choose one of {', '.join([*COMPOSITES, *known])}."
         )
-
-
-def _check_pooling(backbone: ImageBackbone, folder: Path) -> None:
-    """Make sure that the tower of a SigLIP has the head that makes one vector of an image."""
-    if backbone.options.get("vision_use_head") is False:
-        raise RecipeError(
-            f"{folder} has an image tower without the head that makes one vector of an image "
-            "(vision_use_head is false in its config.json), so its images have no vectors to search by: "
-            "choose one with that head, or train from this one with `recoquest train` and "
-            "model.image.pretrained."
-        )
-
-
-def _check_size(backbone: ImageBackbone, size: int, folder: Path, *, given: bool) -> None:
-    """Make sure that the tower takes the images that its preprocessing makes."""
-    if given and backbone.image_size is None and backbone.size_multiple == 1:
-        raise RecipeError("A size of images can be given to DINOv2 and DINOv3 alone: leave --image-size out.")
-    if not given and backbone.image_size not in (None, size):
-        raise RecipeError(
-            f"{folder} prepares images of {size} pixels, but its image tower takes {backbone.image_size}: "
-            "its files are not those of one model."
-        )
-    check_image_size(backbone, size, "--image-size")
 
 
 def _image_tower(architecture: Any, folder: Path) -> ImageTower:

@@ -1,9 +1,11 @@
-"""Sounds from bytes that nobody vouches for: the header is judged before any sample is decoded."""
+"""Decode untrusted audio files, and load a manifest's sounds as log-mel spectrograms."""
 
+import os
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from math import ceil
 from pathlib import Path
@@ -15,25 +17,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.common.errors import AudioError, AudioTooLargeError
+from training.common.errors import AudioError, AudioTooLargeError, DataError
+from training.common.manifest import Manifest, Rejections
+from training.common.memory import check_cache
 from training.data.resampling import resample
+from training.models.preprocessing import (
+    AudioPreprocessing,
+    SpectrogramBatch,
+    frame_count,
+    pad_spectrograms,
+)
 
 _LOWEST_RATE, _HIGHEST_RATE = 1_000, 384_000
 _BLOCK: Final = 1 << 16
 # Floats may exceed full scale, but their energy must stay a number.
 _LOUDEST: Final = 2.0**16
 _UNKNOWN_LENGTH: Final = 2**63 - 1
+_BYTES_A_NUMBER = 4
 
 
 @dataclass(frozen=True, slots=True)
 class AudioLimits:
-    """What a sound may cost.
-
-    Attributes:
-        max_bytes: Size of the file.
-        max_seconds: Duration, as the header states it.
-        max_channels: All are averaged into one.
-    """
+    """Limits of a sound: file size in bytes, duration by its header, and channels (which are averaged)."""
 
     max_bytes: int = 100 * 1024 * 1024
     max_seconds: float = 600.0
@@ -43,22 +48,15 @@ class AudioLimits:
 def decode_audio(
     source: bytes | Path, sample_rate: int, limits: AudioLimits | None = None, seconds: float | None = None
 ) -> Tensor:
-    """Decode a sound to one channel (N,) of float32, N > 0, resampled to a rate; full scale is -1 to 1.
+    """Decode a sound to mono (N,) float32 at a sampling rate, N > 0; full scale is -1 to 1.
 
-    A file that was cut, or whose header promises more than there is, is read as far as it goes; pieces of
-    OGG and MP3 that cannot be decoded are passed over. What the checksums of FLAC show to be damaged is
-    refused. An MP3 file of variable bit rate that does not give its length may lose its end, and a damaged
-    one makes libmpg123 print to standard error.
-
-    Args:
-        source: The bytes of a file, or its path.
-        sample_rate: Of the result.
-        limits: What the sound may cost.
-        seconds: No more than this is decoded, from the beginning; None: all.
+    A truncated file is read up to its end, and undecodable parts of OGG and MP3 are skipped; a FLAC file
+    that fails its checksums is rejected. A variable-bit-rate MP3 file without a stated length may lose its
+    end, and a damaged one makes libmpg123 print to standard error. At most the first `seconds` are decoded.
 
     Raises:
-        AudioTooLargeError: The file, its duration or its channels are over the limits.
-        AudioError: It is not a sound of a format that can be read, or it is damaged or empty.
+        AudioTooLargeError: The file exceeds the limits.
+        AudioError: The format is unsupported, or the file is damaged or empty.
     """
     limits = limits or AudioLimits()
     longest = limits.max_seconds if seconds is None else min(seconds, limits.max_seconds)
@@ -70,10 +68,10 @@ def decode_audio(
 
 
 class _Stream(soundfile.SoundFile):
-    """Is read from the beginning on.
+    """A sound file that is only read forwards.
 
-    SoundFile seeks to where it should be after each block: a FLAC file of unknown length then fails at its
-    end, and an OGG file with a gap gives samples twice.
+    SoundFile seeks after each block, which fails at the end of a FLAC file of unknown length and returns
+    samples of an OGG file with a gap twice.
     """
 
     def seekable(self) -> bool:
@@ -84,7 +82,7 @@ class _Stream(soundfile.SoundFile):
 def _opened(source: bytes | Path, limits: AudioLimits) -> Iterator[tuple[str, _Stream]]:
     content = _read(source, limits)
     start = _tag_length(content)
-    # libsndfile would look for some twenty other formats, whose parsers are far less tried.
+    # libsndfile would also try about twenty formats whose parsers are less tested.
     form = _format(content[start : start + 12])
     if form is None:
         raise AudioError(
@@ -102,7 +100,7 @@ def _opened(source: bytes | Path, limits: AudioLimits) -> Iterator[tuple[str, _S
 
 
 def _decode(stream: _Stream, form: str, most: int) -> NDArray[np.float32]:
-    """The first samples (N,), at most `most`; blocks, since the header may claim any number."""
+    """The first samples (N,), at most `most`; read in blocks, because the header may claim any number."""
     blocks = []
     left = most
     while left > 0:
@@ -121,7 +119,7 @@ def _decode(stream: _Stream, form: str, most: int) -> NDArray[np.float32]:
 
 
 def _tag_length(content: bytes) -> int:
-    """Bytes of the ID3 tag that MP3 files begin with; libsndfile misreads some that stand before others."""
+    """Length of a leading ID3 tag, which libsndfile misreads in formats other than MP3."""
     if content[:3] != b"ID3" or len(content) < 10:
         return 0
     size = 0
@@ -160,7 +158,7 @@ def _read_file(path: Path, limits: AudioLimits) -> bytes:
         if not stat.S_ISREG(about.st_mode):
             raise AudioError(f"{path} is not a file.")
         _check_bytes(about.st_size, limits)
-        # No more, since the length of what is no ordinary file says nothing.
+        # The stated length of what isn't a regular file can't be trusted.
         with path.open("rb") as file:
             return file.read(about.st_size)
     except FileNotFoundError:
@@ -186,9 +184,118 @@ def _check(form: str, stream: _Stream, limits: AudioLimits) -> None:
         raise AudioTooLargeError(
             f"The sound has {stream.channels} channels; the limit is {limits.max_channels}."
         )
-    # For some MP3 the length is an estimate.
+    # The length of some MP3 files is an estimate.
     if stream.frames != _UNKNOWN_LENGTH and stream.frames > limits.max_seconds * stream.samplerate:
         raise AudioTooLargeError(
             f"The sound lasts {stream.frames / stream.samplerate:,.1f} seconds; "
             f"the limit is {limits.max_seconds:,.10g}."
         )
+
+
+def audible(manifest: Manifest) -> Manifest:
+    """The records of a split that have a sound.
+
+    Raises:
+        DataError: There are none.
+    """
+    records = tuple(record for record in manifest.records if record.audio is not None)
+    if not records:
+        raise DataError(
+            f"No image of this split of {manifest.folder} has a sound: name one under 'audio' in the "
+            "manifest, or remove model.audio."
+        )
+    return replace(manifest, records=records)
+
+
+@dataclass(frozen=True)
+class AudioDecoder:
+    """Read the sound of a record as a spectrogram (M, T)."""
+
+    manifest: Manifest
+    preprocessing: AudioPreprocessing
+
+    def decode(self, row: int) -> Tensor | AudioError:
+        """The spectrogram of a record, or why it can't be read."""
+        path = self.manifest.audio_path(self.manifest.records[row])
+        if path is None:
+            return AudioError("it has no sound")
+        config = self.preprocessing.config
+        try:
+            waveform = decode_audio(path, config.sample_rate, seconds=config.seconds)
+        except AudioError as error:
+            return error
+        return self.preprocessing.to_spectrogram(waveform)
+
+
+class AudioSource:
+    """Sounds by their record's row in the manifest.
+
+    A loader requests the sounds of the images that it could read, and keeps the items that have both:
+
+        images, kept = image_source.load(places)
+        spectrograms, heard = audio_source.load(manifest_rows[kept])
+
+    `places` index the readable images: `manifest_rows = numpy.array(image_source.readable)[places]`.
+
+    Attributes:
+        cache_bytes: Maximum size of the cache in bytes.
+
+    Raises:
+        DataError: The cache may exceed the memory.
+    """
+
+    def __init__(
+        self, decoder: AudioDecoder, rejections: Rejections, *, cache: bool = True, threads: int = 0
+    ) -> None:
+        config = decoder.preprocessing.config
+        spectrogram = config.mels * frame_count(config) * _BYTES_A_NUMBER
+        self.cache_bytes = len(decoder.manifest.records) * spectrogram if cache else 0
+        check_cache("The spectrograms", self.cache_bytes)
+        self._decoder = decoder
+        self._rejections = rejections
+        self._cached: dict[int, Tensor] | None = {} if cache else None
+        self._broken: set[int] = set()
+        self._pool = ThreadPoolExecutor(threads or os.cpu_count() or 1, thread_name_prefix="decode-audio")
+
+    def load(self, rows: NDArray[np.int64]) -> tuple[SpectrogramBatch, list[int]]:
+        """Spectrograms (K, M, T) with their mask (K, T), and which K of the rows they are.
+
+        Unreadable sounds are left out; the others are padded at the end to the longest.
+
+        Raises:
+            DataError: No sound of the batch can be read, or too many in total.
+        """
+        numbers = rows.tolist()
+        spectrograms, kept = [], []
+        for place, found in enumerate(self._pool.map(self._spectrogram, numbers)):
+            if isinstance(found, Tensor):
+                spectrograms.append(found)
+                kept.append(place)
+                if self._cached is not None:
+                    self._cached[numbers[place]] = found
+            elif numbers[place] not in self._broken:
+                self._broken.add(numbers[place])
+                self._reject(numbers[place], found)
+        if not spectrograms:
+            raise self._rejections.error("No sound of a whole batch can be read: mend the data.")
+        return pad_spectrograms(spectrograms), kept
+
+    def longest(self, count: int) -> SpectrogramBatch:
+        """Spectrograms (count, M, T) of silence with the maximum length."""
+        config = self._decoder.preprocessing.config
+        frames = frame_count(config)
+        return SpectrogramBatch(
+            torch.zeros(1).expand(count, config.mels, frames), torch.ones(count, frames, dtype=torch.bool)
+        )
+
+    def close(self) -> None:
+        """Stop the decoding threads; nothing can be loaded afterwards."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _spectrogram(self, row: int) -> Tensor | AudioError:
+        known = None if self._cached is None else self._cached.get(row)
+        return self._decoder.decode(row) if known is None else known
+
+    def _reject(self, row: int, error: AudioError) -> None:
+        record = self._decoder.manifest.records[row]
+        self._rejections.add(record.line, f"{record.audio or record.image}: {error}".rstrip("."))

@@ -1,4 +1,4 @@
-"""Random changes of images in batches, on the device that the images are on."""
+"""Random image augmentation in batches, on the images' device."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from torch.nn.functional import affine_grid, grid_sample
 
 from training.data.augmentation_config import AugmentationConfig
 
-# As many draws of a crop as torchvision's RandomResizedCrop makes before it takes the central one.
+# Draws of a crop before the central one is taken, as in torchvision's RandomResizedCrop.
 _CROP_DRAWS: Final = 10
 _AREAS: Final = ("crop", *(f"crop_{number}" for number in range(1, _CROP_DRAWS)))
 _RATIOS: Final = tuple(f"ratio_{number}" for number in range(_CROP_DRAWS))
@@ -37,8 +37,8 @@ _COLUMNS: Final = (
 class Augmentation:
     """Flip, rotate, shift, scale and crop in one resampling, then brightness, contrast and blur.
 
-    What happens to a batch is a function of seed, step and view alone and uses no global random state, so a
-    resumed run sees the same images. Pixels from outside an image are black.
+    The changes only depend on seed, step and view, not on a global random state, so a resumed run sees the
+    same images. Pixels outside an image are black.
     """
 
     def __init__(self, config: AugmentationConfig, seed: int) -> None:
@@ -54,17 +54,14 @@ class Augmentation:
         *,
         view: int = 0,
     ) -> Tensor:
-        """Changed images of a step.
+        """Change the images of a step.
 
         Args:
             images: (b, 3, S, S) in [0, 1].
             step: Number of the step.
-            places: (b,) int64, where the images are in the batch of the step; None: they are the batch.
+            places: (b,) int64, the images' positions in the batch of the step; None: they are the batch.
             batch_size: B, with `places`.
-            view: Number of the view, of those that an objective takes of the same images.
-
-        Returns:
-            (b, 3, S, S) in [0, 1].
+            view: Number of the view of the same images.
         """
         draws = self._draw(len(images), step, places, batch_size, view)
         if self.config.moves:
@@ -91,22 +88,22 @@ class Augmentation:
         *,
         view: int = 0,
     ) -> Tensor:
-        """Where the changed images of a step come from, with the arguments that change them.
+        """Coordinate maps of a step's changed images, for the same arguments.
 
         Returns:
-            (b, 2, 3), takes a point (x, y, 1) of a changed image to the point (x, y) that it shows of the
-            unchanged one. Both images are squares from 0 to 1.
+            (b, 2, 3), maps a point (x, y, 1) of a changed image to the point (x, y) of the unchanged one;
+            both are unit squares.
         """
         side = images.shape[-1]
         moves = self._matrices(self._draw(len(images), step, places, batch_size, view), side)
-        # Pixel n of a row is a square whose centre is n in the matrices, and (n + 0.5) / side of the row.
+        # The centre of pixel n is n in the matrices, and (n + 0.5) / side in the unit square.
         back = _way_back(moves, [[side, 0, -0.5], [0, side, -0.5], [0, 0, 1]])
         return back.to(images.device, non_blocking=True)
 
     def _draw(
         self, count: int, step: int, places: Tensor | None, batch_size: int | None, view: int
     ) -> dict[str, Tensor]:
-        """Uniform numbers (b,) for each change, on the CPU: all devices see the same, none is waited for."""
+        """Uniform numbers (b,) for each change, drawn on the CPU to be the same on every device."""
         seeds = (self._seed, step, view) if view else (self._seed, step)
         words = np.random.SeedSequence(seeds).generate_state(1, np.uint64)
         generator = torch.Generator().manual_seed(int(words[0]) >> 1)
@@ -118,14 +115,14 @@ class Augmentation:
     def _warp(self, images: Tensor, draws: dict[str, Tensor]) -> Tensor:
         side = images.shape[-1]
         half = (side - 1) / 2
-        # The grid's units: -1 and 1 are the centres of the outermost pixels.
+        # In grid units, -1 and 1 are the centres of the outermost pixels.
         back = _way_back(self._matrices(draws, side), [[half, 0, half], [0, half, half], [0, 0, 1]])
         back = back.to(images.device, images.dtype, non_blocking=True)
         grid = affine_grid(back, list(images.shape), align_corners=True)
         return grid_sample(images, grid, align_corners=True)
 
     def _matrices(self, draws: dict[str, Tensor], side: int) -> Tensor:
-        """(b, 3, 3), from pixels of the unchanged images to those of the changed ones."""
+        """(b, 3, 3), map pixels of the unchanged images to those of the changed ones."""
         config = self.config
         shift = torch.stack((_signed(draws["shift_x"]), _signed(draws["shift_y"])), dim=1)
         centre = torch.full_like(shift, (side - 1) / 2)
@@ -135,7 +132,7 @@ class Augmentation:
             scale=_between(config.scale, draws["scale"])[:, None].expand(-1, 2),
             angle=config.rotation * _signed(draws["rotation"]),
         )
-        # The part that is kept is enlarged to the whole square.
+        # Enlarge the kept part to the whole square.
         kept, place = self._crop(draws)
         moved = torch.diag_embed(torch.cat((1 / kept, torch.ones_like(kept[:, :1])), dim=1))
         moved[:, :2, 2] = (
@@ -144,10 +141,10 @@ class Augmentation:
         return moved @ turned @ _mirror(draws["flip"] < config.flip, side)
 
     def _crop(self, draws: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Shares (b, 2) of width and height that are kept, and where they lie (b, 2), from -1 to 1.
+        """Kept shares (b, 2) of width and height, and their position (b, 2) from -1 to 1.
 
-        The first of ten draws of area and aspect ratio that fits into the image, anywhere in it; else the
-        largest part in the middle whose ratio is allowed.
+        The first of ten draws of area and aspect ratio that fits into the image, at a random position;
+        otherwise the largest central part with an allowed ratio.
         """
         least, most = self.config.crop_ratio
         place = torch.stack((_signed(draws["crop_x"]), _signed(draws["crop_y"])), dim=1)
@@ -167,7 +164,7 @@ class Augmentation:
 
 
 def _way_back(moves: Tensor, to_pixels: list[list[float]]) -> Tensor:
-    """Matrices (b, 2, 3) that undo moves (b, 3, 3) of pixels, in units that `to_pixels` takes to pixels."""
+    """Inverses (b, 2, 3) of pixel transforms (b, 3, 3), in the units that `to_pixels` maps to pixels."""
     units = moves.new_tensor(to_pixels)
     return (units.inverse() @ moves.inverse() @ units)[:, :2]
 
@@ -190,5 +187,5 @@ def _between(limits: Sequence[float], uniform: Tensor) -> Tensor:
 
 
 def _beside(images: Tensor, values: Tensor) -> Tensor:
-    """One value an image (b, 1, 1, 1), on the device of the images."""
+    """One value per image, as (b, 1, 1, 1) on the images' device."""
     return values.view(-1, 1, 1, 1).to(images.device, non_blocking=True)

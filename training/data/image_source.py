@@ -1,4 +1,4 @@
-"""The images of a training run as uint8 tensors: prepared before the first step, or when they are needed."""
+"""Images of a training run as uint8 tensors, prepared before the first step or decoded on demand."""
 
 import math
 import os
@@ -31,10 +31,10 @@ from training.data.prepared_rows import (
 )
 from training.imaging.images import PIXELS_VERSION, to_planes
 from training.imaging.processes.file_decoder import FileDecoder
-from training.models.inputs.images import Pixels
+from training.models.image_input import Pixels
 from training.models.preprocessing import ImagePreprocessing
 
-# To be raised when resizing gives other pixels of the same image.
+# Increase it if resizing changes the pixels of an image.
 _SQUARE_VERSION: Final = 1
 _CHUNK: Final = 256
 
@@ -42,38 +42,30 @@ CacheImages = bool | Literal["memory"]
 
 
 class ImageSource(ABC):
-    """Images by their place among the readable ones.
+    """Images by their position among the readable ones.
 
     Attributes:
-        readable: The rows of the manifest whose image can be read, as far as is known.
+        readable: Manifest rows whose image can be read, as far as is known.
     """
 
     readable: Sequence[int]
 
     @abstractmethod
     def load(self, rows: NDArray[np.int64]) -> tuple[Tensor, list[int]]:
-        """Images uint8 (K, 3, S, S) and which K of the given rows they are; fewer when one is broken.
-
-        Of encoded images their rows (K, W) float32.
-        """
+        """Images uint8 (K, 3, S, S), or encodings (K, W) float32, and which K of the rows they are."""
 
     @abstractmethod
     def blank(self, count: int) -> Tensor:
-        """Made images (count, ...) of the shape and type of those that are loaded."""
+        """Dummy images (count, ...) with the shape and type of loaded ones."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the threads and processes that decode, if any; nothing can be loaded afterwards."""
+        """Stop decoding threads and processes; nothing can be loaded afterwards."""
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Reads the images of a manifest.
-
-    Attributes:
-        manifest: Names the files.
-        preprocessing: Makes (3, S, S) of a decoded image.
-    """
+    """Read the images of a manifest."""
 
     manifest: Manifest
     preprocessing: ImagePreprocessing
@@ -86,14 +78,14 @@ class Decoder:
 
     @property
     def key(self) -> str:
-        """Tells all that decides the pixels besides the file."""
+        """Identifies everything but the file that determines the pixels."""
         config = self.preprocessing.config
         return (
             f"{PIXELS_VERSION}.{_SQUARE_VERSION} {config.square} {config.min_side} Pillow {PIL.__version__}"
         )
 
     def decode(self, row: int, files: FileDecoder) -> Pixels | ImageError:
-        """The image of a record, or why it cannot be read."""
+        """The image of a record, or why it can't be read."""
         config = self.preprocessing.config
         try:
             path = self.manifest.image_path(self.manifest.records[row])
@@ -104,7 +96,7 @@ class Decoder:
 
 
 class DecodingThreads:
-    """Threads that decode the images of a manifest, and processes for those that threads would hold up."""
+    """Threads that decode a manifest's images, and processes for formats that would block threads."""
 
     def __init__(self, decoder: Decoder, threads: int, processes: int) -> None:
         self._decoder = decoder
@@ -112,23 +104,23 @@ class DecodingThreads:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="decode")
 
     def decode(self, rows: Sequence[int]) -> Iterator[Pixels | ImageError]:
-        """The images of these records in order, or why each cannot be read."""
+        """The images of these records in order, or why they can't be read."""
         return self._pool.map(partial(self._decoder.decode, files=self._files), rows)
 
     def close(self) -> None:
-        """End threads and processes."""
-        # Threads wait for what the processes decode.
+        """Stop threads and processes."""
+        # Threads wait for the processes, so stop those first.
         self._files.close()
         self._pool.shutdown(cancel_futures=True)
 
 
 class ImageEncoding(Protocol):
-    """Makes of each image the row of numbers that takes its place in a run.
+    """Encode each image as a row of numbers that replaces it in a run.
 
     Attributes:
-        shape: Of a row.
-        key: Tells all that decides its numbers besides the image.
-        what: Name of the rows, for messages.
+        shape: Shape of a row.
+        key: Identifies everything but the image that determines the numbers.
+        what: Name of the rows in messages.
     """
 
     shape: tuple[int, ...]
@@ -136,57 +128,48 @@ class ImageEncoding(Protocol):
     what: str
 
     def __call__(self, images: Sequence[Pixels]) -> Sequence[NDArray[np.float32]]:
-        """The row of each image (3, S, S)."""
+        """Rows of images (3, S, S)."""
 
 
 class PreparedImages(ImageSource):
-    """All images, prepared once, in memory or mapped from a disk."""
+    """All images, prepared once: in memory, mapped from disk, or on a GPU with twice the space."""
 
-    def __init__(self, rows: PreparedRows) -> None:
+    def __init__(self, rows: PreparedRows, device: torch.device | None = None) -> None:
         self.readable = rows.readable
         self._rows = rows
+        self._on_device: Tensor | None = None
+        count, array = len(rows.places), rows.array
+        if device is None or device.type != "cuda":
+            return
+        if count * rows.row_bytes < torch.cuda.mem_get_info(device)[0] / 2:
+            dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
+            self._on_device = torch.empty((count, *array.shape[1:]), dtype=dtype, device=device)
+            for start in range(0, count, _CHUNK):
+                chunk = slice(start, start + _CHUNK)
+                self._on_device[chunk] = torch.from_numpy(array[rows.places[chunk]]).to(device)
 
     def load(self, rows: NDArray[np.int64]) -> tuple[Tensor, list[int]]:
-        """The images of these rows, on the CPU."""
-        # Indexing of uint8 by torch is ten times slower.
-        return torch.from_numpy(self._rows.array[self._rows.places[rows]]), list(range(len(rows)))
+        """The images of these rows, on their device."""
+        kept = list(range(len(rows)))
+        if self._on_device is None:
+            # Indexing uint8 with torch is ten times slower.
+            return torch.from_numpy(self._rows.array[self._rows.places[rows]]), kept
+        return self._on_device[torch.from_numpy(rows).to(self._on_device.device, non_blocking=True)], kept
 
     def blank(self, count: int) -> Tensor:
-        """Zeros on the CPU."""
+        """Zeros on the images' device."""
         array = self._rows.array
-        return torch.from_numpy(np.zeros(1, array.dtype)).expand(count, *array.shape[1:])
+        zero = torch.from_numpy(np.zeros(1, array.dtype))
+        if self._on_device is not None:
+            zero = self._on_device.new_zeros(1)
+        return zero.expand(count, *array.shape[1:])
 
     def close(self) -> None:
-        """There are no threads."""
-
-
-class ImagesOnDevice(ImageSource):
-    """All images, prepared once, in the memory of a GPU."""
-
-    def __init__(self, rows: PreparedRows, device: torch.device) -> None:
-        self.readable = rows.readable
-        count, shape = len(rows.places), rows.array.shape[1:]
-        dtype = torch.from_numpy(np.empty(0, rows.array.dtype)).dtype
-        self._images = torch.empty((count, *shape), dtype=dtype, device=device)
-        for start in range(0, count, _CHUNK):
-            chunk = slice(start, start + _CHUNK)
-            self._images[chunk] = torch.from_numpy(rows.array[rows.places[chunk]]).to(device)
-
-    def load(self, rows: NDArray[np.int64]) -> tuple[Tensor, list[int]]:
-        """The images of these rows, on the device."""
-        places = torch.from_numpy(rows).to(self._images.device, non_blocking=True)
-        return self._images[places], list(range(len(rows)))
-
-    def blank(self, count: int) -> Tensor:
-        """Zeros on the device."""
-        return self._images.new_zeros(1).expand(count, *self._images.shape[1:])
-
-    def close(self) -> None:
-        """There are no threads."""
+        """Nothing to stop."""
 
 
 class StreamedImages(ImageSource):
-    """Images decoded for every batch, for data that memory cannot hold."""
+    """Images decoded for every batch, for data that doesn't fit into memory."""
 
     def __init__(
         self, decoder: Decoder, rejections: Rejections, threads: int, processes: int | None = None
@@ -198,16 +181,16 @@ class StreamedImages(ImageSource):
         self._threads = DecodingThreads(decoder, threads, processes or threads)
 
     def load(self, rows: NDArray[np.int64]) -> tuple[Tensor, list[int]]:
-        """The images of these rows but the broken ones, each of which is counted once."""
+        """The readable images of these rows; broken ones are counted once."""
         images, kept = [], []
-        wanted = rows.tolist()
-        for place, image in enumerate(self._threads.decode(wanted)):
+        numbers = rows.tolist()
+        for place, image in enumerate(self._threads.decode(numbers)):
             if isinstance(image, np.ndarray):
                 images.append(image)
                 kept.append(place)
-            elif wanted[place] not in self._broken:
-                self._broken.add(wanted[place])
-                _reject(self._decoder, self._rejections, wanted[place], str(image))
+            elif numbers[place] not in self._broken:
+                self._broken.add(numbers[place])
+                _reject(self._decoder, self._rejections, numbers[place], str(image))
         if not images:
             raise self._rejections.error("No image of a whole batch can be read: mend the data.")
         return torch.from_numpy(np.stack(images)), kept
@@ -217,7 +200,7 @@ class StreamedImages(ImageSource):
         return torch.zeros(1, dtype=torch.uint8).expand(count, *self._decoder.shape)
 
     def close(self) -> None:
-        """End the threads and processes that decode."""
+        """Stop decoding threads and processes."""
         self._threads.close()
 
 
@@ -232,19 +215,19 @@ def open_images(
     show_progress: bool = True,
     encoding: ImageEncoding | None = None,
 ) -> ImageSource:
-    """The images of a manifest; to be asked by all processes of a run at the same moment.
+    """Open the images of a manifest; all processes of a run must call it together.
 
     Args:
-        decoder: Reads one.
-        rejections: Where broken images are counted.
-        cache: Prepare all of them now, once for this run and later ones, or in memory for this one; False:
+        decoder: Reads an image.
+        rejections: Counts broken images.
+        cache: Prepare all images now, on disk for later runs as well, or only in memory ("memory"); False:
             decode them for every batch.
-        threads: Threads that decode, and processes for DICOM files; 0: a thread a core, and the processes
-            that `decoding_threads` allows, shared by those of the run that decode at the same time.
-        device: Where they are kept if they fit into half of the free memory there.
-        processes: Open the same images; the leading one fills the disk while the others wait.
+        threads: Decoding threads, and processes for DICOM files; 0: one thread per core, and the number of
+            processes that `decoding_threads` allows, divided among this machine's processes of the run.
+        device: Keeps the images if they fit into half of its free memory.
+        processes: The processes of the run; the leader writes the disk cache while the others wait.
         show_progress: Show a bar on standard error.
-        encoding: Prepare its rows in place of the images; None: the images.
+        encoding: Prepare encodings instead of images.
 
     Raises:
         DataError: Too many images are broken.
@@ -255,7 +238,7 @@ def open_images(
         count * row_bytes, count, on_disk=cache is True, processes=processes, costly=encoding is not None
     )
 
-    # One process alone fills the disk.
+    # Only one process writes the disk cache.
     pool_size = threads or max(1, decoding_threads() // (1 if room.disk else processes_here()))
     threads = threads or os.cpu_count() or 1
 
@@ -264,18 +247,10 @@ def open_images(
             with closing(DecodingThreads(decoder, threads, pool_size)) as decoding:
                 rows = _prepared(decoder, rejections, decoding, encoding, room, shown=show_progress)
             if rows is not None:
-                return _on_device(rows, device)
+                return PreparedImages(rows, device)
         return StreamedImages(decoder, rejections, threads, pool_size)
 
     return processes.leader_first(opened) if room.disk else opened()
-
-
-def _on_device(rows: PreparedRows, device: torch.device) -> ImageSource:
-    """Rows on a GPU if they fit into half of its free memory, else where they are."""
-    needed = len(rows.places) * rows.row_bytes
-    if device.type == "cuda" and needed < torch.cuda.mem_get_info(device)[0] / 2:
-        return ImagesOnDevice(rows, device)
-    return PreparedImages(rows)
 
 
 def _prepared(

@@ -1,4 +1,4 @@
-"""Labels of records as numbers: those of the manifest, or words of their texts."""
+"""Classification targets of records: manifest labels, or words of their texts."""
 
 import re
 from collections import Counter
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from training.common.record import Record
 
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
-# There is no tagger here that would know nouns, verbs and adjectives.
+# Replaces a part-of-speech tagger, which would select nouns, verbs and adjectives.
 _ENGLISH: Final = """
 about above after all along also an and another any are around as at away be been before behind being
 below beside between both but by can do down each for from front has have he her here him his if in into
@@ -25,41 +25,41 @@ _FUNCTION_WORDS: Final = frozenset(_ENGLISH.split())
 
 @dataclass(frozen=True, slots=True)
 class Labelling:
-    """What is told of records, in the order of a classifier's outputs.
+    """Classes of a classifier, in the order of its outputs.
 
     Attributes:
-        names: Of the labels, or the words.
-        of_texts: The labels are the words of a record's texts.
+        names: Labels or words.
+        of_texts: Whether classes are words of a record's texts.
     """
 
     names: tuple[str, ...]
     of_texts: bool = False
 
     def of(self, records: Sequence[Record]) -> NDArray[np.bool_]:
-        """(N, L), True where a record has a label."""
+        """(N, L), True where a record belongs to a class."""
         if not self.of_texts:
             return positives(records, self.names)
         return _matrix([words_of(record) for record in records], self.names)
 
 
 def known_labels(records: Sequence[Record]) -> tuple[str, ...]:
-    """All labels that occur, in order."""
+    """All labels that occur, sorted."""
     return tuple(sorted({label for record in records for label in record.labels}))
 
 
 def positives(records: Sequence[Record], labels: Sequence[str]) -> NDArray[np.bool_]:
-    """(N, L), True where a record has a label; one without labels has none of them."""
+    """(N, L), True where a record has a label."""
     return _matrix([record.labels for record in records], labels)
 
 
 def frequent_words(records: Sequence[Record], count: int) -> tuple[str, ...]:
-    """The words that occur in the texts of most records, at most so many; no function words of English."""
+    """The at most `count` words that occur in most records' texts, without English function words."""
     counts = Counter(word for record in records for word in words_of(record))
     return tuple(sorted(counts, key=lambda word: (-counts[word], word))[:count])
 
 
 def words_of(record: Record) -> frozenset[str]:
-    """The words of a record's texts in lower case, without function words of English."""
+    """Lower-case words of a record's texts, without English function words."""
     words = {word for text in record.texts for word in _WORD.findall(text.lower())}
     return frozenset(words - _FUNCTION_WORDS)
 

@@ -1,4 +1,4 @@
-"""What a training step is made of: items, the text that is drawn for each, and which of them match."""
+"""Draw the items of training steps, a text for each, and which of them match."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,14 +11,64 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from training.common.errors import DataError
-from training.common.manifest import Record
-from training.data.hard_negatives import HardNegatives
+from training.common.record import Record
 
-# One text of an item, or all of them as its sentences.
+# One text of an item, or all its texts as sentences.
 Text = str | tuple[str, ...]
 TextUnit = Literal["sentence", "report"]
-
 _LARGEST_DRAW: Final = 2**63 - 1
+
+
+class HardNegatives:
+    """Images that are hard negatives of texts, according to the records.
+
+    A contrastive loss compares a text with the images of its batch, so a hard negative only helps in the same
+    batch as the text.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._rows: dict[object, list[int]] = {}
+        for row, record in enumerate(records):
+            for text in record.not_texts:
+                self._rows.setdefault(text, []).append(row)
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._rows)
+
+    def bring_together(
+        self,
+        order: NDArray[np.int64],
+        texts: Sequence[object],
+        batch_size: int,
+        generator: np.random.Generator,
+    ) -> NDArray[np.int64]:
+        """Reorder an epoch so that a hard negative of each drawn text, if there is one, is in its batch.
+
+        It swaps positions with a random row. A text gets none if all its hard negatives are needed in other
+        batches, or if its batch is full of needed rows.
+        """
+        order = order.copy()
+        place_of = {row: place for place, row in enumerate(order.tolist())}
+        needed: set[int] = set()
+        for row, text in zip(order.tolist(), texts, strict=True):
+            places = [place_of[other] for other in self._rows.get(text, ()) if other in place_of]
+            if not places:
+                continue
+            needed.add(place_of[row])
+            first = place_of[row] // batch_size * batch_size
+            batch = range(first, min(first + batch_size, len(order)))
+            here = [place for place in places if place in batch]
+            sources = [place for place in places if place not in needed]
+            targets = [place for place in batch if place not in needed]
+            if here or not sources or not targets:
+                needed.update(here[:1])
+                continue
+            moved = [int(generator.choice(sources)), int(generator.choice(targets))]
+            order[moved] = order[moved[::-1]]
+            place_of |= {int(order[place]): place for place in moved}
+            needed.add(moved[1])
+        return order
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +76,11 @@ class Pairs:
     """The pairs of one batch, or b of its B pairs.
 
     Attributes:
-        rows: (b,) which records.
-        texts: The text of each; empty where none are drawn.
-        positive_mask: (b, B) bool, True where text j belongs to image i; None when only its own does, for
-            every pair of the batch.
-        turns: (b,) the place of each text among those of its image, where an epoch goes through all texts;
-            None where it goes through images.
+        rows: (b,) row of each record.
+        texts: Text of each; empty if none are drawn.
+        positive_mask: (b, B) bool, True where text j belongs to image i; None: each text in the batch only
+            belongs to its own image.
+        turns: (b,) index of each text among its image's if an epoch iterates over texts; otherwise None.
     """
 
     rows: NDArray[np.int64]
@@ -42,25 +91,23 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a run stands: steps done, and the next batch by epoch and index, all from 0."""
+    """Progress of a run: finished steps, and epoch and index of the next batch, all from 0."""
 
     step: int = 0
     epoch: int = 0
     index: int = 0
 
     def next(self, batches_per_epoch: int) -> "Position":
-        """The position one step on."""
+        """The position after one more step."""
         if self.index + 1 < batches_per_epoch:
             return Position(self.step + 1, self.epoch, self.index + 1)
         return Position(self.step + 1, self.epoch + 1, 0)
 
 
 def describable(records: Sequence[Record], label_template: str | None) -> tuple[Record, ...]:
-    """The records that have a text; images without one get a sentence from their labels.
+    """Records with texts; images without one get a sentence made from their labels.
 
-    Args:
-        records: Any.
-        label_template: The sentence, with the labels in place of `{labels}`; None: such images are left out.
+    The template contains `{labels}`; None: such images are left out.
     """
     described = []
     for record in records:
@@ -73,29 +120,29 @@ def describable(records: Sequence[Record], label_template: str | None) -> tuple[
 
 
 def differ_in_texts(records: Sequence[Record]) -> bool:
-    """Whether two records have different texts: otherwise every text belongs to every image that has one."""
+    """Whether any two records have different texts; otherwise every text matches every image."""
     return len({frozenset(record.texts) for record in records if record.texts}) > 1
 
 
 class PairSampler:
-    """Draws an epoch of pairs: every image once with one of its texts or all of them, or every text once.
+    """Draw epochs of pairs: every image once with one or all of its texts, or every text once.
 
-    Order and texts are a function of seed and epoch alone, so a run can go on at any position. All batches
-    have the same size, which is part of a contrastive loss: the last incomplete batch of an epoch is dropped,
-    or filled up. A text that another image only seems to fit meets that image in its batch (`HardNegatives`).
-    With `every_text` a batch may hold two texts of one image; each is a positive of both, by the mask.
+    Order and texts only depend on seed and epoch, so a run can resume at any position. All batches have the
+    same size, which a contrastive loss depends on: an epoch's incomplete last batch is dropped or filled up.
+    Hard negatives of a text are moved into its batch (`HardNegatives`). With `every_text` a batch may contain
+    two texts of one image; the mask marks both as positives.
 
     Args:
-        records: All with at least one text, unless none are drawn.
+        records: Each needs a text, unless none are drawn.
         batch_size: B.
-        seed: Of the run.
-        one_image_per: Metadata key; of all images with the same value one random image is drawn each epoch.
-        text_unit: One random text of an image, or all of them; None: no texts are drawn.
-        every_text: An epoch is every text with its image; for single texts, and without `one_image_per`.
-        fill_up: Fill the last batch up with the first items of the epoch, so that none is left out.
+        seed: Seed of the run.
+        one_image_per: Metadata key; each epoch draws one random image per value.
+        text_unit: One random text of an image, or all of them; None: no texts.
+        every_text: Iterate over texts instead of images; for single texts, and without `one_image_per`.
+        fill_up: Complete the last batch with the first items of the epoch.
 
     Raises:
-        DataError: There are fewer items than a batch needs.
+        DataError: There are fewer items than `batch_size`.
     """
 
     def __init__(
@@ -116,7 +163,7 @@ class PairSampler:
         counts = [1 if text_unit is None else len(self._choices(record)) for record in self.records]
         self._text_counts = np.array(counts, dtype=np.int64)
         rows = np.arange(len(self.records), dtype=np.int64)
-        # The row of each item that an epoch draws from, and the place of its text where that is fixed.
+        # Row of each item, and the index of its text if that is fixed.
         self._item_rows = np.repeat(rows, self._text_counts) if every_text else rows
         self._turns = _places_in_runs(self._text_counts) if every_text else None
         self._units = draw_units([self.records[row] for row in self._item_rows], one_image_per)
@@ -133,7 +180,7 @@ class PairSampler:
             self.batches_per_epoch = -(-len(self._units) // batch_size)
 
     def draw(self, epoch: int, index: int, own: slice = slice(None)) -> Pairs:
-        """One batch of an epoch, or the pairs at these places of it."""
+        """Draw a batch of an epoch, or the part `own` of it."""
         order, turns = self._epoch(epoch)
         places = np.arange(index * self.batch_size, (index + 1) * self.batch_size) % len(order)
         rows, drawn = self._item_rows[order[places]], turns[places]
@@ -145,11 +192,11 @@ class PairSampler:
         return Pairs(rows[own], texts[own], positive_mask(choices, texts, own), fixed)
 
     def longest_text(self) -> Text | None:
-        """The text of most characters; None where no texts are drawn."""
+        """The text with most characters; None if no texts are drawn."""
         return max(self.every_text(), key=_characters, default=None)
 
     def every_text(self) -> Iterator[Text]:
-        """All texts that can be drawn, those of several images several times; none where none are drawn."""
+        """All texts that can be drawn, once for each of their images."""
         if self._text_unit is not None:
             yield from (text for record in self.records for text in self._choices(record))
 
@@ -157,7 +204,7 @@ class PairSampler:
         return (record.texts,) if self._text_unit == "report" else record.texts
 
     def _epoch(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The items in the order of the epoch, and the place of the text of each among those of its image."""
+        """Items in the order of the epoch, and the index of each one's text among its image's."""
         if self._plan is None or self._plan[0] != epoch:
             generator = np.random.default_rng([self._seed, epoch])
             picks = generator.integers(_LARGEST_DRAW, size=len(self._units))
@@ -183,7 +230,7 @@ def _characters(text: Text) -> int:
 
 
 def _places_in_runs(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """0, 1, ... within each of several runs of these lengths, one run after another."""
+    """0, 1, ... within each of consecutive runs of these lengths."""
     starts = np.cumsum(lengths) - lengths
     return np.arange(lengths.sum(), dtype=np.int64) - np.repeat(starts, lengths)
 
@@ -191,18 +238,14 @@ def _places_in_runs(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 def positive_mask(
     choices: Sequence[Sequence[Text]], texts: Sequence[Text], own: slice = slice(None)
 ) -> Tensor | None:
-    """Which images of a batch match which texts of it: those that have the text among their own.
+    """Which images and texts of a batch match: an image matches all its texts.
 
-    It is not symmetric: an image may have the text of another that does not have its.
-
-    Args:
-        choices: All texts of each of the B images.
-        texts: (B,) those that were drawn.
-        own: The pairs that the mask is for.
+    It isn't symmetric: image i may have the text drawn for j without j having that of i. `choices` are all
+    texts of the B images, `texts` (B,) the drawn ones, and `own` selects the b rows of the mask.
 
     Returns:
-        (b, B) bool, True where text j belongs to image i, as its own does; None when in the whole batch no
-        text belongs to another image.
+        (b, B) bool, True where text j belongs to image i; None if no text in the whole batch belongs to
+        another image.
     """
     places: dict[Text, list[int]] = {}
     for column, text in enumerate(texts):
@@ -226,7 +269,7 @@ def positive_mask(
 
 
 def draw_units(records: Sequence[Record], one_image_per: str | None) -> list[list[int]]:
-    """The rows of which one is drawn each epoch: those with the same metadata value, and each other alone."""
+    """Groups of rows of which an epoch draws one: rows with the same metadata value; others alone."""
     if one_image_per is None:
         return [[row] for row in range(len(records))]
     units: dict[object, list[int]] = {}

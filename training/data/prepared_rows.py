@@ -1,6 +1,7 @@
-"""Rows made of images or texts before the first step: on disk where they are many, or in memory."""
+"""Rows of numbers computed from images or texts before the first step, cached on disk or in memory."""
 
 import errno
+import fcntl
 import hashlib
 import json
 import logging
@@ -9,10 +10,10 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,35 +24,236 @@ from training.common.manifest import Manifest
 from training.common.memory import fits_cache
 from training.common.progress import ProgressBar, progress_bar
 from training.common.workers import WorkerLostError
-from training.data.row_cache import PRIVATE_FILE, Entries, Entry, RowCache, SourceFile
 
 logger = logging.getLogger(__name__)
 
-# Fewer are made anew in a few seconds.
+# Other users must not see patients' images.
+PRIVATE_FILE: Final = 0o600
+_PRIVATE_FOLDER: Final = 0o700
+_COMMIT_BYTES: Final = 2**28
+# Rows that take long to make are few bytes.
+_COMMIT_SECONDS: Final = 60.0
+# Leaves space for a run's checkpoints.
+_SHARE_OF_DISK: Final = 0.8
+# Size and time that no file has.
+_NONE: Final = -1
+# Fewer rows are recomputed within seconds.
 _FEW: Final = 1_000
 _CHUNK: Final = 256
 _NOTE: Final = "made-of.txt"
 _UNUSED_SECONDS: Final = 60 * 24 * 3600
 _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
-
 Value = TypeVar("Value")
 Row = NDArray[Any]
 Reject = Callable[[int, str], None]
 
 
+class SourceFile(NamedTuple):
+    """State of a file: path, size in bytes, and change time of its inode in ns.
+
+    Tools that preserve the modification time, such as `cp -p`, still update the inode's. A text is identified
+    by its digest as path and its length in bytes.
+    """
+
+    path: str
+    size: int
+    changed: int
+
+
+class Entry(NamedTuple):
+    """Row number of a file, or the reason why it has no row."""
+
+    file: SourceFile
+    row: int | None
+    reason: str = ""
+
+
+Entries = dict[str, Entry]
+
+
+class RowCache:
+    """Cached rows of one data set's files, computed in one way; private to the user.
+
+    The folder contains `rows`, a binary file, and `index.jsonl`; the last line about a file counts. A line is
+    written after its row is synced to disk, so that the next process resumes after a killed one. Rows never
+    move; a changed file's row is overwritten, and mapped files never become shorter.
+    """
+
+    def __init__(self, folder: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.folder = folder
+        self.row_bytes = math.prod(shape) * dtype.itemsize
+        self._shape = shape
+        self._dtype = dtype
+        self._rows = folder / "rows"
+        self._index = folder / "index.jsonl"
+
+    def read(self) -> Entries:
+        """Entries by path; none if the cache is damaged.
+
+        Raises:
+            OSError: It can't be read.
+        """
+        try:
+            content = self._index.read_bytes()
+            rows = self._rows.stat().st_size // self.row_bytes
+        except FileNotFoundError:
+            return {}
+        entries = {}
+        try:
+            for line in content[: content.rfind(b"\n") + 1].splitlines():
+                path, size, changed, row, reason = json.loads(line)
+                entries[path] = Entry(SourceFile(path, size, changed), row, reason)
+        except (ValueError, TypeError):
+            return {}
+        complete = all(entry.row is None or entry.row < rows for entry in entries.values())
+        return entries if complete else {}
+
+    def map(self) -> NDArray[Any]:
+        """All rows (N, ...), memory-mapped.
+
+        Raises:
+            OSError: They can't be read.
+        """
+        count = self._rows.stat().st_size // self.row_bytes
+        if not count:
+            return np.empty((0, *self._shape), self._dtype)
+        return np.asarray(np.memmap(self._rows, self._dtype, mode="r", shape=(count, *self._shape)))
+
+    @contextmanager
+    def writer(self) -> Iterator["RowWriter"]:
+        """Add rows while other processes can't; what was added is kept even after an error.
+
+        Raises:
+            OSError: The cache can't be written, or its file system doesn't support locks.
+        """
+        index = self._lock()
+        try:
+            if not self.read():
+                # New or damaged. A process that has mapped the old file keeps it.
+                self._rows.unlink(missing_ok=True)
+                os.truncate(index, 0)
+            self._rows.touch(PRIVATE_FILE)
+            with self._rows.open("r+b", buffering=0) as rows:
+                writer = RowWriter(self.read(), index, rows.fileno(), self.row_bytes)
+                try:
+                    yield writer
+                finally:
+                    writer.commit()
+        finally:
+            os.close(index)
+
+    def _lock(self) -> int:
+        """File descriptor of the index, locked exclusively."""
+        while True:
+            # Existing folders keep their permissions.
+            for path in (*reversed(self.folder.parents), self.folder):
+                path.mkdir(_PRIVATE_FOLDER, exist_ok=True)
+            index = os.open(self._index, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+            try:
+                try:
+                    fcntl.flock(index, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    logger.warning("Another process is filling %s: waiting for it.", self.folder)
+                    fcntl.flock(index, fcntl.LOCK_EX)
+                # It may have been removed between opening and locking.
+                with suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(index), self._index.stat()):
+                        return index
+            except BaseException:
+                os.close(index)
+                raise
+            os.close(index)
+
+
+class RowWriter:
+    """Add rows to a locked cache; `entries` includes those added."""
+
+    def __init__(self, entries: Entries, index: int, rows: int, row_bytes: int) -> None:
+        self.entries = entries
+        self._index = index
+        self._rows = rows
+        self._row_bytes = row_bytes
+        self._next = 1 + max((entry.row for entry in entries.values() if entry.row is not None), default=-1)
+        self._pending: list[Entry] = []
+        self._pending_bytes = 0
+        self._committed_at = time.monotonic()
+        # A killed process may have left half a line.
+        self._end = os.pread(index, os.fstat(index).st_size, 0).rfind(b"\n") + 1
+
+    def begin(self, files: Sequence[SourceFile]) -> None:
+        """Invalidate the rows of changed files, to be overwritten, and check the disk space for new rows.
+
+        Raises:
+            OSError: The disk has too little space.
+        """
+        known = (self.entries[file.path] for file in files if file.path in self.entries)
+        changed = [entry for entry in known if entry.row is not None]
+        needed = (len(files) - len(changed)) * self._row_bytes
+        free = shutil.disk_usage(self._rows).free
+        if needed > _SHARE_OF_DISK * free:
+            raise OSError(errno.ENOSPC, f"{needed / 1e9:,.1f} GB are needed, {free / 1e9:,.1f} GB are free")
+        self._append([Entry(SourceFile(entry.file.path, _NONE, _NONE), entry.row) for entry in changed])
+
+    def add(self, file: SourceFile, made: NDArray[Any] | str) -> None:
+        """Add the row of a file, or the reason why it has none.
+
+        Raises:
+            OSError: The disk is full.
+        """
+        if isinstance(made, str):
+            self._note(Entry(file, None, made))
+            return
+        before = self.entries.get(file.path)
+        row = self._next if before is None or before.row is None else before.row
+        _write_at(self._rows, np.ascontiguousarray(made).data.cast("B"), row * self._row_bytes)
+        self._next = max(self._next, row + 1)
+        self._pending_bytes += self._row_bytes
+        self._note(Entry(file, row))
+        waited = time.monotonic() - self._committed_at
+        if self._pending_bytes >= _COMMIT_BYTES or waited >= _COMMIT_SECONDS:
+            self.commit()
+
+    def commit(self) -> None:
+        """Sync what was added since the last commit.
+
+        Raises:
+            OSError: The disk is full.
+        """
+        # Remove half a row that a full disk left.
+        os.truncate(self._rows, self._next * self._row_bytes)
+        os.fsync(self._rows)
+        self._append(self._pending)
+        self._pending, self._pending_bytes = [], 0
+        self._committed_at = time.monotonic()
+
+    def _note(self, entry: Entry) -> None:
+        self.entries[entry.file.path] = entry
+        self._pending.append(entry)
+
+    def _append(self, entries: Sequence[Entry]) -> None:
+        lines = b"".join(json.dumps([*file, row, reason]).encode() + b"\n" for file, row, reason in entries)
+        _write_at(self._index, lines, self._end)
+        os.fsync(self._index)
+        self._end += len(lines)
+
+
+def _write_at(descriptor: int, content: bytes | memoryview, offset: int) -> None:
+    rest = memoryview(content)
+    while rest:
+        written = os.pwrite(descriptor, rest, offset)
+        rest, offset = rest[written:], offset + written
+
+
 @dataclass(frozen=True)
 class RowMaker:
-    """Makes a row of numbers of each image or text of a data set.
+    """Compute a row of numbers for each of `count` images or texts.
 
     Attributes:
-        folder: Of the data set.
-        count: How many there are.
-        sources: Looks at what each is made of; a row on disk whose source has changed is made anew.
-        shape: Of a row.
-        dtype: Of its numbers.
-        key: Tells all that decides the numbers besides the source.
-        what: Name of the rows, for messages.
-        make: What is made of some of them, in order: a row, or why there is none.
+        folder: Data folder.
+        sources: Current state of each row's source; rows on disk whose source changed are recomputed.
+        key: Identifies everything but the source that determines the numbers.
+        what: Name of the rows in messages.
+        make: Compute some rows, in order, or the reasons why there are none.
     """
 
     folder: Path
@@ -71,12 +273,12 @@ class RowMaker:
 
 @dataclass(frozen=True)
 class PreparedRows:
-    """The rows of a manifest's readable images.
+    """Rows of a manifest's readable images.
 
     Attributes:
-        array: (R, ...) all rows that there are, in memory or mapped.
-        readable: The N records whose image can be read.
-        places: (N,) int64, where in `array` the row of each is.
+        array: (R, ...) all rows, in memory or mapped.
+        readable: Numbers of the N records with a row.
+        places: (N,) int64, index of each one's row in `array`.
     """
 
     array: Row
@@ -90,22 +292,22 @@ class PreparedRows:
 
 
 class Together(Protocol):
-    """Processes that train one model, and open its images at the same moment."""
+    """Processes that train one model together and open its images at the same time."""
 
     def any_of(self, flags: Sequence[bool]) -> list[bool]:
-        """For each flag, whether it is set in any process."""
+        """For each flag, whether any process sets it."""
 
     def leader_first(self, act: Callable[[], Value]) -> Value:
-        """The result of an action that the others begin when the leading process has done it."""
+        """Run an action first in the leading process, then in the others."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """Where rows may be kept, the same for all processes of a run.
+    """Where rows may be cached; the same for all processes of a run.
 
     Attributes:
-        memory: Each process can hold all of them.
-        disk: They go to the user's cache folder, if that can hold them.
+        memory: Whether each process has memory for all rows.
+        disk: Whether to use the user's cache folder if it has space.
     """
 
     memory: bool
@@ -113,14 +315,9 @@ class Room:
 
 
 def find_room(nbytes: int, records: int, *, on_disk: bool, processes: Together, costly: bool = False) -> Room:
-    """Where rows may be kept; asked before any process takes memory, of which the others would see less.
+    """Where `nbytes` of rows may be cached; must be called before any process allocates memory for them.
 
-    Args:
-        nbytes: Size of all rows.
-        records: Number of rows.
-        on_disk: Whether they may be kept on a disk.
-        processes: Open the same images.
-        costly: A few take long to make as well, so they are kept on disk like many.
+    `costly` rows are cached on disk even if they are few.
     """
     fit = fits_cache(nbytes)
     tight, disk = processes.any_of([not fit, on_disk and (costly or not (fit and records < _FEW))])
@@ -128,16 +325,10 @@ def find_room(nbytes: int, records: int, *, on_disk: bool, processes: Together, 
 
 
 def prepare(maker: RowMaker, reject: Reject, room: Room, *, show_progress: bool) -> PreparedRows | None:
-    """The rows of all images; None where neither disk nor memory can hold them.
+    """Rows of all images; None if neither disk nor memory has space.
 
-    Many are kept in the user's cache folder, where all processes map them and later runs find them. Where
-    that cannot be, each process has them in its memory.
-
-    Args:
-        maker: Makes them.
-        reject: Counts a record whose image cannot be read.
-        room: Where they may be kept.
-        show_progress: Show a bar on standard error.
+    Many rows are cached in the user's cache folder, which all processes and later runs share; otherwise each
+    process keeps them in memory. `reject` is called for records without a row.
 
     Raises:
         DataError: Too many images are broken.
@@ -159,7 +350,7 @@ def prepare(maker: RowMaker, reject: Reject, room: Room, *, show_progress: bool)
 
 
 def cache_folder() -> Path:
-    """Where rows are kept for later runs.
+    """Folder of rows cached for later runs.
 
     Raises:
         OSError: The user has no home folder.
@@ -194,7 +385,10 @@ def _made(maker: RowMaker, rows: Sequence[int], bar: ProgressBar) -> Iterator[tu
 
 
 def _on_disk(maker: RowMaker, reject: Reject, show_progress: bool) -> PreparedRows:
-    cache = RowCache(cache_folder() / _name(maker), maker.shape, maker.dtype)
+    # The name identifies the data and how rows are computed.
+    decides = json.dumps([str(maker.folder.resolve()), maker.key, maker.shape, str(maker.dtype)])
+    name = hashlib.sha256(decides.encode()).hexdigest()[:20]
+    cache = RowCache(cache_folder() / name, maker.shape, maker.dtype)
     files = maker.sources()
     entries = cache.read()
     rejected: set[int] = set()
@@ -218,34 +412,22 @@ def _on_disk(maker: RowMaker, reject: Reject, show_progress: bool) -> PreparedRo
     return PreparedRows(cache.map(), readable, np.array(places, dtype=np.int64))
 
 
-def _name(maker: RowMaker) -> str:
-    """Name of the folder of a cache: the data, and how rows are made of them."""
-    folder = str(maker.folder.resolve())
-    decides = json.dumps([folder, maker.key, maker.shape, str(maker.dtype)])
-    return hashlib.sha256(decides.encode()).hexdigest()[:20]
-
-
 def image_files(manifest: Manifest) -> list[SourceFile]:
-    """The image files of a manifest at this moment."""
-    return [_source_file(manifest, row) for row in range(len(manifest.records))]
-
-
-def _source_file(manifest: Manifest, row: int) -> SourceFile:
-    record = manifest.records[row]
-    try:
-        about = manifest.image_path(record).stat()
-    except OSError:
-        # Decoding says why.
-        return _out_of_reach(record.image)
-    return SourceFile(record.image, about.st_size, about.st_ctime_ns)
-
-
-def _out_of_reach(path: str) -> SourceFile:
-    return SourceFile(path, 0, 0)
+    """Current state of a manifest's image files; size 0 if a file is inaccessible."""
+    files = []
+    for record in manifest.records:
+        try:
+            about = manifest.image_path(record).stat()
+        except OSError:
+            # Decoding will report why.
+            files.append(SourceFile(record.image, 0, 0))
+        else:
+            files.append(SourceFile(record.image, about.st_size, about.st_ctime_ns))
+    return files
 
 
 def _missing(files: Sequence[SourceFile], entries: Entries) -> dict[SourceFile, int]:
-    """The files that nothing is known of, with the first record of each."""
+    """Files without an up-to-date entry, with the first record of each."""
     missing: dict[SourceFile, int] = {}
     for row, file in enumerate(files):
         entry = entries.get(file.path)
@@ -257,16 +439,16 @@ def _missing(files: Sequence[SourceFile], entries: Entries) -> dict[SourceFile, 
 def _filled(
     maker: RowMaker, cache: RowCache, files: Sequence[SourceFile], reject: Reject, show_progress: bool
 ) -> Entries:
-    """Make all missing rows, and return what is known then; other processes wait, and find them there."""
+    """Compute all missing rows while other processes wait, and return all entries."""
     _remove_unused(cache_folder())
     with cache.writer() as writer:
         missing = _missing(files, writer.entries)
         if not missing:
-            # Another process has made them.
+            # Another process has just computed them.
             return writer.entries
         writer.begin(list(missing))
         _note_use(cache.folder, maker.folder)
-        if any(file != _out_of_reach(file.path) for file in missing):
+        if any(file != SourceFile(file.path, 0, 0) for file in missing):
             logger.warning(
                 "Prepared %s are kept in %s for later runs, %.1f GB in all; it may be deleted between runs.",
                 maker.what,
@@ -292,30 +474,30 @@ def _filled(
 
 
 def _may_pass(error: ImageError) -> bool:
-    """Whether a file could not be read, or its decoder was lost, which need not lie in the file."""
+    """Whether an error may be temporary: the file couldn't be accessed, or its decoder crashed."""
     cause = error.__cause__
     return isinstance(cause, WorkerLostError) or (isinstance(cause, OSError) and cause.errno is not None)
 
 
 def _note_use(folder: Path, data: Path) -> None:
-    """Note in a cache which data it is of, and by the time of the note that it is used."""
+    """Record in a cache which data it belongs to and, by the file's time, when it was last used."""
     try:
         (folder / _NOTE).touch(PRIVATE_FILE)
         (folder / _NOTE).write_bytes(os.fsencode(f"{data.resolve()}\n"))
     except OSError as error:
-        # A cache that others filled may be read-only.
+        # Another user's cache may be read-only.
         if error.errno not in _READ_ONLY:
             raise
 
 
 def _remove_unused(root: Path) -> None:
-    """Remove the caches of data that are gone, and those that no run has used for two months."""
+    """Remove caches whose data is gone or that weren't used for two months."""
     for note in root.glob(f"[!.]*/{_NOTE}"):
-        # Another process may remove it at this moment; another user's may be out of reach.
+        # Another process may be removing it; another user's may be inaccessible.
         with suppress(OSError):
             data = Path(os.fsdecode(note.read_bytes()).rstrip("\n"))
             if not data.is_dir() or time.time() - note.stat().st_mtime > _UNUSED_SECONDS:
                 remove_folder(note.parent)
     for left in root.glob(".*.old"):
-        # A process was killed while it removed a cache.
+        # Left by a process that was killed while removing a cache.
         shutil.rmtree(left, ignore_errors=True)

@@ -15,14 +15,9 @@ def mean_ranks(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def area_under_roc(scores: NDArray[Any], positive: NDArray[np.bool_]) -> float | None:
-    """Area under the ROC curve: how often a positive has the higher score, where ties count half.
+    """Area under the ROC curve: how often a positive has the higher score (N,), where ties count half.
 
-    Args:
-        scores: (N,), higher for positives.
-        positive: (N,).
-
-    Returns:
-        From 0 to 1, chance is .5; None without a positive or without a negative.
+    From 0 to 1, chance is .5; None without a positive or without a negative.
     """
     hits = int(positive.sum())
     misses = len(positive) - hits

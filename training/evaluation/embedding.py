@@ -1,4 +1,4 @@
-"""Embed the images and texts of a manifest: decode beside the encoder, name what is broken."""
+"""Embed a manifest's images, texts and sounds; images are decoded while the encoder runs."""
 
 import hashlib
 from collections import deque
@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -19,101 +19,55 @@ from training.common.errors import DataError, ImageError
 from training.common.host import decoding_threads
 from training.common.manifest import Manifest, Record, Rejections
 from training.common.progress import ProgressBar, progress_bar
-from training.data.audio_source import AudioDecoder
+from training.data.audio import AudioDecoder
 from training.evaluation.similarity import Vectors, as_blades
 from training.imaging.processes.file_decoder import FileDecoder
-from training.models.config import Modality, PairAttentionConfig
-from training.models.inputs.images import Pixels
-from training.models.preprocessing import Preprocessing
+from training.models.config import Modality
+from training.models.encoder import Encoder
+from training.models.image_input import Pixels
 
 Item = TypeVar("Item")
 _PREFETCH_BATCHES = 2
 
 
-@runtime_checkable
-class PairEncoder(Protocol):
-    """Encoder with cross attention over pairs; `training.models.encoder.Encoder` is one."""
+class _PairScorer:
+    """Collect regions and words while a manifest is embedded, and compare all pairs."""
 
-    @property
-    def pair_attention(self) -> PairAttentionConfig | None:
-        """Settings of the attention over a pair; None: the encoder compares vectors."""
-
-    def image_entries(self, images: Pixels) -> list[Tensor]:
-        """The regions (K, D) of each of some uint8 images (B, 3, S, S)."""
-
-    def text_entries(self, texts: Sequence[str]) -> list[Tensor]:
-        """The words (T_i, D) of each text."""
-
-    def compare(self, images: Sequence[Tensor], texts: Sequence[Tensor]) -> Vectors:
-        """Scores (N, M) of the entries of N images and of M texts."""
-
-
-class PairScorer:
-    """Collects the regions and words of a manifest while it is embedded, and compares all pairs."""
-
-    def __init__(self, encoder: PairEncoder, texts: int) -> None:
+    def __init__(self, encoder: Encoder, texts: int) -> None:
         self._encoder = encoder
         self._images: list[Tensor] = []
         self._texts: dict[int, Tensor] = {}
         self._count = texts
 
-    @classmethod
-    def of(cls, encoder: object, texts: int) -> "PairScorer | None":
-        """One for so many texts; None for an encoder that compares vectors, or without a text."""
-        if texts and isinstance(encoder, PairEncoder) and encoder.pair_attention is not None:
-            return cls(encoder, texts)
-        return None
-
     def add_images(self, images: Pixels) -> None:
-        """Keep the regions of the next uint8 images (B, 3, S, S)."""
         self._images += self._encoder.image_entries(images)
 
     def add_texts(self, rows: Sequence[int], texts: Sequence[str]) -> None:
-        """Keep the words of these rows' texts."""
         self._texts.update(zip(rows, self._encoder.text_entries(texts), strict=True))
 
     def scores(self, batch_size: int, *, show_progress: bool) -> Vectors:
-        """(N, M) of all pairs, computed for so many images and texts at once."""
+        """Scores (N, M) of all pairs, computed in blocks of `batch_size` images and texts."""
         texts = [self._texts[row] for row in range(self._count)]
-        found = np.empty((len(self._images), self._count), dtype=np.float32)
+        scores = np.empty((len(self._images), self._count), dtype=np.float32)
         with progress_bar("comparing", len(self._images), shown=show_progress) as bar:
             for row in range(0, len(self._images), batch_size):
                 images = self._images[row : row + batch_size]
                 for column in range(0, self._count, batch_size):
-                    found[row : row + batch_size, column : column + batch_size] = self._encoder.compare(
-                        images, texts[column : column + batch_size]
-                    )
+                    some = slice(row, row + batch_size), slice(column, column + batch_size)
+                    scores[some] = self._encoder.compare(images, texts[some[1]])
                 bar.advance(len(images))
-        return found
-
-
-@runtime_checkable
-class SoundEncoder(Protocol):
-    """Encoder of sounds; `training.models.encoder.Encoder` is one."""
-
-    preprocessing: Preprocessing
-
-    @property
-    def blades(self) -> int:
-        """Number of basis vectors that make up a vector: k of a k-blade model, else 1."""
-
-    @property
-    def unsigned(self) -> bool:
-        """Whether a vector and its opposite are the same, so that |cosine| compares them."""
-
-    def embed_audio(self, spectrograms: Sequence[Tensor]) -> Vectors:
-        """Vectors (B, D) of spectrograms, each (M, T_i)."""
+        return scores
 
 
 @dataclass(frozen=True)
 class EmbeddedSounds:
-    """The vectors of the sounds of some records.
+    """Vectors of the sounds of some records.
 
     Attributes:
-        files: The sound files that could be read, in the records' order; the same may occur several times.
+        files: Readable sound files in the records' order; a file may occur several times.
         vectors: (S, D), row i is files[i]; (S, k, D / k) of a k-blade model, (S, 1, D) of one without signs.
-        owner: (S,) row of the record that has sound i.
-        skipped: Sounds that could not be read.
+        owner: (S,) row of each sound's record.
+        skipped: Unreadable sounds.
     """
 
     files: tuple[str, ...]
@@ -122,7 +76,7 @@ class EmbeddedSounds:
     skipped: Rejections
 
     def matches(self) -> list[list[int]]:
-        """For each sound, the rows of all records that have this very file."""
+        """For each sound, the rows of all records with the same file."""
         owners: dict[str, list[int]] = {}
         for file, owner in zip(self.files, self.owner.tolist(), strict=True):
             owners.setdefault(file, []).append(owner)
@@ -130,16 +84,12 @@ class EmbeddedSounds:
 
 
 def embed_sounds(
-    encoder: SoundEncoder,
-    manifest: Manifest,
-    records: Sequence[Record],
-    *,
-    batch_size: int = 64,
+    encoder: Encoder, manifest: Manifest, records: Sequence[Record], *, batch_size: int = 64
 ) -> EmbeddedSounds | None:
-    """Embed every sound of some records of a manifest; None where there is none that can be read.
+    """Embed the sounds of some records of a manifest; None if none can be read.
 
     Raises:
-        DataError: Too many sounds cannot be read.
+        DataError: Too many sounds can't be read.
     """
     with_sound = [row for row, record in enumerate(records) if record.audio is not None]
     skipped = manifest.rejections.continued(len(with_sound), "sounds")
@@ -147,15 +97,14 @@ def embed_sounds(
     heard: list[int] = []
     vectors: list[Vectors] = []
     with ThreadPoolExecutor(decoding_threads(), thread_name_prefix="decode-audio") as pool:
-        for start in range(0, len(with_sound), batch_size):
-            rows = with_sound[start : start + batch_size]
+        for rows in _batches(with_sound, batch_size):
             spectrograms = []
-            for row, found in zip(rows, pool.map(decoder.decode, rows), strict=True):
-                if isinstance(found, Tensor):
+            for row, decoded in zip(rows, pool.map(decoder.decode, rows), strict=True):
+                if isinstance(decoded, Tensor):
                     heard.append(row)
-                    spectrograms.append(found)
+                    spectrograms.append(decoded)
                 else:
-                    skipped.add(records[row].line, f"{records[row].audio}: {found}".rstrip("."))
+                    skipped.add(records[row].line, f"{records[row].audio}: {decoded}".rstrip("."))
             if spectrograms:
                 vectors.append(encoder.embed_audio(spectrograms))
     if not vectors:
@@ -169,35 +118,35 @@ def embed_sounds(
 
 
 class EmbeddedTexts(Protocol):
-    """Vectors (B, D) of a list of texts, and for each what was cut of it, if anything."""
+    """Unit vectors (B, D) of texts and their truncations."""
 
     @property
     def vectors(self) -> Vectors:
-        """(B, D), L2-normalised."""
+        """(B, D)."""
 
     @property
     def truncations(self) -> Sequence[object | None]:
-        """One entry a text; None when it fits whole."""
+        """One entry per text; None if it wasn't cut."""
 
 
 class ImageTextEncoder(Protocol):
-    """Encoder of images and texts; `training.models.encoder.Encoder` is one."""
+    """Encoder of images and texts; `training.models.encoder.Encoder` explains the attributes."""
 
     @property
     def dim(self) -> int:
-        """Width D of a vector."""
+        """Width D of the vectors."""
 
     @property
     def blades(self) -> int:
-        """Number of basis vectors (D / k numbers each) of an embedding: k of a k-blade model, else 1."""
+        """How many vectors one is made of."""
 
     @property
     def unsigned(self) -> bool:
-        """Whether a vector and its opposite are the same, so that |cosine| compares them."""
+        """Whether the sign of a vector is free."""
 
     @property
     def modalities(self) -> frozenset[Modality]:
-        """Modalities of the encoder; one with audio is also a `SoundEncoder`."""
+        """What can be embedded."""
 
     @property
     def min_image_side(self) -> int | None:
@@ -207,20 +156,20 @@ class ImageTextEncoder(Protocol):
         """A decoded image as (3, S, S)."""
 
     def embed_images(self, images: Pixels) -> Vectors:
-        """(B, D) L2-normalised vectors of prepared images (B, 3, S, S)."""
+        """Unit vectors (B, D) of prepared images (B, 3, S, S)."""
 
     def embed_texts(self, texts: Sequence[str]) -> EmbeddedTexts:
-        """L2-normalised vectors of texts."""
+        """Unit vectors of texts."""
 
 
 class Marks(Protocol):
-    """Synthetic marks added to images and texts of a manifest before embedding; rows count from 0."""
+    """Synthetic marks added to images and texts before embedding."""
 
     def mark_images(self, images: Tensor, rows: Sequence[int]) -> Tensor:
-        """Changed images uint8 (B, 3, S, S) of these rows."""
+        """Mark images uint8 (B, 3, S, S) of these manifest rows, from 0."""
 
     def mark_texts(self, texts: Sequence[str], row: int) -> Sequence[str]:
-        """The changed texts of a row, as many."""
+        """Mark the texts of a row."""
 
 
 @dataclass(frozen=True)
@@ -228,18 +177,17 @@ class EmbeddedManifest:
     """The vectors of a manifest.
 
     Attributes:
-        records: The records whose image could be read, in the manifest's order.
+        records: Records with a readable image, in the manifest's order.
         image_vectors: (N, D), row i is records[i]; (N, k, D / k) of a k-blade model, (N, 1, D) of one
-            without signs, and the texts' alike.
-        texts: Every text of every record, in order and unmarked; the same sentence may occur several times.
-        text_vectors: (M, D), row j is texts[j].
-        text_owner: (M,) row of the record that has text j.
-        skipped: Images that could not be read.
-        truncated: Number of distinct texts longer than the encoder reads.
-        sounds: Vectors of the records' sounds; None when there are none or the encoder cannot hear.
-        pair_scores: (N, M), how alike image i and text j are to an encoder that compares pairs, and whose
-            vectors do not tell; None: their vectors tell.
-        pictures: (N,) digests of the pixels, since no encoder tells equal images apart; empty if all differ.
+            without signs.
+        texts: Every text of every record, in order and unmarked; a sentence may occur several times.
+        text_vectors: (M, D), row j is texts[j]; shaped like those of images.
+        text_owner: (M,) row of each text's record.
+        skipped: Unreadable images.
+        truncated: Number of distinct texts over the encoder's limit.
+        sounds: Vectors of the records' sounds; None without sounds or an audio tower.
+        pair_scores: (N, M), similarity of image i and text j if the encoder compares pairs, not vectors.
+        pictures: (N,) digests of the pixels, to recognize equal images; empty if all differ.
     """
 
     records: tuple[Record, ...]
@@ -254,7 +202,7 @@ class EmbeddedManifest:
     pictures: tuple[bytes, ...] = ()
 
     def text_matches(self) -> list[list[int]]:
-        """For each text, the rows of records that have this very sentence, and of images equal to theirs."""
+        """For each text, the rows of records with the same sentence or an image equal to one of theirs."""
         alike: dict[bytes | int, set[int]] = {}
         pictures: Sequence[bytes | int] = self.pictures or range(len(self.records))
         for row, picture in enumerate(pictures):
@@ -274,95 +222,78 @@ def embed_manifest(
     marks: Marks | None = None,
     show_progress: bool = True,
 ) -> EmbeddedManifest:
-    """Embed every image of a manifest, every distinct text once, and the sounds, where the encoder can.
+    """Embed every image of a manifest, every distinct text once, and the sounds if the encoder supports them.
 
     Args:
-        encoder: Turns images and texts into vectors.
-        manifest: Records to embed, usually one split. Its rejections say how much may be left out: lines and
-            images together, and lines and sounds.
-        batch_size: Images, or texts, a forward pass.
-        texts: Embed the texts as well.
-        marks: Added to what is embedded, such as synthetic shortcuts.
+        encoder: Embeds images and texts.
+        manifest: Records to embed, usually one split. Its rejections limit how many lines and images, and
+            how many lines and sounds, may be left out.
+        batch_size: Images or texts per forward pass.
+        texts: Also embed the texts.
+        marks: Synthetic shortcuts to add first.
         show_progress: Show a bar on standard error.
 
     Raises:
-        DataError: When the manifest is empty or too many images or sounds cannot be read.
+        DataError: The manifest is empty, or too many images or sounds can't be read.
     """
     if not manifest.records:
         raise DataError(
             f"{manifest.folder} has no images in this split; choose another split or data folder."
         )
     texts = texts and "text" in encoder.modalities
-    written = [_written(record, row, marks) if texts else () for row, record in enumerate(manifest.records)]
-    distinct = list(dict.fromkeys(text for texts_of in written for text in texts_of))
-    total = len(manifest.records) + len(distinct)
-    with progress_bar("embedding", total, shown=show_progress) as bar:
+    marked = [_marked(record, row, marks) if texts else () for row, record in enumerate(manifest.records)]
+    distinct = list(dict.fromkeys(text for texts_of in marked for text in texts_of))
+    pairs = None
+    if distinct and isinstance(encoder, Encoder) and encoder.pair_attention is not None:
+        pairs = _PairScorer(encoder, len(distinct))
+    with progress_bar("embedding", len(manifest.records) + len(distinct), shown=show_progress) as bar:
         skipped = manifest.rejections.continued(len(manifest.records))
-        pairs = PairScorer.of(encoder, len(distinct))
+        rows: list[int] = []
         pictures: list[bytes] = []
-        rows, image_vectors = _embed_images(
-            encoder, manifest, batch_size, bar, skipped, marks, pairs, pictures
-        )
+        images: list[Vectors] = []
+        for prepared in _batches(_prepared_images(encoder, manifest, batch_size), batch_size):
+            bar.advance(len(prepared))
+            readable = [(row, image) for row, image in prepared if isinstance(image, np.ndarray)]
+            for row, image in prepared:
+                if isinstance(image, ImageError):
+                    record = manifest.records[row]
+                    skipped.add(record.line, f"{record.image}: {image}")
+            if not readable:
+                continue
+            read, batch = [row for row, _ in readable], np.stack([image for _, image in readable])
+            rows += read
+            pictures += [hashlib.sha256(image.tobytes()).digest() for image in batch]
+            if marks is not None:
+                batch = marks.mark_images(torch.from_numpy(batch), read).numpy()
+            images.append(encoder.embed_images(batch))
+            if pairs is not None:
+                pairs.add_images(batch)
+        if not images:
+            raise skipped.error(f"None of the images of {manifest.folder} can be read: mend the data.")
         vectors, truncated = _embed_distinct(encoder, distinct, batch_size, bar, pairs)
     row_of = {text: row for row, text in enumerate(distinct)}
-    columns = [row_of[text] for row in rows for text in written[row]]
+    columns = [row_of[text] for row in rows for text in marked[row]]
     records = tuple(manifest.records[row] for row in rows)
+    scores = None if pairs is None else pairs.scores(batch_size, show_progress=show_progress)
     sounds = None
-    if "audio" in encoder.modalities and isinstance(encoder, SoundEncoder):
+    if "audio" in encoder.modalities and isinstance(encoder, Encoder):
         sounds = embed_sounds(encoder, manifest, records, batch_size=batch_size)
     return EmbeddedManifest(
         records=records,
-        image_vectors=as_blades(image_vectors, encoder.blades, unsigned=encoder.unsigned),
+        image_vectors=as_blades(np.concatenate(images), encoder.blades, unsigned=encoder.unsigned),
         texts=tuple(text for record in records for text in record.texts if texts),
         text_vectors=as_blades(vectors, encoder.blades, unsigned=encoder.unsigned)[columns],
-        text_owner=np.repeat(np.arange(len(rows)), [len(written[row]) for row in rows]),
+        text_owner=np.repeat(np.arange(len(rows)), [len(marked[row]) for row in rows]),
         skipped=skipped,
         truncated=truncated,
         sounds=sounds,
-        pair_scores=None
-        if pairs is None
-        else pairs.scores(batch_size, show_progress=show_progress)[:, columns],
+        pair_scores=None if scores is None else scores[:, columns],
         pictures=tuple(pictures),
     )
 
 
-def _written(record: Record, row: int, marks: Marks | None) -> Sequence[str]:
+def _marked(record: Record, row: int, marks: Marks | None) -> Sequence[str]:
     return record.texts if marks is None else marks.mark_texts(record.texts, row)
-
-
-def _embed_images(
-    encoder: ImageTextEncoder,
-    manifest: Manifest,
-    batch_size: int,
-    bar: ProgressBar,
-    skipped: Rejections,
-    marks: Marks | None,
-    pairs: PairScorer | None,
-    pictures: list[bytes],
-) -> tuple[list[int], Vectors]:
-    """Rows of the manifest whose image could be read, and their vectors; `pictures` gets their digests."""
-    rows: list[int] = []
-    vectors: list[Vectors] = []
-    for prepared in _batches(_prepared_images(encoder, manifest, batch_size), batch_size):
-        readable = [(row, image) for row, image in prepared if isinstance(image, np.ndarray)]
-        for row, image in prepared:
-            if isinstance(image, ImageError):
-                record = manifest.records[row]
-                skipped.add(record.line, f"{record.image}: {image}")
-        if readable:
-            read = [row for row, _ in readable]
-            images = np.stack([image for _, image in readable])
-            pictures += [hashlib.sha256(image.tobytes()).digest() for _, image in readable]
-            if marks is not None:
-                images = marks.mark_images(torch.from_numpy(images), read).numpy()
-            vectors.append(encoder.embed_images(images))
-            if pairs is not None:
-                pairs.add_images(images)
-            rows += read
-        bar.advance(len(prepared))
-    if not vectors:
-        raise skipped.error(f"None of the images of {manifest.folder} can be read: mend the data.")
-    return rows, np.concatenate(vectors)
 
 
 def _prepared_images(
@@ -372,16 +303,23 @@ def _prepared_images(
     waiting: deque[tuple[int, Future[Pixels | ImageError]]] = deque()
     pool = ThreadPoolExecutor(decoding_threads(), thread_name_prefix="decode")
     files = FileDecoder()
+
+    def prepare(path: Path) -> Pixels | ImageError:
+        try:
+            return encoder.prepare_image(files.decode(path, min_side=encoder.min_image_side).pixels)
+        except ImageError as error:
+            return error
+
     try:
         for row, record in enumerate(manifest.records):
-            waiting.append((row, pool.submit(_prepare, encoder, files, manifest.image_path(record))))
+            waiting.append((row, pool.submit(prepare, manifest.image_path(record))))
             if len(waiting) > _PREFETCH_BATCHES * batch_size:
                 first, image = waiting.popleft()
                 yield first, image.result()
         for row, image in waiting:
             yield row, image.result()
     finally:
-        # Threads wait for what the processes decode.
+        # Threads wait for the processes, so stop those first.
         files.close()
         pool.shutdown(cancel_futures=True)
 
@@ -392,21 +330,14 @@ def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield batch
 
 
-def _prepare(encoder: ImageTextEncoder, files: FileDecoder, path: Path) -> Pixels | ImageError:
-    try:
-        return encoder.prepare_image(files.decode(path, min_side=encoder.min_image_side).pixels)
-    except ImageError as error:
-        return error
-
-
 def _embed_distinct(
     encoder: ImageTextEncoder,
     texts: Sequence[str],
     batch_size: int,
     bar: ProgressBar,
-    pairs: PairScorer | None,
+    pairs: _PairScorer | None,
 ) -> tuple[Vectors, int]:
-    """Vectors in the order of `texts`, computed by length so that little is padding."""
+    """Vectors in the order of `texts`, computed by length to save padding; the number of cut texts."""
     vectors = np.empty((len(texts), encoder.dim), dtype=np.float32)
     truncated = 0
     for rows in _batches(sorted(range(len(texts)), key=lambda row: len(texts[row])), batch_size):

@@ -1,6 +1,5 @@
-"""Measure an encoder on a manifest: one typed report of everything that the data allow to be measured."""
+"""Evaluate an encoder on a manifest: one typed report of all metrics that the data allow."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +23,7 @@ from training.evaluation.retrieval import (
     pair_retrieval,
     recall_between,
 )
-from training.evaluation.similarity import Vectors, as_blades
+from training.evaluation.similarity import as_blades
 
 LABEL_TEMPLATE = "{labels}"
 
@@ -34,10 +33,10 @@ class LabelRetrieval:
     """Precision by label, searched by image and by a sentence made of each label.
 
     Attributes:
-        image_to_image: Every image with a label is a query for the others.
-        text_to_image: Retrieval by one sentence a label; None when the encoder reads no texts, or compares
-            them with images pair by pair.
-        mean: Mean over both directions and all k, as CheXpert 8x200 is reported; None without texts.
+        image_to_image: Queries are all images with a label.
+        text_to_image: Queries are one sentence per label; None if the encoder has no text tower or compares
+            texts with images pair by pair.
+        mean: Mean over both directions and all k, as reported for CheXpert 8x200; None without texts.
     """
 
     image_to_image: LabelPrecision | None
@@ -46,11 +45,9 @@ class LabelRetrieval:
 
 
 class EvaluationReport(BaseModel):
-    """Metrics of an encoder on a data set; a part is None when the data do not allow it.
+    """Metrics of an encoder on a data set; None where the data don't allow them.
 
-    Attributes:
-        between: Recall from images and texts to sounds and back.
-        with_shortcut: Report with a synthetic shortcut in images and texts, if it was requested.
+    `with_shortcut` is the report with a synthetic shortcut in images and texts, if requested.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,7 +66,7 @@ class EvaluationReport(BaseModel):
     with_shortcut: "EvaluationReport | None" = None
 
     def metrics(self) -> dict[str, float]:
-        """The figures by name, flat: what a bundle keeps and a checkpoint is selected by."""
+        """Flat metrics by name, for bundles and checkpoint selection."""
         return {name: value for name, value in self._figures() if value is not None}
 
     def _figures(self) -> list[tuple[str, float | None]]:
@@ -83,7 +80,7 @@ class EvaluationReport(BaseModel):
             figures += [(f"{name}_{k}", value) for k, value in search.recall.items()]
         heard = [search for search in self.between if {search.query, search.candidate} == {"image", "audio"}]
         if heard and self.captions is None:
-            # Without texts, what is selected by is the recall between images and sounds.
+            # Without texts, select by the recall between images and sounds.
             figures.append(("rsum", sum(sum(search.recall.values()) for search in heard)))
         if self.labels is not None:
             by_image, by_text = (
@@ -97,9 +94,8 @@ class EvaluationReport(BaseModel):
                     (f"text_precision_at_{k}", by_text.get(k)),
                 ]
         if self.geometry is not None:
-            figures.append(("alignment", self.geometry.alignment))
-            figures.append(("image_uniformity", self.geometry.image_uniformity))
-            figures.append(("text_uniformity", self.geometry.text_uniformity))
+            names = ("alignment", "image_uniformity", "text_uniformity")
+            figures += [(name, getattr(self.geometry, name)) for name in names]
         return figures
 
 
@@ -113,22 +109,18 @@ def evaluate(
 ) -> EvaluationReport:
     """Embed a manifest, usually one split, and measure the encoder on it.
 
-    Args:
-        encoder: Encoder to evaluate.
-        manifest: The images with their texts and labels; its rejections say how much may be unreadable.
-        batch_size: Images, or texts, a forward pass.
-        label_template: Makes the query sentence of a label in place of `{labels}`.
-        show_progress: Show a bar on standard error.
+    The manifest's rejections limit how many images may be unreadable. The template makes a query sentence of
+    a label by replacing `{labels}`.
 
     Raises:
-        DataError: When the manifest is empty or has neither texts nor labels, or images are unreadable.
+        DataError: The manifest is empty, has neither texts nor labels, or too many images are unreadable.
     """
     embedded = embed_manifest(encoder, manifest, batch_size=batch_size, show_progress=show_progress)
     return measure(encoder, embedded, label_template=label_template, factors=True)
 
 
 def label_template_of(recipe_yaml: str) -> str:
-    """The sentence that a resolved recipe makes of labels; the bare label without a recipe."""
+    """The label template of a resolved recipe; without a recipe, the label itself."""
     data = (yaml.safe_load(recipe_yaml) or {}).get("data") or {}
     return str(data.get("label_template") or LABEL_TEMPLATE)
 
@@ -140,19 +132,13 @@ def measure(
     label_template: str = LABEL_TEMPLATE,
     factors: bool = False,
 ) -> EvaluationReport:
-    """Measure vectors that were embedded already; the encoder is needed for the sentences of labels.
+    """Evaluate an embedded manifest; the encoder embeds the sentences of labels.
 
-    Images without a text take no part in caption retrieval, nor images without a label in precision by label:
-    what would describe them is unknown, not absent.
-
-    Args:
-        encoder: Encoder of the vectors.
-        embedded: The vectors.
-        label_template: Makes the query sentence of a label in place of `{labels}`.
-        factors: Probe what the vectors tell of labels and metadata as well, which takes some seconds.
+    Images without a text are left out of caption retrieval, and those without a label out of label precision:
+    their matches are unknown. `factors` also probes vectors for labels and metadata, which takes seconds.
 
     Raises:
-        DataError: When there are neither texts nor labels nor sounds that the encoder can embed.
+        DataError: There are neither texts nor labels nor sounds that the encoder supports.
     """
     captions, shape = _captions(embedded)
     labels = _labels(encoder, embedded, label_template)
@@ -185,7 +171,7 @@ def _captions(embedded: EmbeddedManifest) -> tuple[CaptionRetrieval | None, Geom
     row_of = dict(zip(embedded.text_owner.tolist(), position.tolist(), strict=True))
     matches = [[row_of[row] for row in rows if row in row_of] for rows in embedded.text_matches()]
     if embedded.pair_scores is not None:
-        # Alignment and uniformity are of vectors, by which such an encoder does not compare.
+        # Alignment and uniformity don't apply to encoders that compare pairs instead of vectors.
         return pair_retrieval(embedded.pair_scores[described], matches), None
     images = embedded.image_vectors[described]
     return (
@@ -195,7 +181,7 @@ def _captions(embedded: EmbeddedManifest) -> tuple[CaptionRetrieval | None, Geom
 
 
 def _between(embedded: EmbeddedManifest) -> tuple[CrossRetrieval, ...]:
-    """Recall between sounds and images, and sounds and texts, both ways."""
+    """Recall between sounds and images, and sounds and texts, in both directions."""
     if embedded.sounds is None:
         return ()
     images = Items("image", embedded.image_vectors, [[row] for row in range(len(embedded.records))])
@@ -216,24 +202,15 @@ def _labels(encoder: ImageTextEncoder, embedded: EmbeddedManifest, template: str
         ids=[record.id for record in records],
         groups=[record.group for record in records],
     )
-    by_image = label_precision(images, images) if _any_candidate(images) else None
+    # If all images are of one patient, there are no candidates.
+    groups = set(images.groups)
+    any_candidate = len(rows) > 1 and (len(groups) > 1 or None in groups)
+    by_image = label_precision(images, images) if any_candidate else None
     if "text" not in encoder.modalities or embedded.pair_scores is not None:
         return None if by_image is None else LabelRetrieval(by_image, None, None)
     names = sorted({label for record in records for label in record.labels})
-    sentences = LabelledVectors(
-        vectors=_sentence_vectors(encoder, [template.replace("{labels}", name) for name in names]),
-        labels=[(name,) for name in names],
-    )
-    by_text = label_precision(sentences, images)
+    vectors = encoder.embed_texts([template.replace("{labels}", name) for name in names]).vectors
+    shaped = as_blades(vectors, encoder.blades, unsigned=encoder.unsigned)
+    by_text = label_precision(LabelledVectors(shaped, [(name,) for name in names]), images)
     figures = list(by_text.precision.values()) + (list(by_image.precision.values()) if by_image else [])
     return LabelRetrieval(by_image, by_text, mean_of(figures))
-
-
-def _any_candidate(images: LabelledVectors) -> bool:
-    """Whether any image may find another: not when all are one image or one patient."""
-    groups = set(images.groups)
-    return len(images.labels) > 1 and (len(groups) > 1 or None in groups)
-
-
-def _sentence_vectors(encoder: ImageTextEncoder, sentences: Sequence[str]) -> Vectors:
-    return as_blades(encoder.embed_texts(sentences).vectors, encoder.blades, unsigned=encoder.unsigned)

@@ -1,8 +1,8 @@
-"""Linear probes of embeddings for each known factor: metadata and labels, by image, text and sound."""
+"""Linear probes of image, text and sound vectors for each known factor: metadata and labels."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from training.common.manifest import Record
 from training.evaluation.embedding import EmbeddedManifest
+from training.evaluation.retrieval import mean_of
 from training.evaluation.similarity import inner_products
 
 Matrix = NDArray[np.float64]
@@ -26,7 +27,7 @@ _SEED: Final = 0
 
 @dataclass(frozen=True)
 class _Fold:
-    """The centred kernel of the items that a fold is fitted to, in its eigenvectors."""
+    """Eigendecomposition of the centred kernel of a fold's training items."""
 
     fitted: Codes
     held_out: Codes
@@ -37,13 +38,13 @@ class _Fold:
 
 
 class LinearProbe:
-    """Ridge regression of classes, cross-validated, with the nearest class mean as its decision.
+    """Cross-validated ridge regression of classes, decided by the nearest class mean.
 
-    Ridge regression in its kernel form probes all kinds of vectors alike: see `similarity.inner_products`.
+    Kernel ridge regression works for all kinds of vectors: see `similarity.inner_products`.
 
     Args:
-        kernel: (N, N) inner products of every item with every other.
-        groups: Group of each item; no group is both fitted and held out. None is a group of its own.
+        kernel: (N, N) inner products of all items.
+        groups: Group of each item; a group is never split between folds. None: a group of its own.
     """
 
     def __init__(self, kernel: Matrix, groups: Sequence[str | None]) -> None:
@@ -52,16 +53,12 @@ class LinearProbe:
         self._folds = [_fold(kernel, number == fold) for fold in used] if len(used) > 1 else []
 
     def balanced_accuracy(self, codes: Codes, classes: int) -> float | None:
-        """Mean over the classes of the share of their items that are recognised when held out.
+        """Mean recall over the classes, on held-out items; chance is one in `classes`.
 
-        Chance is one in `classes`, however unequal they are.
-
-        Args:
-            codes: (N,) class of each item; -1 where it is unknown.
-            classes: Number of classes.
+        Codes (N,) are the classes of items; -1: unknown.
 
         Returns:
-            From 0 to 1; None when a class is missing from what a fold is fitted to, or altogether.
+            From 0 to 1; None if a class is missing, at all or from the training items of a fold.
         """
         if not self._folds:
             return None
@@ -76,7 +73,7 @@ class LinearProbe:
 
 
 def _fold_numbers(groups: Sequence[str | None]) -> Codes:
-    """The fold of each item; whole groups are dealt out in random order."""
+    """Fold of each item; whole groups are assigned in random order."""
     names = [("alone", row) if group is None else ("group", group) for row, group in enumerate(groups)]
     distinct = list(dict.fromkeys(names))
     order = np.random.default_rng(_SEED).permutation(len(distinct))
@@ -91,24 +88,24 @@ def _fold(kernel: Matrix, out: NDArray[np.bool_]) -> _Fold:
     centred = inner - columns - columns[:, None] + mean
     values, vectors = np.linalg.eigh(centred)
     to_held_out = across - columns - across.mean(axis=1, keepdims=True) + mean
-    # Items that are all the same differ by rounding alone, which is not to be enlarged.
+    # Equal items only differ by rounding, which must not be amplified.
     least = float(np.finfo(np.float32).eps) * max(1.0, float(np.diagonal(inner).mean()))
     scale = max(float(values.mean()), least)
     return _Fold(fitted, held_out, values.clip(min=0.0), vectors, to_held_out, scale)
 
 
 def _predict(fold: _Fold, known: Codes, classes: int) -> Codes:
-    """The class of each held-out item."""
+    """Predicted class of each held-out item."""
     targets = np.zeros((len(known), classes))
     targets[known >= 0, known[known >= 0]] = 1.0
-    # Items of unknown class have a target of 0 for every class.
+    # The targets of items of unknown class are 0.
     targets[known >= 0] -= targets[known >= 0].mean(axis=0)
     turned = fold.vectors.T @ targets
     fits = []
     for strength in _STRENGTHS:
         shrunk = 1.0 / (fold.values + strength * fold.scale)
         weights = fold.vectors @ (shrunk[:, None] * turned)
-        # Leave-one-out residual of each item.
+        # Leave-one-out residuals.
         missed = weights / ((fold.vectors**2) @ shrunk)[:, None]
         fits.append((float((missed[known >= 0] ** 2).mean()), weights, targets - missed))
     _, weights, left_out = min(fits, key=lambda fit: fit[0])
@@ -120,16 +117,14 @@ def _predict(fold: _Fold, known: Codes, classes: int) -> Codes:
 
 @dataclass(frozen=True, slots=True)
 class FactorReading:
-    """Accuracy of linear probes for one factor.
+    """Accuracy of linear probes for one factor, with its number of values (classes) and of records.
 
     Attributes:
-        name: Key of the metadata, or `labels`: each label, whether an image has it, averaged.
-        values: Number of distinct values (classes).
-        records: Number of images that have one of them.
+        name: Metadata key, or `labels`: the mean over labels of whether an image has the label.
         image: Balanced accuracy in percent of a linear probe on image vectors.
-        text: Balanced accuracy on the mean of an image's text vectors; None without texts.
+        text: On the mean of an image's text vectors; None without texts.
         chance: Accuracy of guessing, in percent.
-        audio: Balanced accuracy on the vectors of sounds; None without sounds.
+        audio: On the vectors of sounds; None without sounds.
     """
 
     name: str
@@ -143,7 +138,7 @@ class FactorReading:
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """The class (N,) of each record, -1 where it is unknown, of `values` classes."""
+    """Class (N,) of each record out of `values`; -1: unknown."""
 
     name: str
     codes: Codes
@@ -151,10 +146,10 @@ class Factor:
 
 
 def read_factors(embedded: EmbeddedManifest) -> tuple[FactorReading, ...]:
-    """Probe every factor of a manifest, in each modality that is embedded.
+    """Probe every factor of a manifest, in each embedded modality.
 
-    The probe is cross-validated on the records themselves, and no group is both fitted to and measured on. Of
-    more than 1,000 records a random 1,000 are probed.
+    Probes are cross-validated on the records, without splitting groups. Of more than 1,000 records, a random
+    1,000 are used.
     """
     rows = _sample(len(embedded.records))
     records = [embedded.records[row] for row in rows]
@@ -163,33 +158,40 @@ def read_factors(embedded: EmbeddedManifest) -> tuple[FactorReading, ...]:
     if not factors and not labels:
         return ()
     groups = [record.group for record in records]
-    vectors = embedded.image_vectors[rows]
-    image = LinearProbe(inner_products(vectors, vectors), groups)
-    described, kernel = _text_kernel(embedded, rows)
-    text = _probe(kernel, described, groups)
-    heard, kernel = _sound_kernel(embedded, rows)
-    audio = _probe(kernel, heard, groups)
+    everywhere, images = np.arange(len(rows)), embedded.image_vectors[rows]
+    image = _probe(everywhere, inner_products(images, images), groups)
+    text = _probe(*_text_kernel(embedded, rows), groups)
+    audio = _probe(*_sound_kernel(embedded, rows), groups)
 
     def read(factor: Factor) -> FactorReading:
         return FactorReading(
             name=factor.name,
             values=factor.values,
             records=int((factor.codes >= 0).sum()),
-            image=_percent(image.balanced_accuracy(factor.codes, factor.values)),
-            text=_read(text, factor, described),
+            image=image(factor),
+            text=text(factor),
             chance=100 / factor.values,
-            audio=_read(audio, factor, heard),
+            audio=audio(factor),
         )
 
     readings = [read(factor) for factor in factors]
-    return (*readings, *_mean([read(factor) for factor in labels]))
+    by_label = [read(factor) for factor in labels]
+    if by_label:
+        # Average the readings of all labels.
+        first, columns = (
+            by_label[0],
+            zip(*((one.image, one.text, one.audio) for one in by_label), strict=True),
+        )
+        by_image, by_text, by_sound = map(mean_of, columns)
+        readings.append(replace(first, image=by_image, text=by_text, audio=by_sound))
+    return tuple(readings)
 
 
 def metadata_factors(records: Sequence[Record]) -> list[Factor]:
-    """The factors of the metadata, by name.
+    """Factors of the metadata, by name.
 
-    Texts, booleans, lists and numbers of few values are classes; other numbers are cut in three equal parts.
-    Left out are names with another value for most records, and values of fewer than five records.
+    Texts, booleans, lists and numbers with few values are classes; other numbers are split into three equal
+    parts. Keys whose value differs for most records, and values of fewer than five records, are left out.
     """
     names = sorted({name for record in records for name in record.metadata})
     found = (_metadata_factor(name, records) for name in names)
@@ -197,7 +199,7 @@ def metadata_factors(records: Sequence[Record]) -> list[Factor]:
 
 
 def label_factors(records: Sequence[Record]) -> list[Factor]:
-    """Whether an image has a label, for each label that enough labelled images have and have not."""
+    """One factor per label that enough labelled images have and enough don't have."""
     known = np.array([bool(record.labels) for record in records])
     factors = []
     for label in sorted({label for record in records for label in record.labels}):
@@ -236,7 +238,7 @@ def _sample(records: int) -> NDArray[np.int64]:
 
 
 def _text_kernel(embedded: EmbeddedManifest, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Matrix]:
-    """The places among `rows` that have texts, and how alike the means of their texts are."""
+    """Positions in `rows` of records with texts, and the kernel of the means of their texts."""
     place = np.full(len(embedded.records), -1)
     place[rows] = np.arange(len(rows))
     owners = place[embedded.text_owner]
@@ -250,7 +252,7 @@ def _text_kernel(embedded: EmbeddedManifest, rows: NDArray[np.int64]) -> tuple[N
 
 
 def _sound_kernel(embedded: EmbeddedManifest, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], Matrix]:
-    """The places among `rows` that have a sound, and how alike the sounds are."""
+    """Positions in `rows` of records with a sound, and the kernel of the sounds."""
     if embedded.sounds is None:
         return np.zeros(0, dtype=np.int64), np.empty((0, 0))
     place = np.full(len(embedded.records), -1)
@@ -260,37 +262,14 @@ def _sound_kernel(embedded: EmbeddedManifest, rows: NDArray[np.int64]) -> tuple[
     return places[places >= 0], inner_products(vectors, vectors)
 
 
-def _probe(kernel: Matrix, places: NDArray[np.int64], groups: Sequence[str | None]) -> LinearProbe | None:
-    return LinearProbe(kernel, [groups[place] for place in places]) if len(places) else None
+def _probe(
+    places: NDArray[np.int64], kernel: Matrix, groups: Sequence[str | None]
+) -> Callable[[Factor], float | None]:
+    """Balanced accuracy in percent by factor, of a probe on the records at `places`, if there are any."""
+    probe = LinearProbe(kernel, [groups[place] for place in places]) if len(places) else None
 
+    def read(factor: Factor) -> float | None:
+        share = None if probe is None else probe.balanced_accuracy(factor.codes[places], factor.values)
+        return None if share is None else 100 * share
 
-def _read(probe: LinearProbe | None, factor: Factor, places: NDArray[np.int64]) -> float | None:
-    if probe is None:
-        return None
-    return _percent(probe.balanced_accuracy(factor.codes[places], factor.values))
-
-
-def _mean(labels: Sequence[FactorReading]) -> list[FactorReading]:
-    """The readings of all labels as one."""
-    if not labels:
-        return []
-    return [
-        FactorReading(
-            name=labels[0].name,
-            values=labels[0].values,
-            records=labels[0].records,
-            image=_mean_of([label.image for label in labels]),
-            text=_mean_of([label.text for label in labels]),
-            chance=labels[0].chance,
-            audio=_mean_of([label.audio for label in labels]),
-        )
-    ]
-
-
-def _mean_of(readings: Sequence[float | None]) -> float | None:
-    known = [reading for reading in readings if reading is not None]
-    return float(np.mean(known)) if known else None
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
+    return read

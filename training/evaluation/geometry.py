@@ -1,27 +1,29 @@
-"""Geometry of an embedding: cosines of pairs and of non-pairs, alignment and uniformity."""
+"""Geometry of an embedding: alignment, uniformity, and histograms of the cosines of pairs and non-pairs."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from training.common.atomic import atomic_file
 from training.evaluation.retrieval import Matches, row_chunks
 from training.evaluation.similarity import Vectors, similarity
 
 _BINS = 200
+_COLOURS = ("#1b6ca8", "#c2571a")
+_MARGIN_BINS = 3
+_HEADROOM = 1.12
 
 
 @dataclass(frozen=True)
 class CosineCounts:
-    """Cosines counted in equal bins from -1 to 1.
+    """Histograms of the cosines of matching and other pairs, in equal bins from -1 to 1.
 
-    Attributes:
-        edges: (bins + 1,) limits of the bins.
-        paired: (bins,) counts of pairs that belong together.
-        unpaired: (bins,) counts of all others.
-        paired_mean: Mean cosine of pairs that belong together.
-        unpaired_mean: Mean cosine of all others.
+    `edges` (bins + 1,) are the limits of the bins.
     """
 
     edges: NDArray[np.float64]
@@ -36,11 +38,11 @@ class Geometry:
     """Alignment and uniformity on the unit sphere (Wang and Isola, 2020); lower is better for both.
 
     Attributes:
-        alignment: Mean squared distance of an image and a text that belong together.
+        alignment: Mean squared distance of matching images and texts.
         image_uniformity: Log of the mean of exp(-2 d^2) over pairs of different images; None for one image.
-        text_uniformity: Log of the mean of exp(-2 d^2) over pairs of different texts; None for one text.
-        paired_cosine: Mean cosine of an image and a text that belong together.
-        unpaired_cosine: Mean cosine of all others; None when every text belongs to every image.
+        text_uniformity: The same for texts.
+        paired_cosine: Mean cosine of matching images and texts.
+        unpaired_cosine: Mean cosine of all others; None if every text matches every image.
     """
 
     alignment: float
@@ -53,13 +55,10 @@ class Geometry:
 def geometry(image_vectors: Vectors, text_vectors: Vectors, relevant: Matches) -> Geometry:
     """Alignment, uniformity and mean cosines of L2-normalised images (N, D) and texts (M, D).
 
-    Args:
-        image_vectors: (N, D).
-        text_vectors: (M, D).
-        relevant: For each text, the rows of all images that it belongs to.
+    `relevant` has the rows of all images of each text.
 
     Raises:
-        ValueError: When nothing belongs together.
+        ValueError: Nothing matches.
     """
     cosines = text_image_cosines(image_vectors, text_vectors, relevant)
     if not cosines.paired.sum():
@@ -89,7 +88,7 @@ def uniformity(vectors: Vectors, t: float = 2.0) -> float | None:
 
 
 def text_image_cosines(image_vectors: Vectors, text_vectors: Vectors, relevant: Matches) -> CosineCounts:
-    """Cosines of every text with every image, apart for those that belong together."""
+    """Cosines of every text with every image, counted separately for matches."""
 
     def chunks() -> Iterator[tuple[Vectors, NDArray[np.bool_], NDArray[np.bool_]]]:
         for start, stop in row_chunks(len(text_vectors), len(image_vectors)):
@@ -103,7 +102,7 @@ def text_image_cosines(image_vectors: Vectors, text_vectors: Vectors, relevant: 
 
 
 def label_cosines(vectors: Vectors, labels: Sequence[Collection[str]]) -> CosineCounts:
-    """Cosines of all pairs of labelled images, apart for the pairs that share a label."""
+    """Cosines of all pairs of labelled images, counted separately for pairs that share a label."""
     rows = [row for row, names in enumerate(labels) if names]
     column = {
         name: number for number, name in enumerate(sorted({name for names in labels for name in names}))
@@ -133,3 +132,44 @@ def _counted(chunks: Iterator[tuple[Vectors, NDArray[np.bool_], NDArray[np.bool_
             sums[side] += float(chosen.sum(dtype=np.float64))
     means = sums / np.maximum(1, counts.sum(axis=1))
     return CosineCounts(edges, counts[0], counts[1], float(means[0]), float(means[1]))
+
+
+def save_histogram(
+    cosines: CosineCounts, path: Path, *, title: str, paired: str = "paired", unpaired: str = "unpaired"
+) -> None:
+    """Plot both distributions, each with an area of 1, to a PNG file, atomically."""
+    figure = Figure(figsize=(7.0, 4.0), dpi=120, layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    width = float(cosines.edges[1] - cosines.edges[0])
+    sides = (
+        (paired, cosines.paired, cosines.paired_mean),
+        (unpaired, cosines.unpaired, cosines.unpaired_mean),
+    )
+    for (name, counts, mean), colour in zip(sides, _COLOURS, strict=True):
+        total = int(counts.sum())
+        if not total:
+            continue
+        density = counts / (total * width)
+        label = f"{name}: {total:,}, mean {round(mean, 3) + 0.0:.3f}"
+        axes.stairs(density, cosines.edges, fill=True, alpha=0.35, color=colour)
+        axes.stairs(density, cosines.edges, color=colour, label=label)
+        axes.axvline(mean, color=colour, linestyle="--", linewidth=1)
+    axes.set(title=title, xlabel="cosine", ylabel="density", xlim=_limits(cosines))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_ylim(top=_HEADROOM * axes.get_ylim()[1])
+    axes.legend(ncols=2, loc="upper center", framealpha=1, edgecolor="none")
+    with atomic_file(path) as file:
+        canvas.print_figure(file, format="png")
+
+
+def _limits(cosines: CosineCounts) -> tuple[float, float]:
+    """The non-empty part of the axis."""
+    filled = (cosines.paired + cosines.unpaired).nonzero()[0]
+    if not filled.size:
+        return -1.0, 1.0
+    last = len(cosines.edges) - 1
+    return (
+        float(cosines.edges[max(0, int(filled[0]) - _MARGIN_BINS)]),
+        float(cosines.edges[min(last, int(filled[-1]) + 1 + _MARGIN_BINS)]),
+    )

@@ -1,4 +1,4 @@
-"""Two encoders compared on the same held-out images: a paired bootstrap, and what chance gives."""
+"""Compare two encoders on the same held-out images with a paired bootstrap, and with chance."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -11,8 +11,8 @@ from training.evaluation.retrieval import LabelledVectors, caption_ranks, label_
 
 _DRAWS: Final = 2000
 _DRAWS_AT_ONCE: Final = 100
-# Queries share their candidates, so that samples vary by a quarter more than draws do: of 200 models that are
-# as good as another, 12 would pass by the 95 % interval of the draws, and 1 passes by that of 99 %.
+# Queries share candidates, so samples vary by a quarter more than bootstrap draws: of 200 models that are as
+# good as another, 12 would pass with a 95 % interval of the draws, and 1 passes with 99 %.
 _TAIL: Final = 0.5
 _RECALLS: Final = (1, 5, 10)
 _PRECISIONS: Final = (5, 10, 50)
@@ -21,12 +21,12 @@ _Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure, as a sum of percentages, by image.
+    """A metric that is a sum of P percentages, broken down by image.
 
     Attributes:
-        right: For each percentage the right answers to the queries of each image (P, N).
-        queries: The number of these queries (P, N).
-        chance: What random vectors give.
+        right: (P, N), correct answers to each image's queries.
+        queries: (P, N), number of these queries.
+        chance: Value for random vectors.
     """
 
     right: _Numbers
@@ -34,27 +34,22 @@ class Figure:
     chance: float
 
     def of(self, weights: _Numbers) -> _Numbers:
-        """Return the figure (B,) where images have these weights (B, N)."""
+        """The metric (B,) for image weights (B, N)."""
         shares: _Numbers = (weights @ self.right.T) / np.maximum(weights @ self.queries.T, 1e-9)
         total: _Numbers = 100 * shares.sum(axis=1)
         return total
 
     @property
     def images(self) -> int:
-        """Images that have a query in each percentage."""
+        """Images with a query in every percentage."""
         return int(np.count_nonzero(self.queries.all(axis=0)))
 
 
 @dataclass(frozen=True, slots=True)
 class PairedComparison:
-    """A figure before and after, and the 99 % interval of its rise over the draws.
+    """A metric before and after, and the 99 % bootstrap interval of the difference, from low to high.
 
-    Attributes:
-        before: Figure of the first encoder.
-        after: Figure of the second one.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-        above_chance: Whether all but 0.5 % of the draws of `after` are above chance.
+    `above_chance` is whether all but 0.5 % of the draws of `after` exceed chance.
     """
 
     before: float
@@ -65,7 +60,7 @@ class PairedComparison:
 
 
 def figures_by_image(embedded: EmbeddedManifest) -> dict[str, Figure]:
-    """Return the figures that are means over images, by the names of `EvaluationReport.metrics`."""
+    """Metrics that are means over images, by their names in `EvaluationReport.metrics`."""
     figures = _recalls(embedded) if embedded.texts else {}
     return figures | _precisions(embedded)
 
@@ -73,13 +68,9 @@ def figures_by_image(embedded: EmbeddedManifest) -> dict[str, Figure]:
 def compare_figures(
     before: Figure, after: Figure, groups: NDArray[np.int64], seed: int = 0
 ) -> PairedComparison:
-    """Compare two encoders on the same images, which are drawn anew 2,000 times with replacement.
+    """Compare two encoders on the same images with a bootstrap of 2,000 draws.
 
-    Args:
-        before: Figure of the first encoder.
-        after: Figure of the second encoder.
-        groups: Number of each image's group (N,): the images of a patient are drawn together.
-        seed: Seed of the draws.
+    `groups` (N,) numbers the group of each image, such as the patient; groups are drawn as a whole.
     """
     random = np.random.default_rng(seed)
     count = int(groups.max()) + 1
@@ -108,7 +99,7 @@ def _recalls(embedded: EmbeddedManifest) -> dict[str, Figure]:
     texts = np.bincount(owner)
     of_texts = np.array([len(rows) for rows in matches])
     of_images = np.bincount(np.concatenate([np.array(rows) for rows in matches]))
-    # Of each direction: ranks of its queries, their images, matches and candidates.
+    # Per direction: ranks of queries, their images, matches and candidates.
     directions = {
         "image": (ranks[0], owner, of_texts, len(described)),
         "text": (ranks[1], np.arange(len(described)), of_images, len(owner)),
@@ -117,11 +108,9 @@ def _recalls(embedded: EmbeddedManifest) -> dict[str, Figure]:
     for name, (places, images, matching, candidates) in directions.items():
         queries = texts.astype(np.float64) if name == "image" else np.ones(len(described))
         for k in _RECALLS:
-            found = np.bincount(images, weights=places < k, minlength=len(described))
-            right = found.astype(np.float64)
-            figures[f"{name}_recall_at_{k}"] = _spread(
-                right, queries, described, embedded, _chance(matching, candidates, k)
-            )
+            right = np.bincount(images, weights=places < k, minlength=len(described)).astype(np.float64)
+            chance = _chance(matching, candidates, k)
+            figures[f"{name}_recall_at_{k}"] = _spread(right, queries, described, embedded, chance)
     every = list(figures.values())
     total = Figure(
         np.concatenate([one.right for one in every]),
@@ -155,20 +144,16 @@ def _precisions(embedded: EmbeddedManifest) -> dict[str, Figure]:
 
 
 def _spread(
-    right: _Numbers,
-    queries: _Numbers,
-    rows: NDArray[np.int64],
-    embedded: EmbeddedManifest,
-    chance: float,
+    right: _Numbers, queries: _Numbers, rows: NDArray[np.int64], embedded: EmbeddedManifest, chance: float
 ) -> Figure:
-    """Return the figure of some images as one of all: the others have no query."""
+    """Extend a metric of some images to all; the others have no queries."""
     both = np.zeros((2, len(embedded.records)))
     both[0, rows], both[1, rows] = right, queries
     return Figure(both[:1], both[1:], chance)
 
 
 def _chance(matching: NDArray[np.int64], candidates: int, k: int) -> float:
-    """Return the percentage of queries with so many matches that find one among the first k at random."""
+    """Percentage of queries, given their numbers of matches, that find one among the first k at random."""
     missed = np.ones(len(matching))
     for place in range(min(k, candidates)):
         missed *= np.maximum(candidates - place - matching, 0) / (candidates - place)

@@ -1,4 +1,4 @@
-"""Published results on the supported data sets, for measurements by the same queries."""
+"""Published results on the supported data sets, comparable only for the same queries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,13 +9,9 @@ from training.evaluation.evaluate import EvaluationReport
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """The queries that published results are of.
+    """The queries of published results: searched images, and images and texts as queries.
 
-    Attributes:
-        images: Images that are searched.
-        image_queries: Images that are searched by.
-        text_queries: Texts that are searched by.
-        texts_an_image: Texts of each image; None where labels tell what is right.
+    `texts_an_image` is None if matches are defined by labels.
     """
 
     images: int
@@ -24,12 +20,7 @@ class Protocol:
     texts_an_image: int | None = None
 
     def differs(self, report: EvaluationReport, texts_an_image: frozenset[int]) -> str | None:
-        """Tell how a measurement differs from the protocol; None if it does not.
-
-        Args:
-            report: The measurement.
-            texts_an_image: How many texts its images have.
-        """
+        """How an evaluation differs, by its report and each image's number of texts; None if it doesn't."""
         captions, labels = report.captions, report.labels
         if self.texts_an_image is not None:
             queries = (0, 0) if captions is None else (captions.images, captions.texts)
@@ -50,12 +41,9 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class PublishedResult:
-    """One row of a published table.
+    """A row of a published table: objective, model, and percentages named as in `EvaluationReport.metrics`.
 
-    Attributes:
-        method: Objective and, where it matters, model.
-        figures: Percent by the names of `EvaluationReport.metrics`, plus `mean` for CheXpert 8x200.
-        note: Conditions of the measurement, such as the split.
+    `mean` is that of CheXpert 8x200; the note has conditions such as the split.
     """
 
     method: str
@@ -64,7 +52,7 @@ class PublishedResult:
 
 
 def published_results(dataset: str) -> tuple[Protocol, tuple[PublishedResult, ...]] | None:
-    """The results for a data set by its name, however it is written, and their protocol; None if unknown."""
+    """Published results for a data set, in any spelling, and their protocol; None if unknown."""
     plain = "".join(letter for letter in dataset.lower() if letter.isalnum())
     return _RESULTS.get(plain)
 
@@ -99,7 +87,7 @@ _CHEXPERT_8X200 = (
     PublishedResult("ReCo", {"mean": 51.5}),
 )
 _TEST_1K: Final = Protocol(images=1000, image_queries=1000, text_queries=5000, texts_an_image=5)
-# Its 80 query images are no candidates: `recoquest evaluate` searches by every image instead.
+# Its 80 query images aren't candidates; `recoquest evaluate` uses every image as a query.
 _CHEXPERT: Final = Protocol(images=1600, image_queries=80, text_queries=40)
 _RESULTS: Mapping[str, tuple[Protocol, tuple[PublishedResult, ...]]] = {
     "flickr30k": (_TEST_1K, _FLICKR30K),

@@ -1,11 +1,8 @@
 """Retrieval metrics over vectors: recall with captions, precision by label, overlap with an exact search.
 
-Nothing here reads, writes or prints: the trainer, `recoquest evaluate` and the index's own checks share it.
-
-Ties are broken pessimistically: a candidate that does not match and has the same score as one that does is
-ranked before it, and a score that is no number is the worst. The figures then do not depend on the order of
-the candidates, and an encoder that has collapsed to one point scores zero, not perfectly. All shares are in
-percent.
+Ties are broken pessimistically: a candidate that doesn't match is ranked before a match with the same score,
+and NaN is the worst score. So metrics don't depend on the order of candidates, and an encoder that has
+collapsed to one point scores zero. All shares are in percent.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -29,11 +26,9 @@ class CaptionRetrieval:
     Attributes:
         image_recall: Percent of the texts with a matching image among the first k, by k.
         text_recall: Percent of the images with a matching text among the first k, by k.
-        rsum: Sum of all those percentages.
+        rsum: Sum of these percentages.
         image_median_rank: Median rank, from 1, of the best matching image of a text.
         text_median_rank: Median rank, from 1, of the best matching text of an image.
-        texts: Number of text queries.
-        images: Number of image queries.
     """
 
     image_recall: Mapping[int, float]
@@ -47,13 +42,13 @@ class CaptionRetrieval:
 
 @dataclass(frozen=True, slots=True)
 class LabelledVectors:
-    """Queries or candidates of a search by label.
+    """Queries or candidates for label precision.
 
     Attributes:
         vectors: (N, D), L2-normalised.
-        labels: The labels of each row; two rows match when they share one.
-        ids: Identity of each row; a query never counts the candidate with its own id.
-        groups: Patient of each row or None; a query never counts a candidate of its own patient.
+        labels: Labels of each row; rows match if they share one.
+        ids: Id of each row; a query excludes the candidate with its own id.
+        groups: Patient of each row, or None; a query excludes candidates of its own patient.
     """
 
     vectors: Vectors
@@ -64,15 +59,15 @@ class LabelledVectors:
 
 @dataclass(frozen=True, slots=True)
 class LabelPrecision:
-    """Share of matching labels among the first k.
+    """Share of candidates with a matching label among the first k.
 
     Attributes:
-        precision: Percent by k, mean over the queries that have at least k candidates; None when none has.
+        precision: Percent by k, mean over the queries with at least k candidates; None if there are none.
         by_label: Precision by k over the queries of each label.
-        ceiling: The best that any ranking could reach, since a label may have fewer than k candidates.
-        chance: Precision of a random ranking: the mean share of matching candidates.
-        queries: Queries with a label and at least one candidate.
-        short: By k, queries that were left out of it for having fewer than k candidates.
+        ceiling: Precision of a perfect ranking, since a label may have fewer than k candidates.
+        chance: Precision of a random ranking.
+        queries: Number of queries with a label and a candidate.
+        short: By k, number of queries left out because they have fewer than k candidates.
     """
 
     precision: Mapping[int, float | None]
@@ -84,12 +79,12 @@ class LabelPrecision:
 
     @property
     def mean(self) -> float | None:
-        """Mean over the k that could be measured."""
+        """Mean over the measured k."""
         return mean_of(self.precision.values())
 
 
 def mean_of(values: Collection[float | None]) -> float | None:
-    """Mean of the values that are there; None when there is none."""
+    """Mean of the values that aren't None, if any."""
     present = [value for value in values if value is not None]
     return float(np.mean(present)) if present else None
 
@@ -97,19 +92,13 @@ def mean_of(values: Collection[float | None]) -> float | None:
 def caption_retrieval(
     image_vectors: Vectors, text_vectors: Vectors, relevant: Matches, ks: Sequence[int] = (1, 5, 10)
 ) -> CaptionRetrieval:
-    """Recall@k both ways and their sum, with any number of captions an image (Karpathy and Fei-Fei, 2015).
+    """Recall@k in both directions, with any number of captions per image (Karpathy and Fei-Fei, 2015).
 
-    A text finds its image when any of its matching images is among the first k; an image finds its text when
-    at least one of its matching captions is. Rows without a match are candidates but no queries.
-
-    Args:
-        image_vectors: (N, D), L2-normalised.
-        text_vectors: (M, D), L2-normalised.
-        relevant: For each text, the rows of all images that it belongs to.
-        ks: Depths.
+    A query succeeds if any of its matches is among the first k. Rows without a match are candidates but not
+    queries. Vectors (N, D) and (M, D) are L2-normalised; `relevant` has the rows of all images of each text.
 
     Raises:
-        ValueError: When the shapes do not fit together or nothing matches.
+        ValueError: The shapes differ, or nothing matches.
     """
     if len(relevant) != len(text_vectors):
         raise ValueError(f"{len(text_vectors)} texts, but matches for {len(relevant)}")
@@ -119,16 +108,16 @@ def caption_retrieval(
 def caption_ranks(
     image_vectors: Vectors, text_vectors: Vectors, relevant: Matches
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """`best_ranks` of the images that texts look for, and of the texts that images look for."""
+    """`best_ranks` of images for text queries, and of texts for image queries."""
     image_ranks = best_ranks(text_vectors, image_vectors, relevant)
     return image_ranks, best_ranks(image_vectors, text_vectors, _transposed(relevant, len(image_vectors)))
 
 
 def pair_retrieval(scores: Vectors, relevant: Matches, ks: Sequence[int] = (1, 5, 10)) -> CaptionRetrieval:
-    """`caption_retrieval` by given scores (N, M) of image i and text j in place of vectors.
+    """`caption_retrieval` from scores (N, M) of image i and text j instead of vectors.
 
     Raises:
-        ValueError: When the shapes do not fit together or nothing matches.
+        ValueError: The shapes differ, or nothing matches.
     """
     images, texts = scores.shape
     if len(relevant) != texts:
@@ -156,17 +145,14 @@ def _recall_both_ways(
 
 
 def best_ranks(queries: Vectors, candidates: Vectors, relevant: Matches) -> NDArray[np.int64]:
-    """Rank from 0 of the best matching candidate of every query that has one.
-
-    It is the number of candidates that do not match and score at least as high.
-    """
+    """Rank, from 0, of each query's best match: how many non-matches score at least as high."""
     return _ranks(lambda rows: similarity(queries[rows], candidates), len(candidates), relevant)
 
 
 def _ranks(
     scores_of: Callable[[list[int]], Vectors], candidates: int, relevant: Matches
 ) -> NDArray[np.int64]:
-    """`best_ranks` where a function scores some queries, by their rows, against so many candidates."""
+    """`best_ranks` with a function that scores given query rows against all candidates."""
     with_match = [row for row, matches in enumerate(relevant) if len(matches)]
     ranks = np.empty(len(with_match), dtype=np.int64)
     for start, stop in row_chunks(len(with_match), candidates):
@@ -183,28 +169,31 @@ def _ranks(
 def label_precision(
     queries: LabelledVectors, candidates: LabelledVectors, ks: Sequence[int] = (5, 10, 50)
 ) -> LabelPrecision:
-    """Precision@k by label, as ConVIRT's CheXpert 8x200 measures it (Zhang et al., 2022, section 4.1).
+    """Precision@k by label, as in ConVIRT's CheXpert 8x200 (Zhang et al., 2022, section 4.1).
 
-    A candidate counts when it shares a label with the query. The query itself and the images of the same
-    patient are no candidates. Queries without a label are left out; a query with fewer than k candidates is
-    left out of that k and counted in `short`. Candidates without a label stay, and never match.
+    A candidate matches if it shares a label with the query. The query itself and images of the same patient
+    aren't candidates. Queries without a label are left out; a query with fewer than k candidates is left out
+    for that k and counted in `short`. Candidates without a label never match.
 
     Raises:
-        ValueError: When no query has both a label and a candidate.
+        ValueError: No query has both a label and a candidate.
     """
     counts, totals, matching = label_hits(queries, candidates, ks)
     names = sorted({label for labels in queries.labels for label in labels})
     usable = totals > 0
     if not usable.any():
         raise ValueError("no query has both a label and a candidate")
-    shares = {k: _shares(counts[:, column] / k, totals >= k) for column, k in enumerate(ks)}
-    ceilings = {k: _shares(np.minimum(matching, k) / k, totals >= k) for k in ks}
+    column = {k: number for number, k in enumerate(ks)}
+    having = {name: np.array([name in labels for labels in queries.labels], dtype=bool) for name in names}
+
+    def percent(found: NDArray[np.int64], k: int, chosen: NDArray[np.bool_] | bool = True) -> float | None:
+        measured = found[(totals >= k) & chosen] / k
+        return 100 * float(measured.mean()) if measured.size else None
+
     return LabelPrecision(
-        precision={k: _percent(shares[k]) for k in ks},
-        by_label={
-            name: {k: _percent(shares[k][_having(queries.labels, name)]) for k in ks} for name in names
-        },
-        ceiling={k: _percent(ceilings[k]) for k in ks},
+        precision={k: percent(counts[:, column[k]], k) for k in ks},
+        by_label={name: {k: percent(counts[:, column[k]], k, having[name]) for k in ks} for name in names},
+        ceiling={k: percent(np.minimum(matching, k), k) for k in ks},
         chance=100 * float(np.mean(matching[usable] / totals[usable])),
         queries=int(np.count_nonzero(usable)),
         short={k: int(np.count_nonzero(usable & (totals < k))) for k in ks},
@@ -212,13 +201,13 @@ def label_precision(
 
 
 def overlap(found: Sequence[Sequence[Hashable]], exact: Sequence[Sequence[Hashable]]) -> float:
-    """Share (0 to 1) of the exact answers that were found: the recall of an approximate search.
+    """Recall (0 to 1) of an approximate search: the share of the exact answers that it found.
 
-    Each row is one query's ids; order and padding such as -1 do not matter. A query without an exact answer
-    counts as found.
+    Each row has one query's ids; order and padding such as -1 don't matter. A query without an exact answer
+    counts as 1.
 
     Raises:
-        ValueError: When the two have different numbers of queries, or none.
+        ValueError: The numbers of queries differ, or are 0.
     """
     if len(found) != len(exact) or not found:
         raise ValueError(f"{len(found)} rows found, {len(exact)} exact: both need one row a query")
@@ -230,12 +219,12 @@ def overlap(found: Sequence[Sequence[Hashable]], exact: Sequence[Sequence[Hashab
 
 
 def recall_at(ranks: NDArray[np.int64], ks: Sequence[int]) -> dict[int, float]:
-    """Percent of the queries whose best match has a rank, from 0, below k."""
+    """Percent of the queries whose best match has a rank (from 0) below k."""
     return {k: 100 * float(np.mean(ranks < k)) for k in ks}
 
 
 def _transposed(relevant: Matches, count: int) -> list[list[int]]:
-    """For each image, the rows of its texts."""
+    """For each of `count` images, the rows of its texts."""
     texts: list[list[int]] = [[] for _ in range(count)]
     for text, images in enumerate(relevant):
         for image in set(images):
@@ -244,7 +233,7 @@ def _transposed(relevant: Matches, count: int) -> list[list[int]]:
 
 
 def row_chunks(rows: int, columns: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows whose scores against `columns` candidates stay small in memory."""
+    """Ranges of rows whose scores against `columns` candidates fit into little memory."""
     step = max(1, _SCORES_PER_CHUNK // max(1, columns))
     for start in range(0, rows, step):
         yield start, min(rows, start + step)
@@ -274,7 +263,7 @@ def label_hits(
 
 
 def _hits_at(scores: Vectors, hits: NDArray[np.bool_], k: int) -> NDArray[np.int64]:
-    """Matches among the first k of each row, where of equal scores those that do not match come first."""
+    """Matches among the first k of each row; non-matches come first among equal scores."""
     if k > scores.shape[1]:
         return np.zeros(len(scores), dtype=np.int64)
     last = np.partition(scores, scores.shape[1] - k, axis=1)[:, -k, None]
@@ -287,7 +276,7 @@ def _hits_at(scores: Vectors, hits: NDArray[np.bool_], k: int) -> NDArray[np.int
 def _label_matrices(
     queries: Sequence[Collection[str]], candidates: Sequence[Collection[str]]
 ) -> tuple[Vectors, Vectors]:
-    """Rows of zeros and ones (Q, L) and (C, L) over the labels of the queries."""
+    """0/1 matrices (Q, L) and (C, L) over the queries' labels."""
     column = {name: number for number, name in enumerate(sorted({name for row in queries for name in row}))}
 
     def matrix(rows: Sequence[Collection[str]]) -> Vectors:
@@ -302,44 +291,24 @@ def _label_matrices(
 def _identity_codes(
     queries: LabelledVectors, candidates: LabelledVectors
 ) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
-    """Ids and groups as numbers, comparable between both sides; None differs from everything."""
-    pairs = [(queries.ids, candidates.ids), (queries.groups, candidates.groups)]
+    """Ids and groups as numbers that can be compared between both sides; None differs from everything."""
     left: list[NDArray[np.int64]] = []
     right: list[NDArray[np.int64]] = []
-    for ours, theirs in pairs:
-        if not ours or not theirs:
-            continue
-        code = {
-            name: number for number, name in enumerate(sorted({name for name in ours if name is not None}))
-        }
-        left.append(np.array([-1 if name is None else code[name] for name in ours], dtype=np.int64))
-        right.append(
-            np.array([-2 if name is None else code.get(name, -2) for name in theirs], dtype=np.int64)
-        )
+    for ours, theirs in ((queries.ids, candidates.ids), (queries.groups, candidates.groups)):
+        if ours and theirs:
+            code = {name: number for number, name in enumerate(dict.fromkeys(ours)) if name is not None}
+            left.append(np.array([-1 if name is None else code[name] for name in ours], dtype=np.int64))
+            right.append(
+                np.array([-2 if name is None else code.get(name, -2) for name in theirs], dtype=np.int64)
+            )
     return left, right
-
-
-def _shares(values: NDArray[np.float64], measured: NDArray[np.bool_]) -> NDArray[np.float64]:
-    return np.where(measured, values, np.nan)
-
-
-def _having(labels: Sequence[Collection[str]], name: str) -> NDArray[np.bool_]:
-    return np.array([name in row for row in labels], dtype=bool)
-
-
-def _percent(shares: NDArray[np.float64]) -> float | None:
-    measured = shares[~np.isnan(shares)]
-    return 100 * float(measured.mean()) if measured.size else None
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Vectors of one modality, and the records that they describe.
+    """Vectors of one modality, shaped for `similarity`, and their records.
 
-    Attributes:
-        modality: Modality of the vectors.
-        vectors: (N, D) of length one, or (N, k, D / k) of a k-blade model, or (N, 1, D) of one without signs.
-        owners: For each row, the records that it belongs to: a sentence or a sound may be several records'.
+    `owners` has the records of each row; a sentence or sound may belong to several.
     """
 
     modality: Modality
@@ -349,15 +318,11 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class CrossRetrieval:
-    """Recall of one search.
+    """Recall of a search from one modality to another, with the numbers of queries and candidates.
 
     Attributes:
-        query: Modality that is searched with.
-        candidate: Modality that is searched for.
         recall: Percent of the queries with a matching candidate among the first k, by k.
         median_rank: Median rank, from 1, of the best matching candidate.
-        queries: Number of queries.
-        candidates: Number of candidates.
     """
 
     query: Modality
@@ -369,41 +334,32 @@ class CrossRetrieval:
 
     @property
     def name(self) -> str:
-        """The search in words."""
+        """Name of the search, such as "image to audio"."""
         return f"{self.query} to {self.candidate}"
 
 
 def recall_between(
     first: Items, second: Items, ks: Sequence[int] = (1, 5, 10)
 ) -> tuple[CrossRetrieval, CrossRetrieval] | None:
-    """Recall@k from the first modality to the second and back; None when no record has both.
+    """Recall@k from the first modality to the second and back; None if no record has both.
 
-    Two rows match when they belong to one record. What belongs to no record of the other modality takes no
-    part: what would match it is unknown, not absent.
+    Rows match if they belong to the same record. Rows without a record in the other modality are left out,
+    since their matches are unknown.
     """
-    matches = _matches(first, second)
+    rows_of: dict[int, list[int]] = {}
+    for row, owners in enumerate(second.owners):
+        for owner in owners:
+            rows_of.setdefault(owner, []).append(row)
+    matches = [sorted({row for owner in owners for row in rows_of.get(owner, ())}) for owners in first.owners]
     kept = [row for row, found in enumerate(matches) if found]
     if not kept:
         return None
     columns = sorted({column for found in matches for column in found})
     place = {column: number for number, column in enumerate(columns)}
     forward = [[place[column] for column in matches[row]] for row in kept]
-    backward: list[list[int]] = [[] for _ in columns]
-    for number, found in enumerate(forward):
-        for column in found:
-            backward[column].append(number)
     a = Items(first.modality, first.vectors[kept], ())
     b = Items(second.modality, second.vectors[columns], ())
-    return _search(a, b, forward, ks), _search(b, a, backward, ks)
-
-
-def _matches(first: Items, second: Items) -> list[list[int]]:
-    """For each row of the first, the rows of the second that share a record with it."""
-    rows_of: dict[int, list[int]] = {}
-    for row, owners in enumerate(second.owners):
-        for owner in owners:
-            rows_of.setdefault(owner, []).append(row)
-    return [sorted({row for owner in owners for row in rows_of.get(owner, ())}) for owners in first.owners]
+    return _search(a, b, forward, ks), _search(b, a, _transposed(forward, len(columns)), ks)
 
 
 def _search(queries: Items, candidates: Items, relevant: Matches, ks: Sequence[int]) -> CrossRetrieval:

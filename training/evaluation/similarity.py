@@ -1,4 +1,4 @@
-"""Similarity of embedded vectors: the cosine, that of k-blades, or |cosine| where a sign means nothing."""
+"""Similarity of embedded vectors: the cosine, that of k-blades, or |cosine| for vectors without a sign."""
 
 from typing import TypeVar
 
@@ -10,15 +10,10 @@ Float = TypeVar("Float", np.float32, np.float64)
 
 
 def similarity(queries: Vectors, candidates: Vectors) -> Vectors:
-    """Similarity of every query to every candidate, from -1 to 1 (ReCo's supplement, equation 1, for blades).
+    """Similarity (Q, C) of queries to candidates, from -1 to 1 (ReCo's supplement, equation 1, for blades).
 
-    Args:
-        queries: (Q, D) of length one; (Q, k, D) oriented orthonormal bases of k-blades; or (Q, 1, D) of
-            length one without a sign, compared by |cosine| as QUEST's normals are.
-        candidates: (C, D), (C, k, D) or (C, 1, D).
-
-    Returns:
-        (Q, C).
+    Both are unit vectors (N, D); oriented orthonormal bases of k-blades (N, k, D); or unit vectors without a
+    sign (N, 1, D), compared by |cosine|, such as QUEST's normals.
     """
     if queries.ndim == 2:
         return queries @ candidates.T
@@ -31,16 +26,9 @@ def similarity(queries: Vectors, candidates: Vectors) -> Vectors:
 
 
 def inner_products(first: Vectors, second: Vectors) -> NDArray[np.float64]:
-    """The similarity where it is an inner product, as a linear probe needs; else, of |cosine|, its square.
+    """Kernel (N, M) for linear probes: the similarity, or the square of |cosine|.
 
-    The square is the inner product of the projections onto both lines.
-
-    Args:
-        first: (N, D), (N, k, D) or (N, 1, D).
-        second: (M, ...) alike.
-
-    Returns:
-        (N, M).
+    The square is the inner product of the projections onto both lines; |cosine| itself isn't a kernel.
     """
     alike = similarity(first, second).astype(np.float64)
     return alike**2 if first.shape[1:-1] == (1,) else alike
@@ -50,7 +38,7 @@ def determinants(matrices: NDArray[Float]) -> NDArray[Float]:
     """Determinants (...) of matrices (..., k, k)."""
     found: NDArray[Float]
     if matrices.shape[-1] == 2:
-        # Written out: LAPACK takes many times as long for so small a matrix.
+        # Written out, since LAPACK is many times slower for such small matrices.
         first, second = matrices[..., 0, :], matrices[..., 1, :]
         found = first[..., 0] * second[..., 1] - first[..., 1] * second[..., 0]
     else:
@@ -59,15 +47,9 @@ def determinants(matrices: NDArray[Float]) -> NDArray[Float]:
 
 
 def as_blades(vectors: Vectors, blades: int, *, unsigned: bool = False) -> Vectors:
-    """Vectors (N, k * D) as an encoder gives them, in the shape that `similarity` knows their kind by.
+    """Reshape an encoder's vectors (N, k * D) so that `similarity` recognizes their kind.
 
-    Args:
-        vectors: (N, D); those of k-blades are k basis vectors one after another.
-        blades: k.
-        unsigned: Whether a vector and its opposite are the same.
-
-    Returns:
-        (N, k, D) of k-blades and of vectors without a sign; all others as they are.
+    (N, k, D) for k-blades, (N, 1, D) for vectors without a sign, otherwise unchanged.
     """
     if blades == 1 and not unsigned:
         return vectors

@@ -4,14 +4,20 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from training.common.atomic import atomic_folder
 from training.common.errors import BundleError
 from training.models.config import DualEncoderConfig, PreprocessingConfig
-from training.models.inputs.tokenizer import Tokenizer
+from training.models.text_input import Tokenizer
+
+if TYPE_CHECKING:
+    from training.models.dual_encoder import DualEncoder
+    from training.models.preprocessing import Preprocessing
 
 FORMAT_VERSION: Final = 1
 CONFIG_FILE = "config.json"
@@ -22,6 +28,7 @@ METRICS_FILE = "metrics.json"
 RECIPE_FILE = "recipe.yaml"
 DIGEST_FILE = "digest.json"
 DECIDING_FILES = (CONFIG_FILE, WEIGHTS_FILE, PREPROCESSING_FILE)
+_CARD_FILE: Final = "README.md"
 
 
 @dataclass(frozen=True)
@@ -29,12 +36,7 @@ class BundleInfo:
     """What a bundle says about itself.
 
     Attributes:
-        folder: Where it lies.
-        name: Given by whoever made it.
         digest: SHA-256 over the files that decide a vector, in hexadecimal; not over metrics and card.
-        dim: Width of the vectors.
-        config: Of the encoder, without any reference to pretrained folders.
-        preprocessing: Of images and texts.
         metrics: Measured when it was made, by name.
         recipe: The YAML that it was trained with; empty if none.
         created: Date and time, ISO 8601, UTC.
@@ -155,3 +157,101 @@ def digest_of(files: Mapping[str, str]) -> str:
     """Digest of a bundle whose files have these SHA-256."""
     lines = "".join(f"{name} {files[name]}\n" for name in sorted(files))
     return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def save_bundle(
+    folder: Path,
+    *,
+    name: str,
+    model: "DualEncoder",
+    preprocessing: "Preprocessing",
+    metrics: Mapping[str, float],
+    recipe_yaml: str,
+) -> BundleInfo:
+    """Write a bundle to a temporary folder that takes the place of `folder` when it is complete.
+
+    Raises:
+        RecipeError: The encoder cannot take what the preprocessing makes.
+        BundleError: The folder cannot be written.
+    """
+    # Bundles are read without torch.
+    from safetensors.torch import save_file
+
+    model.check_preprocessing(preprocessing.config)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    weights = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
+    folder = folder.absolute()
+    try:
+        with atomic_folder(folder, replace=True) as fresh:
+            save_file(weights, fresh / WEIGHTS_FILE, metadata={"format": "pt"})
+            _write_json(fresh / CONFIG_FILE, model.config.model_dump(mode="json"))
+            _write_json(fresh / PREPROCESSING_FILE, preprocessing.config.model_dump(mode="json"))
+            deciding = [*DECIDING_FILES]
+            if model.config.text is not None:
+                tokenizer = preprocessing.text.tokenizer.to_json()
+                (fresh / TOKENIZER_FILE).write_text(tokenizer, encoding="utf-8")
+                deciding.append(TOKENIZER_FILE)
+            _write_json(fresh / METRICS_FILE, dict(metrics))
+            (fresh / RECIPE_FILE).write_text(recipe_yaml, encoding="utf-8")
+            files = {file: file_sha256(fresh / file) for file in deciding}
+            seal = Seal(name=name, created=created, digest=digest_of(files), files=files)
+            _write_json(fresh / DIGEST_FILE, seal.model_dump(mode="json"))
+            card = model_card(seal, model.config, preprocessing.config, metrics)
+            (fresh / _CARD_FILE).write_text(card, encoding="utf-8")
+    except OSError as error:
+        raise BundleError(f"The bundle cannot be written to {folder}: {error.strerror or error}.") from error
+    return read_bundle(folder)
+
+
+def model_card(
+    seal: Seal, config: DualEncoderConfig, preprocessing: PreprocessingConfig, metrics: Mapping[str, float]
+) -> str:
+    """Markdown that says what a bundle is, what it takes and how good it was when it was made."""
+    image, text, audio = preprocessing.image, preprocessing.text, preprocessing.audio
+    resize = image.resize if image.resize_to is None else f"{image.resize} of {image.resize_to}"
+    figures = [f"| {key} | {value:.4g} |" for key, value in sorted(metrics.items())]
+    lines = [
+        f"# {seal.name}",
+        "",
+        f"Encoders of {_kinds(config)} that map into one space; near vectors mean similar content.",
+        "",
+        f"* Made: {seal.created}",
+        f"* Digest: `{seal.digest}`",
+        f"* Vectors: {_vectors(config)}",
+        f"* Images: {config.image.architecture}, {image.size} x {image.size} pixels ({resize})",
+    ]
+    if config.text is not None:
+        kind, pooling = config.text.architecture, config.text.pooling
+        lines.append(f"* Texts: {kind}, up to {text.max_tokens} tokens, pooling {pooling}")
+    if config.audio is not None:
+        heard, rate = config.audio.architecture, audio.sample_rate
+        lines.append(f"* Sounds: {heard}, up to {audio.seconds:g} s at {rate} Hz, {audio.mels} mel bands")
+    lines += [
+        "* Training: the settings are in `recipe.yaml`",
+        "",
+        "A cosine orders results of one bundle. It is not a probability, and not comparable between bundles.",
+        "Not a medical device: results are for finding images, not for diagnosis.",
+        "",
+    ]
+    if figures:
+        lines += ["| figure | value |", "|---|---|", *figures, ""]
+    return "\n".join(lines)
+
+
+def _kinds(config: DualEncoderConfig) -> str:
+    kinds = ["images", *(["texts"] if config.text else []), *(["sounds"] if config.audio else [])]
+    return " and ".join(filter(None, [", ".join(kinds[:-1]), kinds[-1]]))
+
+
+def _vectors(config: DualEncoderConfig) -> str:
+    if config.pair_attention is not None:
+        return "none to search by: an image and a text are compared region by word"
+    if config.blades > 1:
+        return f"{config.blades} x {config.dim} numbers, compared by the cosine of {config.blades}-blades"
+    chosen = "" if config.branches is None else f" ({config.retrieval} information)"
+    measure = "|cosine|" if config.unsigned else "cosine"
+    return f"{config.vector_dim} numbers{chosen}, compared by {measure}"
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")

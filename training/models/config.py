@@ -230,48 +230,36 @@ class DualEncoderConfig(Frozen):
         return self.image.pooling in means and linear and compares
 
     @model_validator(mode="after")
-    def _blades_fit(self) -> Self:
-        if self.blades > 1 and self.blades >= self.dim:
-            raise ValueError(
-                f"{self.blades} vectors of {self.dim} numbers span no subspaces that can be told apart: set "
-                f"dim to {self.blades + 1} or more, or blades to less"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _branches_fit(self) -> Self:
-        if self.branches is None and self.retrieval != "shared":
-            raise ValueError(
-                f"retrieval by {self.retrieval!r} needs branches: add branches, or set retrieval to shared"
-            )
-        if self.branches is not None and self.blades > 1:
-            raise ValueError("branches give no blades: set blades to 1, or remove branches")
-        if self.branches is not None and self.dim < 3:
-            raise ValueError("the normal of two branches needs three numbers: set dim to 3 or more")
-        return self
-
-    @model_validator(mode="after")
-    def _concepts_fit(self) -> Self:
-        if self.concepts is not None and (self.blades > 1 or self.image.head != HeadConfig()):
-            raise ValueError("concepts make the head of images: set blades to 1, and remove image.head")
-        return self
-
-    @model_validator(mode="after")
-    def _pair_attention_fits(self) -> Self:
-        if self.pair_attention is not None and not (self.local_features and self.text is not None):
-            raise ValueError(
-                "pair_attention compares regions with words: set local_features to true, and add a text tower"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _local_heads_fit(self) -> Self:
-        if not self.local_features and (self.local_head is not None or self.share_local_head):
-            raise ValueError("a local head needs local features: set local_features to true")
-        if self.share_local_head and self.local_head is not None:
-            raise ValueError("a shared local head is the global one: remove local_head or share_local_head")
-        if self.share_local_head and self.blades > 1:
-            raise ValueError("local features are no blades: set blades to 1, or share_local_head to false")
+    def _parts_fit(self) -> Self:
+        blades, branches, local = self.blades > 1, self.branches is not None, self.local_features
+        own_local_head, shared_local_head = self.local_head is not None, self.share_local_head
+        wrong = {
+            f"{self.blades} vectors of {self.dim} numbers span no subspaces that can be told apart: set "
+            f"dim to {self.blades + 1} or more, or blades to less": blades and self.blades >= self.dim,
+            f"retrieval by {self.retrieval!r} needs branches: add branches, or set retrieval to shared": (
+                self.retrieval != "shared" and not branches
+            ),
+            "branches give no blades: set blades to 1, or remove branches": branches and blades,
+            "the normal of two branches needs three numbers: set dim to 3 or more": branches and self.dim < 3,
+            "concepts make the head of images: set blades to 1, and remove image.head": (
+                self.concepts is not None and (blades or self.image.head != HeadConfig())
+            ),
+            "pair_attention compares regions with words: set local_features to true, and add a text tower": (
+                self.pair_attention is not None and not (local and self.text is not None)
+            ),
+            "a local head needs local features: set local_features to true": (
+                not local and (own_local_head or shared_local_head)
+            ),
+            "a shared local head is the global one: remove local_head or share_local_head": (
+                shared_local_head and own_local_head
+            ),
+            "local features are no blades: set blades to 1, or share_local_head to false": (
+                shared_local_head and blades
+            ),
+        }
+        for message, holds in wrong.items():
+            if holds:
+                raise ValueError(message)
         return self
 
 

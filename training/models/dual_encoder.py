@@ -1,6 +1,6 @@
-"""The dual encoder: an image tower and those of texts and of sounds, with heads into one space."""
+"""The dual encoder: towers of images, texts and sounds with heads into one space."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from training.common.errors import MissingModalityError, RecipeError
+from training.models.audio_towers import AudioTower, build_audio_tower, check_spectrograms
 from training.models.config import DualEncoderConfig, Modality, PreprocessingConfig, TowerConfig
-from training.models.features import Features, ModalityFeatures, Source
-from training.models.heads.projection import (
+from training.models.features import Features, ModalityFeatures, PretrainedLogits, Source
+from training.models.heads import (
     ConceptHead,
     UniqueBranch,
     build_head,
@@ -20,13 +21,10 @@ from training.models.heads.projection import (
     project_entries,
     retrieved,
 )
-from training.models.images.towers import ImageTower, build_image_tower, check_image_size
-from training.models.inputs.tokenizer import Tokenizer
-from training.models.logits import PretrainedLogits
-from training.models.preprocessing import TokenBatch
-from training.models.sounds.spectrogram import SpectrogramBatch
-from training.models.sounds.towers import AudioTower, build_audio_tower, check_spectrograms
-from training.models.texts.towers import TextTower, build_text_tower
+from training.models.image_towers import ImageTower, build_image_tower, check_image_size
+from training.models.preprocessing import SpectrogramBatch, TokenBatch
+from training.models.text_input import Tokenizer
+from training.models.text_towers import TextTower, build_text_tower
 from training.models.tower import Tower, TowerOutput
 
 _STATISTICS: Final = ("running_mean", "running_var", "num_batches_tracked")
@@ -36,7 +34,7 @@ class DualEncoder(nn.Module):
     """Maps images, texts and sounds into one space of `config.dim` numbers; embeddings are not normalised.
 
     Attributes:
-        config: Resolved: it rebuilds the architecture without any pretrained folder.
+        config: Resolved: rebuilds the architecture without any pretrained folder.
     """
 
     def __init__(
@@ -47,7 +45,7 @@ class DualEncoder(nn.Module):
         audio: AudioTower | None = None,
     ) -> None:
         super().__init__()
-        towers = {"image": image, "text": text, "audio": audio}
+        towers: dict[Modality, Tower | None] = {"image": image, "text": text, "audio": audio}
         self.config = config.model_copy(
             update={name: tower.config for name, tower in towers.items() if tower is not None}
         )
@@ -60,12 +58,12 @@ class DualEncoder(nn.Module):
         self.image_local_head = _local_head(config, config.image, image)
         self.text_local_head = _local_head(config, config.text, text)
         self.audio_local_head = _local_head(config, config.audio, audio)
-        heads: dict[Modality, nn.Module | None] = {
-            "image": self.image_head,
-            "text": self.text_head,
-            "audio": self.audio_head,
-        }
-        self.local_norms = _local_norms(config, heads)
+        self.local_norms = nn.ModuleDict()
+        for name in towers if config.share_local_head else ():
+            head: nn.Module | None = getattr(self, f"{name}_head")
+            norm = None if head is None else local_norm(head)
+            if norm is not None:
+                self.local_norms[name] = norm
         self.image_unique = _unique_branch(config, config.image, image)
         self.text_unique = _unique_branch(config, config.text, text)
         self.audio_unique = _unique_branch(config, config.audio, audio)
@@ -73,21 +71,20 @@ class DualEncoder(nn.Module):
             check_fork(config.branches, (self.image_unique, self.text_unique, self.audio_unique))
 
     @property
+    def towers(self) -> dict[Modality, Tower]:
+        """Existing towers by modality."""
+        towers: dict[Modality, Tower | None] = {"image": self.image, "text": self.text, "audio": self.audio}
+        return {name: tower for name, tower in towers.items() if tower is not None}
+
+    @property
     def modalities(self) -> frozenset[Modality]:
         """Modalities that have a tower."""
-        towers: dict[Modality, nn.Module | None] = {
-            "image": self.image,
-            "text": self.text,
-            "audio": self.audio,
-        }
-        return frozenset(name for name, tower in towers.items() if tower is not None)
+        return frozenset(self.towers)
 
     def encode_image(self, pixels: Tensor, *, regions: bool = False) -> ModalityFeatures:
-        """Features of normalised images (B, 3, S, S), or of the tower's pooled features of them (B, W).
+        """Features of normalised images (B, 3, S, S), or of their precomputed pooled features (B, W).
 
-        Args:
-            pixels: Images or pooled features.
-            regions: Embed the regions of images, too, of a model whose configuration has such.
+        `regions` also embeds the images' regions; requires `config.regions`.
 
         Raises:
             MissingModalityError: The model was built without its image encoder.
@@ -95,7 +92,7 @@ class DualEncoder(nn.Module):
         if self.image is None or self.image_head is None:
             raise MissingModalityError("image")
         output = _of_pooled(pixels) if pixels.ndim == 2 else self.image(pixels)
-        features = self._project("image", output, self.image_head, self.image_local_head, self.image_unique)
+        features = self._project("image", output)
         if regions:
             features = replace(features, regions=self.image_head(output.local))
         if isinstance(self.image_head, ConceptHead):
@@ -103,15 +100,14 @@ class DualEncoder(nn.Module):
         return features
 
     def encode_text(self, tokens: TokenBatch | Tensor) -> ModalityFeatures:
-        """Features of a batch of texts, or of the tower's pooled features of them (B, W).
+        """Features of a batch of texts, or of their precomputed pooled features (B, W).
 
         Raises:
             MissingModalityError: The model has no text encoder.
         """
-        if self.text is None or self.text_head is None:
+        if self.text is None:
             raise MissingModalityError("text")
-        output = _of_pooled(tokens) if isinstance(tokens, Tensor) else self.text(tokens)
-        return self._project("text", output, self.text_head, self.text_local_head, self.text_unique)
+        return self._project("text", _of_pooled(tokens) if isinstance(tokens, Tensor) else self.text(tokens))
 
     def encode_audio(self, spectrograms: SpectrogramBatch) -> ModalityFeatures:
         """Features of a batch of sounds.
@@ -119,10 +115,9 @@ class DualEncoder(nn.Module):
         Raises:
             MissingModalityError: The model has no audio encoder.
         """
-        if self.audio is None or self.audio_head is None:
+        if self.audio is None:
             raise MissingModalityError("audio")
-        output = self.audio(spectrograms)
-        return self._project("audio", output, self.audio_head, self.audio_local_head, self.audio_unique)
+        return self._project("audio", self.audio(spectrograms))
 
     def forward(
         self,
@@ -130,7 +125,7 @@ class DualEncoder(nn.Module):
         tokens: TokenBatch | Tensor | None = None,
         spectrograms: SpectrogramBatch | None = None,
     ) -> Features:
-        """Features of what is given of aligned images, texts and sounds."""
+        """Features of aligned images, texts and sounds, each of which is optional."""
         features: dict[Source, ModalityFeatures] = {}
         if pixels is not None:
             features["image"] = self.encode_image(pixels)
@@ -140,14 +135,10 @@ class DualEncoder(nn.Module):
             features["audio"] = self.encode_audio(spectrograms)
         return Features(features)
 
-    def _project(
-        self,
-        modality: Modality,
-        output: TowerOutput,
-        head: nn.Module,
-        local_head: nn.Module | None,
-        unique_branch: UniqueBranch | None,
-    ) -> ModalityFeatures:
+    def _project(self, modality: Modality, output: TowerOutput) -> ModalityFeatures:
+        head: nn.Module = getattr(self, f"{modality}_head")
+        local_head: nn.Module | None = getattr(self, f"{modality}_local_head")
+        unique_branch: UniqueBranch | None = getattr(self, f"{modality}_unique")
         embedding: Tensor = head(output.pooled)
         if self.config.blades > 1:
             embedding = embedding.reshape(-1, self.config.blades, self.config.dim)
@@ -159,17 +150,12 @@ class DualEncoder(nn.Module):
         if not self.config.local_features:
             return features
         norm = dict(self.local_norms.items()).get(modality)
-        return replace(
-            features,
-            local=project_entries(
-                local_head or head, output.local, output.local_mask, norm, output.local_count
-            ),
-            local_mask=output.local_mask,
-            local_weights=output.local_weights,
-        )
+        mask, count = output.local_mask, output.local_count
+        local = project_entries(local_head or head, output.local, mask, norm, count)
+        return replace(features, local=local, local_mask=mask, local_weights=output.local_weights)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Load weights of earlier releases as well, where local features had no statistics of their own.
+        """Also load weights of earlier releases, where local features had no statistics of their own.
 
         They take those of the shared head, by which those releases normalised them.
         """
@@ -186,35 +172,28 @@ class DualEncoder(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def drop_unused_branches(self) -> None:
-        """Give up unique branches that are not searched by; the embeddings stay, for less work."""
+        """Remove unique branches if embeddings don't use them."""
         if self.config.retrieval != "shared":
             return
         self.image_unique = self.text_unique = self.audio_unique = None
-        for tower in (self.image, self.text, self.audio):
-            if tower is not None:
-                tower.backbone.fork_after = None
+        for tower in self.towers.values():
+            tower.backbone.fork_after = None
 
     def tower_parameters(self) -> Iterator[nn.Parameter]:
-        """The trainable parameters of the backbones, which a pretrained model brings."""
-        for tower in (self.image, self.text, self.audio):
-            if tower is not None:
-                yield from (p for p in tower.backbone.parameters() if p.requires_grad)
+        """Trainable parameters of the backbones, which may be pretrained."""
+        for tower in self.towers.values():
+            yield from (p for p in tower.backbone.parameters() if p.requires_grad)
 
     def head_parameters(self) -> Iterator[nn.Parameter]:
-        """All other trainable parameters: poolings and heads."""
+        """All other trainable parameters: of poolings and heads."""
         towers = {id(parameter) for parameter in self.tower_parameters()}
-        yield from (
-            parameter
-            for parameter in self.parameters()
-            if parameter.requires_grad and id(parameter) not in towers
-        )
+        yield from (p for p in self.parameters() if p.requires_grad and id(p) not in towers)
 
     def check_preprocessing(self, config: PreprocessingConfig) -> None:
-        """Make sure that the towers can take what this preprocessing makes.
+        """Check that the towers accept what this preprocessing produces.
 
         Raises:
-            RecipeError: The images have another size, the texts or sounds may be too long, or the sounds have
-                another number of bands.
+            RecipeError: The image size or the number of bands differs, or texts or sounds may be too long.
         """
         if self.image is not None:
             check_image_size(self.image.backbone, config.image.size)
@@ -229,7 +208,7 @@ class DualEncoder(nn.Module):
 
 
 def _of_pooled(features: Tensor) -> TowerOutput:
-    """Output of a tower for heads that take nothing but its pooled features (B, W)."""
+    """A tower's output, for heads that only use its pooled features (B, W)."""
     return TowerOutput(features, features.new_empty(len(features), 0, features.shape[1]))
 
 
@@ -252,7 +231,7 @@ def _head(
 def _local_head(
     config: DualEncoderConfig, settings: TowerConfig | None, tower: Tower | None
 ) -> nn.Sequential | None:
-    """The head of the local features where they have one of their own."""
+    """The separate head of local features, if there is one."""
     if settings is None or tower is None or not config.local_features:
         return None
     if not config.share_local_head:
@@ -265,14 +244,6 @@ def _local_head(
     return None
 
 
-def _local_norms(config: DualEncoderConfig, heads: Mapping[Modality, nn.Module | None]) -> nn.ModuleDict:
-    """Statistics of the local features that share a head with a batch norm, by modality."""
-    if not config.share_local_head:
-        return nn.ModuleDict()
-    norms = {name: None if head is None else local_norm(head) for name, head in heads.items()}
-    return nn.ModuleDict({name: norm for name, norm in norms.items() if norm is not None})
-
-
 def _unique_branch(
     config: DualEncoderConfig, settings: TowerConfig | None, tower: Tower | None
 ) -> UniqueBranch | None:
@@ -282,9 +253,9 @@ def _unique_branch(
 
 
 def pretrained_logits(config: DualEncoderConfig) -> PretrainedLogits | None:
-    """How both towers were trained to make logits; None unless they are one model's, projections included.
+    """The logits that both towers were trained for; None unless one model provides both, with projections.
 
-    Behind random heads cosines have another spread, which no pretrained temperature fits.
+    With random heads, cosines have another spread, which a pretrained temperature doesn't fit.
     """
     image, text = config.image, config.text
     if text is None or text.pretrained is None or text.pretrained != image.pretrained:
@@ -297,7 +268,7 @@ def pretrained_logits(config: DualEncoderConfig) -> PretrainedLogits | None:
     # The import of transformers takes seconds.
     from training.models.pretrained.architecture import read_logits
     from training.models.pretrained.folder import local_folder
-    from training.models.texts.backbones import PROJECTED_POOLING, pretrained_width
+    from training.models.transformers_backbones import PROJECTED_POOLING, pretrained_width
 
     if text.pooling != PROJECTED_POOLING.get(text.architecture):
         return None
@@ -312,16 +283,12 @@ def build_dual_encoder(
     load_pretrained: bool,
     only: Modality | None = None,
 ) -> DualEncoder:
-    """The dual encoder of a configuration.
+    """A dual encoder with pretrained weights where its towers name some, otherwise random ones.
 
-    Args:
-        config: Of the towers, their heads and the space.
-        tokenizer: Whose ids the text tower reads; None for a model without one.
-        load_pretrained: Load the weights that the towers' `pretrained` name; False: random weights.
-        only: Build the tower of this modality alone; None: all.
+    `only` builds the tower of one modality. A text tower requires its tokenizer.
 
     Raises:
-        RecipeError: A setting does not fit.
+        RecipeError: A setting is invalid.
     """
     image = text = audio = None
     if only in (None, "image"):

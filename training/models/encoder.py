@@ -1,4 +1,4 @@
-"""The trained encoder as the bulk embedder and the service use it: images, texts, sounds in; vectors out."""
+"""The trained encoder: turns images, texts and sounds into vectors."""
 
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,17 +14,16 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from training.common.errors import BundleError, RecipeError
+from training.models.blades import orthonormal
 from training.models.bundle import WEIGHTS_FILE, BundleInfo, read_bundle, read_tokenizer
 from training.models.config import Modality, PairAttentionConfig
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
-from training.models.embeddings import TextEmbeddings
 from training.models.features import ModalityFeatures
-from training.models.heads.blades import orthonormal
-from training.models.heads.pair_attention import pair_similarities
-from training.models.images.towers import ImageTower, build_image_tower
-from training.models.inputs.images import ImageInput, Pixels
-from training.models.preprocessing import Preprocessing, TokenBatch
-from training.models.sounds.spectrogram import pad_spectrograms
+from training.models.image_input import ImageInput, Pixels
+from training.models.image_towers import ImageTower, build_image_tower
+from training.models.pair_attention import pair_similarities
+from training.models.preprocessing import Preprocessing, TokenBatch, pad_spectrograms
+from training.models.text_input import TextEmbeddings
 
 
 class Encoder(ImageInput):
@@ -32,16 +31,14 @@ class Encoder(ImageInput):
 
     Vectors have unit length and are compared by their inner product. The vector of a k-blade model is an
     orthonormal basis, k unit vectors one after another, of length sqrt(k) as a whole: the cosine of two
-    blades is the determinant of the k x k inner products of one's vectors with the other's. Where vectors
-    have no sign, as QUEST's normals have none, the absolute value of the inner product compares them.
+    blades is the determinant of the k x k inner products of one's vectors with the other's. Vectors
+    without a sign, such as QUEST's normals, are compared by the absolute value of the inner product.
 
     Attributes:
-        modalities: What it can embed.
-        fixed_threads: Whether all its passes take the same number of threads.
-        device: Where it computes.
-        in_bfloat16: Whether towers compute in bfloat16; vectors are float32.
+        fixed_threads: Whether every pass uses the same number of threads.
+        in_bfloat16: Whether towers compute in bfloat16; vectors are always float32.
         dim: Width of the vectors.
-        blades: How many vectors of `dim / k` numbers make up a vector: k of a k-blade model, else 1.
+        blades: k of a k-blade model (a vector is k vectors of `dim / k` numbers); otherwise 1.
         unsigned: Whether a vector and its opposite are the same.
         regions: Whether the vector of an image is the mean of embeddings of its regions.
         info: The bundle it was loaded from; None for a model in training.
@@ -88,9 +85,9 @@ class Encoder(ImageInput):
         return TextEmbeddings(vectors, batch.truncations, tuple(batch.attention_mask.sum(dim=1).tolist()))
 
     def embed_regions(self, images: Pixels) -> NDArray[np.float32]:
-        """Embeddings (B, K, D) of the regions of prepared images (B, 3, S, S), of an encoder that has such.
+        """Embeddings (B, K, D) of the regions of prepared images (B, 3, S, S); requires `regions`.
 
-        Embeddings are not normalised: their mean has the direction of the image's vector. The regions are
+        They aren't normalised: their mean points in the direction of the image's vector. Regions are the
         squares of a grid, row by row.
         """
         with self._evaluation():
@@ -101,7 +98,7 @@ class Encoder(ImageInput):
 
     @property
     def pair_attention(self) -> PairAttentionConfig | None:
-        """How it compares images and texts pair by pair, without their vectors; None: by their vectors."""
+        """How images and texts are compared pair by pair; None: by their vectors."""
         return self.model.config.pair_attention
 
     def image_entries(self, images: Pixels) -> list[Tensor]:
@@ -115,7 +112,7 @@ class Encoder(ImageInput):
             return _entries(self.model.encode_text(self.preprocessing.text(texts).to(self.device)))
 
     def compare(self, images: Sequence[Tensor], texts: Sequence[Tensor]) -> NDArray[np.float32]:
-        """How alike N images and M texts are, pair by pair (N, M).
+        """Similarity (N, M) of N images and M texts, pair by pair.
 
         Raises:
             RecipeError: The model compares vectors.
@@ -154,7 +151,7 @@ class Encoder(ImageInput):
 
     @contextmanager
     def _evaluation(self) -> Iterator[None]:
-        """Evaluation mode without gradients; a model in training goes on training afterwards."""
+        """Evaluation mode without gradients; restores training mode afterwards."""
         training = self.model.training
         if training:
             self.model.eval()
@@ -170,7 +167,7 @@ class Encoder(ImageInput):
 
 
 def _vectors(embedding: Tensor) -> NDArray[np.float32]:
-    """Unit vectors of embeddings (B, D), oriented orthonormal bases of k-blades (B, k, D), as rows."""
+    """Unit vectors of embeddings (B, D), or flattened orthonormal bases of k-blades (B, k, D)."""
     full = embedding.float()
     rows = orthonormal(full).flatten(1) if full.ndim == 3 else functional.normalize(full, dim=-1)
     vectors: NDArray[np.float32] = rows.cpu().numpy()
@@ -186,7 +183,7 @@ def _entries(features: ModalityFeatures) -> list[Tensor]:
 
 
 def _padded(items: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Entries (N, K, D) of items, and which are real (N, K), on a device."""
+    """Padded entries (N, K, D) of items and their mask (N, K), on a device."""
     lengths = torch.tensor([len(entries) for entries in items])
     mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
     return pad_sequence(list(items), batch_first=True).to(device), mask.to(device)
@@ -195,16 +192,14 @@ def _padded(items: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tens
 def load_encoder(
     folder: Path, device: str = "auto", *, for_pairs: bool = False, only: Modality | None = None
 ) -> Encoder:
-    """Load a bundle; needs neither a network nor the pretrained models it was trained from.
+    """Load a bundle, without network access or the pretrained models it was trained from.
 
     Args:
-        folder: Of the bundle.
-        device: A torch device; "auto": the GPU if there is one, else the CPU.
-        for_pairs: Take also an encoder whose vectors do not tell which images and texts are alike.
-        only: Load the tower of this modality alone, which takes less time and memory; None: all.
-
-    Returns:
-        The encoder; its towers compute in bfloat16 on a GPU that has it.
+        folder: The bundle.
+        device: A torch device; "auto": the GPU if there is one, otherwise the CPU. On GPUs that support
+            bfloat16, towers compute in it.
+        for_pairs: Also accept an encoder that compares pairs instead of vectors.
+        only: Load only the tower of this modality; None: all.
 
     Raises:
         BundleError: The bundle is missing, damaged or of a newer release, or compares pairs.
@@ -225,14 +220,10 @@ def load_encoder(
 
 
 def load_trainable(info: BundleInfo, *, only: Modality | None = None) -> tuple[DualEncoder, Preprocessing]:
-    """The model of a bundle on the CPU, as training left it, and what feeds it.
-
-    Args:
-        info: The bundle.
-        only: Load the tower of this modality alone; None: all.
+    """A bundle's trainable model on the CPU, or its tower of one modality, and its preprocessing.
 
     Raises:
-        BundleError: The weights do not fit the bundle's settings.
+        BundleError: The weights don't match the bundle's settings.
     """
     tokenizer = read_tokenizer(info)
     model = build_dual_encoder(info.config, tokenizer, load_pretrained=False, only=only)
@@ -244,7 +235,7 @@ def load_trainable(info: BundleInfo, *, only: Modality | None = None) -> tuple[D
 
 
 def load_image_tower(folder: Path) -> tuple[ImageTower, BundleInfo]:
-    """The image tower of a bundle with its pooling but without its head, on the CPU and all of it trainable.
+    """A bundle's image tower with pooling but without head, on the CPU and fully trainable.
 
     Raises:
         BundleError: The bundle is missing, damaged or of a newer release.
@@ -262,7 +253,7 @@ def load_image_tower(folder: Path) -> tuple[ImageTower, BundleInfo]:
 
 
 def _read_weights(folder: Path, names: Container[str] | None) -> dict[str, Tensor]:
-    """The weights of a bundle that have one of these names; None: all."""
+    """A bundle's weights of these names; None: all."""
     with safe_open(folder / WEIGHTS_FILE, framework="pt") as file:
         stored = file.keys()
         return {name: file.get_tensor(name) for name in stored if names is None or name in names}
@@ -273,7 +264,7 @@ def _do_not_fit(folder: Path, error: Exception) -> BundleError:
 
 
 def choose_device(name: str) -> torch.device:
-    """The torch device of that name; "auto" is the GPU if there is one, else the CPU.
+    """The torch device of that name; "auto" is the GPU if there is one, otherwise the CPU.
 
     Raises:
         RecipeError: There is no such device here.

@@ -1,4 +1,4 @@
-"""What an encoder hands to an objective: one typed object for any number of modalities."""
+"""Features that an encoder passes to an objective, for any number of modalities."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,8 +11,17 @@ from training.models.config import Modality
 if TYPE_CHECKING:
     from training.models.preprocessing import TokenBatch
 
-# Beside the modalities: the same images changed at random in another way, and what a slow copy of the
-# encoder, which learns by no gradient, says of either.
+
+@dataclass(frozen=True, slots=True)
+class PretrainedLogits:
+    """A cosine is divided by the temperature; the bias of SigLIP's sigmoid is added, a softmax has none."""
+
+    temperature: float
+    bias: float | None = None
+
+
+# In addition to the modalities: a second random view of the images, and what a momentum copy of the encoder
+# computes for either.
 Source = Modality | Literal["view", "momentum", "momentum_view"]
 
 
@@ -23,14 +32,14 @@ class ModalityFeatures:
     Attributes:
         embedding: Global embedding (B, D); (B, k, D) of a model whose embeddings are k-blades.
         local: Local embeddings (B, K, D), regions of an image or tokens of a text.
-        local_mask: (B, K), True where a local entry is real and not padding.
+        local_mask: (B, K), False at padding.
         local_weights: (B, K) attention weight of each local entry in the pooled embedding.
         shared: Output of the shared decoder (B, D).
         unique: Output of the unique decoder (B, D).
         regions: Embedding (B, K, D) of each region of an image, a grid row by row; `embedding` is their mean.
-        concepts: Logits (B, L) of the concepts that the embedding of an image is made of.
-        frame: (B, 2, 3), takes a point (x, y, 1) of an image that was changed at random to the point (x, y)
-            of the unchanged one that it shows; both are squares from 0 to 1. Of views only.
+        concepts: Logits (B, L) of an image's concepts.
+        frame: (B, 2, 3), only of views: maps a point (x, y, 1) of a randomly changed image to the point
+            (x, y) of the unchanged one; both are unit squares.
     """
 
     embedding: Tensor
@@ -48,7 +57,7 @@ class ModalityFeatures:
 class Features:
     """The features of a batch of aligned items, by modality.
 
-    With several processes these are the b items of this one; the whole batch has B.
+    With several processes these are this one's b items of the B of the batch.
 
     Attributes:
         modalities: Row i of every modality, and of every view, describes item i.
@@ -69,15 +78,15 @@ class Features:
     labels: Tensor | None = None
 
     def of_pair(self, first: Modality, second: Modality) -> "Features":
-        """The same with a mask that is True where item j of the second modality matches item i of the first.
+        """The features, with the mask True where item j of the second modality matches item i of the first.
 
-        Of two modalities without texts only partners match: a text that belongs to two images says nothing
-        of what their sounds have in common.
+        Without texts among the two, only partners match: a text shared by two images says nothing about their
+        sounds.
         """
         if self.positive_mask is None or (second == "text" and first != "text"):
             return self
         return replace(self, positive_mask=self.positive_mask.T if first == "text" else None)
 
     def __getitem__(self, source: Source) -> ModalityFeatures:
-        """Features of one modality or view; KeyError when there are none of it."""
+        """Features of one modality or view; KeyError if it is missing."""
         return self.modalities[source]

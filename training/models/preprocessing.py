@@ -1,4 +1,4 @@
-"""From images and texts to what the towers take: one object for trainer, bulk embedder and service."""
+"""Preprocessing of images, texts and sounds, shared by training and the service."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,17 +6,102 @@ from dataclasses import dataclass, replace
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn import functional
 
 from training.common.errors import MissingModalityError
-from training.models.config import ImagePreprocessingConfig, PreprocessingConfig, TextPreprocessingConfig
-from training.models.inputs.images import to_pixels
-from training.models.inputs.texts import TextTokens, Truncation
-from training.models.inputs.tokenizer import Tokenizer
-from training.models.sounds.spectrogram import AudioPreprocessing
+from training.models.config import (
+    AudioPreprocessingConfig,
+    ImagePreprocessingConfig,
+    PreprocessingConfig,
+    TextPreprocessingConfig,
+)
+from training.models.image_input import to_pixels
+from training.models.text_input import TextTokens, Tokenizer, Truncation
+
+# Floor of a band's energy, so that silence has a logarithm.
+_FLOOR = torch.finfo(torch.float32).eps
+
+
+@dataclass(frozen=True, slots=True)
+class SpectrogramBatch:
+    """Normalised spectrograms (B, M, T) float32 and which frames (B, T) are real; the first always is.
+
+    Values at padding are arbitrary.
+    """
+
+    values: Tensor
+    mask: Tensor
+
+    def to(self, device: torch.device | str) -> "SpectrogramBatch":
+        """The same batch on a device."""
+        return SpectrogramBatch(
+            self.values.to(device, non_blocking=True), self.mask.to(device, non_blocking=True)
+        )
+
+
+def pad_spectrograms(spectrograms: Sequence[Tensor]) -> SpectrogramBatch:
+    """A batch (B, M, T) of spectrograms (M, T_i), padded at the end to the longest."""
+    lengths = torch.tensor([spectrogram.shape[1] for spectrogram in spectrograms])
+    longest = int(lengths.max())
+    values = torch.stack([functional.pad(s.float(), (0, longest - s.shape[1])) for s in spectrograms])
+    return SpectrogramBatch(values, torch.arange(longest) < lengths[:, None])
+
+
+class AudioPreprocessing:
+    """Truncate a waveform and compute its normalised log-mel spectrogram; thread-safe."""
+
+    def __init__(self, config: AudioPreprocessingConfig) -> None:
+        self.config = config
+        self._filters = mel_filters(config)
+        self._window = torch.hann_window(config.window, periodic=False)
+
+    def to_spectrogram(self, waveform: Tensor) -> Tensor:
+        """The spectrogram (M, T) of a mono waveform (N,) from -1 to 1 at `sample_rate`, N > 0."""
+        config = self.config
+        samples = waveform[: sample_count(config)].float()
+        samples = functional.pad(samples, (0, max(0, config.window - len(samples))))
+        frames = samples.unfold(0, config.window, config.hop)
+        frames = frames - frames.mean(dim=1, keepdim=True)
+        # The first sample is its own predecessor.
+        before = torch.cat([frames[:, :1], frames[:, :-1]], dim=1)
+        frames = (frames - config.preemphasis * before) * self._window
+        power = torch.fft.rfft(frames, config.n_fft).abs().square()
+        energy = (self._filters @ power.T).clamp(min=_FLOOR)
+        normalised: Tensor = (energy.log() - config.mean) / config.std
+        return normalised
+
+
+def sample_count(config: AudioPreprocessingConfig) -> int:
+    """Maximum number of samples of a waveform that are used."""
+    return round(config.seconds * config.sample_rate)
+
+
+def frame_count(config: AudioPreprocessingConfig) -> int:
+    """Maximum number T of frames."""
+    return 1 + (sample_count(config) - config.window) // config.hop
+
+
+def mel_filters(config: AudioPreprocessingConfig) -> Tensor:
+    """Triangular filters (M, n_fft // 2 + 1) of height 1, equally wide in mel (O'Shaughnessy 1987).
+
+    A band between two adjacent frequencies of the transform is empty and stays at the floor.
+    """
+    bins = torch.arange(config.n_fft // 2 + 1, dtype=torch.float64) * config.sample_rate / config.n_fft
+    ends = torch.tensor([config.min_frequency, config.max_frequency or config.sample_rate / 2])
+    low, high = _mel(ends.double()).tolist()
+    edges = torch.linspace(low, high, config.mels + 2, dtype=torch.float64)
+    step = (high - low) / (config.mels + 1)
+    distance = (_mel(bins)[None, :] - edges[1:-1, None]).abs() / step
+    filters: Tensor = (1 - distance).clamp(min=0).float()
+    return filters
+
+
+def _mel(frequency: Tensor) -> Tensor:
+    return 1127 * torch.log1p(frequency / 700)
 
 
 class ImagePreprocessing:
-    """Resizes to a square, and normalises in batches on the device."""
+    """Resize images to squares, and normalise batches on the device."""
 
     def __init__(self, config: ImagePreprocessingConfig) -> None:
         self.config = config
@@ -26,7 +111,7 @@ class ImagePreprocessing:
         return torch.from_numpy(to_pixels(image, self.config))
 
     def whole(self) -> "ImagePreprocessing":
-        """The same without the margin that a centre crop cuts off, for random crops to be taken from."""
+        """A copy without centre crop, as input for random crops."""
         return ImagePreprocessing(self.config.model_copy(update={"resize_to": None}))
 
     def to_unit(self, images: Tensor) -> Tensor:
@@ -34,7 +119,7 @@ class ImagePreprocessing:
         return images.to(torch.float32).div_(255.0)
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Images (B, 3, S, S) in [0, 1] with the mean and standard deviation that the tower expects."""
+        """Normalise images (B, 3, S, S) in [0, 1] with the mean and standard deviation of the tower."""
         mean, std = (
             torch.tensor(values, dtype=images.dtype).view(3, 1, 1).to(images.device, non_blocking=True)
             for values in (self.config.mean, self.config.std)
@@ -47,12 +132,8 @@ class TokenBatch:
     """Texts as tensors of ids; see `TokenArrays`.
 
     Attributes:
-        input_ids: (B, T) int64.
-        attention_mask: (B, T) int64.
-        truncations: Of each text.
-        sentence_ids: (B, T) int64.
-        sentence_count: Of the text with the most; a part of the batch keeps it. 0: as many as there are.
-        local_counts: Number of real local features of each text; empty: not known without a look at the ids.
+        sentence_count: Most sentences in a text of the whole batch; 0: computed from `sentence_ids`.
+        local_counts: Number of real local features of each text; empty: unknown.
     """
 
     input_ids: Tensor
@@ -74,7 +155,7 @@ class TokenBatch:
 
 
 class TextPreprocessing:
-    """Tokenises texts, cuts those over the limit of tokens, and pads to the longest."""
+    """Tokenize texts, truncate those over the token limit, and pad to the longest."""
 
     def __init__(self, config: TextPreprocessingConfig, tokenizer: Tokenizer) -> None:
         self.config = config
@@ -82,11 +163,7 @@ class TextPreprocessing:
         self._tokens = TextTokens(config, tokenizer)
 
     def __call__(self, texts: Sequence[str | Sequence[str]]) -> TokenBatch:
-        """Texts as a batch of ids that says what was cut.
-
-        Args:
-            texts: Each whole, or as its sentences, which are joined by spaces.
-        """
+        """Tokenize texts, each given whole or as its sentences."""
         tokens = self._tokens(texts)
         return TokenBatch(
             torch.from_numpy(tokens.input_ids),
@@ -99,7 +176,7 @@ class TextPreprocessing:
 
 
 class Preprocessing:
-    """Images, texts and sounds of one encoder; without a tokenizer, of one that has no text tower."""
+    """Preprocessing of one encoder; without a tokenizer, of one without a text tower."""
 
     def __init__(self, config: PreprocessingConfig, tokenizer: Tokenizer | None) -> None:
         self.config = config
@@ -109,7 +186,7 @@ class Preprocessing:
 
     @property
     def text(self) -> TextPreprocessing:
-        """Of texts.
+        """Preprocessing of texts.
 
         Raises:
             MissingModalityError: The encoder has no text tower.

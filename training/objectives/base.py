@@ -32,8 +32,7 @@ from torch import Tensor, nn
 from training.common.distributed import process_count
 from training.common.errors import RecipeError
 from training.models.config import Modality, PairAttentionConfig, Retrieval
-from training.models.features import Features, ModalityFeatures, Source
-from training.models.logits import PretrainedLogits
+from training.models.features import Features, ModalityFeatures, PretrainedLogits, Source
 from training.objectives.similarity import Similarities, full_precision, similarities
 
 Pairs = tuple[tuple[Modality, Modality], ...]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from training.common.errors import RecipeError
-from training.models.logits import PretrainedLogits
+from training.models.features import PretrainedLogits
 from training.objectives.base import LossOutput, Objective, SimilarityObjective
 from training.objectives.similarity import Direction, Similarities
 

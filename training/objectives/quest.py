@@ -12,7 +12,7 @@ from torch.nn.functional import normalize, softplus
 from training.common.errors import RecipeError
 from training.models.config import Retrieval
 from training.models.features import Features, ModalityFeatures
-from training.models.heads.normal import unit_normal
+from training.models.heads import unit_normal
 from training.objectives.base import LossOutput, PairObjective, Requirement
 from training.objectives.infonce import (
     LogitScale,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from training.common.errors import RecipeError
-from training.models.logits import PretrainedLogits
+from training.models.features import PretrainedLogits
 from training.objectives.base import LossOutput, SimilarityObjective
 from training.objectives.infonce import LogitScale, MaxScale
 from training.objectives.similarity import Similarities

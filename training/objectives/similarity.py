@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from training.common.distributed import gather_rows, process_count, process_rank
-from training.models.heads.blades import blade_cosines
+from training.models.blades import blade_cosines
 
 NORM_EPS = 1e-7
 

@@ -22,11 +22,11 @@ from training.common.frozen import Frozen
 from training.common.rejections import Rejections, Usable
 from training.evaluation.auc import mean_ranks
 from training.models.config import TextTowerConfig
-from training.models.heads.pooling import masked_mean
-from training.models.inputs.tokenizer import Tokenizer
-from training.models.texts.backbones import TransformersTextBackbone
-from training.models.texts.learned_tokenizer import build_tokenizer
-from training.models.texts.towers import TextTower, build_text_tower
+from training.models.learned_tokenizer import build_tokenizer
+from training.models.pooling import masked_mean
+from training.models.text_input import Tokenizer
+from training.models.text_towers import TextTower, build_text_tower
+from training.models.transformers_backbones import TransformersTextBackbone
 from training.papers.reclaim import ReclaimTask, ReclaimTermSettings
 from training.recipes.schema import ScheduleConfig
 from training.recipes.tasks import ChoosingDataConfig, TaskRecipe
@@ -399,7 +399,7 @@ class TextClassifier(nn.Module):
         embedded, self._embedded = self._embedded, None
         assert embedded is not None
         assert pooling is not None
-        sentence, _ = pooling(features.tokens, mask)
+        sentence, _ = pooling(features.local, mask)
         return ClassifierOutput(self.head(sentence), masked_mean(embedded, mask), sentence)
 
     def _keep_embedded(self, _module: nn.Module, _inputs: Any, output: Tensor) -> None:

@@ -21,7 +21,7 @@ from training.common.errors import DataError, RecipeError
 from training.common.frozen import Frozen
 from training.common.progress import progress_bar
 from training.common.rejections import Rejections, Usable
-from training.models.heads.pooling import EosPooling, masked_mean
+from training.models.pooling import Pooling, masked_mean
 from training.objectives.similarity import full_precision
 from training.papers.reclaim import ReclaimTask, ReclaimTermSettings
 from training.recipes.schema import ScheduleConfig
@@ -451,7 +451,7 @@ class SentenceEncoder(nn.Module):
         super().__init__()
         self.words = nn.Embedding(vocabulary, config.word_width)
         self.lstm = nn.LSTM(config.word_width, config.width, batch_first=True)
-        self.last = EosPooling()
+        self.last = Pooling("eos", config.width)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """The state (B, W) behind each sentence, and the mean embedding (B, E) of its words."""

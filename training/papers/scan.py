@@ -9,7 +9,7 @@ from torch import Tensor
 from training.common.distributed import process_count
 from training.models.config import PairAttentionConfig
 from training.models.features import Features, ModalityFeatures
-from training.models.heads.pair_attention import pair_similarities
+from training.models.pair_attention import pair_similarities
 from training.objectives.base import LossOutput, PairObjective, Requirement
 from training.objectives.local import LocalEntries
 from training.objectives.similarity import Similarities, over_processes

@@ -32,11 +32,11 @@ from training.models.config import (
     TextPreprocessingConfig,
     TextTowerConfig,
 )
-from training.models.images.towers import ImageTower, build_image_tower
-from training.models.inputs.tokenizer import Tokenizer
+from training.models.image_towers import ImageTower, build_image_tower
+from training.models.learned_tokenizer import build_tokenizer
 from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
-from training.models.texts.learned_tokenizer import build_tokenizer
-from training.models.texts.towers import build_text_tower
+from training.models.text_input import Tokenizer
+from training.models.text_towers import build_text_tower
 from training.objectives.similarity import full_precision
 from training.papers.reclaim import ReclaimTask, ReclaimTermSettings
 from training.recipes.pretrained_preprocessing import images_as_pretrained

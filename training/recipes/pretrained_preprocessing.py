@@ -66,7 +66,7 @@ def _with_pretrained_texts(recipe: Recipe) -> Recipe:
         return recipe
     pretrained = text.pretrained
     from training.models.pretrained.folder import local_folder
-    from training.models.texts.backbones import trained_texts
+    from training.models.transformers_backbones import trained_texts
 
     theirs = trained_texts(text.architecture, local_folder(pretrained))
     if theirs is None:

@@ -12,12 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.data.audio_source import AudioSource
+from training.data.audio import AudioSource
 from training.data.augmentation import Augmentation
 from training.data.image_source import ImageSource
 from training.data.pairs import PairSampler, Position, Text
-from training.models.preprocessing import ImagePreprocessing, TextPreprocessing, TokenBatch
-from training.models.sounds.spectrogram import SpectrogramBatch
+from training.models.preprocessing import ImagePreprocessing, SpectrogramBatch, TextPreprocessing, TokenBatch
 from training.shortcuts.shortcuts import DigitOverlay, Shortcuts
 from training.trainer.run_state.processes import Processes
 

@@ -14,8 +14,7 @@ from training.common.errors import DataError
 from training.common.host import keep_freed_memory
 from training.common.manifest import Manifest, Rejection, Rejections, read_manifest
 from training.data.augmentation import Augmentation
-from training.models.bundle import read_bundle
-from training.models.bundle_writer import save_bundle
+from training.models.bundle import read_bundle, save_bundle
 from training.models.config import Modality
 from training.models.encoder import load_trainable
 from training.objectives.base import LossOutput, given_objective

@@ -11,22 +11,22 @@ import yaml
 
 from training.common.errors import DataError, RecipeError
 from training.common.manifest import Manifest
-from training.data.audio_source import audible
+from training.data.audio import audible
 from training.data.augmentation_config import AugmentationConfig
 from training.data.labels import Labelling, frequent_words, known_labels
 from training.data.pairs import describable
+from training.models.audio_towers import build_audio_tower
 from training.models.bundle import BundleInfo
 from training.models.config import AudioTowerConfig, ImageTowerConfig, Modality, TextTowerConfig
 from training.models.dual_encoder import DualEncoder, build_dual_encoder, pretrained_logits
-from training.models.images.towers import build_image_tower
-from training.models.logits import PretrainedLogits
+from training.models.features import PretrainedLogits
+from training.models.image_towers import build_image_tower
+from training.models.learned_tokenizer import build_tokenizer, learn_tokenizer, learn_word_tokenizer
 from training.models.preprocessing import Preprocessing, TextPreprocessing
 from training.models.pretrained.folder import local_folder
 from training.models.pretrained.tokens import load_tokenizer
-from training.models.sounds.towers import build_audio_tower
-from training.models.texts.learned_tokenizer import build_tokenizer, learn_tokenizer, learn_word_tokenizer
-from training.models.texts.sentence_encoder import SentenceEncoder
-from training.models.texts.towers import build_text_tower
+from training.models.sentence_encoder import SentenceEncoder
+from training.models.text_towers import build_text_tower
 from training.objectives.base import Objective, ObjectiveContext, parse_objective
 from training.recipes.schema import Recipe
 from training.shortcuts.shortcuts import with_every_digit

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from training.common.errors import DataError
 from training.common.manifest import Manifest, Record, Rejections
-from training.data.audio_source import AudioDecoder, AudioSource
+from training.data.audio import AudioDecoder, AudioSource
 from training.data.image_source import Decoder, open_images
 from training.data.pairs import PairSampler
 from training.models.config import Modality

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from training.models.dual_encoder import DualEncoder
 from training.models.features import Features, ModalityFeatures, Source
-from training.models.preprocessing import TokenBatch
-from training.models.sounds.spectrogram import SpectrogramBatch
+from training.models.preprocessing import SpectrogramBatch, TokenBatch
 from training.objectives.base import LossOutput, Objective
 
 

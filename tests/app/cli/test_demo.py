@@ -23,7 +23,7 @@ from index.filters.grammar import parse_filter
 from index.search.request import SearchRequest
 from training.common.errors import RecoquestError
 from training.common.manifest import Manifest, read_manifest
-from training.models.onnx.loading import load_query_encoder
+from training.models.onnx import load_query_encoder
 
 
 class Work:

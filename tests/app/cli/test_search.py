@@ -20,7 +20,7 @@ from tests.films import Film, drawn_film, film
 from tests.image_files import png, tiff
 from training.common.errors import ImageError
 from training.common.manifest import Record, read_manifest, write_manifest
-from training.models.onnx.files import FOLDER
+from training.models.onnx import FOLDER
 
 _LIKED = [(-1.0) ** place * place for place in range(1, 13)]
 _DISLIKED = [1.0] + [0.5] * 11
@@ -116,8 +116,8 @@ def test_a_search_by_torch_neither_imports_nor_loads_the_encoder_of_images(own: 
     _without_graphs(own)
     found, imported = _in_a_process(own, "a boat")
     assert "image-" in found
-    assert "training.models.texts.towers" in imported
-    assert not {"transformers", "training.models.images.backbones"} & imported
+    assert "training.models.text_towers" in imported
+    assert not {"transformers", "training.models.transformers_backbones"} & imported
 
 
 @pytest.mark.slow

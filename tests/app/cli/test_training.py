@@ -41,10 +41,9 @@ from training.common.manifest import read_manifest, write_manifest
 from training.common.progress import console
 from training.evaluation.evaluate import EvaluationReport
 from training.evaluation.factors import FactorReading
-from training.models.bundle import read_bundle
-from training.models.bundle_writer import save_bundle
+from training.models.bundle import read_bundle, save_bundle
 from training.models.encoder import load_encoder
-from training.models.onnx.loading import load_onnx_encoder
+from training.models.onnx import load_onnx_encoder
 from training.papers.load import classification_recipes, load_classification_recipe
 from training.recipes.load import dump_recipe
 from training.recipes.schema import NamedRecipe

@@ -47,7 +47,7 @@ from training.common.manifest import Record, read_manifest, write_manifest
 from training.imaging.images import decode_image
 from training.imaging.processes.pool import DecodersBusyError, DecodingPool, DecodingTimeoutError
 from training.models.config import ImagePreprocessingConfig
-from training.models.inputs.images import to_pixels
+from training.models.image_input import to_pixels
 
 CONFIG = ImagePreprocessingConfig(size=24)
 

@@ -25,8 +25,8 @@ from tests.access import AS_ADMIN
 from tests.app.conftest import COLLECTION, Indexed
 from tests.app.health.test_readiness import Trouble
 from tests.app.raw_http import PATIENCE, Running, echo, serving, statuses
-from training.models.embeddings import TextEmbeddings
 from training.models.encoder import Encoder, load_encoder
+from training.models.text_input import TextEmbeddings
 
 SEARCH = f"/v1/collections/{COLLECTION}/search"
 IMAGES = f"/v1/collections/{COLLECTION}/images"

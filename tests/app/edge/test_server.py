@@ -273,7 +273,7 @@ _LONG_PATIENCE = 120.0
 _HANGS = """
 import threading
 from app.encoding import queue
-from training.models.onnx.encoder import OnnxEncoder
+from training.models.onnx import OnnxEncoder
 
 embed = OnnxEncoder.embed_texts
 

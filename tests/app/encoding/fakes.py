@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from app.encoding.queue import EncodingQueue, Kind, QueueLimits
 from app.encoding.threads import ThreadedEncoder
-from training.models.embeddings import TextEmbeddings
-from training.models.inputs.images import Pixels
+from training.models.image_input import Pixels
+from training.models.text_input import TextEmbeddings
 
 
 def vector_of(text: str) -> NDArray[np.float32]:

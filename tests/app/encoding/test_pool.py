@@ -20,7 +20,7 @@ from app.encoding.queue import EncodingQueue, QueueLimits
 from index.search.results import ActiveGeneration
 from training.common.errors import BundleError
 from training.models.encoder import Encoder
-from training.models.inputs.images import Pixels
+from training.models.image_input import Pixels
 
 PATIENCE = 30.0
 # With such a deadline, encoders that are needed no more are closed soon.

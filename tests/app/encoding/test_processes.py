@@ -27,8 +27,7 @@ from training.common.errors import BundleError
 from training.common.workers import Message, Worker, WorkerRefusedError
 from training.models.bundle import WEIGHTS_FILE
 from training.models.encoder import Encoder, load_encoder
-from training.models.onnx.encoder import OnnxEncoder
-from training.models.onnx.files import FOLDER, MANIFEST_FILE
+from training.models.onnx import FOLDER, MANIFEST_FILE, OnnxEncoder
 
 PATIENCE = 60.0
 ONE = ComputeThreads.of(1)

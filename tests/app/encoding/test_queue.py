@@ -32,7 +32,7 @@ from app.encoding.queue import (
 )
 from tests.app.encoding.fakes import FakeEncoder, Observer, queue_of, vector_of
 from tests.training.imaging.processes.decoding import wait_until
-from training.models.embeddings import TextEmbeddings
+from training.models.text_input import TextEmbeddings
 
 pytestmark = pytest.mark.anyio
 

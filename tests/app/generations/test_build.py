@@ -13,12 +13,10 @@ from app.generations.build import load_bulk_encoder
 from app.settings import Settings
 from index.engine import SearchEngine
 from tests.app.conftest import make_bundle
+from training.models import onnx_export
 from training.models.bundle import read_bundle
 from training.models.encoder import Encoder, load_encoder
-from training.models.onnx import export
-from training.models.onnx.encoder import OnnxEncoder
-from training.models.onnx.files import FOLDER, MANIFEST_FILE, has_regions
-from training.models.onnx.loading import load_onnx_encoder
+from training.models.onnx import FOLDER, MANIFEST_FILE, OnnxEncoder, has_regions, load_onnx_encoder
 
 TEXTS = ["a red square", "two dogs"]
 
@@ -38,7 +36,7 @@ def test_graphs_are_made_once_in_the_copy_of_the_home_or_taken_over(
     engine: SearchEngine, bundle: Path, monkeypatch: pytest.MonkeyPatch, has_graphs: bool
 ) -> None:
     if has_graphs:
-        export.export_towers(load_encoder(bundle, "cpu"), bundle)
+        onnx_export.export_towers(load_encoder(bundle, "cpu"), bundle)
     encoder, known = load_bulk_encoder(engine.home, bundle, "cpu"), read_bundle(bundle)
     assert isinstance(encoder, OnnxEncoder)
     expected = load_encoder(bundle, "cpu").embed_texts(TEXTS).vectors
@@ -58,7 +56,7 @@ def test_without_graphs_pytorch_computes_and_the_log_says_why(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(export, "atomic_folder", full)
+    monkeypatch.setattr(onnx_export, "atomic_folder", full)
     encoder = load_bulk_encoder(engine.home, bundle, "cpu")
     assert isinstance(encoder, Encoder)
     assert "No space left on device" in json_log.getvalue()

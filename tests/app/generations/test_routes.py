@@ -25,8 +25,7 @@ from tests.access import AS_ADMIN, bearer
 from tests.app.conftest import COLLECTION, LOCAL, Indexed, make_bundle, serve
 from tests.app.images.test_uploads import picture, problem, put
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
-from training.models.bundle import read_bundle
-from training.models.bundle_writer import save_bundle
+from training.models.bundle import read_bundle, save_bundle
 from training.models.encoder import load_encoder
 from training.recipes.load import dump_recipe, load_recipe
 

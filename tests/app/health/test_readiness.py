@@ -26,8 +26,7 @@ from tests.access import OPEN
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.app.search.test_search import problem
 from tests.training.imaging.processes.decoding import wait_until
-from training.models.bundle import read_bundle
-from training.models.bundle_writer import save_bundle
+from training.models.bundle import read_bundle, save_bundle
 from training.models.config import (
     AudioTowerConfig,
     DualEncoderConfig,
@@ -36,9 +35,9 @@ from training.models.config import (
     PreprocessingConfig,
 )
 from training.models.dual_encoder import build_dual_encoder
-from training.models.embeddings import TextEmbeddings
 from training.models.encoder import Encoder, load_encoder
 from training.models.preprocessing import Preprocessing
+from training.models.text_input import TextEmbeddings
 
 # Longer than anything takes on a busy machine; a test that passes waits for none of it.
 PATIENCE = 30.0

@@ -23,9 +23,9 @@ from tests.app.conftest import COLLECTION, PATIENT, Indexed, png_of_size, serve
 from tests.training.imaging.processes.decoding import wait_until
 from tests.training.models.tiny import tiny_config, tiny_model, tiny_preprocessing
 from training.imaging.images import decode_image
-from training.models.bundle_writer import save_bundle
+from training.models.bundle import save_bundle
 from training.models.encoder import load_encoder
-from training.models.inputs.regions import Box, RegionGrid, grid_of
+from training.models.image_input import Box, RegionGrid, grid_of
 
 SEARCH = f"/v1/collections/{COLLECTION}/search"
 _PNG = b"\x89PNG\r\n\x1a\n"

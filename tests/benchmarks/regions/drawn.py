@@ -34,7 +34,7 @@ from tests.benchmarks.regions.queries import (
     require_regions,
 )
 from training.models.encoder import Encoder, load_encoder
-from training.models.inputs.regions import Box, RegionGrid
+from training.models.image_input import Box, RegionGrid
 from training.recipes.load import load_recipe
 from training.samples import write_sample_data
 from training.samples.radiographs.drawing import draw_radiograph, find_places

@@ -28,7 +28,7 @@ from training.common.errors import DataError
 from training.common.manifest import Manifest, Record
 from training.imaging.images import decode_image
 from training.models.encoder import Encoder
-from training.models.inputs.regions import Box
+from training.models.image_input import Box
 
 CHANCE: Final = "any film"
 _WHOLE: Final = "whole film"

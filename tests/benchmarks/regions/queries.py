@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from training.models.encoder import Encoder
-from training.models.inputs.regions import Box, RegionGrid, grid_of
+from training.models.image_input import Box, RegionGrid, grid_of
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]

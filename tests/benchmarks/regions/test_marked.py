@@ -13,7 +13,7 @@ from tests.training.models.tiny import tiny_model, tiny_preprocessing
 from training.common.errors import DataError
 from training.common.manifest import Manifest, Record, read_manifest, write_manifest
 from training.models.encoder import Encoder
-from training.models.inputs.regions import Box
+from training.models.image_input import Box
 
 _LABELS = (("Mass",), ("Mass",), ("Mass", "Edema"), (), ("Mass",))
 

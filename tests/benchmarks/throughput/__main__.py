@@ -34,11 +34,10 @@ from index.ingest import ingest_manifest
 from tests.benchmarks.throughput.bare import Bare
 from tests.benchmarks.throughput.load import Outcome, run_load
 from training.common.manifest import Manifest, read_manifest, write_manifest
-from training.models.bundle import read_bundle
-from training.models.bundle_writer import save_bundle
+from training.models.bundle import read_bundle, save_bundle
 from training.models.dual_encoder import build_dual_encoder
+from training.models.learned_tokenizer import build_tokenizer
 from training.models.preprocessing import Preprocessing
-from training.models.texts.learned_tokenizer import build_tokenizer
 from training.recipes.load import load_recipe
 from training.samples import write_sample_data
 

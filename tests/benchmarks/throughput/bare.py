@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from training.common.host import keep_waiting_threads_quiet
 
 if TYPE_CHECKING:
-    from training.models.onnx.encoder import OnnxEncoder
+    from training.models.onnx import OnnxEncoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def measure(bundle: Path, folder: Path, size: int, seconds: float) -> Bare:
     from app.encoding.threads import ComputeThreads
     from training.common.host import cores
     from training.imaging.images import decode_image
-    from training.models.onnx.loading import load_onnx_encoder
+    from training.models.onnx import load_onnx_encoder
 
     given = os.environ.get("RECOQUEST_THREADS")
     threads = ComputeThreads.of(int(given) if given else None)

@@ -29,9 +29,9 @@ from training.common.errors import BundleError
 from training.common.manifest import Manifest
 from training.imaging.images import decode_image
 from training.models.bundle import BundleInfo
-from training.models.embeddings import TextEmbeddings
 from training.models.encoder import Encoder
-from training.models.inputs.images import Pixels
+from training.models.image_input import Pixels
+from training.models.text_input import TextEmbeddings
 
 _PROGRAM = """
 import sys

@@ -30,9 +30,9 @@ from training.common.errors import BundleError, DataError, RecipeError
 from training.common.manifest import read_manifest
 from training.evaluation.auc import area_under_roc
 from training.imaging.images import decode_image
-from training.models.bundle_writer import save_bundle
+from training.models.bundle import save_bundle
 from training.models.config import ImageTowerConfig
-from training.models.images.towers import build_image_tower
+from training.models.image_towers import build_image_tower
 from training.models.preprocessing import ImagePreprocessing
 from training.papers.load import classification_recipes, load_classification_recipe
 from training.recipes.load import parse_as

@@ -24,41 +24,17 @@ TIMM_WIDTH: Final = 192
 TIMM_LAYERS: Final = 12
 TIMM_PATCHES: Final = 196
 
-_MERGES: Final = [
-    ("d", "o"),
-    ("do", "g</w>"),
-    ("do", "g"),
-    ("r", "u"),
-    ("ru", "n</w>"),
-    ("t", "h"),
-    ("th", "e</w>"),
-    ("b", "e"),
-    ("be", "a"),
-    ("bea", "c"),
-    ("beac", "h</w>"),
-    ("a", "n"),
-    ("an", "d</w>"),
-    ("h", "e"),
-    ("i", "s</w>"),
-    ("i", "s"),
-]
-_PIECES: Final = [
-    "a",
-    "dog",
-    "dogs",
-    "run",
-    "the",
-    "beach",
-    "with",
-    "his",
-    "heart",
-    "pleural",
-    "effusion",
-    "in",
-    "12",
-    "mm",
-    "two",
-]
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """Pairs of pieces, each written with a plus."""
+    parted = (pair.partition("+") for pair in text.split())
+    return [(first, last) for first, _, last in parted]
+
+
+_MERGES: Final = _pairs(
+    "d+o do+g</w> do+g r+u ru+n</w> t+h th+e</w> b+e be+a bea+c beac+h</w> a+n an+d</w> h+e i+s</w> i+s"
+)
+_PIECES: Final = "a dog dogs run the beach with his heart pleural effusion in 12 mm two"
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz0123456789.,;!?'()/%"
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
@@ -71,9 +47,8 @@ def _value(name: str, shape: tuple[int, ...]) -> Tensor:
     unit = (raw >> np.uint64(40)).astype(np.float64) / 2**24 - 0.5
     if len(shape) > 1:
         # Small before activations, so that one kind of GELU is told from another, and in timm's many layers.
-        values = unit * (
-            0.2 if name.endswith(("c_fc.weight", "embedding")) else 0.4 if "trunk" in name else 0.8
-        )
+        small = name.endswith(("c_fc.weight", "embedding"))
+        values = unit * (0.2 if small else 0.4 if "trunk" in name else 0.8)
     else:
         values = 0.4 * unit + (name.endswith("weight") or name == "logit_scale")
     return torch.from_numpy(values.astype(np.float32)).reshape(shape)
@@ -162,21 +137,13 @@ def _clip_tokenizer() -> Any:
 
 
 def _bert_tokenizer() -> Any:
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_PIECES, *_LETTERS]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_PIECES.split(), *_LETTERS]
     pieces += [f"##{letter}" for letter in _LETTERS]
     return transformers.BertTokenizer(_numbered(dict.fromkeys(pieces)), model_max_length=CONTEXT)
 
 
 def _roberta_tokenizer() -> Any:
-    merges: list[Any] = [
-        ("Ġ", "d"),
-        ("Ġd", "o"),
-        ("Ġdo", "g"),
-        ("Ġ", "a"),
-        ("t", "h"),
-        ("th", "e"),
-        ("Ġ", "the"),
-    ]
+    merges: list[Any] = [*_pairs("Ġ+d Ġd+o Ġdo+g Ġ+a t+h th+e Ġ+the")]
     pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *_letters()]
     pieces += ["".join(pair) for pair in merges]
     return transformers.RobertaTokenizer(_numbered(pieces), merges, model_max_length=CONTEXT)
@@ -253,17 +220,11 @@ def roberta_clip(folder: Path) -> None:
 
 
 def _hub_settings(text: dict[str, Any], **vision: Any) -> dict[str, Any]:
-    timm = {
-        "timm_model_name": "vit_tiny_patch16_224",
-        "timm_model_pretrained": False,
-        "timm_pool": "",
-        "timm_proj": "linear",
-        "image_size": 224,
-        **vision,
-    }
+    timm = {"timm_model_name": "vit_tiny_patch16_224", "timm_model_pretrained": False, "timm_pool": ""}
+    texts = {**text, "hf_tokenizer_name": text["hf_model_name"], "context_length": CONTEXT}
     return {
-        "vision_cfg": timm,
-        "text_cfg": {**text, "hf_tokenizer_name": text["hf_model_name"], "context_length": CONTEXT},
+        "vision_cfg": {**timm, "timm_proj": "linear", "image_size": 224, **vision},
+        "text_cfg": texts,
     }
 
 

@@ -64,9 +64,9 @@ class SmallHub:
             return self._file(unquote(revision), unquote(name))
         return 404, {"X-Error-Code": "RepoNotFound"}, b""
 
-    def _files(self, wanted: str) -> tuple[str, Mapping[str, bytes]] | None:
+    def _files(self, requested: str) -> tuple[str, Mapping[str, bytes]] | None:
         for revision, files in self.revisions.items():
-            if wanted in (revision, self.commit(revision)):
+            if requested in (revision, self.commit(revision)):
                 return self.commit(revision), files
         return None
 

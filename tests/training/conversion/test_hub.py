@@ -70,21 +70,16 @@ def client(hub: SmallHub, tmp_path: Path) -> Client:
 
 
 @pytest.mark.slow
-def test_weights_are_those_of_the_hub_s_conversion_and_all_else_is_main_s(
+def test_weights_are_those_of_the_hub_s_conversion_and_stay_the_same_without_the_hub(
     hub: SmallHub, client: Client
 ) -> None:
-    files, said = client.folder()
-    assert files == {**_without_weights(MAIN), "model.safetensors": b"weights"}
+    first, said = client.folder()
+    assert first == {**_without_weights(MAIN), "model.safetensors": b"weights"}
     assert said == (
         f"{NAME} has no safetensors on main: its weights are those of the hub's converter, {REF}, "
         f"commit {hub.commit(REF)}.\n"
     )
     assert not [asked for asked in hub.asked if asked.startswith("POST") or asked.endswith(".bin")]
-
-
-@pytest.mark.slow
-def test_a_conversion_stays_the_same_without_the_hub(hub: SmallHub, client: Client) -> None:
-    first, _ = client.folder()
     hub.revisions[REF] = {**CONVERTED, "model.safetensors": b"others"}
     hub.asked.clear()
     assert client.folder() == (first, "")
@@ -115,31 +110,32 @@ def test_links_that_lead_nowhere_are_made_again(hub: SmallHub, client: Client, t
     assert client.folder()[0] == first
 
 
-@pytest.mark.slow
-def test_shards_are_taken_with_their_index(hub: SmallHub, client: Client) -> None:
-    shards = {
-        "model-00001-of-00002.safetensors": b"one",
-        "model-00002-of-00002.safetensors": b"two",
-        "model.safetensors.index.json": b"{}",
-    }
-    hub.revisions[REF] = {**MAIN, **shards}
-    assert client.folder()[0] == {**_without_weights(MAIN), **shards}
+SHARDS = {
+    "model-00001-of-00002.safetensors": b"one",
+    "model-00002-of-00002.safetensors": b"two",
+    "model.safetensors.index.json": b"{}",
+}
 
 
 @pytest.mark.slow
-def test_the_latest_of_several_conversions_is_taken(hub: SmallHub, client: Client) -> None:
-    hub.revisions["refs/pr/7"] = {**CONVERTED, "model.safetensors": b"first"}
-    hub.requests[:] = [Request(7), Request(66)]
-    assert client.folder()[0]["model.safetensors"] == b"weights"
-
-
-@pytest.mark.slow
-def test_safetensors_of_main_need_no_conversion(hub: SmallHub, client: Client) -> None:
-    hub.revisions["main"] = {**MAIN, "model.safetensors": b"its own"}
+@pytest.mark.parametrize(
+    ("revisions", "weights"),
+    [
+        ({REF: {**MAIN, **SHARDS}}, SHARDS),
+        ({"refs/pr/7": {**CONVERTED, "model.safetensors": b"1st"}}, {"model.safetensors": b"weights"}),
+        ({"main": {**MAIN, "model.safetensors": b"its own"}}, {"model.safetensors": b"its own"}),
+    ],
+    ids=["shards", "the latest of two", "of main"],
+)
+def test_weights_are_shards_or_the_latest_or_those_of_main(
+    revisions: Mapping[str, Mapping[str, bytes]], weights: Mapping[str, bytes], hub: SmallHub, client: Client
+) -> None:
+    hub.revisions |= revisions
+    hub.requests[:] = [Request(7), Request(66)] if "refs/pr/7" in revisions else [Request(66)]
     files, said = client.folder()
-    assert files == {**_without_weights(MAIN), "model.safetensors": b"its own"}
-    assert said == ""
-    assert not [asked for asked in hub.asked if asked.endswith("/discussions")]
+    assert files == {**_without_weights(MAIN), **weights}
+    listed = [asked for asked in hub.asked if asked.endswith("/discussions")]
+    assert bool(listed) == bool(said) == ("main" not in revisions)
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def test_the_page_s_commands_make_a_folder_that_becomes_a_bundle(tmp_path: Path)
     assert made.parity.texts is not None
 
 
-def test_a_folder_with_pickled_weights_alone_is_told_the_page_s_command(tmp_path: Path) -> None:
+def test_a_folder_with_pickled_weights_alone_is_given_the_page_s_command(tmp_path: Path) -> None:
     folder = tmp_path / "my clip"
     folders.clip(folder)
     _pickle(folder)
@@ -80,7 +80,7 @@ def test_a_folder_with_pickled_weights_alone_is_told_the_page_s_command(tmp_path
         (None, "put the model's"),
     ],
 )
-def test_other_folders_without_safetensors_are_told_what_to_do(
+def test_other_folders_without_safetensors_are_given_advice(
     file: str | None, advice: str, tmp_path: Path
 ) -> None:
     folders.clip(tmp_path / "clip")

@@ -1,4 +1,5 @@
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -44,22 +45,17 @@ def centres(batch: Tensor) -> Tensor:
 def test_frames_tell_where_what_a_changed_image_shows_comes_from(view: int) -> None:
     """A bright square off the middle, followed back from where it is seen."""
     row, column, side = 20, 11, 33
-    settings = {
-        "flip": 0.5,
-        "rotation": 20,
-        "translation": 0.1,
-        "scale": (0.75, 1.25),
-        "crop_scale": (0.8, 1),
-    }
-    change = Augmentation(AugmentationConfig.model_validate(settings), 0)
+    change = Augmentation(
+        AugmentationConfig(flip=0.5, rotation=20, translation=0.1, scale=(0.75, 1.25), crop_scale=(0.8, 1)), 0
+    )
     batch = blob(row, column, side)
     seen = centres(change(batch, 3, view=view)) + (side - 1) / 2
     inside = ((seen > 3) & (seen < side - 4)).all(dim=1)
     assert inside.sum() > 30
     points = torch.cat((seen.flip(1) + 0.5, torch.full((len(seen), 1), float(side))), dim=1) / side
     found = (change.frames(batch, 3, view=view) @ points.unsqueeze(2)).squeeze(2)
-    wanted = torch.tensor([column + 0.5, row + 0.5]) / side
-    torch.testing.assert_close(found[inside], wanted.expand_as(found)[inside], rtol=0, atol=0.15 / side)
+    expected = torch.tensor([column + 0.5, row + 0.5]) / side
+    torch.testing.assert_close(found[inside], expected.expand_as(found)[inside], rtol=0, atol=0.15 / side)
 
 
 def test_images_at_some_places_of_a_batch_have_the_frames_of_these() -> None:
@@ -75,35 +71,24 @@ def test_nothing_changes_without_settings() -> None:
     assert torch.equal(Augmentation(AugmentationConfig(), 0)(batch, 3), batch)
 
 
-def test_step_and_seed_decide_and_the_global_state_is_left_alone() -> None:
-    batch = images()
+def test_seed_step_and_view_decide_and_the_global_state_is_left_alone() -> None:
+    batch, change = images(1).expand(8, -1, -1, -1), Augmentation(ALL, 0)
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    first = Augmentation(ALL, 0)(batch, 3)
+    first = change(batch, 3)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(6)
-    assert torch.equal(Augmentation(ALL, 0)(batch, 3), first)
-    assert not torch.equal(Augmentation(ALL, 0)(batch, 4), first)
-    assert not torch.equal(Augmentation(ALL, 1)(batch, 3), first)
-
-
-def test_views_of_a_step_are_changed_in_ways_of_their_own() -> None:
-    change, batch = Augmentation(ALL, 0), images()
-    found = [change(batch, 3, view=view) for view in (0, 1, 2)]
-    assert torch.equal(found[0], change(batch, 3))
-    assert torch.equal(found[1], change(batch, 3, view=1))
-    assert not any(torch.equal(found[one], found[other]) for one, other in ((0, 1), (0, 2), (1, 2)))
-    assert not torch.equal(found[1], change(batch, 4, view=1))
-
-
-def test_images_of_a_batch_are_changed_differently_and_stay_images() -> None:
-    batch = images(1).expand(8, -1, -1, -1)
-    changed = Augmentation(ALL, 0)(batch, 0)
-    assert changed.shape == batch.shape
-    assert changed.dtype == torch.float32
-    assert changed.min() >= 0
-    assert changed.max() <= 1 + 1e-6
-    assert len({tuple(image.flatten()[:50].tolist()) for image in changed}) == 8
+    assert torch.equal(change(batch, 3), first)
+    others = [change(batch, 4), Augmentation(ALL, 1)(batch, 3), *(change(batch, 3, view=v) for v in (1, 2))]
+    others.append(change(batch, 4, view=1))
+    made = [first, *others]
+    assert not any(torch.equal(one, other) for one, other in combinations(made, 2))
+    assert torch.equal(change(batch, 3, view=1), made[3])
+    # Each image is changed in a way of its own, and stays one.
+    assert (first.shape, first.dtype) == (batch.shape, torch.float32)
+    assert first.min() >= 0
+    assert first.max() <= 1 + 1e-6
+    assert len({tuple(image.flatten()[:50].tolist()) for image in first}) == 8
 
 
 def test_flip_mirrors_about_half_of_the_images_exactly() -> None:

@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,14 +69,6 @@ def test_an_epoch_of_texts_draws_each_text_once_with_its_image(
         assert list(pairs.texts) == found
 
 
-def test_epochs_of_texts_are_in_another_order_and_any_batch_can_be_drawn_at_any_time() -> None:
-    ahead, back = (PairSampler(records(8), 4, seed=3, every_text=True) for _ in range(2))
-    places = [(epoch, index) for epoch in range(2) for index in range(6)]
-    drawn = {place: ahead.draw(*place).texts for place in places}
-    assert all(back.draw(*place).texts == drawn[place] for place in reversed(places))
-    assert drawn[0, 0] != drawn[1, 0]
-
-
 def test_two_texts_of_an_image_in_a_batch_match_it_both() -> None:
     sampler = PairSampler(records(2), 6, seed=0, every_text=True)
     pairs = sampler.draw(0, 0)
@@ -90,25 +83,18 @@ def test_two_texts_of_an_image_in_a_batch_match_it_both() -> None:
     assert [part.turns is not None and len(part.turns) for part in parts] == [2, 2, 2]
 
 
-def test_too_few_texts_for_a_batch_are_named() -> None:
-    with pytest.raises(DataError, match=r"9 texts.*batch of 10.*train\.batch_size"):
-        PairSampler(records(3), 10, seed=0, every_text=True)
-
-
-def test_any_batch_can_be_drawn_at_any_time() -> None:
-    ahead, back = PairSampler(records(20), 4, seed=3), PairSampler(records(20), 4, seed=3)
-    places = [(epoch, index) for epoch in range(3) for index in range(5)]
+@pytest.mark.parametrize("every_text", [False, True])
+@pytest.mark.parametrize("negatives", [False, True])
+def test_any_batch_can_be_drawn_at_any_time(every_text: bool, negatives: bool) -> None:
+    known = _with_negatives() if negatives else records(24)
+    ahead, back, other = (PairSampler(known, BATCH, seed, every_text=every_text) for seed in (3, 3, 4))
+    places = [(epoch, index) for epoch in range(3) for index in range(ahead.batches_per_epoch)]
     drawn = {place: ahead.draw(*place) for place in places}
     for place in reversed(places):
         pairs = back.draw(*place)
         assert pairs.texts == drawn[place].texts
         assert np.array_equal(pairs.rows, drawn[place].rows)
-
-
-def test_epochs_and_seeds_differ() -> None:
-    sampler, other = PairSampler(records(30), 5, seed=0), PairSampler(records(30), 5, seed=1)
-    assert rows_of_epoch(sampler, 0) != rows_of_epoch(sampler, 1)
-    assert rows_of_epoch(sampler, 0) != rows_of_epoch(other, 0)
+    assert drawn[0, 0].texts != drawn[1, 0].texts != other.draw(1, 0).texts
 
 
 def test_texts_belong_to_their_image_and_all_have_their_turn() -> None:
@@ -125,9 +111,10 @@ def test_texts_belong_to_their_image_and_all_have_their_turn() -> None:
     assert min(seen.values()) > 5
 
 
-def test_too_few_images_are_named() -> None:
-    with pytest.raises(DataError, match=r"3 images.*batch of 4.*train\.batch_size"):
-        PairSampler(records(3), 4, seed=0)
+@pytest.mark.parametrize(("every_text", "message"), [(False, "3 images.*batch of 10"), (True, "9 texts")])
+def test_too_few_items_for_a_batch_are_named(every_text: bool, message: str) -> None:
+    with pytest.raises(DataError, match=rf"{message}.*train\.batch_size"):
+        PairSampler(records(3), 10, seed=0, every_text=every_text)
 
 
 def test_one_image_of_each_study() -> None:
@@ -183,7 +170,7 @@ def test_a_report_is_all_texts_of_an_image_in_their_order() -> None:
     assert pairs.positive_mask.tolist() == expected
 
 
-def test_images_without_texts_are_drawn_where_no_text_is_wanted() -> None:
+def test_images_without_texts_are_drawn_without_drawing_texts() -> None:
     pairs = PairSampler([record(number) for number in range(4)], 2, seed=0, text_unit=None).draw(0, 1)
     assert (len(pairs.rows), pairs.texts, pairs.positive_mask) == (2, (), None)
 
@@ -203,3 +190,50 @@ def test_position_counts_epochs(per_epoch: int, steps: int) -> None:
     for _ in range(steps):
         position = position.next(per_epoch)
     assert position == Position(steps, *divmod(steps, per_epoch))
+
+
+BATCH = 4
+
+
+def _with_negatives(count: int = 24) -> list[Record]:
+    """Images 0, 1 and 2 have one text each, which 20; 21 and 22; and 23 do not fit."""
+    made = records(count)
+    for row in range(3):
+        made[row] = record(row, f"q{row}")
+    for row, text in ((20, "q0"), (21, "q1"), (22, "q1"), (23, "q2")):
+        made[row] = replace(made[row], not_texts=(text,))
+    return made
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_each_text_meets_one_of_its_hard_negatives_every_epoch(seed: int) -> None:
+    sampler = PairSampler(_with_negatives(), BATCH, seed)
+    for epoch in range(5):
+        found = set()
+        for index in range(sampler.batches_per_epoch):
+            pairs = sampler.draw(epoch, index)
+            rows = set(pairs.rows.tolist())
+            for text, negatives in (("q0", {20}), ("q1", {21, 22}), ("q2", {23})):
+                if text in pairs.texts:
+                    assert rows & negatives, (epoch, text)
+                    found.add(text)
+            assert len(rows) == BATCH
+        assert found == {"q0", "q1", "q2"}
+        assert sorted(rows_of_epoch(sampler, epoch)) == list(range(24))
+
+
+def test_all_but_those_that_are_moved_stay() -> None:
+    plain = [replace(each, not_texts=()) for each in _with_negatives()]
+    with_them, without = PairSampler(_with_negatives(), BATCH, 0), PairSampler(plain, BATCH, 0)
+    for epoch in range(5):
+        moved = np.count_nonzero(
+            np.array(rows_of_epoch(with_them, epoch)) != np.array(rows_of_epoch(without, epoch))
+        )
+        assert moved <= 2 * 3
+
+
+def test_a_batch_full_of_pairs_and_a_negative_that_many_need_are_no_harm() -> None:
+    made = [record(row, "q") for row in range(7)] + [replace(record(7, "other"), not_texts=("q",))]
+    for seed in range(20):
+        sampler = PairSampler(made, BATCH, seed)
+        assert sorted(rows_of_epoch(sampler, 0)) == list(range(8))

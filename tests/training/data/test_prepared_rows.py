@@ -18,8 +18,16 @@ from training.common import memory
 from training.common.errors import DataError, ImageError
 from training.common.manifest import Manifest, Record, Rejections
 from training.data import prepared_rows
-from training.data.prepared_rows import PreparedRows, RowMaker, cache_folder, find_room, image_files, prepare
-from training.data.row_cache import RowCache, SourceFile
+from training.data.prepared_rows import (
+    PreparedRows,
+    RowCache,
+    RowMaker,
+    SourceFile,
+    cache_folder,
+    find_room,
+    image_files,
+    prepare,
+)
 from training.trainer.run_state.processes import Processes
 
 COUNT = 6
@@ -175,10 +183,10 @@ def test_a_run_that_adds_nothing_does_not_say_where_rows_are_kept(
     data: Data, caplog: pytest.LogCaptureFixture
 ) -> None:
     (data.folder / "0.bin").unlink()
-    for told in (True, False):
+    for logged in (True, False):
         caplog.clear()
         assert values(data.prepare()) == [[n, n] for n in (1, 3, 4, 5)]
-        assert ("are kept in" in caplog.text) == told
+        assert ("are kept in" in caplog.text) == logged
 
 
 def test_too_many_broken_files_stop_the_work(data: Data) -> None:
@@ -235,7 +243,7 @@ def test_processes_at_once_make_each_row_once(data: Data) -> None:
 
 
 @pytest.mark.parametrize("damage", ["rows", "no JSON", "5"])
-def test_a_damaged_cache_is_made_anew_beside_those_who_use_it(data: Data, damage: str) -> None:
+def test_a_damaged_cache_is_rebuilt_while_others_use_it(data: Data, damage: str) -> None:
     mapped = data.prepare()
     (rows,), (index,) = cache_folder().glob("*/rows"), cache_folder().glob("*/index.jsonl")
     if damage == "rows":

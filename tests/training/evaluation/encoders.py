@@ -9,7 +9,7 @@ from PIL import Image
 
 from training.common.errors import MissingModalityError
 from training.models.config import Modality
-from training.models.inputs.images import Pixels
+from training.models.image_input import Pixels
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
 

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -8,6 +9,13 @@ from tests.training.evaluation.encoders import BladeEncoder, BlindToTexts, Colou
 from training.common.errors import DataError
 from training.common.manifest import Record
 from training.evaluation.evaluate import EvaluationReport, evaluate
+
+T = TypeVar("T")
+
+
+def some(value: T | None) -> T:
+    assert value is not None
+    return value
 
 
 def colours(count: int, *, texts: bool, labels: bool) -> list[Record]:
@@ -33,20 +41,15 @@ def measured(manifest_of: WriteManifest, records: list[Record]) -> EvaluationRep
 
 def test_a_perfect_encoder(manifest_of: WriteManifest) -> None:
     report = measured(manifest_of, colours(36, texts=True, labels=True))
-    assert report.captions is not None
-    assert report.labels is not None
-    assert report.geometry is not None
-    assert report.captions.rsum == 600
-    assert report.captions.texts == 36
-    assert report.geometry.alignment == pytest.approx(0, abs=1e-3)
-    assert report.labels.text_to_image is not None
-    assert report.labels.text_to_image.queries == 3
-    assert report.labels.text_to_image.precision == {5: 100, 10: 100, 50: None}
+    assert some(report.captions).rsum == 600
+    assert some(report.captions).texts == 36
+    assert some(report.geometry).alignment == pytest.approx(0, abs=1e-3)
+    assert some(some(report.labels).text_to_image).queries == 3
+    assert some(some(report.labels).text_to_image).precision == {5: 100, 10: 100, 50: None}
     # Each image has 30 candidates of other patients, ten of its colour.
-    assert report.labels.image_to_image is not None
-    assert report.labels.image_to_image.precision == {5: 100, 10: 100, 50: None}
-    assert report.labels.image_to_image.chance == pytest.approx(100 / 3)
-    assert report.labels.mean == 100
+    assert some(some(report.labels).image_to_image).precision == {5: 100, 10: 100, 50: None}
+    assert some(some(report.labels).image_to_image).chance == pytest.approx(100 / 3)
+    assert some(report.labels).mean == 100
 
 
 def test_the_sign_of_vectors_without_one_changes_no_figure(manifest_of: WriteManifest) -> None:
@@ -59,20 +62,16 @@ def test_the_sign_of_vectors_without_one_changes_no_figure(manifest_of: WriteMan
         evaluate(FlippingEncoder(seed), manifest, show_progress=False) for seed in (None, 0, 1)
     )
     assert straight == flipped == other
-    assert straight.captions is not None
-    assert straight.captions.rsum == 600
-    assert straight.geometry is not None
-    assert straight.geometry.alignment == pytest.approx(0, abs=1e-3)
-    assert straight.labels is not None
-    assert straight.labels.mean == 100
+    assert some(straight.captions).rsum == 600
+    assert some(straight.geometry).alignment == pytest.approx(0, abs=1e-3)
+    assert some(straight.labels).mean == 100
     assert {reading.image for reading in straight.factors} == {100}
 
 
 def test_a_blade_model_is_measured_without_texts(manifest_of: WriteManifest) -> None:
     report = evaluate(BladeEncoder(), manifest_of(colours(36, texts=False, labels=True)), show_progress=False)
     assert (report.texts, report.captions) == (0, None)
-    assert report.labels is not None
-    assert report.labels.mean == 100
+    assert some(report.labels).mean == 100
 
 
 def test_metrics_are_flat_and_without_gaps(manifest_of: WriteManifest) -> None:
@@ -86,11 +85,9 @@ def test_metrics_are_flat_and_without_gaps(manifest_of: WriteManifest) -> None:
 def test_texts_alone_and_labels_alone(manifest_of: WriteManifest) -> None:
     only_texts = measured(manifest_of, colours(12, texts=True, labels=False))
     assert only_texts.labels is None
-    assert only_texts.captions is not None
     only_labels = measured(manifest_of, colours(12, texts=False, labels=True))
     assert only_labels.captions is None
     assert only_labels.geometry is None
-    assert only_labels.labels is not None
     with pytest.raises(DataError, match="neither texts nor labels"):
         measured(manifest_of, colours(3, texts=False, labels=False))
 
@@ -100,21 +97,16 @@ def test_what_is_unknown_takes_no_part(manifest_of: WriteManifest) -> None:
     unknown = [Record(id=f"red-unknown-{row}", image="", split="test") for row in range(6)]
     report = measured(manifest_of, unknown + described)
     assert report.images == 18
-    assert report.captions is not None
-    assert report.captions.images == 12
-    assert report.captions.rsum == 600
-    assert report.labels is not None
-    assert report.labels.image_to_image is not None
-    assert report.labels.image_to_image.queries == 12
-    assert report.labels.image_to_image.chance == pytest.approx(100 / 3)
+    assert some(report.captions).images == 12
+    assert some(report.captions).rsum == 600
+    assert some(some(report.labels).image_to_image).queries == 12
+    assert some(some(report.labels).image_to_image).chance == pytest.approx(100 / 3)
 
 
 def test_images_of_one_patient_find_none_of_their_own(manifest_of: WriteManifest) -> None:
     report = measured(manifest_of, colours(6, texts=False, labels=True))
-    assert report.labels is not None
-    assert report.labels.image_to_image is None
-    assert report.labels.text_to_image is not None
-    assert report.labels.text_to_image.queries == 3
+    assert some(report.labels).image_to_image is None
+    assert some(some(report.labels).text_to_image).queries == 3
 
 
 def test_an_encoder_of_images_alone_is_measured_from_image_to_image(manifest_of: WriteManifest) -> None:
@@ -122,10 +114,9 @@ def test_an_encoder_of_images_alone_is_measured_from_image_to_image(manifest_of:
     report = evaluate(BlindToTexts(), manifest_of(records), show_progress=False)
     both = measured(manifest_of, records).labels
     assert report.captions is None
-    assert report.labels is not None
     assert both is not None
-    assert report.labels.image_to_image == both.image_to_image
-    assert (report.labels.text_to_image, report.labels.mean) == (None, None)
+    assert some(report.labels).image_to_image == both.image_to_image
+    assert (some(report.labels).text_to_image, some(report.labels).mean) == (None, None)
     figures = report.metrics()
     assert figures["precision_at_10"] == figures["image_precision_at_10"] == 100
     assert not [name for name in figures if name.startswith("text")]

@@ -1,12 +1,19 @@
-"""Cosine counts, alignment and uniformity against sums over all pairs."""
-
 from itertools import combinations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from training.evaluation import retrieval
-from training.evaluation.geometry import geometry, label_cosines, text_image_cosines, uniformity
+from training.evaluation.geometry import (
+    CosineCounts,
+    geometry,
+    label_cosines,
+    save_histogram,
+    text_image_cosines,
+    uniformity,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -78,3 +85,28 @@ def test_images_that_share_a_label_are_apart() -> None:
     assert counted.paired_mean == pytest.approx(
         np.mean([vectors[a] @ vectors[b] for a, b in sharing]), abs=1e-6
     )
+
+
+def counts(seed: int = 0) -> CosineCounts:
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(40, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return text_image_cosines(vectors, vectors, [[row] for row in range(40)])
+
+
+def test_the_picture_is_drawn_and_the_same_every_time(tmp_path: Path) -> None:
+    for name, seed in (("one.png", 0), ("two.png", 0), ("other.png", 1)):
+        save_histogram(counts(seed), tmp_path / name, title="Cosines")
+    picture = Image.open(tmp_path / "one.png")
+    assert picture.size == (840, 480)
+    colours = picture.convert("RGB").getcolors(100_000)
+    assert colours is not None
+    assert len(colours) > 50
+    one, two, other = ((tmp_path / f"{name}.png").read_bytes() for name in ("one", "two", "other"))
+    assert one == two != other
+
+
+def test_a_side_without_pairs_is_left_out(tmp_path: Path) -> None:
+    one = np.eye(1, 4, dtype=np.float32)
+    save_histogram(text_image_cosines(one, one, [[0]]), tmp_path / "one.png", title="Cosines")
+    assert Image.open(tmp_path / "one.png").size == (840, 480)

@@ -1,23 +1,23 @@
-"""The retrieval metrics against slow references that sort every list, and against cases counted by hand."""
-
+import math
 from collections.abc import Hashable, Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from training.evaluation import retrieval
+from training.evaluation.auc import area_under_roc, mean_ranks
 from training.evaluation.retrieval import (
+    Items,
     LabelledVectors,
     caption_retrieval,
     label_precision,
     overlap,
     pair_retrieval,
+    recall_between,
 )
-
-Vectors = NDArray[np.float32]
+from training.evaluation.similarity import Vectors, as_blades, inner_products, similarity
 
 
 def unit(rows: Sequence[Sequence[float]]) -> Vectors:
@@ -100,56 +100,24 @@ def test_captions_counted_by_hand() -> None:
     assert (measured.texts, measured.images) == (6, 3)
 
 
-def test_a_sentence_of_several_images_matches_each() -> None:
-    images = unit([[1, 0], [0.9, 0.1], [0, 1]])
-    texts = unit([[1, 0], [1, 0], [0, 1]])
-    alone = caption_retrieval(images, texts, [[0], [1], [2]], ks=(1,))
-    shared = caption_retrieval(images, texts, [[0, 1], [0, 1], [2]], ks=(1,))
-    assert alone.image_recall[1] == pytest.approx(200 / 3)
-    assert shared.image_recall[1] == shared.text_recall[1] == 100
-
-
-def test_a_collapsed_encoder_finds_nothing() -> None:
-    same = np.full((20, 4), 0.5, dtype=np.float32)
+@pytest.mark.parametrize("value", [0.5, math.nan])
+def test_a_collapsed_or_broken_encoder_finds_nothing(value: float) -> None:
+    same = np.full((20, 4), value, dtype=np.float32)
     measured = caption_retrieval(same, same, [[row] for row in range(20)])
-    assert measured.rsum == 0
-    assert measured.image_median_rank == 20
+    assert (measured.rsum, measured.image_median_rank) == (0, 20)
     labelled = LabelledVectors(same, [("even" if row % 2 else "odd",) for row in range(20)])
     assert label_precision(labelled, labelled, ks=(5,)).precision == {5: 0}
 
 
-def test_vectors_that_are_no_numbers_find_nothing() -> None:
-    broken = np.full((8, 4), np.nan, dtype=np.float32)
-    assert caption_retrieval(broken, broken, [[row] for row in range(8)], ks=(1, 5)).rsum == 0
-    labelled = LabelledVectors(broken, [("even" if row % 2 else "odd",) for row in range(8)])
-    assert label_precision(labelled, labelled, ks=(3,)).precision == {3: 0}
-
-
-def test_random_vectors_are_at_chance() -> None:
-    rng = np.random.default_rng(1)
-    images, texts = (
-        rng.normal(size=(200, 16)).astype(np.float32),
-        rng.normal(size=(1000, 16)).astype(np.float32),
-    )
-    measured = caption_retrieval(images, texts, [[row // 5] for row in range(1000)])
-    assert measured.image_recall[10] == pytest.approx(5, abs=2.5)
-    # At least one of five captions among ten of a thousand.
-    assert measured.text_recall[10] == pytest.approx(4.9, abs=4)
-    labels = [(str(row % 8),) for row in range(1000)]
-    by_label = label_precision(LabelledVectors(texts, labels), LabelledVectors(texts[::-1], labels[::-1]))
-    assert by_label.chance == pytest.approx(12.5)
-
-
-def test_captions_that_do_not_fit_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("relevant", "message"), [([[0]], "2 texts, but matches for 1"), ([[], []], "no text belongs")]
+)
+def test_captions_that_do_not_fit_are_refused(relevant: list[list[int]], message: str) -> None:
     vectors = unit([[1, 0], [0, 1]])
-    with pytest.raises(ValueError, match="2 texts, but matches for 1"):
-        caption_retrieval(vectors, vectors, [[0]])
-    with pytest.raises(ValueError, match="no text belongs"):
-        caption_retrieval(vectors, vectors, [[], []])
-    with pytest.raises(ValueError, match="2 texts, but matches for 1"):
-        pair_retrieval(vectors, [[0]])
-    with pytest.raises(ValueError, match="no text belongs"):
-        pair_retrieval(vectors, [[], []])
+    with pytest.raises(ValueError, match=message):
+        caption_retrieval(vectors, vectors, relevant)
+    with pytest.raises(ValueError, match=message):
+        pair_retrieval(vectors, relevant)
 
 
 @st.composite
@@ -255,10 +223,110 @@ def test_a_label_with_few_images_has_a_low_ceiling() -> None:
 )
 def test_overlap(found: list[list[Hashable]], exact: list[list[Hashable]], share: float) -> None:
     assert overlap(found, exact) == pytest.approx(share)
+    for one, other in ((found, [*exact, exact[0]]), ([], [])):
+        with pytest.raises(ValueError, match="one row a query"):
+            overlap(one, other)
 
 
-def test_overlap_needs_one_row_a_query() -> None:
-    with pytest.raises(ValueError, match="one row a query"):
-        overlap([[1]], [[1], [2]])
-    with pytest.raises(ValueError, match="one row a query"):
-        overlap([], [])
+def test_a_small_case_by_hand() -> None:
+    images = Items("image", unit([[1, 0], [0, 1], [1, 1]]), [[0], [1], [2]])
+    # The first sound and the third image are nearest to each other; they do not belong together.
+    sounds = Items("audio", unit([[1, 0.9], [0, 1], [1, 1.2]]), [[0], [1], [2]])
+    found = recall_between(images, sounds, ks=(1, 2, 3))
+    assert found is not None
+    to_audio, to_image = found
+    assert (to_audio.query, to_audio.candidate, to_audio.name) == ("image", "audio", "image to audio")
+    # Image 0: sounds by cosine 0, 2, 1. Image 1: 1, 2, 0. Image 2: 0 (.9986), 2 (.9959), 1.
+    assert to_audio.recall == pytest.approx({1: 200 / 3, 2: 100, 3: 100})
+    # Sound 0: images 2, 0, 1. Sound 1: 1, 2, 0. Sound 2: 2, 1, 0.
+    assert to_image.recall == pytest.approx({1: 200 / 3, 2: 100, 3: 100})
+    assert (to_image.queries, to_image.candidates, to_image.median_rank) == (3, 3, 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.lists(st.sets(st.integers(0, 4), max_size=3), min_size=1, max_size=6),
+    st.lists(st.sets(st.integers(0, 4), max_size=3), min_size=1, max_size=6),
+)
+def test_equals_a_slow_count(seed: int, first: list[set[int]], second: list[set[int]]) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = (unit(rng.normal(size=(len(owners), 3)).tolist()) for owners in (first, second))
+    found = recall_between(Items("image", a, first), Items("audio", b, second), ks=(1, 2))
+    rows = [row for row, owners in enumerate(first) if any(owners & other for other in second)]
+    columns = [column for column, owners in enumerate(second) if any(owners & other for other in first)]
+    if not rows:
+        assert found is None
+        return
+    assert found is not None
+    counts = [(search.queries, search.candidates) for search in found]
+    assert counts == [(len(rows), len(columns)), (len(columns), len(rows))]
+    for k in (1, 2):
+        hits = []
+        for row in rows:
+            ranked = sorted(columns, key=lambda column: -float(a[row] @ b[column]))
+            hits.append(any(first[row] & second[column] for column in ranked[:k]))
+        assert found[0].recall[k] == pytest.approx(100 * np.mean(hits))
+
+
+def unit_vectors(rows: int, seed: int) -> Vectors:
+    vectors = np.random.default_rng(seed).normal(size=(rows, 6)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors
+
+
+def test_vectors_without_a_sign_are_compared_by_the_absolute_cosine() -> None:
+    images, texts = unit_vectors(5, 0), unit_vectors(7, 1)
+    signed = similarity(as_blades(images, 1), as_blades(texts, 1))
+    unsigned = similarity(as_blades(images, 1, unsigned=True), as_blades(texts, 1, unsigned=True))
+    assert signed.min() < 0
+    np.testing.assert_array_equal(unsigned, np.abs(signed))
+    np.testing.assert_array_equal(signed, images @ texts.T)
+
+
+def test_what_a_probe_reads_is_an_inner_product() -> None:
+    vectors = unit_vectors(40, 2)
+    lines = as_blades(vectors, 1, unsigned=True)
+    flat = np.einsum("ni,nj->nij", vectors, vectors).reshape(40, -1)
+    np.testing.assert_allclose(inner_products(lines, lines), flat @ flat.T, atol=1e-6)
+    # |cosine| itself is none.
+    assert np.linalg.eigvalsh(similarity(lines, lines)).min() < -0.1
+    np.testing.assert_array_equal(
+        inner_products(vectors, vectors), similarity(vectors, vectors).astype(np.float64)
+    )
+
+
+@pytest.mark.parametrize(
+    ("blades", "unsigned", "shape"),
+    [(1, False, (6,)), (2, False, (2, 3)), (3, False, (3, 2)), (1, True, (1, 6))],
+)
+@pytest.mark.parametrize("rows", [0, 4])
+def test_the_shape_tells_the_kind_even_of_no_vectors(
+    blades: int, unsigned: bool, shape: tuple[int, ...], rows: int
+) -> None:
+    shaped = as_blades(unit_vectors(rows, 0), blades, unsigned=unsigned)
+    assert shaped.shape == (rows, *shape)
+    assert similarity(shaped, shaped).shape == (rows, rows)
+
+
+def by_pairs(scores: list[float], positive: list[bool]) -> float | None:
+    """How often a positive is above a negative, pair by pair."""
+    hits = [score for score, is_hit in zip(scores, positive, strict=True) if is_hit]
+    misses = [score for score, is_hit in zip(scores, positive, strict=True) if not is_hit]
+    wins = [float(hit > miss) + 0.5 * (hit == miss) for hit in hits for miss in misses]
+    return sum(wins) / len(wins) if wins else None
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=20))
+def test_equals_the_count_of_all_pairs(items: list[tuple[int, bool]]) -> None:
+    scores, positive = [float(score) for score, _ in items], [is_hit for _, is_hit in items]
+    found = area_under_roc(np.array(scores, dtype=np.float32), np.array(positive, dtype=np.bool_))
+    expected = by_pairs(scores, positive)
+    assert (found is None) == (expected is None)
+    if expected is not None:
+        assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_equal_values_share_the_mean_of_their_ranks() -> None:
+    assert mean_ranks(np.array([3.0, 1.0, 3.0, 2.0, 3.0])).tolist() == [4.0, 1.0, 4.0, 2.0, 4.0]

@@ -1,19 +1,23 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 import torch
 
-from tests.training.models.tiny import IMAGE_OPTIONS, image_head, tiny_config, tiny_model, tiny_preprocessing
+from tests.training.models.tiny import (
+    IMAGE_OPTIONS,
+    image_head,
+    saved,
+    tiny_config,
+    tiny_model,
+    tiny_preprocessing,
+)
 from training.common.errors import BundleError, RecipeError
-from training.models import bundle_writer
+from training.models import bundle
 from training.models.bundle import BundleInfo, read_bundle
-from training.models.bundle_writer import save_bundle
 from training.models.dual_encoder import DualEncoder
 from training.models.encoder import load_encoder
 
@@ -21,22 +25,8 @@ DECIDING = ("config.json", "model.safetensors", "preprocessing.json", "tokenizer
 FILES = {*DECIDING, "README.md", "digest.json", "metrics.json", "recipe.yaml"}
 
 
-def save(
-    folder: Path,
-    model: DualEncoder | None = None,
-    *,
-    name: str = "tiny",
-    metrics: Mapping[str, float] = MappingProxyType({"rsum": 123.5}),
-    recipe_yaml: str = "name: tiny\n",
-) -> BundleInfo:
-    return save_bundle(
-        folder,
-        name=name,
-        model=model or tiny_model(),
-        preprocessing=tiny_preprocessing(),
-        metrics=metrics,
-        recipe_yaml=recipe_yaml,
-    )
+def save(folder: Path, model: DualEncoder | None = None) -> BundleInfo:
+    return saved(folder, model, metrics={"rsum": 123.5}, recipe_yaml="name: tiny\n")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +52,7 @@ def test_says_what_it_is(folder: Path) -> None:
 
 
 def test_same_encoder_same_digest_whatever_is_said_about_it(folder: Path, tmp_path: Path) -> None:
-    again = save(tmp_path / "again", name="other", metrics={}, recipe_yaml="")
+    again = saved(tmp_path / "again", name="other")
     assert again.digest == read_bundle(folder).digest
     (folder / "README.md").write_text("nothing")
     (folder / "metrics.json").write_text('{"rsum": 1.0}')
@@ -113,22 +103,16 @@ def test_refuses_a_changed_seal(folder: Path, changes: dict[str, object], messag
         read_bundle(folder)
 
 
-def empty_seal(folder: Path) -> None:
-    (folder / "digest.json").write_text("")
+def test_refuses_a_damaged_folder(folder: Path, tmp_path: Path) -> None:
+    for content, message in (("", "not valid JSON"), ("[]", "not a JSON object")):
+        (folder / "digest.json").write_text(content)
+        with pytest.raises(BundleError, match=message):
+            read_bundle(folder)
+    with pytest.raises(BundleError, match="no bundle at"):
+        read_bundle(tmp_path / "nowhere")
 
 
-def remove(folder: Path) -> None:
-    shutil.rmtree(folder)
-
-
-@pytest.mark.parametrize(("damage", "message"), [(empty_seal, "not valid JSON"), (remove, "no bundle at")])
-def test_refuses_a_damaged_folder(folder: Path, damage: Callable[[Path], None], message: str) -> None:
-    damage(folder)
-    with pytest.raises(BundleError, match=message):
-        read_bundle(folder)
-
-
-def test_replaces_an_older_bundle_and_leaves_nothing_beside_it(folder: Path) -> None:
+def test_replaces_an_older_bundle_and_leaves_nothing_else(folder: Path) -> None:
     before = read_bundle(folder).digest
     after = save(folder, tiny_model(seed=1))
     assert read_bundle(folder) == after
@@ -142,7 +126,7 @@ def test_a_failure_while_writing_leaves_the_older_bundle(
     def full(*_: object) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(bundle_writer, "model_card", full)
+    monkeypatch.setattr(bundle, "model_card", full)
     before = read_bundle(folder)
     with pytest.raises(BundleError, match="No space left"):
         save(folder, tiny_model(seed=1))
@@ -151,11 +135,9 @@ def test_a_failure_while_writing_leaves_the_older_bundle(
 
 
 def test_is_not_written_with_preprocessing_that_does_not_fit(tmp_path: Path) -> None:
-    model = tiny_model(
-        tiny_config("vit", image_settings={"options": {**IMAGE_OPTIONS["vit"], "image_size": 64}})
-    )
+    settings = {"options": {**IMAGE_OPTIONS["vit"], "image_size": 64}}
     with pytest.raises(RecipeError, match="64 pixels"):
-        save(tmp_path / "bundle", model)
+        save(tmp_path / "bundle", tiny_model(tiny_config("vit", image_settings=settings)))
     assert not list(tmp_path.iterdir())
 
 

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer as BackendTokenizer
 from training.models.config import DualEncoderConfig, PreprocessingConfig
 from training.models.dual_encoder import build_dual_encoder
 from training.models.encoder import Encoder
+from training.models.learned_tokenizer import build_tokenizer
 from training.models.preprocessing import Preprocessing
-from training.models.texts.learned_tokenizer import build_tokenizer
 
 DATA = os.environ.get("RECOQUEST_TEST_DATA")
 pytestmark = [

@@ -1,22 +1,24 @@
 """Encoders of every architecture, small enough to build and run within milliseconds."""
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
+from training.models.bundle import BundleInfo, save_bundle
 from training.models.config import DualEncoderConfig, ImageArchitecture, PreprocessingConfig, TextArchitecture
 from training.models.dual_encoder import DualEncoder, build_dual_encoder
 from training.models.encoder import Encoder
-from training.models.images.towers import ImageTower
-from training.models.inputs.tokenizer import Tokenizer
-from training.models.preprocessing import Preprocessing, TokenBatch
-from training.models.sounds.spectrogram import SpectrogramBatch, pad_spectrograms
-from training.models.texts.learned_tokenizer import learn_tokenizer
+from training.models.image_towers import ImageTower
+from training.models.learned_tokenizer import learn_tokenizer
+from training.models.preprocessing import Preprocessing, SpectrogramBatch, TokenBatch, pad_spectrograms
+from training.models.text_input import Tokenizer
 
 SIZE = 32
 TEXTS = (
@@ -67,12 +69,7 @@ TEXT_OPTIONS: dict[TextArchitecture, dict[str, Any]] = {
     "small_transformer": {"width": 16, "layers": 3, "heads": 2},
     "text_cnn": {"word_width": 10, "widths": [8, 16], "depths": [1, 2]},
 }
-BERT_SIZE: dict[str, Any] = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-}
+BERT_SIZE: dict[str, Any] = {**_TRANSFORMER, "num_hidden_layers": 2, "intermediate_size": 32}
 
 
 @cache
@@ -133,6 +130,26 @@ def tiny_preprocessing(**settings: Any) -> Preprocessing:
     return Preprocessing(PreprocessingConfig.model_validate(content), tiny_tokenizer())
 
 
+def saved(
+    folder: Path,
+    model: DualEncoder | None = None,
+    preprocessing: Preprocessing | None = None,
+    *,
+    name: str = "tiny",
+    metrics: Mapping[str, float] = MappingProxyType({}),
+    recipe_yaml: str = "",
+) -> BundleInfo:
+    """A bundle of a model, whose preprocessing is the tiny one unless it is given."""
+    return save_bundle(
+        folder,
+        name=name,
+        model=model or tiny_model(),
+        preprocessing=preprocessing or tiny_preprocessing(),
+        metrics=metrics,
+        recipe_yaml=recipe_yaml,
+    )
+
+
 def tiny_tokens(texts: tuple[str, ...] = TEXTS) -> TokenBatch:
     return tiny_preprocessing().text(texts)
 
@@ -141,14 +158,11 @@ def tiny_pixels(count: int = 4, *, seed: int = 0) -> Tensor:
     return torch.randn(count, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(seed))
 
 
-AUDIO: dict[str, Any] = {
-    "architecture": "audio_cnn",
-    "options": {"mels": 20, "width": 16, "layers": 2},
-}
+AUDIO: dict[str, Any] = {"architecture": "audio_cnn", "options": {"mels": 20, "width": 16, "layers": 2}}
 
 
 def tiny_audio_model(*, texts: bool = True, seed: int = 0, **settings: Any) -> DualEncoder:
-    """A model of images, sounds and, where wanted, texts."""
+    """A model of images, sounds and, optionally, texts."""
     config = tiny_config(audio=AUDIO, **settings)
     if not texts:
         config = config.model_copy(update={"text": None})

@@ -11,7 +11,7 @@ from tests.training.objectives.cases import build, random_batch
 from tests.training.objectives.reference import mask_of, random_embeddings
 from training.common.errors import RecipeError
 from training.models.config import Retrieval
-from training.models.logits import PretrainedLogits
+from training.models.features import PretrainedLogits
 from training.objectives import IFM, LTD, InfoNCE, ReCo, WeightedSum
 from training.objectives.base import (
     LossOutput,

@@ -15,7 +15,7 @@ from tests.training.objectives.reference import (
     slow_info_nce,
 )
 from training.common.errors import RecipeError
-from training.models.logits import PretrainedLogits
+from training.models.features import PretrainedLogits
 from training.objectives import InfoNCE
 from training.objectives.base import parse_objective
 from training.objectives.similarity import cosine_matrix

@@ -7,7 +7,7 @@ import torch
 
 from tests.training.objectives.reference import MATCHES, U, V, features, mask_of, random_embeddings
 from training.common.errors import RecipeError
-from training.models.logits import PretrainedLogits
+from training.models.features import PretrainedLogits
 from training.objectives import Sigmoid
 from training.objectives.base import parse_objective
 from training.objectives.similarity import cosine_matrix

@@ -8,7 +8,7 @@ from tests.training.objectives.local_reference import without
 from training.common.errors import RecipeError
 from training.models.config import PairAttentionConfig
 from training.models.features import Features, ModalityFeatures
-from training.models.heads.pair_attention import pair_similarities
+from training.models.pair_attention import pair_similarities
 from training.objectives.base import ObjectiveContext, parse_objective
 from training.objectives.local import LocalEntries
 from training.papers.scan import SCAN

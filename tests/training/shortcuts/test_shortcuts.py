@@ -11,8 +11,8 @@ from torch import Tensor
 
 from training.common.errors import DataError
 from training.data.pairs import Text
-from training.models.inputs.tokenizer import Tokenizer
-from training.models.texts.learned_tokenizer import learn_tokenizer, learn_word_tokenizer
+from training.models.learned_tokenizer import learn_tokenizer, learn_word_tokenizer
+from training.models.text_input import Tokenizer
 from training.shortcuts.config import ShortcutConfig
 from training.shortcuts.glyphs import draw_glyphs
 from training.shortcuts.shortcuts import (

@@ -23,8 +23,8 @@ from training.common.errors import RecipeError
 from training.common.manifest import read_manifest, write_manifest
 from training.evaluation.evaluate import evaluate
 from training.models.encoder import load_encoder
-from training.models.images.towers import ImageTower
-from training.models.texts.towers import TextTower
+from training.models.image_towers import ImageTower
+from training.models.text_towers import TextTower
 from training.recipes.load import load_recipe, parse_recipe
 from training.recipes.schema import Recipe
 from training.trainer.loop import TrainingLoop

@@ -16,7 +16,7 @@ from tests.training.trainer.scenes import tiny_recipe
 from training.data.image_source import PreparedImages
 from training.data.prepared_rows import PreparedRows
 from training.models.dual_encoder import build_dual_encoder
-from training.models.texts.learned_tokenizer import learn_tokenizer
+from training.models.learned_tokenizer import learn_tokenizer
 from training.objectives.base import LossOutput, ObjectiveContext
 from training.recipes.schema import OptimizerConfig, ScheduleConfig
 from training.trainer.batches import prefetched

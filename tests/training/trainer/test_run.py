@@ -22,7 +22,7 @@ from training.common.manifest import Record, read_manifest, write_manifest
 from training.data import prepared_rows
 from training.models.bundle import read_bundle
 from training.models.encoder import Encoder, load_encoder
-from training.models.inputs.images import Pixels
+from training.models.image_input import Pixels
 from training.objectives.base import LossOutput
 from training.recipes.load import load_recipe, parse_recipe
 from training.recipes.schema import Recipe

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.training.models.test_pretrained_temperature import DIM, config_of, write_clip, write_siglip
+from tests.training.models.test_pretrained import DIM, config_of, write_clip, write_siglip
 from tests.training.models.tiny import SIZE
 from tests.training.runs import lines
 from tests.training.trainer.scenes import tiny_recipe

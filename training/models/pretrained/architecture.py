@@ -1,8 +1,9 @@
-"""Architecture and weights of a pretrained model as a model of transformers."""
+"""Architecture and weights of a pretrained model, as a transformers model."""
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,15 +11,15 @@ import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
+from transformers.utils import logging as transformers_logging
 
 from training.common.errors import RecipeError
-from training.models.logits import PretrainedLogits
+from training.models.features import PretrainedLogits
 from training.models.pretrained.folder import read_json, read_tensors
-from training.models.pretrained.quiet import quiet
 from training.models.tower import Projection
 
 _DERIVED = {"stage_names", "out_features", "out_indices"}
-# Types of models for images and texts, and the architecture of either part.
+# Image-text model types, and the architectures of their parts.
 VISION_PART: Final = "vision_config"
 TEXT_PART: Final = "text_config"
 COMPOSITES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -37,7 +38,7 @@ def read_projection(folder: Path, name: str) -> Projection | None:
 
 
 def read_logits(folder: Path) -> PretrainedLogits | None:
-    """How the model in a folder makes logits: `logit_scale` is -log of a temperature; None without one."""
+    """Temperature (-log of it is `logit_scale`) and bias of a pretrained model's logits, if it has any."""
     stored = read_tensors(folder, prefixes=["logit_scale", "logit_bias"])
     if "logit_scale" not in stored:
         return None
@@ -48,7 +49,7 @@ def read_logits(folder: Path) -> PretrainedLogits | None:
 
 
 def architecture_options(config: "transformers.PreTrainedConfig") -> dict[str, Any]:
-    """Everything in a configuration that decides the architecture; it rebuilds the same configuration."""
+    """The options that determine the architecture; they rebuild the same configuration."""
     plain = json.loads(json.dumps(config.to_dict()))
     return {name: plain[name] for name in sorted(_option_names(type(config))) if name in plain}
 
@@ -59,7 +60,7 @@ def configuration(
     """A configuration from options.
 
     Raises:
-        RecipeError: An option is unknown to the architecture, or its value does not fit.
+        RecipeError: An option is unknown or invalid.
     """
     known = _option_names(kind)
     unknown = sorted(set(options) - known)
@@ -76,10 +77,10 @@ def configuration(
 def pretrained_configuration(
     kind: type["transformers.PreTrainedConfig"], folder: Path, types: Collection[str]
 ) -> "transformers.PreTrainedConfig":
-    """The configuration in a folder; of a model for images and texts, the part of this kind.
+    """The configuration in a folder; of an image-text model, that of the part of this kind.
 
     Raises:
-        RecipeError: The folder holds a model of another architecture.
+        RecipeError: The folder contains another architecture.
     """
     content = read_json(folder / "config.json")
     found = str(content.get("model_type"))
@@ -87,34 +88,24 @@ def pretrained_configuration(
         parts = COMPOSITES.get(found, {})
         part = next((name for name, architecture in parts.items() if architecture == kind.model_type), None)
         if part is None:
-            raise RecipeError(_misfit(folder, found, kind.model_type, types))
-        content = _composite(folder)[part]
+            fitting = next((name for name in (found, *parts.values()) if name in types), None)
+            advice = (
+                f", which no architecture fits: choose a pretrained model of one of "
+                f"{', '.join(sorted(types))}, and set the architecture to it."
+                if fitting is None
+                else f": set the architecture to {fitting}, not {kind.model_type}."
+            )
+            raise RecipeError(f"{folder} holds a model of type {found!r}{advice}")
+        # transformers adds defaults and resolves former names of settings.
+        auto: Any = transformers.AutoConfig
+        try:
+            with quiet():
+                config = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        except (OSError, StrictDataclassError, TypeError, ValueError) as error:
+            raise RecipeError(f"{folder / 'config.json'} does not fit its type of models: {error}") from error
+        content = config.to_dict()[part]
     names = _option_names(kind)
     return configuration(kind, {name: value for name, value in content.items() if name in names})
-
-
-def _misfit(folder: Path, found: str, wanted: str, types: Collection[str]) -> str:
-    """Advice about a folder with a model of another type than the architecture that is set."""
-    own = (found, *COMPOSITES.get(found, {}).values())
-    fitting = next((name for name in own if name in types), None)
-    if fitting is None:
-        return (
-            f"{folder} holds a model of type {found!r}, which no architecture fits: choose a pretrained "
-            f"model of one of {', '.join(sorted(types))}, and set the architecture to it."
-        )
-    return f"{folder} holds a model of type {found!r}: set the architecture to {fitting}, not {wanted}."
-
-
-def _composite(folder: Path) -> dict[str, Any]:
-    """The settings of a model for images and texts, complete, from all the names that they once had."""
-    auto: Any = transformers.AutoConfig
-    try:
-        with quiet():
-            config = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, StrictDataclassError, TypeError, ValueError) as error:
-        raise RecipeError(f"{folder / 'config.json'} does not fit its type of models: {error}") from error
-    settings: dict[str, Any] = config.to_dict()
-    return settings
 
 
 def load_pretrained(
@@ -126,7 +117,7 @@ def load_pretrained(
     """A transformers model with a folder's weights in float32.
 
     Raises:
-        RecipeError: No safetensors file, or one that lacks weights of this architecture.
+        RecipeError: There is no safetensors file, or weights are missing.
     """
     loader: Any = kind
     renames = _renames(folder, config.model_type)
@@ -154,7 +145,7 @@ def load_pretrained(
 
 
 def _renames(folder: Path, architecture: str) -> dict[str, str] | None:
-    """Patterns of tensor names that an architecture's loader does not know, and its own names."""
+    """Patterns of former tensor names that an architecture's loader doesn't know, and their current names."""
     if read_json(folder / "config.json").get("model_type") not in ("altclip", "chinese_clip"):
         return None
     prefix = "vision_model" if architecture == "clip_vision_model" else "text_model"
@@ -164,3 +155,18 @@ def _renames(folder: Path, architecture: str) -> dict[str, str] | None:
 
 def _option_names(kind: type["transformers.PreTrainedConfig"]) -> set[str]:
     return set(kind().to_dict()) - set(transformers.PreTrainedConfig().to_dict()) - _DERIVED
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence transformers' progress bars and warnings, such as those about unused weights."""
+    logging: Any = transformers_logging
+    verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bar:
+            logging.enable_progress_bar()

@@ -23,16 +23,16 @@ from training.common.errors import RecipeError
 
 _log = logging.getLogger(__name__)
 _WEIGHTS: Final = ("*.safetensors", "*.safetensors.index.json")
-# A folder with one of these has all its weights.
+# A folder with one of these files has all weights.
 _LAST: Final = ("model.safetensors", "model.safetensors.index.json")
 _NEEDED: Final = ("*.json", "*.safetensors", "*.txt", "*.model")
 _PICKLED: Final = "pytorch_model*.bin"
-# Author of the pull requests by which the hub itself adds safetensors of pickled weights.
+# Author of the hub's automatic pull requests that convert pickled weights to safetensors.
 _CONVERTER: Final = "SFconvertbot"
 _MOST_REQUESTS: Final = 20
 _UNREACHED: Final = (httpx.HTTPError, HFValidationError, OSError)
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-# docs/pretrained.md has the same command.
+# Same command as in docs/pretrained.md.
 _TO_SAFETENSORS = (
     "import sys, transformers as t; m = sys.argv[1]; "
     "getattr(t, t.AutoConfig.from_pretrained(m).architectures[0]).from_pretrained(m).save_pretrained(m)"
@@ -40,11 +40,10 @@ _TO_SAFETENSORS = (
 
 
 def local_folder(pretrained: str) -> Path:
-    """The folder of a pretrained model; a hub name is downloaded once and cached.
+    """The folder of a pretrained model; models of the hub are downloaded once and cached.
 
     Raises:
-        RecipeError: There is no such folder and no such model with safetensors on the hub, or the hub cannot
-            be reached.
+        RecipeError: There is no such folder or model with safetensors, or the hub can't be reached.
     """
     folder = Path(pretrained).expanduser()
     if folder.is_dir():
@@ -90,7 +89,7 @@ def read_tensors(folder: Path, *, prefixes: Collection[str] = ("",)) -> dict[str
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """The files that transformers reads, or all where it reads none, as of open_clip."""
+    """The weight files that transformers would load; all if it wouldn't load any, as for open_clip."""
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if single.is_file():
         return [single]
@@ -108,8 +107,8 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _advice(folder: Path) -> str:
-    """The way to safetensors, by the files that a folder has."""
-    if any(folder.glob("pytorch_model*.bin")):
+    """Advice on how to get safetensors, given the files in a folder."""
+    if any(folder.glob(_PICKLED)):
         return f'write them as safetensors by `python -c "{_TO_SAFETENSORS}" {shlex.quote(str(folder))}`'
     if any(folder.glob("open_clip*.bin")):
         return "write them as safetensors by the command under `open_clip` in docs/published-encoders.md"
@@ -137,12 +136,12 @@ def tensor_names(folder: Path) -> set[str]:
 def hub_folder(name: str) -> Path:
     """The folder of a model of the hub, downloaded once and cached.
 
-    Where the main revision has no safetensors, the weights are those of the hub's own conversion: an open
-    pull request of its bot, made from the same pickled files. All else is of the main revision. A conversion
-    is looked for once for each commit of main, so the weights stay the same and need no network again.
+    If the main revision has no safetensors, weights come from the hub's own conversion, an open pull request
+    of its bot from the same pickled files; other files come from the main revision. The conversion is looked
+    up once per commit of main, so that the weights stay the same and later runs need no network.
 
     Raises:
-        RecipeError: There is no such model, it has no safetensors, or the hub cannot be reached.
+        RecipeError: There is no such model, it has no safetensors, or the hub can't be reached.
     """
     try:
         main = _snapshot(name, "main", _NEEDED)
@@ -176,7 +175,8 @@ def _converted(name: str, commit: str) -> Path:
     pickled = _pickled(api.model_info(name, revision=commit, files_metadata=True))
     for revision in _requests(api, name) if pickled else ():
         found = api.model_info(name, revision=revision, files_metadata=True)
-        if found.sha and _pickled(found) == pickled and _has_weights(found):
+        whole = any(file.rfilename in _LAST for file in found.siblings or [])
+        if found.sha and _pickled(found) == pickled and whole:
             _log.warning(
                 "%s has no safetensors on main: its weights are those of the hub's converter, %s, commit %s.",
                 *(name, revision, found.sha),
@@ -190,7 +190,7 @@ def _converted(name: str, commit: str) -> Path:
 
 
 def _requests(api: HfApi, name: str) -> Iterator[str]:
-    """Revisions of the converter's open pull requests, the latest first."""
+    """Revisions of the converter's open pull requests, latest first."""
     listed = api.get_repo_discussions(
         name, author=_CONVERTER, discussion_type="pull_request", discussion_status="open"
     )
@@ -203,21 +203,17 @@ def _requests(api: HfApi, name: str) -> Iterator[str]:
 
 
 def _pickled(info: ModelInfo) -> dict[str, str]:
-    """Digests of the pickled weights of a revision by name; without those that the hub does not tell."""
+    """Digests of a revision's pickled weights by name, as far as the hub provides them."""
     files = info.siblings or []
     return {
         file.rfilename: file.blob_id for file in files if file.blob_id and fnmatch(file.rfilename, _PICKLED)
     }
 
 
-def _has_weights(info: ModelInfo) -> bool:
-    return any(file.rfilename in _LAST for file in info.siblings or [])
-
-
 def _link(folder: Path, main: Path, weights: Path) -> None:
-    """Fill a folder with links to the weights of one snapshot and all else of another.
+    """Link one snapshot's weights and another's other files into a folder.
 
-    Several processes may do it at a time. The name that tells a whole folder comes last.
+    Safe to run in several processes at once: the file that marks a complete folder is linked last.
     """
     others = [file for file in main.iterdir() if _is_any(file, _NEEDED) and not _is_any(file, _WEIGHTS)]
     found = [file for file in weights.iterdir() if _is_any(file, _WEIGHTS)]
@@ -228,7 +224,7 @@ def _link(folder: Path, main: Path, weights: Path) -> None:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether all links of a folder lead to files, and none is left to be made."""
+    """Whether a folder is complete and none of its links is broken."""
     files = [file for file in folder.iterdir() if not file.name.startswith(".")]
     return all(file.is_file() for file in files) and any(file.name in _LAST for file in files)
 

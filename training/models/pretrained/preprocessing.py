@@ -1,4 +1,4 @@
-"""The preprocessing that a pretrained model was trained with, from the files of its folder."""
+"""The image preprocessing that a pretrained model was trained with."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ import transformers
 from training.common.errors import RecipeError
 from training.imaging.resizing import Filter
 from training.models.config import ImagePreprocessingConfig
+from training.models.pretrained.architecture import quiet
 from training.models.pretrained.folder import read_json
-from training.models.pretrained.quiet import quiet
 
 _FOLLOWED: Final = frozenset(
     {
@@ -27,7 +27,7 @@ _FOLLOWED: Final = frozenset(
     }
 )
 _STEPS: Final = frozenset({"do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb"})
-# Pillow's numbers of filters.
+# Filters by Pillow's numbers.
 _FILTERS: Final[Mapping[int, Filter]] = {
     0: "nearest",
     1: "lanczos",
@@ -36,19 +36,19 @@ _FILTERS: Final[Mapping[int, Filter]] = {
     4: "box",
     5: "hamming",
 }
-# ConvNeXt's processor stretches images from this size on.
+# From this size, ConvNeXt's processor stretches images instead of cropping.
 _STRETCHED_FROM: Final = 384
 _FILE: Final = "preprocessor_config.json"
 _NESTED_FILE: Final = "processor_config.json"
-# Pixels of a side that no encoder comes near.
+# No encoder's images are nearly as large.
 _LARGEST: Final = 4096
 
 
 def image_processor(folder: Path) -> Any:
-    """The image processor of a folder as transformers reads it, with Pillow.
+    """The Pillow-based image processor that transformers loads from a folder.
 
     Raises:
-        RecipeError: The folder has none, or one whose steps are not followed here.
+        RecipeError: The folder has none, or one with unsupported steps.
     """
     auto: Any = transformers.AutoImageProcessor
     try:
@@ -57,7 +57,7 @@ def image_processor(folder: Path) -> Any:
                 folder, backend="pil", local_files_only=True, trust_remote_code=False
             )
     except ImportError:
-        # DINOv3's needs torchvision; its steps are ViT's, in numbers of more bits.
+        # DINOv3's processor needs torchvision; ViT's does the same with fewer bits.
         processor = transformers.ViTImageProcessorPil.from_dict(_dinov3(folder))
     except (OSError, ValueError) as error:
         there = any((folder / name).is_file() for name in (_FILE, _NESTED_FILE))
@@ -84,14 +84,10 @@ def _dinov3(folder: Path) -> dict[str, Any]:
 
 
 def image_preprocessing(folder: Path, size: int | None = None) -> ImagePreprocessingConfig:
-    """How a pretrained model's images are prepared.
-
-    Args:
-        folder: Of the model.
-        size: Side in pixels in place of the folder's.
+    """A pretrained model's image preprocessing, for another side in pixels if `size` is given.
 
     Raises:
-        RecipeError: The folder does not say it, or says a step that is not followed here.
+        RecipeError: The folder doesn't describe it, or describes unsupported steps.
     """
     settings: Mapping[str, Any] = image_processor(folder).to_dict()
     others = sorted(step for step in settings if step.startswith(("do_", "rescale_off")) and settings[step])
@@ -102,7 +98,12 @@ def image_preprocessing(folder: Path, size: int | None = None) -> ImagePreproces
         raise RecipeError(f"The image processor in {folder} does not resize: images have no common size.")
     if settings["resample"] not in _FILTERS:
         raise RecipeError(f"The image processor in {folder} resizes with an unknown filter.")
-    square = _scaled(_square(settings, folder), size)
+    square = _square(settings, folder)
+    if size is not None:
+        # A crop keeps the same share.
+        if "resize_to" in square:
+            square["resize_to"] = round(square["resize_to"] * size / square["size"])
+        square["size"] = size
     if max(square["size"], square.get("resize_to", 0)) > _LARGEST:
         raise RecipeError(f"The image processor in {folder} resizes to more than {_LARGEST} pixels.")
     return ImagePreprocessingConfig.model_validate(
@@ -111,47 +112,36 @@ def image_preprocessing(folder: Path, size: int | None = None) -> ImagePreproces
 
 
 def _square(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Size and kind of resizing."""
-    wanted = settings["size"]
+    """Settings of resizing."""
+    target = settings["size"]
     crop = settings["crop_size"] if settings.get("do_center_crop") else None
     if crop is not None and crop["height"] != crop["width"]:
         raise RecipeError(f"The image processor in {folder} crops to {crop}, which is not a square.")
-    if set(wanted) == {"height", "width"} and wanted["height"] == wanted["width"]:
-        square = {"size": wanted["height"], "resize": "squash"}
-        kept = square["size"] if crop is None else crop["height"]
-        fits = kept == square["size"]
-    elif set(wanted) == {"shortest_edge"} and "crop_pct" in settings:
-        square = _convnext(wanted["shortest_edge"], settings["crop_pct"])
+    if set(target) == {"height", "width"} and target["height"] == target["width"]:
+        square = {"size": target["height"], "resize": "squash"}
+        fits = crop is None or crop["height"] == square["size"]
+    elif set(target) == {"shortest_edge"} and "crop_pct" in settings:
+        edge = target["shortest_edge"]
+        square = {"size": edge, "resize": "squash"}
+        if edge < _STRETCHED_FROM:
+            kept = int(edge / settings["crop_pct"])
+            square = {"size": edge, "resize": "shortest_edge", "resize_to": kept}
         fits = crop is None
-    elif set(wanted) == {"shortest_edge"} and crop is not None:
-        square = {"size": crop["height"], "resize": "shortest_edge", "resize_to": wanted["shortest_edge"]}
-        fits = crop["height"] <= wanted["shortest_edge"]
+    elif set(target) == {"shortest_edge"} and crop is not None:
+        square = {"size": crop["height"], "resize": "shortest_edge", "resize_to": target["shortest_edge"]}
+        fits = crop["height"] <= target["shortest_edge"]
     else:
-        raise RecipeError(f"The image processor in {folder} resizes to {wanted}, which gives no squares.")
+        raise RecipeError(f"The image processor in {folder} resizes to {target}, which gives no squares.")
     if not fits:
         raise RecipeError(
-            f"The image processor in {folder} resizes to {wanted} and crops to {crop}, which is not followed "
+            f"The image processor in {folder} resizes to {target} and crops to {crop}, which is not followed "
             "here."
         )
     return square
 
 
-def _convnext(edge: int, share: float) -> dict[str, Any]:
-    if edge >= _STRETCHED_FROM:
-        return {"size": edge, "resize": "squash"}
-    return {"size": edge, "resize": "shortest_edge", "resize_to": int(edge / share)}
-
-
-def _scaled(square: dict[str, Any], size: int | None) -> dict[str, Any]:
-    """The same for another size, the share that a crop keeps included."""
-    if size is None:
-        return square
-    grown = {name: round(square[name] * size / square["size"]) for name in ("resize_to",) if name in square}
-    return {**square, **grown, "size": size}
-
-
 def _statistics(settings: Mapping[str, Any], folder: Path) -> dict[str, Sequence[float]]:
-    """Mean and deviation of pixels from 0 to 1."""
+    """Mean and standard deviation of pixels from 0 to 1."""
     factor = settings["rescale_factor"] if settings.get("do_rescale") else 1.0
     unit = 1.0 if math.isclose(255 * factor, 1.0, rel_tol=1e-9) else 255 * factor
     mean: Sequence[float] = (0.0,) * 3
@@ -167,5 +157,5 @@ def _statistics(settings: Mapping[str, Any], folder: Path) -> dict[str, Sequence
 
 
 def describes_images(folder: Path) -> bool:
-    """Whether a folder says how images are prepared."""
+    """Whether a folder describes image preprocessing."""
     return any((folder / name).is_file() for name in (_FILE, _NESTED_FILE))

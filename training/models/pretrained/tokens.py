@@ -2,7 +2,7 @@
 
 import json
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,9 +11,9 @@ from tokenizers import Regex, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as BackendTokenizer
 
 from training.common.errors import RecipeError
-from training.models.inputs.tokenizer import Tokenizer
+from training.models.pretrained.architecture import quiet
 from training.models.pretrained.folder import read_json
-from training.models.pretrained.quiet import quiet
+from training.models.text_input import Tokenizer
 
 _VOCABULARIES: Final = ("tokenizer.json", "vocab.*", "merges.txt", "*.model")
 _FILES: Final = (*_VOCABULARIES, "tokenizer*.json")
@@ -73,12 +73,8 @@ def _present(normalizer: normalizers.Normalizer | None) -> list[normalizers.Norm
     return [] if normalizer is None else [normalizer]
 
 
-def has_tokenizer(folder: Path) -> bool:
+def has_tokenizer(folder: Path, patterns: Sequence[str] = _FILES) -> bool:
     """Whether any file of a tokenizer is in a folder."""
-    return _holds(folder, _FILES)
-
-
-def _holds(folder: Path, patterns: Iterable[str]) -> bool:
     return any(next(folder.glob(pattern), None) for pattern in patterns)
 
 
@@ -88,7 +84,7 @@ def transformers_tokenizer(folder: Path) -> Any:
     Raises:
         RecipeError: The folder has no tokenizer, or one without a padding token.
     """
-    if not _holds(folder, _VOCABULARIES):
+    if not has_tokenizer(folder, _VOCABULARIES):
         # transformers would make a tokenizer without words of its settings alone.
         raise RecipeError(f"No usable tokenizer in {folder}: {_mend(folder)}.")
     try:
@@ -130,10 +126,11 @@ def _siglip_backend(tokenizer: Any) -> BackendTokenizer:
     count = pieces.get_piece_size()
     vocabulary = [(pieces.id_to_piece(number), pieces.get_score(number)) for number in range(count)]
     backend = BackendTokenizer(models.Unigram(vocabulary, pieces.unk_id()))
+    marks = "".join(f"\\{mark}" for mark in string.punctuation)
     backend.normalizer = normalizers.Sequence(
         [
             *(_lower_case() if tokenizer.do_lower_case else []),
-            normalizers.Replace(Regex(f"[{_escaped(string.punctuation)}]"), ""),
+            normalizers.Replace(Regex(f"[{marks}]"), ""),
             # Separators of files and records are white space in Python, but not here.
             normalizers.Replace(Regex(r"[\s\x1c-\x1f]+"), " "),
             *_character_map(pieces),
@@ -146,10 +143,6 @@ def _siglip_backend(tokenizer: Any) -> BackendTokenizer:
     backend.add_special_tokens([end])
     backend.post_processor = processors.TemplateProcessing(single=f"$A {end}", special_tokens=[(end, end_id)])
     return backend
-
-
-def _escaped(characters: str) -> str:
-    return "".join(f"\\{character}" for character in characters)
 
 
 def _character_map(pieces: Any) -> list[normalizers.Normalizer]:

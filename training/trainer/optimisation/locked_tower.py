@@ -15,16 +15,15 @@ from torch import Tensor
 
 from training.common.errors import RecipeError
 from training.data.pairs import Text
-from training.data.prepared_rows import RowMaker, Together, find_room, prepare
-from training.data.row_cache import SourceFile
+from training.data.prepared_rows import RowMaker, SourceFile, Together, find_room, prepare
 from training.models.config import Modality
 from training.models.dual_encoder import DualEncoder
 from training.models.encoder import Encoder
 from training.models.features import ModalityFeatures
-from training.models.images.towers import ImageTower
-from training.models.inputs.images import Pixels
+from training.models.image_input import Pixels
+from training.models.image_towers import ImageTower
 from training.models.preprocessing import ImagePreprocessing, Preprocessing, TextPreprocessing, TokenBatch
-from training.models.texts.towers import TextTower
+from training.models.text_towers import TextTower
 from training.objectives.base import Objective
 from training.recipes.schema import Precision, Recipe
 from training.trainer.run_state.devices import chosen_precision

@@ -17,7 +17,7 @@ from tests.training.models.tiny import image_tower, tiny_model
 from tests.training.runs import assert_same_checkpoints, before_step, lines, terminate
 from tests.training.trainer.scenes import tiny_recipe
 from training.models.config import ImagePreprocessingConfig
-from training.models.images.towers import ImageTower
+from training.models.image_towers import ImageTower
 from training.models.preprocessing import ImagePreprocessing
 from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe

@@ -1,1 +1,0 @@
-"""Encoders in folders of open_clip."""

@@ -1,1 +1,0 @@
-"""Heads and poolings between a tower and the embedding."""

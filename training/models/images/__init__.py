@@ -1,1 +1,0 @@
-"""Image towers: backbones of transformers, CLIP's ResNet, torchvision's weights."""

@@ -1,1 +1,0 @@
-"""Towers as ONNX graphs, which ONNX Runtime computes without PyTorch."""

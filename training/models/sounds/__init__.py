@@ -1,1 +1,0 @@
-"""Audio towers and spectrograms."""

@@ -1,1 +1,0 @@
-"""Text towers and sentence encoders."""
