@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.table import Table
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from training.papers.vqa import QuestionRecipe
     from training.tasks.opening import TaskResult
 
+# Set by torchrun in the processes that it starts.
+_UNDER_TORCHRUN: Final = "TORCHELASTIC_RUN_ID"
 ResultsFolder = Annotated[
     Path, typer.Option("--out", help="Folder of the run; results go to OUT/results.json.")
 ]
@@ -65,19 +67,20 @@ def train(
 
     Started by torchrun, as on several machines, it is one of the processes that train together.
     """
-    from app.jobs.launch import process_count, train_together, without_copies
-    from training.papers.load import classification_recipes, language_model_recipes
     from training.recipes.load import load_recipe
+
+    overrides = [*(overrides or []), *(["train.heads=true"] if heads else [])]
+    if _UNDER_TORCHRUN not in os.environ:
+        # A wrong setting is told before the seconds that the rest takes to import.
+        _check_kind(recipe)
+        load_recipe(recipe, overrides)
+    from app.jobs.launch import process_count, train_together, without_copies
     from training.tasks.opening import RunOptions
     from training.trainer.run import train as run_training
     from training.trainer.run_state.processes import one_voice
 
-    overrides = [*(overrides or []), *(["train.heads=true"] if heads else [])]
     with one_voice() as speaks, resumable(out):
-        if classification_recipes().has(recipe):
-            raise RecipeError(f"{recipe} is a recipe of classification: give it to `recoquest classify`.")
-        if language_model_recipes().has(recipe):
-            raise RecipeError(f"{recipe} is a language model: give it to `recoquest language-model`.")
+        _check_kind(recipe)
         resolved = load_recipe(recipe, overrides)
         if PROGRESS_VARIABLE in os.environ:
             # A worker has started this process.
@@ -96,6 +99,23 @@ def train(
     for name, value in result.metrics.items():
         typer.echo(f"{name.replace('_', ' ')}: {value:.4g}")
     typer.echo(f"Encoder: {result.bundle}")
+
+
+def _check_kind(recipe: str) -> None:
+    """Refuse the name of a recipe that another command trains.
+
+    Raises:
+        RecipeError: It is one of these.
+    """
+    from training.papers.load import classification_recipes, language_model_recipes
+    from training.recipes.library import shipped
+
+    if shipped().has(recipe):
+        return
+    if classification_recipes().has(recipe):
+        raise RecipeError(f"{recipe} is a recipe of classification: give it to `recoquest classify`.")
+    if language_model_recipes().has(recipe):
+        raise RecipeError(f"{recipe} is a language model: give it to `recoquest language-model`.")
 
 
 def classify(

@@ -12,8 +12,9 @@ from torch import nn
 
 from training.common.errors import DataError
 from training.common.host import keep_freed_memory
-from training.common.manifest import Manifest, Rejection, Rejections, read_manifest
+from training.common.manifest import Manifest, Rejection, Rejections
 from training.data.augmentation import Augmentation
+from training.data.datasets import Items, as_manifest
 from training.models.bundle import read_bundle, save_bundle
 from training.models.config import Modality
 from training.models.encoder import load_trainable
@@ -78,7 +79,7 @@ class TrainResult:
 
 def train(
     recipe: Recipe | str,
-    data: Path,
+    data: Path | str | Manifest | Items,
     out: Path,
     *,
     objective: nn.Module | None = None,
@@ -100,7 +101,9 @@ def train(
 
     Args:
         recipe: What to train and how, or the name or path of a recipe.
-        data: Folder of a manifest.
+        data: Folder of a manifest; or records in memory, a sequence or a torch Dataset of mappings with the
+            keys of a manifest, whose `image` is a path, the bytes of a file, a picture or an array. These are
+            written to `out/data`.
         out: Empty or new; with `resume`, the folder of a run with the same recipe and data.
         objective: In place of the recipe's: an `Objective`, or a module whose `forward(image, text)` gives a
             scalar.
@@ -138,7 +141,7 @@ def train(
         shown = show_progress and processes.leads
 
         # The data.
-        manifest = read_manifest(data, max_rejected=recipe.data.max_rejected)
+        manifest = as_manifest(data, out / "data", max_rejected=recipe.data.max_rejected)
         train_split = usable_records(recipe, manifest.split("train"), modalities)
         val_split = manifest.split("val")
         _check_validation(recipe, val_split, modalities)
@@ -255,7 +258,7 @@ def train(
     unreadable = Rejections.of(
         () if validation is None else validation.broken.values(),
         0 if validation is None else len(val_split.records),
-        f"the validation split of {data}",
+        f"the validation split of {manifest.folder}",
     )
     return TrainResult(folder.bundle, metrics, _report(manifest.rejections, broken, unreadable))
 

@@ -472,7 +472,7 @@ def test_embeddings_of_a_shared_head_in_evaluation_are_those_of_training() -> No
     model = shared_model()
     places = normalize(torch.randn(32, 12, generator=torch.Generator().manual_seed(1)), dim=1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    for step in range(40):
+    for step in range(60):
         features = model.encode_image(tiny_pixels(32, seed=step))
         regions = normalize(local_of(features), dim=2)
         alike = (regions @ regions.mT).exp().mean()
