@@ -1,24 +1,16 @@
 """A decoded image as the square of an encoder's input; needs Pillow alone."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from PIL import Image
+if TYPE_CHECKING:
+    # Settings and losses import this module for its types, also where Pillow isn't installed.
+    from PIL import Image
 
 Resize = Literal["crop", "shortest_edge", "squash", "pad"]
 Rounding = Literal["down", "even"]
 Filter = Literal["bicubic", "bilinear", "box", "hamming", "lanczos", "nearest"]
-
-_FILTERS: Final[Mapping[Filter, Image.Resampling]] = {
-    "bicubic": Image.Resampling.BICUBIC,
-    "bilinear": Image.Resampling.BILINEAR,
-    "box": Image.Resampling.BOX,
-    "hamming": Image.Resampling.HAMMING,
-    "lanczos": Image.Resampling.LANCZOS,
-    "nearest": Image.Resampling.NEAREST,
-}
 
 # Pixels that are resized, in proportion to those that are kept.
 _MOST_RESIZED: Final = 16
@@ -44,10 +36,12 @@ class Square:
     rounding: Rounding = "down"
 
 
-def to_square(image: Image.Image, square: Square) -> Image.Image:
+def to_square(image: "Image.Image", square: Square) -> "Image.Image":
     """Resize an image of any size and mode to a square of RGB."""
+    from PIL import Image
+
     rgb = image if image.mode == "RGB" else image.convert("RGB")
-    size, resampling = square.size, _FILTERS[square.filter]
+    size, resampling = square.size, Image.Resampling[square.filter.upper()]
     match square.resize:
         case "crop":
             side = min(rgb.size) * size / (square.resize_to or size)
@@ -91,7 +85,7 @@ def shown(picture: tuple[int, int], square: Square) -> tuple[float, float, float
     )
 
 
-def _shortest_edge(image: Image.Image, square: Square, resampling: Image.Resampling) -> Image.Image:
+def _shortest_edge(image: "Image.Image", square: Square, resampling: "Image.Resampling") -> "Image.Image":
     """The centre of the resized image, both in whole pixels."""
     size = square.size
     width, height = _edges(image.size, square)
