@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,12 @@ import torch
 
 from tests.training.objectives.cases import attention_of, blades_of, cases
 from tests.training.runs import assert_same, lines
-from tests.training.trainer.scenes import tiny_recipe
-from tests.training.trainer.test_run import run, stop_after
+from tests.training.trainer.scenes import run, stop, tiny_recipe
 from training.models.bundle import read_bundle
 from training.objectives.base import ObjectiveContext
-from training.recipes.load import parse_recipe
 from training.recipes.schema import Recipe
 from training.samples import write_sample_data
 from training.trainer.run_state.checkpoint import Checkpoint, load_checkpoint
-from training.trainer.run_state.errors import TrainingInterruptedError
 
 # An epoch has fewer.
 STEPS = 4
@@ -65,39 +61,41 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def recipe_of(kind: str, sentence_encoder: Path, precision: str) -> Recipe:
+def recipe_of(kind: str, sentence_encoder: Path, precision: str, **train: Any) -> Recipe:
     """A tiny recipe with what this objective needs, and no more; selected by its loss, so on other images."""
     objective = cases()[kind]
     attention = attention_of(kind)
     built = objective.build(
         ObjectiveContext(DIM, instances=14, target_dim=8, vocabulary=300, labels=3, pair_attention=attention)
     )
-    training = {"epochs": None, "steps": STEPS, "select_by": "loss"}
-    tree: dict[str, Any] = json.loads(tiny_recipe(precision=precision, **training).model_dump_json())
-    tree["objective"] = objective.model_dump(mode="json")
-    tree["model"]["dim"] = DIM
-    tree["model"]["blades"] = blades_of(kind)
+    model: dict[str, Any] = {"dim": DIM, "blades": blades_of(kind)}
+    data: dict[str, Any] = {}
     if "text" not in objective.modalities:
-        tree["model"]["text"] = None
+        model["text"] = None
     if "data.captions" in built.needs:
-        tree["data"]["captions"] = {"vocabulary": "words"}
+        data["captions"] = {"vocabulary": "words"}
     if "model.share_local_head" in built.needs:
-        tree["model"]["share_local_head"] = True
+        model["share_local_head"] = True
     if "local" in built.requires:
-        tree["model"]["local_features"] = True
-        tree["preprocessing"]["text"]["sentences"] = True
-        tree["data"]["text_unit"] = "report"
+        model["local_features"] = True
+        data["text_unit"] = "report"
     if attention is not None:
-        tree["model"]["pair_attention"] = attention.model_dump()
+        model["pair_attention"] = attention.model_dump()
     if "model.concepts" in built.needs:
-        tree["model"]["concepts"] = 3
+        model["concepts"] = 3
     if "branches" in built.requires:
-        tree["model"]["branches"] = {"kind": "transformer", "layers": 1, "fork_after": 1}
+        model["branches"] = {"kind": "transformer", "layers": 1, "fork_after": 1}
     if "shared" not in built.retrievals:
-        tree["model"]["retrieval"] = next(iter(built.retrievals))
+        model["retrieval"] = next(iter(built.retrievals))
     if "targets" in built.requires:
-        tree["data"]["target_encoder"] = str(sentence_encoder)
-    return parse_recipe(tree, kind)
+        data["target_encoder"] = str(sentence_encoder)
+    return tiny_recipe(
+        objective=objective.model_dump(mode="json"),
+        model=model,
+        data=data,
+        preprocessing={"text": {"sentences": "local" in built.requires}},
+        **{"steps": STEPS, "select_by": "loss", "precision": precision} | train,
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,15 +119,11 @@ def test_resumed_run_is_bit_equal_and_finite(
     sample: Path,
     sentence_encoder: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     recipe, data = recipe_of(kind, sentence_encoder, precision), sample / collection
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     run(recipe, data, straight)
-    with monkeypatch.context() as patch:
-        stop_after(patch, 2, signal.SIGTERM)
-        with pytest.raises(TrainingInterruptedError):
-            run(recipe, data, stopped)
+    stop(recipe, data, stopped, 2)
     halfway = last(stopped)
     torch.manual_seed(99)
     run(recipe, data, stopped, resume=True)
