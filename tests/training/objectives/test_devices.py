@@ -11,8 +11,7 @@ from torch import Tensor
 from tests.training.objectives.cases import attention_of, blades_of, build, cases_of_processes, random_batch
 from tests.training.waiting import nothing_waits
 from training.models.features import Features, ModalityFeatures
-from training.objectives.base import LossOutput
-from training.objectives.base import parse_objective
+from training.objectives.base import LossOutput, parse_objective
 
 
 def moved(batch: Features, move: Callable[[Tensor], Tensor]) -> Features:
