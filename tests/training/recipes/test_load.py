@@ -237,8 +237,8 @@ def test_wrong_names_and_settings_are_one_sentence(name: str, overrides: list[st
         load_recipe(name, overrides)
 
 
-def write(path: Path, content: dict[str, object]) -> str:
-    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+def write(path: Path, content: Mapping[str, object]) -> str:
+    path.write_text(yaml.safe_dump(dict(content)), encoding="utf-8")
     return str(path)
 
 

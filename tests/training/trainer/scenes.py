@@ -96,8 +96,9 @@ def _changed(tree: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     changed = dict(tree)
     for name, value in changes.items():
         old = tree.get(name)
-        merged = isinstance(old, dict) and isinstance(value, dict) and name not in _WHOLE
-        changed[name] = _changed(old, value) if merged else value
+        if isinstance(old, dict) and isinstance(value, dict) and name not in _WHOLE:
+            value = _changed(old, value)
+        changed[name] = value
     return changed
 
 

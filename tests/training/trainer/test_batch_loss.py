@@ -13,6 +13,7 @@ from training.data.augmentation import Augmentation
 from training.data.augmentation_config import AugmentationConfig
 from training.models.config import DualEncoderConfig
 from training.models.dual_encoder import build_dual_encoder
+from training.models.features import Source
 from training.objectives.base import ObjectiveContext, parse_objective
 from training.objectives.infonce import InfoNCE
 from training.trainer.batch_loss import BatchLoss
@@ -151,13 +152,15 @@ def test_loss_is_that_of_both_views(name: str) -> None:
     total = loss.backward(batch(), step=4).total.detach()
     pixels = [loss.prepare(batch().inputs, 4, view=view) for view in (0, 1)]
     features = task.encode(pixels[0], None, None, pixels[1])
-    sources = [("image", "view")] + ([("momentum", "momentum_view")] if name == "byol" else [])
+    sources: list[tuple[Source, Source]] = [("image", "view")]
+    if name == "byol":
+        sources.append(("momentum", "momentum_view"))
     assert (task.momentum is not None) == (len(sources) == 2)
     assert any(key.startswith("momentum.") for key in task.state_dict()) == (len(sources) == 2)
     for both in sources:
         for view, source in zip(pixels, both, strict=True):
             # At the start the copy is the model.
-            embedding = features[source].embedding  # type: ignore[index]
+            embedding = features[source].embedding
             torch.testing.assert_close(embedding, task.model.encode_image(view).embedding)
             assert embedding.requires_grad == (source in ("image", "view"))
     torch.testing.assert_close(views_of(name).backward(batch(), step=4).total.detach(), total)

@@ -107,7 +107,7 @@ def test_sounds_are_encoded_and_learned_from(architecture: str, device: torch.de
 
 
 # Of every sort of what an objective keeps and needs are quick; `test_devices` sees the losses of all.
-CASES = {
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{kind: (kind, {}) for kind in cases()},
     "in chunks": ("infonce", {"chunk_size": 2}),
     "averaged weights": ("infonce", {"ema_decay": 0.9}),

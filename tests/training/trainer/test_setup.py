@@ -110,8 +110,9 @@ def test_images_that_show_the_same_share_a_group(tmp_path: Path) -> None:
 
     records = (record(0, "a.png", "x"), record(1, "b.png", "x"), record(2, "c.png"), record(3, "c.png", "y"))
     split = Manifest(tmp_path, records, Rejections(len(records)))
-    for data, expected in (({}, [0, 1, 2, 2]), ({"one_image_per": "study"}, [0, 0, 1, 2])):
-        objective = build_objective(tiny_recipe(objective={"name": "reclaim"}, data=data), split, Extras())
+    for one_per, expected in ((None, [0, 1, 2, 2]), ("study", [0, 0, 1, 2])):
+        recipe = tiny_recipe(objective={"name": "reclaim"}, data={"one_image_per": one_per})
+        objective = build_objective(recipe, split, Extras())
         (groups,) = (value for name, value in objective.named_buffers() if name.endswith("first_bank.groups"))
         assert groups.tolist() == expected
 
