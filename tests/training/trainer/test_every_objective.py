@@ -30,9 +30,9 @@ _ALIKE = frozenset(
     }
 )
 KINDS = [name for name in cases() if name not in _ALIKE]
-# Of every sort of what an objective keeps: nothing, a copy, a multiplier, banks, a decoder. That the others
+# Of every sort of what an objective keeps: nothing, a copy, a multiplier, banks. That the others
 # train, `test_every_recipe` sees.
-_FAST = frozenset({"infonce", "byol", "ltd-dual", "reclaim", "caption_lstm"})
+_FAST = frozenset({"infonce", "byol", "ltd-dual", "reclaim"})
 
 
 def recipe_of(kind: str, sentence_encoder: Path, precision: str, **train: Any) -> Recipe:

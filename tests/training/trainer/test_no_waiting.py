@@ -113,7 +113,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "averaged weights": ("infonce", {"ema_decay": 0.9}),
     "gradients of any length": ("infonce", {"optimizer": {"max_grad_norm": None}}),
 }
-_SLOW = frozenset(cases()) - {"infonce", "byol", "caption_lstm", "ltd-dual"}
+_SLOW = frozenset(cases()) - {"infonce", "byol", "ltd-dual"}
 
 
 @pytest.fixture

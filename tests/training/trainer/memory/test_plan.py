@@ -51,7 +51,7 @@ def scarce(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int
 def test_what_does_not_fit_is_cut_and_said(
     scenes: Path, tmp_path: Path, scarce: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run(recipe(), scenes, tmp_path / "out")
+    run(recipe(steps=1), scenes, tmp_path / "out")
     assert "of a batch of 12, a process encodes 6 at a time (train.chunk_size)" in caplog.text
     assert "batch norm, which takes its statistics of each chunk" in caplog.text
     for kept in (
@@ -59,7 +59,7 @@ def test_what_does_not_fit_is_cut_and_said(
         load_recipe(str(tmp_path / "out/bundle/recipe.yaml")),
     ):
         assert kept.train.chunk_size == 6
-    run(recipe(chunk_size=6), scenes, tmp_path / "explicit")
+    run(recipe(chunk_size=6, steps=1), scenes, tmp_path / "explicit")
     ours, theirs = (read_bundle(tmp_path / name / "bundle").digest for name in ("out", "explicit"))
     assert ours == theirs
 
@@ -163,6 +163,7 @@ def test_a_number_of_the_recipe_is_tried_even_if_the_weights_alone_do_not_fit(
     monkeypatch.setattr(plan, "free_bytes", lambda *_: 1)
     run(recipe(chunk_size=12), scenes, tmp_path / "out")
     assert "The gradients of the weights, the optimizer and the batches that wait need" in caplog.text
+    assert (said(3 * MIB // 2), said(5 * 2**29), said(2**30)) == ("1.5 MiB", "2.5 GiB", "1.0 GiB")
     # The advice is on what weighs most.
     assert "train.batch_size" in plan._relief(constant=10, waiting=6)
     assert "train.lora" in plan._relief(constant=10, waiting=5)

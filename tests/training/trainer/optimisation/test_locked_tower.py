@@ -274,15 +274,16 @@ def test_features_of_something_else_are_never_used(
         # To one size, behind the end of the image.
         path = data / "images" / f"{number}.png"
         path.write_bytes(path.read_bytes().ljust(4096, b"\0"))
-    run(heads(own, data={"cache_images": True}), data, tmp_path / "before")
+    kept = {"data": {"cache_images": True}, "epochs": 1}
+    run(heads(own, **kept), data, tmp_path / "before")
     change(own, data)
     with counted() as passes:
-        run(heads(own, data={"cache_images": True}, preprocessing=settings), data, tmp_path / "kept")
+        run(heads(own, **kept, preprocessing=settings), data, tmp_path / "kept")
     assert {name: sum(each) for name, each in passes.items()} == {
         "images": images + VAL,
         "texts": texts + VAL_TEXTS,
     }
-    run(heads(own, preprocessing=settings), data, tmp_path / "anew")
+    run(heads(own, epochs=1, preprocessing=settings), data, tmp_path / "anew")
     assert_close_weights(tmp_path / "kept", tmp_path / "anew")
 
 
