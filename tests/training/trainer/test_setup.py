@@ -147,7 +147,7 @@ def test_images_without_a_text_are_left_out(scenes: Path) -> None:
 def test_concepts_are_the_words_of_texts_and_no_more_than_there_are(scenes: Path, tmp_path: Path) -> None:
     def recipe(concepts: int, name: str = "sco") -> Recipe:
         objective = {"name": name, "width": 8} if name == "sco" else {"name": name}
-        data = {"captions": {}} if name == "sco" else {}
+        data: dict[str, Any] = {"captions": {}} if name == "sco" else {}
         return tiny_recipe(steps=2, model={"concepts": concepts}, objective=objective, data=data)
 
     labelling = Extras.of_run(recipe(4), read_manifest(scenes).split("train"), CPU).labelling
