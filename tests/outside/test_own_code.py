@@ -62,4 +62,4 @@ def test_the_page_runs_from_top_to_bottom(tmp_path: Path, wheel: Path) -> None:
     assert float(memory.split()[-1]) > 0
     assert re.fullmatch(r"\d+ steps, \d measurements\n", patience)
     assert "rsum" in own_loop
-    assert (tmp_path / "runs" / "own-loop" / "bundle.json").is_file()
+    assert (tmp_path / "runs" / "own-loop" / "config.json").is_file()

@@ -89,28 +89,3 @@ def towers(tree: dict[str, Any]) -> list[dict[str, Any]]:
     """The settings of the towers that a recipe's tree has."""
     found = (tree["model"][name] for name in ("image", "text", "audio"))
     return [tower for tower in found if tower is not None]
-
-
-def kinds(recipe: Recipe) -> set[str]:
-    """Parts of a recipe without its numbers: objective, model, data, optimizer and schedule."""
-    tree = recipe.model_dump(mode="json")
-    tree["model"]["blades"] = tree["model"]["blades"] > 1
-    del tree["data"]["cache_images"], tree["data"]["label_template"]
-    towers = {name: tree["model"].pop(name) for name in ("image", "text", "audio")}
-    parts = [
-        {"objective": tree["objective"]},
-        {"model": tree["model"]},
-        *({name: tower} for name, tower in towers.items()),
-        {"data": tree["data"]},
-        {"optimizer": tree["optimizer"]},
-        {"schedule": tree["schedule"]},
-    ]
-    return {repr(_without_numbers(part)) for part in parts}
-
-
-def _without_numbers(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_numbers(inner) for key, inner in value.items() if key != "options"}
-    if isinstance(value, list):
-        return [_without_numbers(inner) for inner in value]
-    return value != 0 if isinstance(value, int | float) else value

@@ -11,6 +11,7 @@ from training.objectives.base import parse_objective
 from training.papers import load as papers
 from training.recipes.library import PAPERS, shipped
 from training.recipes.load import load_recipe
+from training.recipes.schema import TrainConfig
 
 PAGE = Path(__file__).parents[3] / "docs" / "recipes.md"
 TITLES = {"reco": "ReCo", "quest": "QUEST", "uniformity": "Local uniformity", "reclaim": "RECLAIM"}
@@ -73,14 +74,13 @@ IN_TEXT_ALONE = (
 )
 
 
-def test_papers_have_a_chapter_each() -> None:
+def test_papers_have_a_chapter_each_and_every_name_is_a_recipe() -> None:
     chapters = {paper for paper, _, _ in sections()}
     assert set(TITLES) == set(PAPERS) - {""}
     assert set(TITLES.values()) <= chapters
-
-
-def test_every_name_is_a_recipe() -> None:
     assert set(ROWS) <= set(GROUPS) | set(TASKS)
+    text = "".join(page.read_text("utf-8") for page in PAGE.parent.glob("*.md"))
+    assert [name for name in TrainConfig.model_fields if f"train.{name}" not in text] == []
 
 
 @pytest.mark.parametrize("paper", TITLES)
@@ -116,22 +116,15 @@ def examples(folder: Path) -> list[Path]:
     return paths
 
 
-def test_file_of_many_recipes_is_one(tmp_path: Path) -> None:
-    path, _ = examples(tmp_path)
+def test_files_that_the_page_shows_are_recipes_and_sweeps(tmp_path: Path) -> None:
+    path, sweep = examples(tmp_path)
     for name in expand("{infonce,reco}-clip-{flickr30k,coco}-eager"):
         assert load_recipe(f"{path}::{name}").train.epochs == 2
         assert load_recipe(f"{path}::{name}").objective == parse_objective({"name": name.partition("-")[0]})
-
-
-def test_file_of_a_sweep_has_its_runs(tmp_path: Path) -> None:
-    _, path = examples(tmp_path)
     for weight, seed in ((0.2, 0), (0.4, 1), (0.8, 1)):
-        recipe = load_recipe(f"{path}::my-lambda::{weight}-{seed}")
+        recipe = load_recipe(f"{sweep}::my-lambda::{weight}-{seed}")
         assert recipe.objective.model_dump()["negative_weight"] == weight
         assert (recipe.name, recipe.train.seed) == (f"my-lambda-{weight}-{seed}", seed)
-
-
-def test_patterns_are_those_of_a_shell() -> None:
     assert expand("a-{b,c}{,-d}") == ["a-b", "a-b-d", "a-c", "a-c-d"]
     assert numbers("Supplement, tables 6 and 7, row 0.2; figure 5c") == {"table 6", "table 7", "figure 5"}
 

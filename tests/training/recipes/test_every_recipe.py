@@ -2,14 +2,13 @@
 
 import math
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.training.models.tiny import tiny_tokenizer
-from tests.training.recipes.shrink import HUB_OPTIONS, first_runs, kinds, shrunk, without_downloads
+from tests.training.recipes.shrink import HUB_OPTIONS, first_runs, shrunk, without_downloads
 from training.models.dual_encoder import build_dual_encoder
 from training.objectives.base import ObjectiveContext
 from training.recipes.library import shipped
@@ -23,34 +22,9 @@ DEVICE = os.environ.get("RECOQUEST_TEST_DEVICE", "cpu")
 RECIPES = {name: load_recipe(name) for name in first_runs(shipped())}
 
 
-def one_of_each(kinds: Mapping[str, set[str]]) -> list[str]:
-    """Recipes that together are of every kind: each brings one that those before it have not."""
-    seen: set[str] = set()
-    chosen = []
-    for name, ours in kinds.items():
-        if not ours <= seen:
-            chosen.append(name)
-            seen |= ours
-    return chosen
-
-
-def objective_and_towers(recipe: Recipe) -> set[str]:
-    """The kind of objective, and the architectures of the towers."""
-    towers = (recipe.model.image, recipe.model.text, recipe.model.audio)
-    return {type(recipe.objective).__name__, *(tower.architecture for tower in towers if tower is not None)}
-
-
 RUNS = [name for file in shipped().files for name in file.recipes]
-MODELS = one_of_each({name: {repr(shipped().tree(name)["model"])} for name in RUNS})
-KINDS = one_of_each({name: kinds(recipe) for name, recipe in RECIPES.items()})
-REST = [name for name in RUNS if name not in KINDS]
-# Of each objective and architecture, first the recipes that are meant to be small.
-OBJECTIVES = one_of_each(
-    {
-        name: objective_and_towers(RECIPES[name])
-        for name in sorted(KINDS, key=lambda name: "-small" not in name)
-    }
-)
+# A recipe of each model.
+MODELS = {repr(shipped().tree(name)["model"]): name for name in reversed(RUNS)}.values()
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -71,29 +45,14 @@ def test_model_is_built_on_no_device(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [name if name in OBJECTIVES else pytest.param(name, marks=pytest.mark.slow) for name in KINDS],
-)
+@pytest.mark.parametrize("name", RUNS)
 def test_recipe_trains(name: str, items: Path, sentence_encoder: Path, tmp_path: Path) -> None:
-    check_trains(name, items, sentence_encoder, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", REST)
-def test_recipe_of_the_same_parts_trains(
-    name: str, items: Path, sentence_encoder: Path, tmp_path: Path
-) -> None:
-    check_trains(name, items, sentence_encoder, tmp_path)
-
-
-def check_trains(name: str, items: Path, sentence_encoder: Path, folder: Path) -> None:
     """Two steps at small scale end in a bundle and a finite loss."""
     recipe = shrunk(load_recipe(name), sentence_encoder)
     if DEVICE != "cpu":
         rounded = recipe.train.model_copy(update={"precision": "bf16"})
         recipe = recipe.model_copy(update={"train": rounded})
-    result = train(recipe, items, folder / "run", device=DEVICE, show_progress=False)
+    result = train(recipe, items, tmp_path / "run", device=DEVICE, show_progress=False)
     assert (result.bundle / "model.safetensors").is_file()
     assert math.isfinite(result.metrics["loss"])
 

@@ -41,18 +41,20 @@ def test_open_settings_are_those_of_the_pretrained_tower(
     assert image.mean == (0.485, 0.456, 0.406)
     assert image.scaled_decoding
     assert said(caplog) == [scaled(dinov2)]
+    # What was resolved is resolved again to the same.
+    once = with_pretrained_preprocessing(recipe_of(dinov2, {}))
+    assert with_pretrained_preprocessing(Recipe.model_validate(once.model_dump(mode="json"))) == once
 
 
-def test_files_that_are_decoded_whole_are_no_difference(
+def test_given_settings_stay_and_are_named_if_they_differ(
     dinov2: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        assert not prepared(dinov2, scaled_decoding=False).scaled_decoding
-    assert not caplog.records
-
-
-def test_given_settings_stay_and_are_named(dinov2: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
+        # Files that are decoded whole are no difference, nor is the same crop in other words.
+        image = prepared(dinov2, scaled_decoding=False, size=56, resize="crop", resize_to=64)
+        assert (image.size, image.resize, image.resize_to) == (56, "crop", 64)
+        assert not image.scaled_decoding
+        assert not said(caplog)
         image = prepared(dinov2, size=112, mean=[0.5, 0.5, 0.5], resize="squash", filter="bicubic")
     assert (image.size, image.resize, image.resize_to) == (112, "squash", None)
     assert image.mean == (0.5, 0.5, 0.5)
@@ -65,15 +67,6 @@ def test_given_settings_stay_and_are_named(dinov2: Path, caplog: pytest.LogCaptu
     ]
 
 
-def test_the_same_crop_in_other_words_is_no_difference(
-    dinov2: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        image = prepared(dinov2, size=56, resize="crop", resize_to=64)
-    assert (image.size, image.resize, image.resize_to) == (56, "crop", 64)
-    assert said(caplog) == [scaled(dinov2)]
-
-
 def test_a_margin_that_the_size_does_not_leave_is_refused(tmp_path: Path) -> None:
     folders.resnet(tmp_path)
     with pytest.raises(RecipeError, match=r"preprocessing\.image does not fit .*: .*resize_to"):
@@ -84,11 +77,6 @@ def test_a_folder_that_does_not_say_it_changes_nothing(tmp_path: Path) -> None:
     folders.dinov2(tmp_path)
     (tmp_path / "preprocessor_config.json").unlink()
     assert prepared(tmp_path).mean == ImagePreprocessingConfig().mean
-
-
-def test_what_was_resolved_is_resolved_again_to_the_same(dinov2: Path) -> None:
-    once = with_pretrained_preprocessing(recipe_of(dinov2, {}))
-    assert with_pretrained_preprocessing(Recipe.model_validate(once.model_dump(mode="json"))) == once
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -118,25 +118,21 @@ def test_file_of_several_recipes_is_asked_for_one(tmp_path: Path) -> None:
             load_recipe(wrong)
 
 
-def test_a_run_of_a_sweep_of_an_own_file(tmp_path: Path) -> None:
+def test_runs_of_a_sweep_of_an_own_file_are_listed_and_load(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     tree = {"base": "demo-scenes", "name": "mine", "description": "Mine.", "sweep": {"train.seed": [1, 2]}}
     path.write_text(yaml.safe_dump(tree), encoding="utf-8")
     recipe = load_recipe(f"{path}::mine::2")
     assert (recipe.name, recipe.train.seed) == ("mine-2", 2)
-    with pytest.raises(RecipeError, match=r"holds mine::1, mine::2: name one of them"):
-        load_recipe(str(path))
-
-
-def test_recipes_of_an_own_file_are_listed(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    tree = {"base": "demo-scenes", "name": "mine", "description": "Mine.", "sweep": {"train.seed": [1, 2]}}
-    path.write_text(yaml.safe_dump(tree), encoding="utf-8")
     assert shipped().runs(str(path)) == [f"{path}::mine::1", f"{path}::mine::2"]
     assert shipped().runs(f"{path}::mine") == shipped().runs(str(path))
     assert shipped().runs(f"{path}::mine::1") == []
-    with pytest.raises(RecipeError, match=r"NAME, such as .*mine\.yaml::mine::1\.$"):
-        load_recipe(f"{path}::mine:1")
+    for wrong, said in (
+        (path, r"holds mine::1, mine::2: name one of them"),
+        (f"{path}::mine:1", r"NAME, such as .*mine\.yaml::mine::1\.$"),
+    ):
+        with pytest.raises(RecipeError, match=said):
+            load_recipe(str(wrong))
     del tree["sweep"]
     path.write_text(yaml.safe_dump(tree), encoding="utf-8")
     assert shipped().runs(str(path)) == []

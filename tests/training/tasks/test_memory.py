@@ -38,7 +38,7 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
     "sentences": write_sentences,
 }
 RUNS: dict[str, Run] = {
-    "images": lambda data, to: classify_images(tiny_image_recipe(), data, to),
+    "images": lambda data, to: classify_images(tiny_image_recipe(train={"epochs": 1}), data, to),
     "texts": lambda data, to: classify_texts(tiny_text_recipe(reclaim=True, epochs=1), data, to),
     "questions": lambda data, to: answer_questions(tiny_question_recipe(reclaim=True), data, to),
     "sentences": lambda data, to: train_language_model(
@@ -66,7 +66,7 @@ def options(out: Path) -> RunOptions:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name in ("images", "texts") else pytest.mark.slow) for name in RUNS],
+    [pytest.param(name, marks=() if name == "images" else pytest.mark.slow) for name in RUNS],
 )
 def test_it_leaves_no_trace(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []

@@ -67,11 +67,8 @@ def test_the_best_is_the_first_of_the_highest_and_no_number_never_is(tmp_path: P
     loop = fit(tmp_path / "out", [math.nan, 2.0, 1.0, 2.0].__getitem__)
     assert loop.metrics == {"figure": 2.0}
     assert loop.load_best().position.epoch == 2
-
-
-def test_a_figure_that_is_never_a_number_is_told(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="figure of the validation examples was never a number"):
-        fit(tmp_path / "out", lambda _: math.nan)
+        fit(tmp_path / "never", lambda _: math.nan)
 
 
 def test_a_report_is_that_of_encoders(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.training.classification.samples import write_squares
 from tests.training.papers.samples import write_sentences, write_sst, write_vqa
 from tests.training.runs import assert_same_runs, lines
 from tests.training.tasks import two_processes
-from tests.training.trainer.two_processes import PROCESSES, run
+from tests.training.trainer.two_processes import PROCESSES, run_in_two
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import TrainingError
 
@@ -36,7 +36,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs of two processes, by scenario."""
     folder = tmp_path_factory.mktemp("two")
-    run(folder, data, two_processes.SCENARIOS)
+    run_in_two(folder, data, two_processes.SCENARIOS)
     return folder
 
 

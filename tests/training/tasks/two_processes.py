@@ -1,6 +1,7 @@
 """Two real processes that train tasks; all scenarios in one go, to start once."""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,14 +68,9 @@ def options(out: Path, *, resume: bool = False) -> RunOptions:
     return RunOptions(out, resume=resume, device="cpu", show_progress=False)
 
 
-def texts(out: Path, data: Path) -> Any:
-    """The nearest of the memory as negatives."""
-    return classify_texts(text_recipe("nearest"), data / "sst", options(out)).test
-
-
-def batch_negatives(out: Path, data: Path) -> Any:
-    """The others of the batch as negatives."""
-    return classify_texts(text_recipe("batch"), data / "sst", options(out)).test
+def texts(negatives: str, out: Path, data: Path) -> Any:
+    """Texts with negatives of the memory or of the batch."""
+    return classify_texts(text_recipe(negatives), data / "sst", options(out)).test
 
 
 def images(out: Path, data: Path) -> Any:
@@ -118,8 +114,8 @@ def _refined(out: Path, data: Path) -> Any:
 
 # Scenarios whose result is that of one process.
 EXACT: Scenarios = {
-    "texts": texts,
-    "batch_negatives": batch_negatives,
+    "texts": partial(texts, "nearest"),
+    "batch_negatives": partial(texts, "batch"),
     "images": images,
     "questions": questions,
     "sentences": sentences,

@@ -1,4 +1,8 @@
-from collections.abc import Sequence
+"""Batches of pairs: their order, broken images, the shares of processes, shortcuts, and fetching ahead."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,78 +12,95 @@ from torch import Tensor
 
 from tests.training.models.tiny import tiny_preprocessing
 from training.common.record import Record
+from training.data.augmentation import Augmentation
+from training.data.augmentation_config import AugmentationConfig
 from training.data.image_source import ImageSource
 from training.data.pairs import PairSampler, Position, positive_mask
 from training.models.preprocessing import TokenBatch
-from training.trainer.batches import BatchLoader, page_locked, without_missing
+from training.shortcuts.config import ShortcutConfig
+from training.shortcuts.shortcuts import DigitOverlay, Shortcuts, with_digits
+from training.trainer.batches import (
+    Batch,
+    BatchLoader,
+    PixelPreparation,
+    page_locked,
+    prefetched,
+    without_missing,
+)
+from training.trainer.run_state.errors import TrainingError
 from training.trainer.run_state.processes import Processes
 
 TEXTS = ("the same", "another", "the same", "a fourth", "a fifth", "a sixth")
+COUNT, SIZE = len(TEXTS), 60
 RECORDS = [
     Record(id=str(number), image=f"{number}.png", split="train", texts=(text,))
     for number, text in enumerate(TEXTS)
 ]
 
 
-class NumberedImages(ImageSource):
-    """Each image is filled with its row; some are broken."""
+class FilledImages(ImageSource):
+    """Each image is filled with its row, or black; some are broken."""
 
-    def __init__(self, *broken: int) -> None:
-        self.readable = range(len(RECORDS))
-        self._broken = broken
+    def __init__(self, *broken: int, black: bool = False) -> None:
+        self.readable = range(COUNT)
+        self._broken, self._size, self._black = broken, SIZE if black else 2, black
 
     def load(self, rows: NDArray[np.int64]) -> tuple[Tensor, list[int]]:
         kept = [place for place, row in enumerate(rows) if row not in self._broken]
-        return torch.tensor(rows[kept], dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 2, 2), kept
+        values = torch.tensor(rows[kept] * (not self._black), dtype=torch.uint8)
+        return values.view(-1, 1, 1, 1).expand(-1, 3, self._size, self._size), kept
 
     def blank(self, count: int) -> Tensor:
-        return torch.zeros(count, 3, 2, 2, dtype=torch.uint8)
+        return torch.zeros(count, 3, self._size, self._size, dtype=torch.uint8)
 
     def close(self) -> None:
         pass
 
 
-def loader(*broken: int, batch_size: int = 6, processes: Processes | None = None) -> BatchLoader:
-    sampler = PairSampler(RECORDS, batch_size, seed=0)
+def loader(*broken: int, batch_size: int = COUNT, black: bool = False, **options: Any) -> BatchLoader:
     text = tiny_preprocessing().text
+    sampler = PairSampler(RECORDS, batch_size, seed=0)
     return BatchLoader(
-        sampler, NumberedImages(*broken), text, captions=text, training=True, processes=processes
+        sampler, FilledImages(*broken, black=black), text, captions=text, training=True, **options
     )
+
+
+def parts_of(batch: Batch) -> tuple[list[int], Tensor, Tensor, Tensor]:
+    """Items, tokens, captions and mask of a batch."""
+    assert isinstance(batch.inputs.tokens, TokenBatch)
+    assert batch.items is not None
+    assert batch.captions is not None
+    assert batch.positive_mask is not None
+    assert len(batch.captions.truncations) == len(batch.items) == len(batch.inputs)
+    return batch.items.tolist(), batch.inputs.tokens.input_ids, batch.captions.input_ids, batch.positive_mask
 
 
 def test_a_broken_image_takes_its_text_and_its_place_in_the_mask_along() -> None:
     batch = without_missing(loader(1, 4).load(0, 0), Processes())
+    items, tokens, captions, mask = parts_of(batch)
     rows = [int(row) for row in batch.inputs.images[:, 0, 0, 0]]
     assert sorted(rows) == [0, 2, 3, 5]
+    assert items == rows
     texts = [TEXTS[row] for row in rows]
-    assert isinstance(batch.inputs.tokens, TokenBatch)
-    assert torch.equal(batch.inputs.tokens.input_ids, tiny_preprocessing().text(texts).input_ids)
-    assert batch.captions is not None
-    assert torch.equal(batch.captions.input_ids, batch.inputs.tokens.input_ids)
-    assert batch.items is not None
-    assert batch.items.tolist() == rows
+    assert torch.equal(tokens, tiny_preprocessing().text(texts).input_ids)
+    assert torch.equal(captions, tokens)
     expected = positive_mask([RECORDS[row].texts for row in rows], texts)
-    assert batch.positive_mask is not None
     assert expected is not None
-    assert torch.equal(batch.positive_mask, expected)
+    assert torch.equal(mask, expected)
 
 
 def test_made_items_are_as_large_as_the_largest_and_read_nothing() -> None:
-    for processes, items in ((Processes(), 4), (Processes(1, 2), 2)):
-        batch = loader(0, 1, 2, 3, 4, 5, processes=processes).largest(items)
-        inputs = batch.inputs
-        assert (len(inputs), inputs.batch_size) == (items, 4)
-        assert inputs.places.tolist() == list(range(4))[-items:]
-        assert inputs.images.shape == (items, 3, 2, 2)
-        assert isinstance(inputs.tokens, TokenBatch)
-        longest = tiny_preprocessing().text(["the same"] * items)
-        assert torch.equal(inputs.tokens.input_ids, longest.input_ids)
-        assert batch.captions is not None
-        assert torch.equal(batch.captions.input_ids, longest.input_ids)
-        assert batch.items is not None
-        assert len(batch.items) == items
-        assert batch.positive_mask is not None
-        assert torch.equal(batch.positive_mask, torch.eye(4, dtype=torch.bool)[-items:])
+    for processes, count in ((Processes(), 4), (Processes(1, 2), 2)):
+        batch = loader(0, 1, 2, 3, 4, 5, processes=processes).largest(count)
+        assert (len(batch.inputs), batch.inputs.batch_size) == (count, 4)
+        assert batch.inputs.places.tolist() == list(range(4))[-count:]
+        assert batch.inputs.images.shape == (count, 3, 2, 2)
+        items, tokens, captions, mask = parts_of(batch)
+        longest = tiny_preprocessing().text(["the same"] * count).input_ids
+        assert torch.equal(tokens, longest)
+        assert torch.equal(captions, longest)
+        assert len(items) == count
+        assert torch.equal(mask, torch.eye(4, dtype=torch.bool)[-count:])
 
 
 class Two(Processes):
@@ -94,46 +115,37 @@ class Two(Processes):
 
 
 def test_processes_load_their_shares_of_the_same_batch() -> None:
-    whole = loader().load(1, 0)
-    assert whole.items is not None
-    assert whole.positive_mask is not None
+    items, _, _, mask = parts_of(loader().load(1, 0))
     for rank in (0, 1):
         part = loader(processes=Processes(rank, 2)).load(1, 0)
         rows = slice(3 * rank, 3 * rank + 3)
-        assert part.items is not None
-        assert part.positive_mask is not None
-        assert part.items.tolist() == whole.items[rows].tolist()
+        ours, _, _, of_process = parts_of(part)
+        assert ours == items[rows]
         assert part.inputs.places.tolist() == [3 * rank, 3 * rank + 1, 3 * rank + 2]
-        assert torch.equal(part.positive_mask, whole.positive_mask[rows])
+        assert torch.equal(of_process, mask[rows])
 
 
 def test_an_image_that_one_process_misses_shortens_the_batch_of_all() -> None:
-    whole = loader().load(0, 0)
-    assert whole.items is not None
-    order = whole.items.tolist()
-    broken = order[4]
+    order, *_ = parts_of(loader().load(0, 0))
     parts = [
-        without_missing(loader(broken, processes=Processes(rank, 2)).load(0, 0), Two(rank, [4]))
+        parts_of(without_missing(loader(order[4], processes=Processes(rank, 2)).load(0, 0), Two(rank, [4])))
         for rank in (0, 1)
     ]
-    rows = [part.items.tolist() for part in parts if part.items is not None]
+    rows = [items for items, *_ in parts]
     assert rows == [[order[0], order[1]], [order[3], order[5]]]
     texts = [TEXTS[row] for row in rows[0] + rows[1]]
     expected = positive_mask([(text,) for text in texts], texts)
-    for part, columns in zip(parts, (slice(0, 2), slice(2, 4)), strict=True):
-        assert len(part.inputs) == 2
-        assert part.captions is not None
-        assert len(part.captions.input_ids) == len(part.captions.truncations) == 2
-        assert part.positive_mask is not None
-        wanted = torch.eye(4, dtype=torch.bool) if expected is None else expected
-        assert torch.equal(part.positive_mask, wanted[columns])
+    expected = torch.eye(4, dtype=torch.bool) if expected is None else expected
+    for (_, _, captions, mask), columns in zip(parts, (slice(0, 2), slice(2, 4)), strict=True):
+        assert len(captions) == 2
+        assert torch.equal(mask, expected[columns])
 
 
 def test_batches_follow_a_position_through_the_epochs() -> None:
     batches = loader(batch_size=3).from_position(Position(step=1, epoch=0, index=1))
-    found = [next(batches).inputs.images for _ in range(4)]
+    ours = [next(batches).inputs.images for _ in range(4)]
     expected = [loader(batch_size=3).load(*place).inputs.images for place in ((0, 1), (1, 0), (1, 1), (2, 0))]
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(ours, expected, strict=True))
 
 
 def test_batches_for_a_gpu_are_in_page_locked_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,14 +157,88 @@ def test_batches_for_a_gpu_are_in_page_locked_memory(monkeypatch: pytest.MonkeyP
         return locked[-1]
 
     monkeypatch.setattr(Tensor, "pin_memory", lock)
-    sampler, text = PairSampler(RECORDS, 6, seed=0), tiny_preprocessing().text
-    batches = BatchLoader(sampler, NumberedImages(), text, captions=text, training=True)
-    batch = next(page_locked(batches.from_position(Position()), torch.device("cuda")))
-    expected = loader().load(0, 0)
-    assert isinstance(batch.inputs.tokens, TokenBatch)
-    assert batch.captions is not None
-    assert batch.positive_mask is not None
-    for tensor in (batch.inputs.images, batch.inputs.tokens.input_ids, batch.captions.input_ids, batch.items):
+    batch = next(page_locked(loader().from_position(Position()), torch.device("cuda")))
+    _, *tensors = parts_of(batch)
+    for tensor in (*tensors, batch.inputs.images, batch.items):
         assert any(tensor is copy for copy in locked)
-    assert any(batch.positive_mask is copy for copy in locked)
-    assert torch.equal(batch.inputs.images, expected.inputs.images)
+    assert torch.equal(batch.inputs.images, loader().load(0, 0).inputs.images)
+
+
+def test_prefetching_keeps_order_and_passes_errors_on() -> None:
+    def failing() -> Iterator[int]:
+        yield from range(3)
+        raise TrainingError("broken")
+
+    with prefetched(iter(range(50))) as items:
+        assert list(items) == list(range(50))
+    with prefetched(failing()) as items, pytest.raises(TrainingError, match="broken"):
+        list(items)
+
+
+def plan(*modalities: str, in_targets: bool = False) -> Shortcuts:
+    settings = {"kind": "unique", "modalities": modalities, "in_targets": in_targets}
+    return Shortcuts(ShortcutConfig.model_validate(settings), 3, COUNT)
+
+
+@pytest.mark.parametrize("in_targets", [False, True])
+def test_an_image_and_its_text_share_an_id_that_the_target_has_only_on_demand(in_targets: bool) -> None:
+    targets: list[str] = []
+
+    def note(texts: Sequence[str]) -> Tensor:
+        targets.extend(texts)
+        return torch.zeros(COUNT, 1)
+
+    shortcuts = plan("image", "text", in_targets=in_targets)
+    batch = loader(black=True, shortcuts=shortcuts, targets=note).load(2, 0)
+    rows, tokens, *_ = parts_of(batch)
+    ids = shortcuts.ids(2, np.array(rows)).tolist()
+    written = [with_digits(TEXTS[row], number) for row, number in zip(rows, ids, strict=True)]
+    assert tokens.equal(tiny_preprocessing().text(written).input_ids)
+    assert batch.inputs.glyphs is not None
+    digits = (batch.inputs.glyphs // 100).tolist()
+    assert ["".join(map(str, row)) for row in digits] == [f"{number:06d}" for number in ids]
+    assert targets == (written if in_targets else [TEXTS[row] for row in rows])
+
+
+def test_a_broken_image_takes_its_digits_along_and_without_shortcuts_there_are_none() -> None:
+    shortcuts = plan("image", "text")
+    whole, partly = (loader(*broken, shortcuts=shortcuts).load(0, 0) for broken in ((), (1, 4)))
+    kept = partly.inputs.places
+    assert len(kept) == COUNT - 2
+    assert whole.inputs.glyphs is not None
+    assert partly.inputs.glyphs is not None
+    assert partly.inputs.glyphs.equal(whole.inputs.glyphs[kept])
+    for nothing in (None, plan("text")):
+        assert loader(shortcuts=nothing).load(0, 0).inputs.glyphs is None
+
+
+@pytest.mark.parametrize(("kind", "shared"), [("unique", True), ("bits:13", False)])
+def test_texts_of_an_image_share_a_unique_id_and_draw_their_own_bits(kind: str, shared: bool) -> None:
+    texts = [replace(record, texts=(*record.texts, "one more")) for record in RECORDS]
+    batch = BatchLoader(
+        PairSampler(texts, 2 * COUNT, seed=0, every_text=True),
+        FilledImages(black=True),
+        tiny_preprocessing().text,
+        training=True,
+        shortcuts=Shortcuts(ShortcutConfig.model_validate(kind), 3, COUNT),
+    ).load(0, 0)
+    assert batch.items is not None
+    assert batch.inputs.glyphs is not None
+    digits = batch.inputs.glyphs // 100
+    by_image = [digits[batch.items == row] for row in range(COUNT)]
+    assert [bool(torch.equal(first, second)) for first, second in by_image] == [shared] * COUNT
+    hands = batch.inputs.glyphs % 100
+    assert len({tuple(row) for row in hands.tolist()}) == 2 * COUNT
+
+
+def test_digits_are_pasted_after_augmentation_and_before_normalisation() -> None:
+    inputs = loader(black=True, shortcuts=plan("image")).load(0, 0).inputs
+    overlay = DigitOverlay(seed=3, variants=100)
+    image = tiny_preprocessing().image
+    strong = Augmentation(AugmentationConfig(flip=1.0, rotation=90, crop_scale=(0.3, 0.5)), seed=0)
+    assert inputs.glyphs is not None
+    expected = image.normalise(overlay(torch.zeros(COUNT, 3, SIZE, SIZE), inputs.glyphs))
+    # Black images stay black when they are moved; digits would not stay in place.
+    pixels = PixelPreparation(image, strong, overlay)
+    torch.testing.assert_close(pixels(inputs, step=5), expected)
+    torch.testing.assert_close(pixels(inputs, step=None), expected)

@@ -1,5 +1,6 @@
-"""No step waits for its device: towers, heads and what is done beside them."""
+"""No step waits for its device: towers, heads, what is done beside them, and the steps of whole runs."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,9 @@ from tests.training.models.tiny import (
     tiny_spectrograms,
     tiny_tokenizer,
 )
+from tests.training.objectives.cases import cases
+from tests.training.steps import run_steps
+from tests.training.trainer.test_every_objective import recipe_of
 from tests.training.waiting import nothing_waits
 from training.data.augmentation import Augmentation
 from training.data.augmentation_config import AugmentationConfig
@@ -22,9 +26,10 @@ from training.models.config import DualEncoderConfig, PreprocessingConfig
 from training.models.dual_encoder import build_dual_encoder
 from training.models.preprocessing import Preprocessing
 from training.papers.reclaim import Critic
-from training.trainer.batches import Inputs, PixelPreparation
+from training.trainer.batches import Inputs, PixelPreparation, Targets
 from training.trainer.optimisation.gradients import gradient_norm
-from training.trainer.task import AveragedWeights
+from training.trainer.run import train
+from training.trainer.setup import Extras
 
 TEXTS = ("A dog runs. It barks.", "Two people.", "A red car and a dog.", "The end. No. Yes.")
 NORMED = {"kind": "mlp", "hidden": 6, "norm": True}
@@ -101,13 +106,47 @@ def test_sounds_are_encoded_and_learned_from(architecture: str, device: torch.de
         torch.autograd.backward(embedding.square().sum())
 
 
-def test_an_average_of_the_weights_follows(device: torch.device) -> None:
-    image = {"architecture": "resnet", "options": IMAGE_OPTIONS["resnet"]}
-    config = DualEncoderConfig.model_validate({"dim": 6, "image": image, "text": None})
-    model = build_dual_encoder(config, None, load_pretrained=False).to(device)
-    average = AveragedWeights(model, 0.9)
-    with nothing_waits(device):
-        average.after_step(model)
+# Of every sort of what an objective keeps and needs are quick; `test_devices` sees the losses of all.
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    **{kind: (kind, {}) for kind in cases()},
+    "in chunks": ("infonce", {"chunk_size": 2}),
+    "averaged weights": ("infonce", {"ema_decay": 0.9}),
+    "gradients of any length": ("infonce", {"optimizer": {"max_grad_norm": None}}),
+}
+_SLOW = frozenset(cases()) - {"infonce", "byol", "ltd-dual"}
+
+
+@pytest.fixture
+def made_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put zeros in place of targets: a text that is new is embedded in the thread that prepares batches."""
+
+    def zeros(extras: Extras) -> Targets | None:
+        sentences = extras.sentences
+        return None if sentences is None else lambda texts: torch.zeros(len(texts), sentences.dim)
+
+    monkeypatch.setattr(Extras, "targets", zeros)
+
+
+@pytest.mark.usefixtures("made_targets")
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=pytest.mark.slow) if name in _SLOW else name for name in CASES]
+)
+def test_no_step_of_a_run_waits(
+    case: str,
+    device: torch.device,
+    scenes: Path,
+    sentence_encoder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From the drawing of a batch to what follows the optimizer; batches are encoded at once."""
+    kind, settings = CASES[case]
+    recipe = recipe_of(kind, sentence_encoder, "fp32", **{"chunk_size": None} | settings)
+    run_steps(
+        lambda name: train(recipe, scenes, tmp_path / "run", device=name, show_progress=False),
+        device,
+        monkeypatch,
+    )
 
 
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]

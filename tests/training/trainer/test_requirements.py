@@ -1,7 +1,6 @@
-"""What an objective needs is asked of the recipe before any work."""
+"""What an objective needs is asked of the recipe before any image is read."""
 
-import json
-import shutil
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,51 +8,66 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.trainer.scenes import SIZE, tiny_recipe
-from training.common.errors import RecipeError
+from tests.training.trainer.scenes import SIZE, run, tiny_recipe
+from training.common.errors import DataError, RecipeError
 from training.common.manifest import Manifest
 from training.common.record import Record
 from training.common.rejections import Rejections
 from training.objectives.base import ObjectiveContext
-from training.recipes.load import load_recipe, parse_recipe
+from training.recipes.load import load_recipe
 from training.recipes.schema import Recipe
-from training.trainer.requirements import check_requirements, used_modalities
-from training.trainer.run import train
+from training.trainer import split_data
+from training.trainer.requirements import check_requirements, used_modalities, warn_of_slow_random_towers
 from training.trainer.setup import Extras, build_model, build_objective
 
+MLP: dict[str, Any] = {"branches": {"kind": "mlp"}}
+AUDIO = {"architecture": "audio_cnn", "options": {"mels": 16, "width": 8}}
+REGIONS = {"local_features": True, "share_local_head": True}
+ALL_PAIRS = {"name": "infonce", "pairs": [["image", "audio"]]}
 
-def recipe(objective: dict[str, Any]) -> Recipe:
-    tree = json.loads(tiny_recipe().model_dump_json())
-    return parse_recipe({**tree, "objective": objective}, "A recipe")
+
+def check(recipe: Recipe, **sizes: Any) -> None:
+    sizes = {"pair_attention": recipe.model.pair_attention} | sizes
+    check_requirements(recipe.objective.build(ObjectiveContext(recipe.model.dim, **sizes)), recipe)
 
 
 @pytest.mark.parametrize(
-    ("objective", "setting"),
+    ("changes", "said"),
     [
-        ({"name": "lovt"}, "model.local_features"),
-        ({"name": "local_uniformity"}, "model.local_features"),
-        ({"name": "quest"}, "model.branches"),
-        ({"name": "ltd"}, "data.target_encoder"),
-        ({"name": "reclaim", "base": {"name": "quest"}}, "model.branches"),
-        ({"name": "infonce", "pairs": [["image", "audio"]]}, "model.audio"),
-        ({"name": "caption_lstm"}, "model.text untrained: set it to null"),
+        ({"objective": {"name": "lovt"}}, r"model\.local_features"),
+        ({"objective": {"name": "local_uniformity"}}, r"model\.local_features"),
+        ({"objective": {"name": "quest"}}, r"model\.branches"),
+        ({"objective": {"name": "ltd"}}, r"data\.target_encoder"),
+        ({"objective": {"name": "reclaim", "base": {"name": "quest"}}}, r"model\.branches"),
+        ({"objective": ALL_PAIRS}, r"model\.audio"),
+        ({"objective": {"name": "caption_lstm"}}, r"model\.text untrained: set it to null"),
+        (
+            {"objective": {"name": "reco"}, "model": {**MLP, "retrieval": "normal"}},
+            r"set model\.retrieval from normal to",
+        ),
+        ({"objective": {"name": "reclaim"}, "model": {"blades": 2}}, r"model\.blades to 1"),
+        (
+            {"objective": {"name": "lovt", "grid": [3, 5]}, "model": {"local_features": True}},
+            r"objective\.grid",
+        ),
+        (
+            {
+                "objective": {"name": "reclaim", "base": {"name": "lovt", "grid": [3, 5]}},
+                "model": {"local_features": True},
+            },
+            r"objective\.grid",
+        ),
+        ({"batch_size": 16}, "Only 14 images have a text, fewer than a batch of 16"),
     ],
+    ids=str,
 )
-def test_the_setting_that_is_missing_is_named_before_any_work(
-    scenes: Path, tmp_path: Path, objective: dict[str, Any], setting: str
+def test_what_does_not_fit_is_said_before_any_image_is_read(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(RecipeError, match=setting.replace(".", r"\.")):
-        train(recipe(objective), scenes, tmp_path / "out", device="cpu", show_progress=False)
+    monkeypatch.setattr(split_data, "open_images", lambda *_, **__: pytest.fail("images were read"))
+    with pytest.raises((RecipeError, DataError), match=said):
+        run(tiny_recipe(**changes), scenes, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def check_searched_by(objective: dict[str, Any], retrieval: str) -> None:
-    tree = json.loads(recipe({"name": "infonce"}).model_dump_json())
-    tree["objective"] = objective
-    tree["model"] |= {"branches": {"kind": "mlp"}, "retrieval": retrieval}
-    described = parse_recipe(tree, "A recipe")
-    context = ObjectiveContext(described.model.dim, instances=4, target_dim=3)
-    check_requirements(described.objective.build(context), described)
 
 
 @pytest.mark.parametrize(
@@ -73,46 +87,38 @@ def check_searched_by(objective: dict[str, Any], retrieval: str) -> None:
 )
 def test_a_model_is_searched_by_what_its_objective_trains(objective: dict[str, Any], allowed: str) -> None:
     for retrieval in ("shared", "unique", "concat", "normal"):
+        recipe = tiny_recipe(objective=objective, model={**MLP, "retrieval": retrieval})
         if retrieval in allowed.split():
-            check_searched_by(objective, retrieval)
+            check(recipe, instances=4, target_dim=3)
             continue
         choices = " or ".join(sorted(allowed.split()))
         with pytest.raises(RecipeError, match=rf"set model\.retrieval from {retrieval} to {choices}\.$"):
-            check_searched_by(objective, retrieval)
-
-
-def test_an_output_that_nothing_trains_is_refused_before_any_work(scenes: Path, tmp_path: Path) -> None:
-    tree = json.loads(recipe({"name": "reco"}).model_dump_json())
-    tree["model"] |= {"branches": {"kind": "mlp"}, "retrieval": "normal"}
-    with pytest.raises(RecipeError, match=r"set model\.retrieval from normal to"):
-        train(parse_recipe(tree, "A recipe"), scenes, tmp_path / "out", device="cpu", show_progress=False)
-    assert not (tmp_path / "out").exists()
+            check(recipe, instances=4, target_dim=3)
 
 
 @pytest.mark.parametrize(
-    ("objective", "said"),
+    ("changes", "said"),
     [
-        ({"name": "infonce", "pairs": []}, "one pair of two modalities or more"),
-        ({"name": "infonce", "pairs": [["text", "text"]]}, "one pair of two modalities or more"),
-        ({"name": "reco", "pairs": [["image", "text"], ["image", "text"]]}, "none of them twice"),
-        ({"name": "ltd", "pairs": [["image", "audio"]]}, "name text in objective.pairs"),
+        ({"objective": {"name": "infonce", "pairs": []}}, "one pair of two modalities or more"),
         (
-            {"name": "reclaim", "pairs": [["image", "audio"]], "base": {"name": "ltd"}},
-            "name text in objective.pairs",
+            {"objective": {"name": "infonce", "pairs": [["text", "text"]]}},
+            "one pair of two modalities or more",
+        ),
+        ({"objective": {"name": "reco", "pairs": [["image", "text"]] * 2}}, "none of them twice"),
+        ({"objective": {"name": "ltd", "pairs": [["image", "audio"]]}}, r"name text in objective\.pairs"),
+        (
+            {"objective": {"name": "reclaim", "pairs": [["image", "audio"]], "base": {"name": "ltd"}}},
+            r"name text in objective\.pairs",
+        ),
+        (
+            {"objective": ALL_PAIRS, "model": {"audio": AUDIO, "text": None}, "data": {"shortcut": "unique"}},
+            r"set data\.shortcut\.modalities to \[image\]",
         ),
     ],
 )
-def test_pairs_that_make_no_loss_are_refused(objective: dict[str, Any], said: str) -> None:
+def test_recipes_that_mean_nothing_are_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(RecipeError, match=said):
-        recipe(objective)
-
-
-def with_sounds(objective: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """The tiny recipe with a tower of sounds."""
-    tree: dict[str, Any] = json.loads(tiny_recipe().model_dump_json())
-    tree["objective"] = objective
-    tree["model"] |= {"audio": {"architecture": "audio_cnn", "options": {"mels": 16, "width": 8}}, **changes}
-    return tree
+        tiny_recipe(**changes)
 
 
 @pytest.mark.parametrize(
@@ -120,106 +126,83 @@ def with_sounds(objective: dict[str, Any], **changes: Any) -> dict[str, Any]:
     [(["image", "text"], "audio"), (["image", "audio"], "text"), (["text", "audio"], "image")],
 )
 def test_a_tower_that_no_pair_trains_is_refused(pair: list[str], untrained: str) -> None:
-    tree = with_sounds({"name": "infonce", "pairs": [pair]})
     with pytest.raises(RecipeError, match=rf"leaves model\.{untrained} untrained: name {untrained}"):
-        used_modalities(parse_recipe(tree, "A recipe"))
-
-
-def test_a_shortcut_in_texts_needs_texts() -> None:
-    tree = with_sounds({"name": "infonce", "pairs": [["image", "audio"]]}, text=None)
-    tree["data"]["shortcut"] = "unique"
-    with pytest.raises(RecipeError, match=r"set data\.shortcut\.modalities to \[image\]"):
-        parse_recipe(tree, "A recipe")
-    tree["data"]["shortcut"] = {"kind": "unique", "modalities": ["image"]}
-    assert parse_recipe(tree, "A recipe").data.shortcut is not None
+        used_modalities(tiny_recipe(objective={"name": "infonce", "pairs": [pair]}, model={"audio": AUDIO}))
 
 
 @pytest.mark.parametrize(
-    ("objective", "changes", "said"),
+    ("changes", "said"),
     [
-        ({"name": "reclaim"}, {"blades": 2}, r"model\.blades to 1"),
-        ({"name": "lovt", "grid": [3, 5]}, {"local_features": True}, r"objective\.grid"),
+        ({"objective": {"name": "scan"}, "model": REGIONS}, r"give model\.pair_attention"),
         (
-            {"name": "reclaim", "base": {"name": "lovt", "grid": [3, 5]}},
-            {"local_features": True},
-            r"objective\.grid",
+            {"objective": {"name": "vse"}, "model": {**REGIONS, "pair_attention": {"queries": "words"}}},
+            r"vse doesn't use model\.pair_attention",
+        ),
+        ({"data": {"shortcut": {"kind": "unique", "in_targets": True}}}, r"in_targets .* set it to false\.$"),
+        ({"data": {"captions": {}}}, r"infonce doesn't use data\.captions: set it to null"),
+        ({"objective": {"name": "simclr"}, "model": {"text": None}}, None),
+        ({"objective": {"name": "simclr"}, "model": {"text": None}, "augmentation": {}}, "give augmentation"),
+        (
+            {"objective": {"name": "caption_lstm"}, "model": {"text": None}, "data": {"captions": {}}},
+            "model.local_features to true; and .*model.share_local_head to true",
+        ),
+        (
+            {
+                "objective": {"name": "caption_lstm"},
+                "model": {"text": None, "local_features": True},
+                "data": {"captions": {}},
+            },
+            "model.share_local_head to true",
+        ),
+        (
+            {"objective": {"name": "caption_lstm"}, "model": {"text": None, **REGIONS}},
+            "data.captions, such as",
         ),
     ],
+    ids=str,
 )
-def test_what_does_not_fit_is_said_before_any_image_is_read(
-    scenes: Path, tmp_path: Path, objective: dict[str, Any], changes: dict[str, Any], said: str
-) -> None:
-    copy = shutil.copytree(scenes, tmp_path / "data")
-    for image in (copy / "images").iterdir():
-        image.write_bytes(b"no image")
-    tree = json.loads(recipe(objective).model_dump_json())
-    tree["model"] |= changes
-    with pytest.raises(RecipeError, match=said):
-        train(parse_recipe(tree, "A recipe"), copy, tmp_path / "out", device="cpu", show_progress=False)
+def test_objective_model_and_data_go_together(changes: dict[str, Any], said: str | None) -> None:
+    recipe = tiny_recipe(**changes)
+    assert used_modalities(recipe) == ({"image", "text"} if recipe.model.text else {"image"})
+    sizes = {"vocabulary": 300} if recipe.objective.name == "caption_lstm" else {}
+    if said is None:
+        check(recipe, **sizes)
+    else:
+        with pytest.raises(RecipeError, match=said):
+            check(recipe, **sizes)
 
 
 @pytest.mark.parametrize("retrieval", ["concat", "normal"])
 def test_terms_of_embeddings_fit_those_of_two_branches(retrieval: str) -> None:
-    tree = json.loads(recipe({"name": "reclaim", "base": {"name": "quest"}}).model_dump_json())
-    tree["model"] |= {"branches": {"kind": "mlp"}, "retrieval": retrieval}
-    described = parse_recipe(tree, "A recipe")
+    recipe = tiny_recipe(
+        objective={"name": "reclaim", "base": {"name": "quest"}}, model={**MLP, "retrieval": retrieval}
+    )
     records = tuple(
         Record(id=str(n), image=f"{n}.png", split="train", texts=(f"text {n}",)) for n in range(4)
     )
     split = Manifest(Path(), records, Rejections(4))
-    model, preprocessing = build_model(described, split, load_pretrained=False)
-    tokens = preprocessing.text([record.texts[0] for record in records])
-    features = model(torch.rand(4, 3, SIZE, SIZE), tokens)
-    objective = build_objective(described, split, Extras.of_run(described, split, torch.device("cpu")))
+    model, preprocessing = build_model(recipe, split, load_pretrained=False)
+    features = model(torch.rand(4, 3, SIZE, SIZE), preprocessing.text([r.texts[0] for r in records]))
+    objective = build_objective(recipe, split, Extras.of_run(recipe, split, torch.device("cpu")))
     assert objective(replace(features, items=torch.arange(4))).isfinite()
 
 
-def test_a_shortcut_in_targets_needs_an_objective_with_targets() -> None:
-    tree = json.loads(recipe({"name": "infonce"}).model_dump_json())
-    tree["data"]["shortcut"] = {"kind": "unique", "in_targets": True}
-    described = parse_recipe(tree, "A recipe")
-    with pytest.raises(RecipeError, match=r"data\.shortcut\.in_targets .* set it to false\.$"):
-        check_requirements(described.objective.build(ObjectiveContext(8)), described)
+def warnings(caplog: pytest.LogCaptureFixture, name: str, *overrides: str) -> list[str]:
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        warn_of_slow_random_towers(load_recipe(name, overrides))
+    return [record.getMessage() for record in caplog.records]
 
 
-@pytest.mark.parametrize("constraints", ["uic", "p-uic"])
-@pytest.mark.parametrize("towers", ["clip", "gru"])
-def test_recipes_without_sic_are_searched_by_the_normal(constraints: str, towers: str) -> None:
-    described = load_recipe(f"quest-{constraints}-{towers}-flickr30k")
-    check_requirements(described.objective.build(ObjectiveContext(described.model.dim)), described)
-    assert described.model.retrieval == "normal"
-
-
-@pytest.mark.parametrize(
-    ("model", "captions", "said"),
-    [
-        ({}, True, "model.local_features to true; and .*model.share_local_head to true"),
-        ({"local_features": True}, True, "model.share_local_head to true"),
-        ({"local_features": True, "share_local_head": True}, False, "data.captions, such as"),
-    ],
-)
-def test_an_objective_that_writes_needs_regions_and_words(
-    model: dict[str, bool], captions: bool, said: str
-) -> None:
-    tree = json.loads(tiny_recipe().model_dump_json())
-    tree["objective"] = {"name": "caption_lstm"}
-    tree["model"] |= {"text": None, **model}
-    tree["data"]["captions"] = {} if captions else None
-    described = parse_recipe(tree, "A recipe")
-    assert used_modalities(described) == {"image"}
-    context = ObjectiveContext(described.model.dim, vocabulary=300)
-    with pytest.raises(RecipeError, match=said):
-        check_requirements(described.objective.build(context), described)
-
-
-def test_words_that_nobody_writes_are_refused() -> None:
-    tree = json.loads(tiny_recipe().model_dump_json())
-    tree["data"]["captions"] = {}
-    described = parse_recipe(tree, "A recipe")
-    context = ObjectiveContext(described.model.dim)
-    with pytest.raises(RecipeError, match=r"infonce doesn't use data\.captions: set it to null"):
-        check_requirements(described.objective.build(context), described)
-
-
-def test_modalities_are_those_of_the_objective() -> None:
-    assert used_modalities(tiny_recipe()) == {"image", "text"}
+def test_a_recipe_that_needs_pretrained_weights_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("reco-flickr30k", "orthogonality-flickr30k"):
+        both = warnings(caplog, name)
+        assert len(both) == 2
+        assert "model.image.pretrained" in both[0] and "1e-06" in both[0]
+        (text,) = warnings(caplog, name, "model.image.pretrained=clip-rn50")
+        assert "model.text.pretrained" in text
+        assert not warnings(caplog, name, "model.image.pretrained=a", "model.text.pretrained=a")
+    # The rate is that of the towers.
+    assert not warnings(caplog, "demo-scenes")
+    assert len(warnings(caplog, "demo-scenes", "optimizer.tower_lr=1e-6")) == 2
+    assert not warnings(caplog, "demo-scenes", "optimizer.lr=1e-6", "optimizer.tower_lr=1e-3")

@@ -11,16 +11,15 @@ from typing import Any
 
 import pytest
 
-from tests.training.trainer.scenes import tiny_recipe, write_scenes
-from tests.training.trainer.test_heads import (
+from tests.training.trainer.optimisation.test_locked_tower import (
     TRAIN,
     TRAIN_TEXTS,
     VAL,
     VAL_TEXTS,
-    counted,
-    heads_recipe,
+    heads,
     towers,
 )
+from tests.training.trainer.scenes import counted, tiny_recipe, write_scenes
 from training.common.errors import DataError, RecipeError
 from training.common.manifest import read_manifest, write_manifest
 from training.recipes.load import dump_recipe
@@ -251,11 +250,12 @@ def test_heads_have_their_towers_encode_once_for_all_runs(
 ) -> None:
     monkeypatch.setattr(run_module, "settled_chunk_size", lambda *_: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    recipe = written(heads_recipe(towers, cache_images=True), tmp_path)
+    recipe = written(heads(towers, data={"cache_images": True}), tmp_path)
     runs = plan_runs(recipe, [], {WEIGHT: (0.05, 0.1, 0.2)}, tmp_path / "out")
     with counted() as passes:
         together = tuned(runs, scenes)
-    assert passes == {"images": TRAIN + VAL, "texts": TRAIN_TEXTS + VAL_TEXTS}
+    sums = {kind: sum(sizes) for kind, sizes in passes.items()}
+    assert sums == {"images": TRAIN + VAL, "texts": TRAIN_TEXTS + VAL_TEXTS}
     alone = train(runs[2].recipe, scenes, tmp_path / "alone", device="cpu", show_progress=False)
     (last,) = [one for one in together.combinations if one.settings == {WEIGHT: 0.2}]
     assert last.results[0].figures == alone.metrics

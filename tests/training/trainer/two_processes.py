@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,15 @@ from torch._C._distributed_c10d import TCPStore
 from torch.multiprocessing.spawn import spawn
 
 from tests.training.runs import before_step, terminate
-from tests.training.trainer.scenes import tiny_recipe
+from tests.training.trainer.scenes import run, tiny_recipe
 from training.common.errors import DataError, RecoquestError
 from training.data import prepared_rows
-from training.recipes.load import load_recipe, parse_recipe
+from training.recipes.load import load_recipe
 from training.recipes.schema import Recipe
 from training.trainer.loop import TrainingLoop
 from training.trainer.memory import plan
 from training.trainer.memory.trial import StepMemory
 from training.trainer.optimisation.gradients import GradientAverage
-from training.trainer.run import train
 from training.trainer.run_state.devices import build_fabric
 from training.trainer.run_state.errors import AnotherProcessFailedError, TrainingInterruptedError
 from training.trainer.run_state.processes import joined, one_voice
@@ -30,40 +30,28 @@ PROCESSES = 2
 Scenarios = dict[str, Callable[[Path, Path], Any]]
 
 
-def exact_recipe(**train_settings: object) -> Recipe:
+def exact_recipe(**changes: Any) -> Recipe:
     """A recipe whose gradient is the same however the batch is split: no batch norm and no dropout."""
-    tree = tiny_recipe(batch_size=6, epochs=None, steps=3, **train_settings).model_dump(mode="json")
-    tree["model"]["image"] = {
-        "architecture": "convnext",
-        "options": {"hidden_sizes": [8, 8], "depths": [1, 1], "num_stages": 2, "patch_size": 2},
-    }
-    tree["model"]["text"] = {"architecture": "gru", "options": {"word_width": 8, "width": 8, "layers": 1}}
-    tree["train"]["log_every_steps"] = 1
-    return parse_recipe(tree, "The exact recipe")
+    options = {"hidden_sizes": [8, 8], "depths": [1, 1], "num_stages": 2, "patch_size": 2}
+    text = {"architecture": "gru", "options": {"word_width": 8, "width": 8, "layers": 1}}
+    model = {"image": {"architecture": "convnext", "options": options}, "text": text}
+    model |= changes.pop("model", {})
+    return tiny_recipe(**{"batch_size": 6, "steps": 3, "model": model} | changes)
 
 
-def recipe_of(objective: dict[str, Any]) -> Recipe:
-    """The same with another objective."""
-    return parse_recipe({**exact_recipe().model_dump(mode="json"), "objective": objective}, "The recipe")
-
-
-# A loss that is a sum over the batch, and one with a memory that is in the checkpoint.
-SUMMED = {"name": "reco"}
-REMEMBERING = {"name": "reclaim", "neighbours": 4}
-
-
-def texts_recipe() -> Recipe:
-    """The same over every text, of which a batch may have two of an image."""
-    tree = exact_recipe().model_dump(mode="json")
-    tree["data"]["epoch_of"] = "texts"
-    return parse_recipe(tree, "The recipe of texts")
-
-
-def views_recipe() -> Recipe:
-    """The same of images alone, with two views of each."""
-    tree = exact_recipe(select_by="loss").model_dump(mode="json")
-    tree["model"]["text"] = None
-    return parse_recipe({**tree, "objective": {"name": "simclr"}}, "The recipe of views")
+# Recipes that train what one process trains.
+EXACT: dict[str, Recipe] = {
+    "exact": exact_recipe(),
+    # A loss that is a sum over the batch, and one with a memory that is in the checkpoint.
+    "summed": exact_recipe(objective={"name": "reco"}),
+    "remembering": exact_recipe(objective={"name": "reclaim", "neighbours": 4}),
+    # Images alone, with two views of each.
+    "views": exact_recipe(select_by="loss", model={"text": None}, objective={"name": "simclr"}),
+    "by_loss": exact_recipe(select_by="loss"),
+    # Over every text, of which a batch may have two of an image.
+    "texts": exact_recipe(data={"epoch_of": "texts"}),
+    "repeated": exact_recipe(select_by="loss"),
+}
 
 
 def repeated(data: Path) -> Path:
@@ -76,7 +64,7 @@ def broken(data: Path) -> Path:
     return data.with_name("broken")
 
 
-def run(folder: Path, data: Path, scenarios: Scenarios | None = None) -> None:
+def run_in_two(folder: Path, data: Path, scenarios: Scenarios | None = None) -> None:
     """Run every scenario in two processes; what each finds is in `folder/RANK.pt`."""
     scenarios = SCENARIOS if scenarios is None else scenarios
     # As torchrun does, this process holds what they meet over: a port that is only thought free may be taken.
@@ -86,28 +74,12 @@ def run(folder: Path, data: Path, scenarios: Scenarios | None = None) -> None:
     spawn(_work, args=arguments, nprocs=PROCESSES)  # type: ignore[no-untyped-call]
 
 
-def _exact(out: Path, data: Path) -> Any:
-    return train(exact_recipe(), data, out, device="cpu", show_progress=False).metrics
-
-
-def _summed(out: Path, data: Path) -> Any:
-    return train(recipe_of(SUMMED), data, out, device="cpu", show_progress=False).metrics
-
-
-def _remembering(out: Path, data: Path) -> Any:
-    return train(recipe_of(REMEMBERING), data, out, device="cpu", show_progress=False).metrics
-
-
-def _texts(out: Path, data: Path) -> Any:
-    return train(texts_recipe(), data, out, device="cpu", show_progress=False).metrics
-
-
-def _views(out: Path, data: Path) -> Any:
-    return train(views_recipe(), data, out, device="cpu", show_progress=False).metrics
+def _exact(name: str, out: Path, data: Path) -> Any:
+    return run(EXACT[name], repeated(data) if name == "repeated" else data, out).metrics
 
 
 def _chunked(out: Path, data: Path) -> Any:
-    return train(exact_recipe(chunk_size=1), data, out, device="cpu", show_progress=False).metrics
+    return run(exact_recipe(chunk_size=1), data, out).metrics
 
 
 def _scarce(out: Path, data: Path) -> Any:
@@ -119,35 +91,20 @@ def _scarce(out: Path, data: Path) -> Any:
         taken.append(free)
         return memory.share // 2 if second else memory.share
 
-    recipe = exact_recipe()
-    recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"batch_size": 12})})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "free_memory_each", lambda: 10**9 if second else 10**12)
         patch.setattr(plan, "_largest_chunk", largest)
-        train(recipe, data, out, device="cpu", show_progress=False)
+        run(exact_recipe(batch_size=12), data, out)
     return taken, load_recipe(str(out / "recipe.yaml")).train.chunk_size
 
 
 def _little_memory(out: Path, data: Path) -> Any:
     """Images of which one is broken fit into the memory of the first process, and not into the second's."""
     second = int(os.environ["RANK"]) == 1
-    recipe = exact_recipe()
-    images = recipe.data.model_copy(update={"cache_images": "memory", "max_rejected": 0.2})
-    recipe = recipe.model_copy(update={"data": images})
+    recipe = exact_recipe(data={"cache_images": "memory", "max_rejected": 0.2})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prepared_rows, "fits_cache", lambda _: not second)
-        train(recipe, broken(data), out, device="cpu", show_progress=False)
-
-
-def _by_loss(out: Path, data: Path) -> Any:
-    recipe = exact_recipe(select_by="loss")
-    return train(recipe, data, out, device="cpu", show_progress=False).metrics
-
-
-def _repeated(out: Path, data: Path) -> Any:
-    return train(
-        exact_recipe(select_by="loss"), repeated(data), out, device="cpu", show_progress=False
-    ).metrics
+        run(recipe, broken(data), out)
 
 
 def normed_recipe() -> Recipe:
@@ -156,7 +113,7 @@ def normed_recipe() -> Recipe:
 
 
 def _straight(out: Path, data: Path) -> Any:
-    return train(normed_recipe(), data, out, device="cpu", show_progress=False).metrics
+    return run(normed_recipe(), data, out).metrics
 
 
 def _stopped(out: Path, data: Path) -> Any:
@@ -164,7 +121,7 @@ def _stopped(out: Path, data: Path) -> Any:
     second = int(os.environ["RANK"]) == 1
     with before_step(TrainingLoop, 2, lambda: terminate() if second else None):
         said = _failure(normed_recipe(), data, out)
-    train(normed_recipe(), data, out, resume=True, device="cpu", show_progress=False)
+    run(normed_recipe(), data, out, resume=True)
     return said
 
 
@@ -213,17 +170,11 @@ def _both_fail(out: Path, data: Path) -> Any:
 
 
 SCENARIOS: Scenarios = {
-    "exact": _exact,
-    "summed": _summed,
-    "remembering": _remembering,
+    **{name: partial(_exact, name) for name in EXACT},
     "gradients": _gradients,
-    "texts": _texts,
-    "views": _views,
     "chunked": _chunked,
     "scarce": _scarce,
     "little_memory": _little_memory,
-    "by_loss": _by_loss,
-    "repeated": _repeated,
     "straight": _straight,
     "stopped": _stopped,
     "both_fail": _both_fail,
@@ -252,7 +203,7 @@ def _work(rank: int, folder: str, data: str, ports: list[int], scenarios: Scenar
 
 
 def _failure(recipe: Recipe, data: Path, out: Path) -> str:
-    return failure(lambda: train(recipe, data, out, device="cpu", show_progress=False))
+    return failure(lambda: run(recipe, data, out))
 
 
 def failure(work: Callable[[], object]) -> str:

@@ -2,12 +2,13 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from tests.training.runs import assert_same, before_step, terminate
-from tests.training.trainer.scenes import tiny_recipe
+from tests.training.runs import assert_same_checkpoints, before_step
+from tests.training.trainer.scenes import run, stop, tiny_recipe
 from training.common.errors import RecipeError
 from training.models.bundle import read_bundle
 from training.recipes.load import load_recipe
@@ -17,19 +18,13 @@ from training.trainer.memory import plan
 from training.trainer.memory.live import Growth
 from training.trainer.memory.plan import said
 from training.trainer.memory.trial import StepMemory, StepTrial, with_margin
-from training.trainer.run import train
-from training.trainer.run_state.checkpoint import load_checkpoint
-from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
+from training.trainer.run_state.errors import TrainingError
 
 MIB = 2**20
 CPU = torch.device("cpu")
 
 
-def run(recipe: Recipe, data: Path, out: Path, *, resume: bool = False) -> None:
-    train(recipe, data, out, resume=resume, device="cpu", show_progress=False)
-
-
-def recipe(**settings: object) -> Recipe:
+def recipe(**settings: Any) -> Recipe:
     """One batch an epoch, of twelve of the fourteen images."""
     return tiny_recipe(batch_size=12, **settings)
 
@@ -46,7 +41,7 @@ def scarce(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int
     largest = plan._largest_chunk
     with monkeypatch.context() as patch:
         patch.setattr(plan, "_largest_chunk", noted)
-        run(recipe(steps=1, epochs=None), scenes, tmp_path / "measured")
+        run(recipe(steps=1), scenes, tmp_path / "measured")
     free = found[0].peak(6) + 1
     assert free < found[0].peak(12)
     monkeypatch.setattr(plan, "free_memory_each", lambda: free)
@@ -56,7 +51,7 @@ def scarce(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int
 def test_what_does_not_fit_is_cut_and_said(
     scenes: Path, tmp_path: Path, scarce: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run(recipe(), scenes, tmp_path / "out")
+    run(recipe(steps=1), scenes, tmp_path / "out")
     assert "of a batch of 12, a process encodes 6 at a time (train.chunk_size)" in caplog.text
     assert "batch norm, which takes its statistics of each chunk" in caplog.text
     for kept in (
@@ -64,7 +59,7 @@ def test_what_does_not_fit_is_cut_and_said(
         load_recipe(str(tmp_path / "out/bundle/recipe.yaml")),
     ):
         assert kept.train.chunk_size == 6
-    run(recipe(chunk_size=6), scenes, tmp_path / "explicit")
+    run(recipe(chunk_size=6, steps=1), scenes, tmp_path / "explicit")
     ours, theirs = (read_bundle(tmp_path / name / "bundle").digest for name in ("out", "explicit"))
     assert ours == theirs
 
@@ -89,10 +84,6 @@ def test_what_the_trial_leaves_is_not_free(
     assert f"{said(scarce)} are free: of a batch of 12, a process encodes 6 at a time" in caplog.text
 
 
-def test_on_a_cpu_the_margin_is_larger() -> None:
-    assert (with_margin(1000, CPU), with_margin(1000, torch.device("cuda"))) == (1500, 1250)
-
-
 def test_what_fits_is_as_without_a_trial(
     scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -103,8 +94,7 @@ def test_what_fits_is_as_without_a_trial(
     assert load_recipe(str(tmp_path / "out/recipe.yaml")).train.chunk_size is None
     monkeypatch.setattr("training.trainer.run.settled_chunk_size", lambda *_: None)
     run(recipe(), scenes, tmp_path / "untried")
-    ours, theirs = (load_checkpoint(tmp_path / name / "checkpoints/last.pt") for name in ("out", "untried"))
-    assert_same(vars(ours), vars(theirs))
+    assert_same_checkpoints(tmp_path / "out", tmp_path / "untried")
 
 
 @pytest.mark.slow
@@ -112,13 +102,11 @@ def test_a_run_goes_on_as_it_began_however_much_is_free_then(
     scenes: Path, tmp_path: Path, scarce: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(recipe(), scenes, tmp_path / "straight")
-    with before_step(TrainingLoop, 1, terminate), pytest.raises(TrainingInterruptedError):
-        run(recipe(), scenes, tmp_path / "out")
+    stop(recipe(), scenes, tmp_path / "out", 1)
     monkeypatch.setattr(plan, "free_memory_each", lambda: 100 * scarce)
     torch.manual_seed(5)
     run(recipe(), scenes, tmp_path / "out", resume=True)
-    ours, theirs = (load_checkpoint(tmp_path / name / "checkpoints/last.pt") for name in ("out", "straight"))
-    assert_same(vars(ours), vars(theirs))
+    assert_same_checkpoints(tmp_path / "out", tmp_path / "straight")
     with pytest.raises(TrainingError, match=r"started with another train\.chunk_size"):
         run(recipe(chunk_size=None), scenes, tmp_path / "out", resume=True)
 
@@ -156,26 +144,17 @@ def memory(share: int, *, item: int = 100, loss: int = 50, features: int = 10) -
 
 
 def test_chunks_are_the_largest_even_ones_that_fit() -> None:
-    whole = memory(64)
-    assert plan._largest_chunk(whole, whole.peak(64)) == 64
-    assert plan._largest_chunk(whole, whole.peak(64) - 1) == 32
-    assert plan._largest_chunk(whole, whole.peak(20)) == 16
-    assert plan._largest_chunk(whole, whole.peak(2)) == 2
-    with pytest.raises(RecipeError, match="2 pairs encoded at a time"):
-        plan._largest_chunk(whole, whole.peak(2) - 1)
-
-
-def test_of_an_odd_share_one_chunk_has_three() -> None:
-    odd = memory(7)
-    assert plan._largest_chunk(odd, odd.peak(3)) == 3
-    with pytest.raises(RecipeError, match="3 pairs encoded at a time"):
-        plan._largest_chunk(odd, odd.peak(3) - 1)
-
-
-def test_a_loss_that_cannot_fit_is_named() -> None:
-    pairs = memory(64, loss=10**6)
+    assert (with_margin(1000, CPU), with_margin(1000, torch.device("cuda"))) == (1500, 1250)
+    # Of an odd share one chunk has three.
+    for share, items, size in ((64, 64, 64), (64, 63, 32), (64, 20, 16), (64, 2, 2), (7, 3, 3)):
+        whole = memory(share)
+        free = whole.peak(64) - 1 if items == 63 else whole.peak(items)
+        assert plan._largest_chunk(whole, free) == size
+        if items == size and size < 4:
+            with pytest.raises(RecipeError, match=f"{size} pairs encoded at a time"):
+                plan._largest_chunk(whole, free - 1)
     with pytest.raises(RecipeError, match=r"compares all its pairs, so set train\.batch_size to less"):
-        plan._largest_chunk(pairs, with_margin(10**6, CPU))
+        plan._largest_chunk(memory(64, loss=10**6), with_margin(10**6, CPU))
 
 
 def test_a_number_of_the_recipe_is_tried_even_if_the_weights_alone_do_not_fit(
@@ -184,8 +163,7 @@ def test_a_number_of_the_recipe_is_tried_even_if_the_weights_alone_do_not_fit(
     monkeypatch.setattr(plan, "free_bytes", lambda *_: 1)
     run(recipe(chunk_size=12), scenes, tmp_path / "out")
     assert "The gradients of the weights, the optimizer and the batches that wait need" in caplog.text
-
-
-def test_the_advice_is_on_what_weighs_most() -> None:
+    assert (said(3 * MIB // 2), said(5 * 2**29), said(2**30)) == ("1.5 MiB", "2.5 GiB", "1.0 GiB")
+    # The advice is on what weighs most.
     assert "train.batch_size" in plan._relief(constant=10, waiting=6)
     assert "train.lora" in plan._relief(constant=10, waiting=5)

@@ -51,16 +51,19 @@ def test_a_run_that_torchrun_starts_again_speaks_again(store: Store, monkeypatch
 
 
 @pytest.mark.usefixtures("store")
-@pytest.mark.parametrize("error", [RuntimeError(GLOO), dist.DistNetworkError("reset")])
-def test_a_process_that_was_killed_is_told_of_in_plain_words(error: Exception) -> None:
-    with pytest.raises(TrainingError, match=r"ended without saying why.*--resume"):
+@pytest.mark.parametrize(
+    ("error", "raised", "said"),
+    [
+        (RuntimeError(GLOO), TrainingError, r"ended without saying why.*--resume"),
+        (dist.DistNetworkError("reset"), TrainingError, r"ended without saying why.*--resume"),
+        (RuntimeError("shape mismatch"), RuntimeError, "shape mismatch"),
+    ],
+)
+def test_a_process_that_was_killed_is_told_of_in_plain_words_and_a_defect_stays_one(
+    error: Exception, raised: type[Exception], said: str
+) -> None:
+    with pytest.raises(raised, match=said):
         fail(error)
-
-
-@pytest.mark.usefixtures("store")
-def test_a_defect_stays_one() -> None:
-    with pytest.raises(RuntimeError, match="shape mismatch"):
-        fail(RuntimeError("shape mismatch"))
 
 
 class GoneStore(HashStore):

@@ -13,13 +13,11 @@ import pytest
 import torch
 
 from tests.needed import needed_module
-from tests.training.runs import assert_same, before_step, lines, terminate
-from tests.training.trainer.scenes import tiny_recipe
+from tests.training.runs import assert_same, lines
+from tests.training.trainer.scenes import run, stop_and_resume, tiny_recipe
 from training.recipes.load import dump_recipe
-from training.trainer.loop import TrainingLoop
-from training.trainer.run import train
 from training.trainer.run_state.checkpoint import random_state
-from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
+from training.trainer.run_state.errors import TrainingError
 from training.trainer.run_state.metrics_log import MetricsLog
 from training.trainer.run_state.tracking import TrackerName, check_trackers
 
@@ -44,24 +42,6 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     return package
-
-
-def stopped_and_resumed(scenes: Path, out: Path, tracker: TrackerName) -> None:
-    with before_step(TrainingLoop, 4, terminate), pytest.raises(TrainingInterruptedError):
-        follow(scenes, out, tracker)
-    follow(scenes, out, tracker, resume=True)
-
-
-def follow(scenes: Path, out: Path, tracker: TrackerName, *, resume: bool = False) -> None:
-    train(
-        tiny_recipe(),
-        scenes,
-        out,
-        resume=resume,
-        device="cpu",
-        show_progress=False,
-        trackers=[tracker],
-    )
 
 
 def written(out: Path, name: str) -> list[tuple[int, float]]:
@@ -91,11 +71,11 @@ def wandb_records(file: Path) -> Iterator[Any]:
 @pytest.mark.slow
 def test_wandb_follows_a_run_that_is_stopped_and_resumed(scenes: Path, tmp_path: Path, wandb: Any) -> None:
     out = tmp_path / "red-squares"
-    stopped_and_resumed(scenes, out, TrackerName.WANDB)
+    stop_and_resume(tiny_recipe(), scenes, out, 4, trackers=[TrackerName.WANDB])
     files = sorted((out / "wandb").glob("offline-run-*/run-*.wandb"))
     records = [record for file in files for record in wandb_records(file)]
     runs = [record.run for record in records if record.WhichOneof("record_type") == "run"]
-    assert {run.run_id for run in runs} == {json.loads((out / "trackers.json").read_text())["wandb"]}
+    assert {each.run_id for each in runs} == {json.loads((out / "trackers.json").read_text())["wandb"]}
     assert (runs[0].display_name, runs[0].project) == ("red-squares", "recoquest")
     config = {item.key: item.value_json for item in runs[0].config.update}
     assert json.loads(config["train"])["batch_size"] == 4
@@ -114,15 +94,17 @@ def test_wandb_follows_a_run_that_is_stopped_and_resumed(scenes: Path, tmp_path:
 @pytest.mark.slow
 def test_mlflow_follows_a_run_that_is_stopped_and_resumed(scenes: Path, tmp_path: Path, mlflow: Any) -> None:
     out = tmp_path / "red-squares"
-    stopped_and_resumed(scenes, out, TrackerName.MLFLOW)
+    stop_and_resume(tiny_recipe(), scenes, out, 4, trackers=[TrackerName.MLFLOW])
     client = mlflow.MlflowClient()
     (experiment,) = (each for each in client.search_experiments() if each.name == "recoquest")
-    (run,) = client.search_runs([experiment.experiment_id])
-    assert (run.info.run_name, run.info.status) == ("red-squares", "FINISHED")
-    assert run.data.params["train.batch_size"] == "4"
-    assert run.data.params["model.image.architecture"] == "resnet"
+    (followed,) = client.search_runs([experiment.experiment_id])
+    assert (followed.info.run_name, followed.info.status) == ("red-squares", "FINISHED")
+    assert followed.data.params["train.batch_size"] == "4"
+    assert followed.data.params["model.image.architecture"] == "resnet"
     for name in ("train/loss", "validation/rsum"):
-        found = [(metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, name)]
+        found = [
+            (metric.step, metric.value) for metric in client.get_metric_history(followed.info.run_id, name)
+        ]
         assert found == written(out, name)
 
 
@@ -133,7 +115,7 @@ def test_a_server_that_is_away_is_told_once(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with caplog.at_level(logging.WARNING, "training"):
-        follow(scenes, tmp_path / "out", TrackerName.MLFLOW)
+        run(tiny_recipe(), scenes, tmp_path / "out", trackers=[TrackerName.MLFLOW])
     told = [record.getMessage() for record in caplog.records if record.name.startswith("training")]
     assert len([line for line in told if "MLflow no longer follows this run, which goes on" in line]) == 1
     assert (tmp_path / "out/bundle").is_dir()

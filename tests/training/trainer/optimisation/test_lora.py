@@ -1,6 +1,5 @@
 """Low-rank updates of frozen towers, and gradients without kept activations."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.training.conversion import folders
-from tests.training.runs import before_step, terminate
-from tests.training.trainer.scenes import tiny_recipe
+from tests.training.trainer.scenes import run, stop_and_resume, tiny_recipe
 from training.common.errors import RecipeError
 from training.common.manifest import read_manifest
 from training.conversion.convert import convert
@@ -19,17 +17,9 @@ from training.evaluation.embedding import embed_manifest
 from training.evaluation.evaluate import measure
 from training.models.bundle import read_bundle
 from training.models.encoder import load_encoder, load_trainable
-from training.recipes.load import parse_recipe
 from training.recipes.schema import LoraSettings, Recipe
-from training.trainer.loop import TrainingLoop
 from training.trainer.optimisation.lora import add_lora, merge_lora
-from training.trainer.run import TrainResult, train
-from training.trainer.run_state.errors import TrainingInterruptedError
 from training.trainer.setup import checkpoint_gradients
-
-
-def run(recipe: Recipe, data: Path, out: Path, *, resume: bool = False) -> TrainResult:
-    return train(recipe, data, out, resume=resume, device="cpu", show_progress=False)
 
 
 @pytest.fixture(
@@ -45,10 +35,8 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def lora_recipe(bundle: Path, **settings: Any) -> Recipe:
-    tree: dict[str, Any] = json.loads(tiny_recipe().model_dump_json())
-    tree["train"] |= {"start_from": str(bundle), "lora": {"rank": 2, "lr": 1e-2, "dropout": 0.1}} | settings
-    tree["optimizer"] |= {"lr": 1e-3}
-    return parse_recipe(tree, "A recipe")
+    lora = {"rank": 2, "lr": 1e-2, "dropout": 0.1}
+    return tiny_recipe(start_from=str(bundle), lora=lora, optimizer={"lr": 1e-3}, **settings)
 
 
 def test_updates_begin_at_zero_are_all_that_is_learned_of_towers_and_are_added_exactly(bundle: Path) -> None:
@@ -99,23 +87,19 @@ def test_the_bundle_has_the_updates_in_its_weights(
 
 
 def test_a_stopped_run_goes_on_to_the_same_weights(bundle: Path, scenes: Path, tmp_path: Path) -> None:
-    recipe = lora_recipe(bundle)
+    recipe = lora_recipe(bundle, epochs=1)
     straight = run(recipe, scenes, tmp_path / "straight").bundle
-    with before_step(TrainingLoop, 4, terminate), pytest.raises(TrainingInterruptedError):
-        run(recipe, scenes, tmp_path / "out")
-    resumed = run(recipe, scenes, tmp_path / "out", resume=True).bundle
+    resumed = stop_and_resume(recipe, scenes, tmp_path / "out", 2).bundle
     assert read_bundle(resumed).digest == read_bundle(straight).digest
 
 
-def test_convolutional_and_frozen_towers_are_refused(scenes: Path, tmp_path: Path) -> None:
-    for name, settings in (("lora", {"rank": 2}), ("gradient_checkpointing", True)):
-        recipe = parse_recipe(
-            json.loads(tiny_recipe().model_dump_json())
-            | {"train": {"batch_size": 4, "epochs": 1, name: settings}},
-            "A recipe",
-        )
-        with pytest.raises(RecipeError, match=rf"train\.{name} .* transformer layers of transformers"):
-            run(recipe, scenes, tmp_path / name)
+@pytest.mark.parametrize("settings", [{"lora": {"rank": 2}}, {"gradient_checkpointing": True}], ids=str)
+def test_convolutional_and_frozen_towers_are_refused(
+    settings: dict[str, Any], scenes: Path, tmp_path: Path
+) -> None:
+    (name,) = settings
+    with pytest.raises(RecipeError, match=rf"train\.{name} .* transformer layers of transformers"):
+        run(tiny_recipe(**settings), scenes, tmp_path / "out")
 
 
 def test_gradients_are_those_of_kept_activations(bundle: Path) -> None:
@@ -127,29 +111,19 @@ def test_gradients_are_those_of_kept_activations(bundle: Path) -> None:
             checkpoint_gradients(model)
         generator = np.random.default_rng(0)
         pixels = torch.from_numpy(generator.normal(size=(3, 3, 64, 64)).astype(np.float32))
-        kept = _Kept()
-        with torch.autograd.graph.saved_tensors_hooks(kept.save, _same):
+        kept: list[int] = []
+
+        def save(value: torch.Tensor, kept: list[int] = kept) -> torch.Tensor:
+            kept.append(value.numel())
+            return value
+
+        with torch.autograd.graph.saved_tensors_hooks(save, lambda value: value):
             features = model(pixels, preprocessing.text(["a dog", "two dogs", "a red hat"]))
         (features["image"].embedding * features["text"].embedding).sum().backward()
         gradients = {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
-        found.append((gradients, kept.numbers))
+        found.append((gradients, sum(kept)))
     (plain, much), (again, little) = found
     assert plain.keys() == again.keys()
     for name, gradient in plain.items():
         torch.testing.assert_close(again[name], gradient)
     assert little < much / 2
-
-
-class _Kept:
-    """Counts what a forward pass keeps for the backward pass."""
-
-    def __init__(self) -> None:
-        self.numbers = 0
-
-    def save(self, value: torch.Tensor) -> torch.Tensor:
-        self.numbers += value.numel()
-        return value
-
-
-def _same(value: torch.Tensor) -> torch.Tensor:
-    return value
