@@ -141,7 +141,7 @@ def train(
         shown = show_progress and processes.leads
 
         # The data.
-        manifest = as_manifest(data, out / "data", max_rejected=recipe.data.max_rejected)
+        manifest = as_manifest(data, folder.data, max_rejected=recipe.data.max_rejected)
         train_split = usable_records(recipe, manifest.split("train"), modalities)
         val_split = manifest.split("val")
         _check_validation(recipe, val_split, modalities)
@@ -163,10 +163,8 @@ def train(
         model.train()
         share = recipe.train.batch_size // processes.count
         synchronised = recipe.train.sync_batch_norm and processes.count > 1 and device_used.type == "cuda"
-        check_batch_norm(
-            model,
-            smallest=min(map(_length, even_chunks(share, recipe.train.encoded_at_once))),
-        )
+        smallest = min(map(_length, even_chunks(share, recipe.train.encoded_at_once)))
+        check_batch_norm(model, smallest=smallest)
         if synchronised:
             synchronise(model)
         task = TrainingTask(model, built, recipe.train.ema_decay).to(device_used)
@@ -181,15 +179,9 @@ def train(
 
         # Batches.
         locked = locked_towers(model, built, recipe, preprocessing, fabric)
+        extras = extras.used_by(built)
         opener = SplitOpener(
-            recipe,
-            preprocessing,
-            modalities,
-            device_used,
-            processes,
-            resources,
-            extras.used_by(built),
-            locked,
+            recipe, preprocessing, modalities, device_used, processes, resources, extras, locked
         )
         broken = train_split.rejections.continued(len(train_split.records), _FILES)
         pairs = opener.open(train_split, broken, training=True, show_progress=shown)

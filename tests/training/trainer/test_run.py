@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tests.training.runs import assert_same, assert_same_checkpoints, before_step, lines, measured_lines
-from tests.training.trainer.scenes import run, stop, stop_and_resume, tiny_recipe, weights, write_scenes
-from training.common.errors import BundleError, RecipeError, RecoquestError
+from tests.training.trainer.scenes import SIZE, run, stop, stop_and_resume, tiny_recipe, weights, write_scenes
+from training.common.errors import BundleError, DataError, RecipeError, RecoquestError
+from training.common.manifest import read_manifest
 from training.data import prepared_rows
 from training.models.bundle import read_bundle
 from training.models.encoder import Encoder, load_encoder
@@ -31,7 +32,7 @@ from training.recipes.schema import Recipe
 from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import Batch
 from training.trainer.loop import Callback, TrainingLoop
-from training.trainer.run import TrainResult
+from training.trainer.run import TrainResult, train
 from training.trainer.run_state.checkpoint import load_checkpoint, save_checkpoint
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 from training.trainer.setup import with_temperature
@@ -506,3 +507,24 @@ def test_compiled_towers_learn_the_same_and_resume(scenes: Path, tmp_path: Path)
     straight = run(recipe, scenes, tmp_path / "straight").bundle
     resumed = stop_and_resume(recipe, scenes, tmp_path / "stopped", 3).bundle
     assert read_bundle(resumed).digest == read_bundle(straight).digest
+
+
+def test_records_in_memory_train_and_resume_and_a_refused_run_is_repeated(tmp_path: Path) -> None:
+    colors = [(200, 30, 30), (30, 200, 30), (30, 30, 200)]
+    records: list[dict[str, Any]] = [
+        {
+            "image": np.full((SIZE, SIZE, 3), colors[number % 3], np.uint8),
+            "texts": f"color {number % 3}, image {number}",
+            "split": "val" if number >= 12 else "train",
+        }
+        for number in range(18)
+    ]
+    out = tmp_path / "out"
+    with pytest.raises(DataError, match=r"Only 12 images have a text, fewer than a batch of 64"):
+        train(tiny_recipe(batch_size=64), records, out, device="cpu", show_progress=False)
+    recipe = tiny_recipe(epochs=2)
+    first = train(recipe, records, out, device="cpu", show_progress=False)
+    assert first.metrics["rsum"] > 0
+    assert len(read_manifest(out / "data").records) == 18
+    again = train(recipe, records, out, resume=True, device="cpu", show_progress=False)
+    assert again.metrics == first.metrics

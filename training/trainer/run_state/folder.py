@@ -27,6 +27,11 @@ class RunFolder:
     path: Path
 
     @property
+    def data(self) -> Path:
+        """Records that were given in memory."""
+        return self.path / "data"
+
+    @property
     def bundle(self) -> Path:
         """The encoder with the best validation figure."""
         return self.path / "bundle"
@@ -60,7 +65,8 @@ class RunFolder:
         """
         if self.path.exists() and not self.path.is_dir():
             raise TrainingError(f"{self.path} is a file: give another folder.")
-        if self.path.is_dir() and any(self.path.iterdir()):
+        # A run on records in memory that was refused has left these records.
+        if self.path.is_dir() and any(entry != self.data for entry in self.path.iterdir()):
             raise TrainingError(
                 f"{self.path} is not empty: give a new folder, or --resume to go on with the run in it."
             )
