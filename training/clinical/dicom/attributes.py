@@ -141,7 +141,8 @@ def _encodings(dataset: Dataset) -> list[str]:
     text = value.decode("latin-1") if isinstance(value, bytes) else value
     texts = text.split("\\") if isinstance(text, str) else text
     names = list(map(str, texts)) if isinstance(texts, Iterable) else []
-    return convert_encodings([name.strip(_PADDING) for name in names])
+    # Python's search for an encoding takes no text with a zero byte.
+    return convert_encodings([name.strip(_PADDING).replace("\0", "?") for name in names])
 
 
 def _decoded(value: bytes, encodings: list[str]) -> str:
