@@ -127,7 +127,7 @@ mutations: install
 # On a machine with a GPU: exact hits, threads, batches and writes at a million vectors; a training step of each objective.
 check-gpu: install
 	$(BIN)/python -m tests.benchmarks.gpu $(ARGS)
-	RECOQUEST_TEST_DEVICE=cuda $(BIN)/pytest -q tests/training/recipes/test_every_recipe.py -k test_recipe_trains
+	RECOQUEST_TEST_DEVICE=cuda $(BIN)/pytest -q -m "slow or not slow" tests/training/recipes/test_every_recipe.py -k test_recipe_trains
 
 # All that is installed, with versions and licences, in CycloneDX: build/recoquest.cdx.json. The tool has an environment of its own.
 sbom: install

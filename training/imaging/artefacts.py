@@ -33,11 +33,16 @@ _EDGE_SLOPES: Final = 4
 _LEAST_LEFT: Final = 0.05
 # Shares of the picture beyond the thresholds.
 _SHARES: Final = (0.003, 0.01, 0.025, 0.05, 0.09, 0.15)
+_ROUNDS: Final = 3
 # Pixels from a component to the ring around it, and the width of the ring.
 _TO_RING: Final = 2
 _RING: Final = 3
 # Pixels of a component that are compared with its ring: those that are as near to its edge.
 _SHORE: Final = 4
+# Pixels near a component that are above nearly all others by this share of their range are its edge.
+_EDGE_RANGES: Final = 0.1
+# Least share of a component, closed, that is beyond the threshold.
+_SOLID: Final = 0.75
 # Height of a component over its ring: as a multiple of what nearly all of the film changes over this
 # distance, and of the range of all that is not beyond the threshold.
 _HEIGHT_CHANGES: Final = 2.0
@@ -66,7 +71,8 @@ def find_picture(values: Values, seen: Mask) -> Mask:
         seen: Pixels that count (H, W).
     """
     kept = seen
-    for without in (_without_padding, _without_lines, _without_components):
+    # The range that a component is measured by has no artefacts of the other end in the second round.
+    for without in (_without_padding, _without_lines, _without_components, _without_components):
         for sign in (1.0, -1.0):
             rest = without(sign * values, kept)
             if rest is not kept and _gains(sign * values, rest, kept) and _is_film(values, rest, kept):
@@ -101,13 +107,13 @@ def _is_film(values: Values, rest: Mask, before: Mask) -> bool:
     there = values[before]
     if not structure > _LEAST_STRUCTURE * (there.max() - there.min()):
         return False
-    pairs = rest[:, 1:] & rest[:, :-1]
-    noise = np.median(np.abs(np.diff(values, axis=1)[pairs])) if pairs.any() else 0.0
+    beside = rest[:, 1:] & rest[:, :-1]
+    noise = np.median(np.abs(np.diff(values, axis=1)[beside])) if beside.any() else 0.0
     return bool(structure > _STRUCTURE_NOISES * noise)
 
 
 def _without_padding(values: Values, kept: Mask) -> Mask:
-    """Leave out the mode at the upper end, and the few pixels beyond it."""
+    """Leave out the mode at the upper end, and what little lies beyond it."""
     found, counts = np.unique(values[kept], return_counts=True)
     beyond = np.cumsum(counts[::-1])[::-1] - counts
     total = int(counts.sum())
@@ -170,16 +176,25 @@ def _without_components(values: Values, kept: Mask) -> Mask:
     """Leave out bright markers and cells."""
     rest = kept
     rise = values + dilated(np.where(kept, -values, -np.inf), _TO_RING + _RING)
-    change = _HEIGHT_CHANGES * _usual_change(values, kept)
-    low, *thresholds = np.quantile(values[kept], [_LOW, *(1 - share for share in _SHARES)])
-    for share, threshold in zip(_SHARES, thresholds, strict=True):
-        reach = threshold - low
-        beyond = rest & (values > threshold)
-        least = max(change, _FLAT_HEIGHT_RANGES * reach)
-        if reach > 0 and (rise[beyond] > least).any():
-            flat = _FLAT_RANGES[int(share > _FLAT_SHARE)] * reach
-            rest = rest & ~_high_components(values, rest, beyond, least, max(change, reach), flat)
-    return rest if rest.sum() < kept.sum() else kept
+    for _ in range(_ROUNDS):
+        before = rest.sum()
+        change = _HEIGHT_CHANGES * _usual_change(values, rest)
+        low, *thresholds = np.quantile(values[rest], [_LOW, *(1 - share for share in _SHARES)])
+        for share, threshold in zip(_SHARES, thresholds, strict=True):
+            reach = threshold - low
+            beyond = rest & (values > threshold)
+            least = max(change, _FLAT_HEIGHT_RANGES * reach)
+            if reach > 0 and (rise[beyond] > least).any():
+                flat = _FLAT_RANGES[int(share > _FLAT_SHARE)] * reach
+                rest = rest & ~_high_components(values, rest, beyond, least, max(change, reach), flat)
+        if rest.sum() == before:
+            break
+    if rest.sum() == kept.sum():
+        return kept
+    # Rests of soft edges are hardly higher than tissue.
+    low, high = np.quantile(values[rest], (_LOW, 1 - _LOW))
+    edge = dilated(kept & ~rest, _SHORE) & (values > high + _EDGE_RANGES * (high - low))
+    return np.asarray(rest & ~edge)
 
 
 def _high_components(
@@ -204,7 +219,11 @@ def _high_components(
     tops = np.full(number + 1, -np.inf)
     np.maximum.at(tops, labels[beyond], values[beyond])
     level = most(beyond, values >= tops[labels] - flat)
-    found = (around > 0) & (most(shore, height > enough) | (level & most(shore, height > least)))
+    # Grain above the threshold is no component, though its pixels lie near each other.
+    core = (labels > 0) & ~dilated(labels == 0, 1)
+    filled = np.bincount(labels[core & beyond], minlength=number + 1)
+    solid = filled > _SOLID * np.bincount(labels[core], minlength=number + 1)
+    found = (around > 0) & solid & (most(shore, height > enough) | (level & most(shore, height > least)))
     found[0] = False
     return np.asarray(found[labels])
 
