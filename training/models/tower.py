@@ -216,7 +216,8 @@ class PooledTower(Tower):
         """Pool a backbone's features, of which `mask` (B, K) says which are real and `count` how many."""
         fork = None
         if features.fork is not None:
-            prefix = mask.new_ones(len(mask), self.backbone.prefix)
+            # The shape and not the length, which an export would fix.
+            prefix = mask.new_ones((mask.shape[0], self.backbone.prefix))
             fork = Fork(features.fork, torch.cat([prefix, mask], dim=1))
         pooled, weights = features.pooled, None
         if self.pooling is not None:
