@@ -46,7 +46,7 @@ def tune(
 ) -> None:
     """Train a recipe with each combination of some settings, and compare them on the validation split.
 
-    Stopped in any way, the same command goes on: finished runs are kept, others go on from their checkpoints.
+    If it is stopped, run the same command again: finished runs are kept, others resume from checkpoints.
     """
     from training.recipes.load import load_recipe
     from training.trainer.tune import parse_grid, plan_runs, write_tuning
@@ -56,7 +56,7 @@ def tune(
     tuned = load_recipe(recipe, overrides).tuned
     values = parse_grid(grid or []) if grid or tuned is None else tuned.grid
     runs = plan_runs(recipe, overrides, values, out, seeds=seeds)
-    with stoppable(f"Stopped. The same command goes on with the runs in {out}."), _warned_once():
+    with stoppable(f"Stopped. Run the same command again to continue the runs in {out}."), _warned_once():
         tuning = run_grid(runs, data, device=chosen_device(device))
     write_tuning(
         tuning,

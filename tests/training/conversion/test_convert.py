@@ -317,7 +317,7 @@ def _older_names(folder: Path) -> None:
 
 
 def _older_processor(folder: Path) -> None:
-    """Sizes as plain numbers, and a feature extractor in place of the image processor."""
+    """Sizes as plain numbers, and a feature extractor instead of the image processor."""
     steps = {"do_center_crop": True, "do_normalize": True, "do_resize": True}
     old = {"feature_extractor_type": "CLIPFeatureExtractor", "size": 64, "crop_size": 64, "resample": 3}
     content = json.dumps({**old, **steps, **folders.CLIP_STATISTICS})

@@ -64,7 +64,7 @@ def tiny_recipe(**changes: Any) -> Recipe:
             "dim": 8,
             "image": {
                 "architecture": "resnet",
-                # With four channels a backward pass of oneDNN's writes beside its memory.
+                # With four channels, a backward pass of oneDNN writes outside its memory.
                 "options": {
                     "embedding_size": 8,
                     "hidden_sizes": [8, 8],

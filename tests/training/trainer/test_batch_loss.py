@@ -146,7 +146,7 @@ def test_views_and_frames_of_a_step_differ_and_are_the_same_again() -> None:
 
 @pytest.mark.parametrize("name", ["simclr", "byol"])
 def test_loss_is_that_of_both_views(name: str) -> None:
-    """Of embeddings that are made one view after the other, with the copy's beside them."""
+    """Embeddings of one view after the other, together with the copy's."""
     loss = views_of(name)
     task = loss.task
     total = loss.backward(batch(), step=4).total.detach()

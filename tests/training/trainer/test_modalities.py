@@ -160,7 +160,7 @@ def pair_recipe(objective: str = "scan", **train: Any) -> Recipe:
 def test_recall_is_that_of_the_pairs_and_the_bundle_is_taken_only_to_measure(
     scenes: Path, tmp_path: Path
 ) -> None:
-    """Of every pair alone, whatever else is compared beside it."""
+    """The loss of each pair on its own, whatever else is compared."""
     bundle = run(pair_recipe(epochs=2), scenes, tmp_path / "out").bundle
     with pytest.raises(BundleError, match=r"no vectors to search by.*`recoquest evaluate`"):
         load_encoder(bundle, "cpu")

@@ -1,4 +1,4 @@
-"""No step waits for its device: towers, heads, what is done beside them, and the steps of whole runs."""
+"""No step waits for its device: towers, heads, other work, and the steps of whole runs."""
 
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,7 @@ _SLOW = frozenset(cases()) - {"infonce", "byol", "ltd-dual"}
 
 @pytest.fixture
 def made_targets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put zeros in place of targets: a text that is new is embedded in the thread that prepares batches."""
+    """Use zeros as targets: a new text is embedded in the thread that prepares batches."""
 
     def zeros(extras: Extras) -> Targets | None:
         sentences = extras.sentences
