@@ -170,7 +170,7 @@ def _list_files(images: Path, files: FoundFiles, encoding: str | None) -> Listin
                 continue
             if not written and rows == 2:
                 rows = 1
-                yield LeftOut("texts beside images that are empty or without words")
+                yield LeftOut("texts next to images that are empty or without words")
             known = ImageRows(number, rows=rows)
             if written and (report is not None or study is not None):
                 known.one_each["report"] = (report or "\n".join(written), number)
@@ -242,7 +242,7 @@ def _name_second_texts(reasons: Mapping[str, str], texts: Mapping[str, str]) -> 
         suffix = PurePosixPath(path).suffix.lower()
         image = images.get(_key(path[: -len(suffix)])) if suffix in _ENDINGS and reason else None
         if image is not None and path not in used:
-            examples.note(f"{path!r} beside {texts[image]!r}")
+            examples.note(f"{path!r} next to {texts[image]!r}")
     if examples.count:
         yield f"{examples.times('text is', 'texts are')} not read, since the image has another: {examples}."
 
@@ -371,7 +371,7 @@ def _list_tables(images: Path, files: FoundFiles, read: Sequence[TableReader]) -
     ]
     if len(read) > 1:
         first = read[0].table.path
-        notes.insert(0, f"Read {len(read):,} tables such as {first}, with names that start beside each.")
+        notes.insert(0, f"Read {len(read):,} tables such as {first}; their paths start at their own folders.")
     values: dict[str, Values] = {}
     for rows in read:
         for place, name in rows.columns.metadata.items():

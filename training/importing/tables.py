@@ -213,7 +213,7 @@ def _notes_on_columns(
         yield f"Took {'columns' if plural else 'column'} {_listed(taken)}."
     others = [repr(name) for name in metadata.values() if _ROLES.get(_without_number(name)) in places]
     if others:
-        yield f"Took {_listed(others)} for metadata, beside the columns above."
+        yield f"Took {_listed(others)} for metadata, in addition to the columns above."
     if places.keys().isdisjoint(_SAYING):
         names = [shortened(name) for name in metadata.values()][:_SHOWN]
         rest = f"; its other columns are {_listed(names)}: rename one to 'text' or 'report'" if names else ""

@@ -157,7 +157,7 @@ class Objective(nn.Module, ABC):
         """Check the arguments of the class wherever it is called."""
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
-            setattr(cls, "__init__", _checked(cls.__init__))  # noqa: B010
+            type.__setattr__(cls, "__init__", _checked(cls.__init__))
 
     @classmethod
     def check(cls, settings: Any) -> None:
@@ -618,7 +618,7 @@ def _parts_in(value: Any, kind: type = ObjectiveConfig) -> list[Any]:
 
 
 def _as_settings(value: Any) -> Any:
-    """Return an argument, with some settings in place of objectives: these have checked their own."""
+    """Return an argument, with default settings instead of objectives, which checked their own."""
     if isinstance(value, Objective):
         return BASE
     return [BASE] * len(value) if _parts_in(value, Objective) else value

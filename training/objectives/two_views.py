@@ -246,7 +246,7 @@ class PixPro(ImageObjective):
 
 
 def centres(frames: Tensor, side: int) -> Tensor:
-    """Where the centres of the regions of changed images lie in the unchanged ones (b, K, 2), row by row.
+    """Positions of the centres of regions of changed images in the unchanged ones (b, K, 2), row by row.
 
     Args:
         frames: (b, 2, 3) as in `ModalityFeatures`.

@@ -28,7 +28,7 @@ class SpectralLinear(nn.Linear):
     """A linear layer whose weight is divided by its largest singular value (Miyato et al. 2018).
 
     That value is computed and not followed by power iteration: it is right from the first step on, and there
-    is no state beside the weight. The narrow layers of a critic make that cheap.
+    is no state other than the weight. The narrow layers of a critic make that cheap.
     """
 
     def normalised_weight(self) -> Tensor:

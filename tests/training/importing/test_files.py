@@ -1,4 +1,4 @@
-"""Files of folders: images, and what systems, programs and other formats put beside them."""
+"""Files of folders: images, and what systems, programs and other formats put next to them."""
 
 import os
 import sys

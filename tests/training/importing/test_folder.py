@@ -141,7 +141,7 @@ def test_captions_and_reports(
     assert record.texts == texts
     assert record.report is None if report is None else (record.report or "").startswith(report)
     assert "Took the texts of 1 image from files of the same name, such as '1.txt' for '1.jpg'." in said.notes
-    empty = {} if texts else {"texts beside images that are empty or without words": 1}
+    empty = {} if texts else {"texts next to images that are empty or without words": 1}
     assert (said.tallies[0].found, said.tallies[0].taken, left_out(said)) == (2, 1 + bool(texts), empty)
 
 
@@ -200,8 +200,8 @@ def test_second_texts_of_an_image_are_named(tmp_path: Path) -> None:
     }
     (note,) = [note for note in report.notes if "not read" in note]
     assert note == (
-        "3 texts are not read, since the image has another: '1.txt' beside '1.caption', '2.txt' beside "
-        "'2.jpg.txt', '3.txt' beside '3.TXT'."
+        "3 texts are not read, since the image has another: '1.txt' next to '1.caption', '2.txt' next to "
+        "'2.jpg.txt', '3.txt' next to '3.TXT'."
     )
 
 

@@ -45,7 +45,7 @@ def columns_of(folder: Path, header: str) -> Columns:
             "path,caption,image,text",
             {"image": 2, "text": 3},
             {0: "path", 1: "caption"},
-            "Took 'path' and 'caption' for metadata, beside the columns above.",
+            "Took 'path' and 'caption' for metadata, in addition to the columns above.",
         ),
         (
             "image,age,place",

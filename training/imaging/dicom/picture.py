@@ -230,7 +230,7 @@ def read_table(elements: Elements, descriptor: int, data: int, *, signed: bool) 
     count = count or _MOST_ENTRIES
     if (signed or elements.found[descriptor].representation == b"SS") and first >= 1 << 15:
         first -= 1 << 16
-    # Entries of 8 bits may stand in words or in bytes, with one that pads them.
+    # Entries of 8 bits may be words or bytes, with one byte of padding.
     if len(content) >= 2 * count:
         entries = np.frombuffer(content[: 2 * count], f"{order}u2")
     elif bits <= 8 and len(content) >= count:
