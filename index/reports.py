@@ -15,8 +15,8 @@ from index.home import Home
 from training.clinical.pseudonyms import PATIENT_FIELDS
 
 if TYPE_CHECKING:
-    from training.clinical.findings.headings import Kind
     from training.clinical.reports.study_report import Status, StudyReport
+    from training.clinical.text.headings import Kind
 
 # Fields of an image that name its study, the likeliest first.
 STUDY_FIELDS: Final = ("study", "accession")
@@ -192,8 +192,8 @@ def _removed(session: Session, condition: ColumnElement[bool]) -> int:
 
 def _report(row: ReportRow) -> "StudyReport":
     # Images are deleted where no report was ever taken.
-    from training.clinical.reports.sections import Section
     from training.clinical.reports.study_report import StudyReport
+    from training.clinical.text.sections import Section
 
     sections = tuple(Section(cast("Kind", kind), heading, text) for kind, heading, text in row.sections)
     status = cast("Status", row.status)

@@ -19,8 +19,8 @@ from index.search.request import BatchEntry, SearchRequest
 from index.search.results import ActiveGeneration, Hit, SearchPage, vectors_of
 from index.vectors.protocol import Vectors
 from training.clinical.findings import are_prior, prior_sentences
-from training.clinical.reports.sections import place_in_report
-from training.clinical.reports.sentences import split_sentences
+from training.clinical.text.sections import place_in_report
+from training.clinical.text.sentences import split_sentences
 from training.common.manifest import MetadataValue
 
 SOP: Final = "sop"

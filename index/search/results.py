@@ -29,7 +29,7 @@ from index.scoring import ScoreScale
 from index.search.cursors import PageEnd, PagePosition, encode_cursor
 from index.vectors.protocol import Vectors, decode_vectors
 from training.clinical.findings import STATES, State
-from training.clinical.reports.sentences import split_sentences
+from training.clinical.text.sentences import split_sentences
 from training.common.manifest import MetadataValue
 
 CosineKind = Literal["cosine", "blade_cosine", "absolute_cosine"]

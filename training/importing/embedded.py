@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
-from training.clinical.reports.report_text import Report, make_report, read_report_or_text
+from training.clinical.text.report_text import Report, make_report, read_report_or_text
 from training.common.errors import DataError, ImageError
 from training.common.record import LARGEST_INTEGER, MetadataValue, Record, Scalar, Split
 from training.common.rejections import LeftOut, Rejection

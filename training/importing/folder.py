@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from shlex import quote
 from typing import Final
 
-from training.clinical.reports.report_text import Report, described_report, make_report
-from training.clinical.reports.sentences import report_sentences, split_sentences
+from training.clinical.text.report_text import Report, described_report, make_report
+from training.clinical.text.sentences import report_sentences, split_sentences
 from training.common.errors import DataError
 from training.common.record import MetadataValue, Record
 from training.common.rejections import LeftOut, Rejection

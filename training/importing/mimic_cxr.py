@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from shlex import quote
 from typing import Final
 
-from training.clinical.reports.report_text import Report, make_report, read_report
+from training.clinical.text.report_text import Report, make_report, read_report
 from training.common.errors import DataError
 from training.common.record import LineError, MetadataValue, Record, Split
 from training.common.rejections import LeftOut, Rejection

@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 from xml.etree import ElementTree
 
-from training.clinical.reports.report_text import Report, make_report
-from training.clinical.reports.sentences import report_sentences
+from training.clinical.text.report_text import Report, make_report
+from training.clinical.text.sentences import report_sentences
 from training.common.errors import DataError
 from training.common.record import LineError, MetadataValue, Record, Split
 from training.common.rejections import LeftOut, Rejection

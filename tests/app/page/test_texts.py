@@ -19,7 +19,7 @@ from app.jobs import kinds as jobs
 from app.page_routes import SOURCE
 from index.search.request import Sort
 from tests.needed import needed
-from training.clinical.findings.vocabulary import FINDINGS
+from training.clinical.text.vocabulary import FINDINGS
 
 PAGE: Final = Path(__file__).resolve().parents[3] / "app" / "page"
 TABLES: Final = PAGE / "words"

@@ -40,8 +40,8 @@ from tests.index.comparing import answers, rows
 from tests.index.homes import open_home
 from tests.index.meanwhile import at_first, note_calls
 from tests.index.samples import ingest, make_manifest, make_picture, make_records
-from training.clinical.reports.sections import clinical_sections
 from training.clinical.reports.study_report import StudyReport
+from training.clinical.text.sections import clinical_sections
 from training.models.encoder import Encoder, load_encoder
 
 

@@ -11,8 +11,8 @@ from training.clinical.findings.findings import (
     prior_sentences,
     unread_words,
 )
-from training.clinical.findings.language import is_read
-from training.clinical.findings.vocabulary import FINDINGS, finding_called
+from training.clinical.text.language import is_read
+from training.clinical.text.vocabulary import FINDINGS, finding_called
 
 __all__ = [
     "CHEXPERT_LABELS",

@@ -7,8 +7,8 @@ Irvin et al., "CheXpert: A Large Chest Radiograph Dataset with Uncertainty Label
 from typing import Final
 
 from training.clinical.findings.findings import STATES, State, find_findings, image_states, is_normal
-from training.clinical.findings.language import has_other_words
-from training.clinical.findings.vocabulary import DEVICE
+from training.clinical.text.language import has_other_words
+from training.clinical.text.vocabulary import DEVICE
 
 NO_FINDING: Final = "No Finding"
 _FINDINGS: Final[dict[str, tuple[str, ...]]] = {

@@ -16,10 +16,11 @@ from typing import Final, Literal, NamedTuple
 
 from training.clinical.findings.english import ENGLISH, LIMIT, Effect, Side
 from training.clinical.findings.german import GERMAN
-from training.clinical.findings.headings import CONTEXT, heading_line, kind_of_match
-from training.clinical.findings.language import has_other_words, is_read
-from training.clinical.findings.spelling import written_out
-from training.clinical.findings.vocabulary import (
+from training.clinical.text.headings import CONTEXT, heading_line, kind_of_match
+from training.clinical.text.language import has_other_words, is_read
+from training.clinical.text.sections import section_places
+from training.clinical.text.spelling import written_out
+from training.clinical.text.vocabulary import (
     DEVICE,
     compounds,
     forms,
@@ -27,8 +28,7 @@ from training.clinical.findings.vocabulary import (
     has_written_forms,
     other_forms,
 )
-from training.clinical.findings.words import EARLIER, LACKING, RESTRICTED, ill, says_normal, unknown_words
-from training.clinical.reports.sections import section_places
+from training.clinical.text.words import EARLIER, LACKING, RESTRICTED, ill, says_normal, unknown_words
 
 State = Literal["present", "uncertain", "absent"]
 # Of several mentions of a finding in an image or a text, the first of these that one has counts.

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from training.clinical.findings.chexpert import CHEXPERT_LABELS, chexpert_labels
-from training.clinical.reports.report_text import make_report
-from training.clinical.reports.sections import DESCRIBING, Section, is_addendum
 from training.clinical.reports.study_report import Status, StudyReport
+from training.clinical.text.report_text import make_report
+from training.clinical.text.sections import DESCRIBING, Section, is_addendum
 
 
 @dataclass(frozen=True, slots=True)

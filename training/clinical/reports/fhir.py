@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from training.clinical.findings.headings import kind_of
 from training.clinical.reports.markup import plain_text, text_of_html
 from training.clinical.reports.study_report import (
     LONGEST,
@@ -20,6 +19,7 @@ from training.clinical.reports.study_report import (
     parse_status,
     parse_time,
 )
+from training.clinical.text.headings import kind_of
 
 # Entries of a Bundle, and parts of a resource.
 _MOST_ENTRIES: Final = 100_000

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from training.clinical.findings.headings import SECTION_CODES, kind_of
-from training.clinical.findings.vocabulary import has_forms
 from training.clinical.reports.markup import RTF
 from training.clinical.reports.study_report import (
     FIELD_MISSING,
@@ -21,6 +19,8 @@ from training.clinical.reports.study_report import (
     parse_status,
     parse_time,
 )
+from training.clinical.text.headings import SECTION_CODES, kind_of
+from training.clinical.text.vocabulary import has_forms
 
 # Segments of a message, and characters of one.
 MOST_SEGMENTS: Final = 20_000

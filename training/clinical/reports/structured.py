@@ -17,7 +17,6 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian
 
 from training.clinical.dicom.attributes import UNREADABLE, patient_ids
 from training.clinical.dicom.objects import is_result
-from training.clinical.findings.headings import SECTION_CODES, kind_of
 from training.clinical.reports.study_report import (
     NoReportError,
     ReportError,
@@ -26,6 +25,7 @@ from training.clinical.reports.study_report import (
     named_value,
     parse_time,
 )
+from training.clinical.text.headings import SECTION_CODES, kind_of
 from training.common.errors import ImageError
 from training.imaging.dicom.elements import open_file
 from training.imaging.formats import SIGNATURE_BYTES, is_dicom

@@ -8,11 +8,11 @@ from hashlib import sha256
 from typing import Final, Literal
 
 from training.clinical.findings import find_findings
-from training.clinical.findings.headings import kind_of
-from training.clinical.findings.vocabulary import has_forms
 from training.clinical.pseudonyms import keyed_hash, shift_days
 from training.clinical.reports.markup import plain_text
-from training.clinical.reports.sections import DESCRIBING, Section, clinical_sections, is_addendum
+from training.clinical.text.headings import kind_of
+from training.clinical.text.sections import DESCRIBING, Section, clinical_sections, is_addendum
+from training.clinical.text.vocabulary import has_forms
 
 Status = Literal["preliminary", "final", "amended", "corrected", "withdrawn"]
 # Characters of a report; longer texts are logs or whole records.

@@ -7,8 +7,8 @@ from itertools import permutations
 import pytest
 
 from training.clinical.reports.current import CurrentReport, current_report
-from training.clinical.reports.sections import clinical_sections
 from training.clinical.reports.study_report import Status, StudyReport
+from training.clinical.text.sections import clinical_sections
 from training.common.record import MetadataValue, Record
 from training.importing.reports import attach_reports
 

@@ -4,9 +4,9 @@ import pytest
 
 from tests.training.clinical.reports.documents import cases
 from training.clinical.reports.current import current_report
-from training.clinical.reports.report_text import make_report, read_report_or_text, without_marks
-from training.clinical.reports.sections import clinical_sections
 from training.clinical.reports.study_report import StudyReport
+from training.clinical.text.report_text import make_report, read_report_or_text, without_marks
+from training.clinical.text.sections import clinical_sections
 from training.common.record import Split
 from training.importing.splits import draw_split, split_in
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Final
 
-from training.clinical.findings.vocabulary import has_forms
+from training.clinical.text.vocabulary import has_forms
 from training.common.sentences import UNSPACED, sentence_starts
 from training.common.values import is_without_words
 

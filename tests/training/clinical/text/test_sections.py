@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tests.training.clinical.reports.documents import cases
 from training.clinical.findings import find_findings
-from training.clinical.reports.identifiers import MARK, without_identifiers
-from training.clinical.reports.sections import clinical_sections, place_in_report
+from training.clinical.text.identifiers import MARK, without_identifiers
+from training.clinical.text.sections import clinical_sections, place_in_report
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:

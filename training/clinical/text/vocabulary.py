@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final, Literal
 
-from training.clinical.findings.spelling import written_out
+from training.clinical.text.spelling import written_out
 
 _SIDED: Final = r"(?:air ?space|focal|nodular|patchy|streaky|hazy|ill defined|linear|reticular|interstitial)"
 _PERHAPS: Final = (

@@ -4,7 +4,7 @@ import re
 from functools import cache
 from typing import Final, Literal, cast, get_args
 
-from training.clinical.findings.spelling import near_words
+from training.clinical.text.spelling import near_words
 
 Kind = Literal[
     "findings",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.clinical.reports.documents import cases
-from training.clinical.reports.sentences import report_sentences, sentence_places, split_sentences
+from training.clinical.text.sentences import report_sentences, sentence_places, split_sentences
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from training.clinical.reports.sections import clinical_sections
+from training.clinical.text.sections import clinical_sections
 
 MISSPELT = {
     "findings": ("FINDNGS", "Findigns"),

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from training.clinical.findings.headings import (
+from training.clinical.text.headings import (
     BRIEF,
     CONTEXT,
     OF_EARLIER_IMAGE,
@@ -20,9 +20,9 @@ from training.clinical.findings.headings import (
     heading_within,
     kind_of_match,
 )
-from training.clinical.findings.vocabulary import has_forms
-from training.clinical.reports.identifiers import holds_identifiers, without_identifiers
-from training.clinical.reports.sentences import sentence_places
+from training.clinical.text.identifiers import holds_identifiers, without_identifiers
+from training.clinical.text.sentences import sentence_places
+from training.clinical.text.vocabulary import has_forms
 
 
 class Section(NamedTuple):

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.clinical.reports.documents import cases
-from training.clinical.reports.report_text import read_report
-from training.clinical.reports.sections import section_places
+from training.clinical.text.report_text import read_report
+from training.clinical.text.sections import section_places
 
 FINAL = """\
                                  FINAL REPORT

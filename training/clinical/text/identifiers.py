@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from training.clinical.findings.vocabulary import has_forms
-from training.clinical.findings.words import ill, unknown_words
+from training.clinical.text.vocabulary import has_forms
+from training.clinical.text.words import ill, unknown_words
 
 MARK: Final = "___"
 _MONTH: Final = (

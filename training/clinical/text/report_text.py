@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from training.clinical.reports.sections import SectionPlace, is_generic, section_places, without_titles
-from training.clinical.reports.sentences import report_sentences
+from training.clinical.text.sections import SectionPlace, is_generic, section_places, without_titles
+from training.clinical.text.sentences import report_sentences
 
 # MIMIC-CXR and CheXpert Plus write ___, Indiana University XXXX; a word may be glued to either. Bounded
 # repeats keep a search over a million letters linear.

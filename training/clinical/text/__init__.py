@@ -1,0 +1,1 @@
+"""Text of radiology reports: spelling, vocabulary, languages, headings, sections, sentences, identifiers."""
