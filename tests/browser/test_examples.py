@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Locator
 
 from tests.browser.conftest import OpenSearch, Watch, step
-from tests.browser.search_page import PAGE_SIZE, SearchPage, altered, box_of, expect, serious
+from tests.browser.search_page import PAGE_SIZE, SearchPage, altered, box_of, expect, held, serious
 from tests.browser.service import SHAPES
 
 pytestmark = pytest.mark.browser
@@ -113,10 +113,11 @@ def test_examples_are_taken_back_moved_and_opened(open_search: OpenSearch, watch
     assert search.ids() == search.found(text="a blue square", like=[liked])
     search.press(f"Remove the liked image {liked}")
     opened = search.open_hit(3)
+    answers = held(search.page, "**/search", times=1)
     search.dialog.get_by_role("button", name=MORE).click()
     expect(search.dialog).not_to_be_visible()
     expect(search.liked).to_have_text([opened])
-    step("closing it, opened by its chip, leads back to the chip")
+    step("closing it, opened by its chip, leads back to the chip, also while it is still one of the hits")
     chip = search.page.get_by_title(f"Open {opened}")
     chip.focus()
     search.keys("Enter")
@@ -124,6 +125,9 @@ def test_examples_are_taken_back_moved_and_opened(open_search: OpenSearch, watch
     expect(search.dialog.get_by_role("button", name=MORE)).to_have_attribute("aria-pressed", "true")
     search.keys("Escape")
     expect(search.dialog).not_to_be_visible()
+    expect(chip).to_be_focused()
+    answers[0].continue_()
+    search.settle()
     expect(chip).to_be_focused()
     step("it is moved, and taken back")
     chip.click()

@@ -102,7 +102,8 @@ export class ImageSearch extends ServiceElement {
         this.#state.opened = id;
         this.#announce(step);
       },
-      closed: (id) => this.results.grid.focusImage(id),
+      // An image opened by its chip may be a hit as well: the browser has given the focus back to the chip.
+      closed: (id) => this.row.hasFocus() || this.results.grid.focusImage(id),
     }, this.judgements);
     this.fields = new CollectionFields(this.panel, this.row, () => ({ ...this.#state, api: this.api }), (hidden) => {
       this.results.grid.hide(hidden);

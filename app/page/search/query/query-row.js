@@ -162,6 +162,10 @@ export class QueryRow {
     else this.actions.leave();
   }
 
+  hasFocus() {
+    return this.element.contains(this.element.getRootNode().activeElement);
+  }
+
   #drops() {
     return [...this.element.querySelectorAll('.chip-drop')];
   }

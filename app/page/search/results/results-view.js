@@ -93,7 +93,7 @@ export class ResultsView {
     const unknown = page.unknown_keywords ?? [];
     const wordless = words?.likeness && page.hits[0]?.score_kind === 'fused' && !page.hits.some(hasWords);
     fill(this.above, page.confident === false && page.hits.length > 0 && doubtNotice(), unknown.length > 0 && !wordless && unknownWordsNotice(unknown), wordless && noWordsNotice(), ...page.query.truncations.map(truncationNotice));
-    const focused = this.grid.hasFocus() || this.#hadFocus;
+    const focused = this.grid.hasFocus() || (this.#hadFocus && document.activeElement === document.body);
     this.#hadFocus = false;
     this.grid.show(page.hits);
     if (focused) this.grid.focus(0);
