@@ -22,7 +22,7 @@ PUBLIC: Final = frozenset({"case-book.js", "image-search.js"})
 ORDER: Final = {
     "training": (
         "common imaging clinical importing models data objectives evaluation samples shortcuts "
-        "recipes conversion trainer tasks classification papers"
+        "recipes conversion trainer classification papers"
     ),
     "index": (
         "errors vectors catalogue keys idempotency audit files filters scoring home views search duplicates "

@@ -51,7 +51,7 @@ def retrain(
     from app.jobs.queue import refuse_second_retraining
     from index.catalogue.collections import require_collection
     from training.models.bundle import read_bundle
-    from training.tasks.opening import RunOptions
+    from training.trainer.opening import RunOptions
     from training.trainer.run import train
     from training.trainer.run_state.folder import RunFolder
 

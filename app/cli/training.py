@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from training.papers.glue import TextRecipe
     from training.papers.language_models import LanguageModelRecipe
     from training.papers.vqa import QuestionRecipe
-    from training.tasks.opening import TaskResult
+    from training.trainer.module_task import TaskResult
 
 # Set by torchrun in the processes that it starts.
 _UNDER_TORCHRUN: Final = "TORCHELASTIC_RUN_ID"
@@ -75,7 +75,7 @@ def train(
         _check_kind(recipe)
         load_recipe(recipe, overrides)
     from app.jobs.launch import process_count, train_together, without_copies
-    from training.tasks.opening import RunOptions
+    from training.trainer.opening import RunOptions
     from training.trainer.run import train as run_training
     from training.trainer.run_state.processes import one_voice
 
@@ -140,7 +140,7 @@ def classify(
     from training.papers.glue import classify_texts
     from training.papers.load import load_classification_recipe
     from training.papers.vqa import QuestionRecipe, answer_questions
-    from training.tasks.opening import RunOptions
+    from training.trainer.opening import RunOptions
     from training.trainer.run_state.processes import one_voice
 
     with one_voice() as speaks, resumable(out):
@@ -231,7 +231,7 @@ def language_model(
     from app.jobs.launch import process_count, train_together
     from training.papers.language_models import train_language_model
     from training.papers.load import load_language_recipe
-    from training.tasks.opening import RunOptions
+    from training.trainer.opening import RunOptions
     from training.trainer.run_state.processes import one_voice
 
     with one_voice() as speaks, resumable(out):

@@ -13,7 +13,7 @@ import torch
 from training.models.encoder import choose_device
 from training.recipes.schema import Recipe
 from training.recipes.tasks import TaskRecipe
-from training.tasks.opening import RunOptions
+from training.trainer.opening import RunOptions
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import AnotherProcessFailedError
 from training.trainer.run_state.folder import RunFolder

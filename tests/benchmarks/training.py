@@ -25,11 +25,11 @@ from training.objectives.base import ObjectiveContext
 from training.recipes.library import shipped
 from training.recipes.load import apply_overrides, parse_recipe
 from training.recipes.schema import Recipe
+from training.trainer.modules import EncoderModule
 from training.trainer.optimisation.parameter_groups import build_optimizer
 from training.trainer.run import train
 from training.trainer.run_state.devices import build_fabric
 from training.trainer.setup import thaw_random_towers
-from training.trainer.task import TrainingTask
 
 _RECIPES: Final = {"ViT-B/32 CLIP": "fine-tuning", "ResNet-50, ReCo for MIMIC-CXR": "reco-mimic-cxr"}
 # The first steps allocate memory.
@@ -106,7 +106,7 @@ def _bare(recipe: Recipe, device: str) -> float:
     tokenizer = build_tokenizer(recipe.model.text, texts)
     model = build_dual_encoder(recipe.model, tokenizer, load_pretrained=False).to(fabric.device)
     objective = recipe.objective.with_temperature(lambda: None).build(ObjectiveContext(dim=recipe.model.dim))
-    task = TrainingTask(model.train(), objective.to(fabric.device))
+    task = EncoderModule(model.train(), objective.to(fabric.device))
     optimizer = build_optimizer(task, recipe, fabric.device)
     size = recipe.preprocessing.image.size
     pixels = torch.randn(batch, 3, size, size, device=fabric.device)

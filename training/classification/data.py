@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +12,6 @@ from training.classification.recipe import ImageDataConfig
 from training.common.errors import DataError
 from training.common.manifest import Manifest
 from training.data.labels import known_labels, positives
-from training.tasks.held_out import whole_groups
 
 
 @dataclass(frozen=True)
@@ -112,3 +112,16 @@ def stratified_share(positive: NDArray[np.bool_], share: float, seed: int) -> li
             if side == 0:
                 kept.append(int(row))
     return sorted(kept) or [int(order[0])]
+
+
+def whole_groups(groups: Sequence[Hashable], number: int, seed: int) -> list[int]:
+    """Return the indices of the members of random groups, at most `number` of them, in order."""
+    by_group: dict[Hashable, list[int]] = {}
+    for index, group in enumerate(groups):
+        by_group.setdefault(group, []).append(index)
+    members = list(by_group.values())
+    chosen: list[int] = []
+    for group_number in np.random.default_rng(seed).permutation(len(members)):
+        if len(chosen) + len(members[group_number]) <= number:
+            chosen += members[group_number]
+    return sorted(chosen)

@@ -29,14 +29,15 @@ from training.models.image_input import Pixels, to_pixels
 from training.models.image_towers import ImageTower, build_image_tower
 from training.models.preprocessing import ImagePreprocessing
 from training.recipes.pretrained_preprocessing import images_as_pretrained
-from training.tasks.opening import RunOptions, TaskResult, open_run
-from training.tasks.problem import TaskModule, TaskProblem
 from training.trainer.batches import Batch, BatchLoader, PixelPreparation, without_missing
+from training.trainer.module_task import ModuleTask, TaskResult, prepare_batch_norm
+from training.trainer.modules import TrainedModule
+from training.trainer.opening import RunOptions, open_run
 
 MEAN_AUC = "mean_auc"
 
 
-class ImageClassifier(TaskModule):
+class ImageClassifier(TrainedModule):
     """An image tower and one linear layer, which predicts labels independently of each other (multi-label).
 
     Args:
@@ -264,8 +265,10 @@ def classify_images(recipe: ImageRecipe, data: Path, options: RunOptions) -> Tas
                 pixels = prepare(batch.inputs.to(device), step)
                 return pixels, targets[batch.items].to(device, non_blocking=True)
 
-            run.handle_batch_norm(classifier, smallest=size // count)
-            problem = TaskProblem(
+            prepare_batch_norm(run, classifier, smallest=size // count)
+            run_task = ModuleTask(
+                run=run,
+                recipe=recipe,
                 module=classifier,
                 batches=BatchLoader(
                     sampler, images, None, rows=images.readable, training=True, processes=run.processes
@@ -274,17 +277,15 @@ def classify_images(recipe: ImageRecipe, data: Path, options: RunOptions) -> Tas
                 validate=lambda: scorer.measure(splits.val).figures,
                 chosen_by=MEAN_AUC,
                 fingerprint=splits.fingerprint + digest,
-                fabric=run.fabric,
-                processes=run.processes,
             )
-            loop = run.fit(problem)
-        test = problem.measured(lambda: scorer.measure(splits.test, show_progress=run.show_progress))
+            loop = run_task.fit()
+        test = run_task.measured(lambda: scorer.measure(splits.test, show_progress=run.show_progress))
         unscored = Rejections.of(
             scorer.broken.values(),
             len(splits.val.records) + len(splits.test.records),
             f"the validation and test images of {splits.test.folder}",
         )
-        rejected = run.report(manifest.rejections, broken, unscored)
+        rejected = len(run.report(manifest.rejections, broken, unscored))
         figures = {
             "task": recipe.task,
             "encoder": digest or None,
@@ -293,4 +294,4 @@ def classify_images(recipe: ImageRecipe, data: Path, options: RunOptions) -> Tas
         }
         parts = {"train": splits.train, "validation": splits.val, "test": splits.test}
         counts = {"examples": {name: len(part.records) for name, part in parts.items()}}
-        return run.finish(loop, test, figures, counts, rejected)
+        return run_task.finish(loop, test, figures, counts, rejected)

@@ -27,13 +27,12 @@ from training.models.pooling import masked_mean
 from training.models.text_input import Tokenizer
 from training.models.text_towers import TextTower, build_text_tower
 from training.models.transformers_backbones import TransformersTextBackbone
+from training.papers.items import ItemLoader, train_and_validation
 from training.papers.reclaim import ReclaimTask, ReclaimTermSettings
 from training.recipes.schema import ScheduleConfig
 from training.recipes.tasks import ChoosingDataConfig, TaskRecipe
-from training.tasks.held_out import train_and_validation
-from training.tasks.loader import ItemLoader
-from training.tasks.opening import RunOptions, TaskResult, open_run
-from training.tasks.problem import TaskProblem
+from training.trainer.module_task import ModuleTask, TaskResult
+from training.trainer.opening import RunOptions, open_run
 
 # The tasks: their columns and metrics.
 
@@ -458,7 +457,7 @@ def classify_texts(recipe: TextRecipe, data: Path, options: RunOptions) -> TaskR
             name: read_glue(data, name, task, max_rejected=recipe.data.max_rejected)
             for name in ("train", *task.dev)
         }
-        rejected = run.report(*(table.rejections for table in tables.values()))
+        rejected = len(run.report(*(table.rejections for table in tables.values())))
         train, validation = train_and_validation(
             tables["train"].items, lambda example: example.first, recipe.data
         )
@@ -475,7 +474,9 @@ def classify_texts(recipe: TextRecipe, data: Path, options: RunOptions) -> TaskR
         )
         measured = partial(_measure, task, classifier, run.fabric, loader)
         batches = loader(train, seed=recipe.train.seed, processes=run.processes)
-        problem = TaskProblem(
+        run_task = ModuleTask(
+            run=run,
+            recipe=recipe,
             module=TextTask(
                 classifier, regression=not task.labels, reclaim=recipe.reclaim, instances=len(train)
             ),
@@ -484,15 +485,13 @@ def classify_texts(recipe: TextRecipe, data: Path, options: RunOptions) -> TaskR
             validate=lambda: measured({"validation": validation}),
             chosen_by=task.metrics[0],
             fingerprint=fingerprint((*train, *validation)),
-            fabric=run.fabric,
-            processes=run.processes,
             largest=batches.largest,
         )
-        loop = run.fit(problem)
-        metrics = problem.measured(lambda: measured(parts))
+        loop = run_task.fit()
+        metrics = run_task.measured(lambda: measured(parts))
         examples = {"train": train, "validation": validation, **parts}
         counts = {"examples": {name: len(part) for name, part in examples.items()}}
-        return run.finish(loop, metrics, {"task": recipe.task, "metrics": metrics}, counts, rejected)
+        return run_task.finish(loop, metrics, {"task": recipe.task, "metrics": metrics}, counts, rejected)
 
 
 def _measure(

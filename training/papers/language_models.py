@@ -23,13 +23,12 @@ from training.common.progress import progress_bar
 from training.common.rejections import Rejections, Usable
 from training.models.pooling import Pooling, masked_mean
 from training.objectives.similarity import full_precision
+from training.papers.items import ItemLoader, kept_share
 from training.papers.reclaim import ReclaimTask, ReclaimTermSettings
 from training.recipes.schema import ScheduleConfig
 from training.recipes.tasks import TaskRecipe
-from training.tasks.held_out import kept_share
-from training.tasks.loader import ItemLoader
-from training.tasks.opening import RunOptions, TaskResult, open_run
-from training.tasks.problem import TaskProblem
+from training.trainer.module_task import ModuleTask, TaskResult
+from training.trainer.opening import RunOptions, open_run
 
 
 # Recipes.
@@ -563,7 +562,7 @@ def train_language_model(
         corpora = {
             name: read_corpus(data / f"{name}.txt", max_rejected=recipe.data.max_rejected) for name in _SPLITS
         }
-        rejected = run.report(*(corpus.rejections for corpus in corpora.values()))
+        rejected = len(run.report(*(corpus.rejections for corpus in corpora.values())))
         train = kept_share(corpora["train"].items, recipe.data)
         vocabulary = Vocabulary(train, recipe.model.vocabulary_size)
         vae = SentenceVae(recipe.model, len(vocabulary))
@@ -584,24 +583,24 @@ def train_language_model(
             # Filled in on the device: a number that is copied there would wait for it.
             return ids, batch.lengths, items, torch.full((), weight, device=device)
 
-        problem = TaskProblem(
+        run_task = ModuleTask(
+            run=run,
+            recipe=recipe,
             module=LanguageModelTask(vae, recipe.model, recipe.reclaim, instances=len(train)),
             batches=batches,
             inputs=inputs,
             validate=lambda: measured(valid, draws=1),
             chosen_by=ELBO,
             fingerprint=fingerprint([*train, *corpora["valid"].items]),
-            fabric=run.fabric,
-            processes=run.processes,
             largest=batches.largest,
         )
-        loop = run.fit(problem)
-        figures = problem.measured(
+        loop = run_task.fit()
+        figures = run_task.measured(
             lambda: measured(test, draws=recipe.test_draws, show_progress=run.show_progress)
         )
         sizes = {name: len(corpus.items) for name, corpus in corpora.items()}
         counts = {"vocabulary": len(vocabulary), "examples": {**sizes, "train": len(train)}}
-        return run.finish(loop, figures, {"task": recipe.task, "test": figures}, counts, rejected)
+        return run_task.finish(loop, figures, {"task": recipe.task, "test": figures}, counts, rejected)
 
 
 def measure(

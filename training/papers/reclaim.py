@@ -17,7 +17,7 @@ from training.models.features import Features
 from training.objectives.base import IMAGE_AND_TEXT, LossOutput, Pairs, Requirement
 from training.objectives.composed import Base, ComposedObjective, check_one_vector
 from training.objectives.similarity import NORM_EPS, full_precision
-from training.tasks.problem import TaskModule
+from training.trainer.modules import TrainedModule
 
 PAIRS_AT_ONCE: Final = 2**15
 # Eigenvalues smaller by a share x keep a weight of (1 - x) ** (4 ** 8), which moves it by 3e-6 at most.
@@ -393,7 +393,7 @@ def _mean_found(values: Tensor, neighbours: Neighbours) -> Tensor:
     return kept / neighbours.found.sum(dim=1).clamp(min=1)
 
 
-class ReclaimTask(TaskModule):
+class ReclaimTask(TrainedModule):
     """A task module whose loss may have RECLAIM's term, with its weight."""
 
     weight: float

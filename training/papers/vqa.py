@@ -38,14 +38,13 @@ from training.models.preprocessing import ImagePreprocessing, TextPreprocessing,
 from training.models.text_input import Tokenizer
 from training.models.text_towers import build_text_tower
 from training.objectives.similarity import full_precision
+from training.papers.items import ItemLoader, train_and_validation
 from training.papers.reclaim import ReclaimTask, ReclaimTermSettings
 from training.recipes.pretrained_preprocessing import images_as_pretrained
 from training.recipes.schema import ScheduleConfig, decoded_at_a_scale
 from training.recipes.tasks import ChoosingDataConfig, TaskRecipe
-from training.tasks.held_out import train_and_validation
-from training.tasks.loader import ItemLoader
-from training.tasks.opening import OpenRun, RunOptions, TaskResult, open_run
-from training.tasks.problem import TaskProblem
+from training.trainer.module_task import ModuleTask, TaskResult, prepare_batch_norm
+from training.trainer.opening import OpenRun, RunOptions, open_run
 
 SCORE: Final = "vqa_score"
 
@@ -571,25 +570,25 @@ def answer_questions(recipe: QuestionRecipe, data: Path, options: RunOptions) ->
             answers={answer: column for column, answer in enumerate(answers)},
         )
         batches = loader(train, images=ours, seed=recipe.train.seed, processes=run.processes)
-        run.handle_batch_norm(model, smallest=batches.smallest_share)
+        prepare_batch_norm(run, model, smallest=batches.smallest_share)
         measured = partial(score, model, pixels, run.fabric)
-        problem = TaskProblem(
+        run_task = ModuleTask(
+            run=run,
+            recipe=recipe,
             module=AnswerTask(model, recipe.reclaim, tuple(ours.rows[question.image] for question in train)),
             batches=batches,
             inputs=lambda batch, _: batch.tensors(pixels, run.fabric.device),
             validate=lambda: measured(loader(validation, images=ours)),
             chosen_by=SCORE,
             fingerprint=fingerprint((*train, *validation)),
-            fabric=run.fabric,
-            processes=run.processes,
             largest=batches.largest,
         )
-        loop = run.fit(problem)
-        metrics = problem.measured(lambda: measured(loader(reported, images=theirs)))
-        rejected = run.report(whole.rejections, val.rejections, ours.broken, theirs.broken)
+        loop = run_task.fit()
+        metrics = run_task.measured(lambda: measured(loader(reported, images=theirs)))
+        rejected = len(run.report(whole.rejections, val.rejections, ours.broken, theirs.broken))
         examples = {"train": len(train), "validation": len(validation), "val2014": len(reported)}
         counts = {"answers": len(answers), "examples": examples}
-        return run.finish(loop, metrics, {"task": recipe.task, "metrics": metrics}, counts, rejected)
+        return run_task.finish(loop, metrics, {"task": recipe.task, "metrics": metrics}, counts, rejected)
 
 
 def score(

@@ -11,6 +11,7 @@ from training.common.distributed import gather_detached
 from training.models.features import Features, Source
 from training.objectives.base import LossOutput
 from training.trainer.batches import Batch, Inputs
+from training.trainer.modules import EncoderModule
 from training.trainer.optimisation.cached_gradients import (
     FeaturesBySource,
     backward_in_chunks,
@@ -18,7 +19,6 @@ from training.trainer.optimisation.cached_gradients import (
     joined_features,
 )
 from training.trainer.run_state.devices import full_products
-from training.trainer.task import TrainingTask
 
 _ALL: Final = slice(None)
 _VIEWS: Final[tuple[Source, ...]] = ("image", "view")
@@ -39,13 +39,13 @@ class BatchLoss:
     """Computes losses in the precision of a run.
 
     Attributes:
-        task: Model and objective, on the device.
+        module: Model and objective, on the device.
         fabric: Device and precision.
         prepare: Makes the pixels of images, changed at random when a step is given.
         chunk_size: Most items that are encoded at once; None: all.
     """
 
-    task: TrainingTask
+    module: EncoderModule
     fabric: Fabric
     prepare: PreparePixels
     chunk_size: int | None = None
@@ -59,7 +59,7 @@ class BatchLoss:
             torch.autograd.backward(output.total)
             return output
         return backward_in_chunks(
-            self.task,
+            self.module,
             lambda chunk: self.encoded(batch.inputs, chunk, step),
             lambda features: self.of_features(features, rest),
             chunks,
@@ -68,12 +68,12 @@ class BatchLoss:
 
     def value(self, batch: Batch) -> Tensor:
         """The loss (scalar) as it is measured in validation: no gradient, nothing that differs each time."""
-        training = self.task.training
-        self.task.eval()
+        training = self.module.training
+        self.module.eval()
         with torch.no_grad():
             found = [self.encoded(batch.inputs, chunk, None) for chunk in self._chunks(batch)]
             total = self.of_features(joined_features(found), self.rest_of(batch)).total
-        self.task.train(training)
+        self.module.train(training)
         return total
 
     def _chunks(self, batch: Batch) -> list[slice]:
@@ -83,14 +83,14 @@ class BatchLoss:
         """The features of some items, changed at random in the way of a step; None: as they are."""
         some = inputs.rows(chunk).to(self.fabric.device)
         view = None
-        if "views" in self.task.objective.requires:
+        if "views" in self.module.objective.requires:
             # Unchanged, both would be the same: validation takes views as the first step does.
             step = step or 0
             view = self.prepare(some, step, view=1)
         pixels = self.prepare(some, step)
         # Autocast keeps the weights it converted to its end, and without gradient it keeps them without.
         with self.fabric.autocast():
-            features = self.task.encode(pixels, some.tokens, some.spectrograms, view)
+            features = self.module.encode(pixels, some.tokens, some.spectrograms, view)
         if view is not None:
             for number, name in enumerate(_VIEWS):
                 frame = self.prepare.frames(some, step, view=number)
@@ -100,7 +100,7 @@ class BatchLoss:
     def of_features(self, features: FeaturesBySource, rest: Features) -> LossOutput:
         """The loss of the features of a batch, and of what else there is of it."""
         with self.fabric.autocast(), full_products():
-            output: LossOutput = self.task(replace(rest, modalities=features))
+            output: LossOutput = self.module(replace(rest, modalities=features))
         return output
 
     def rest_of(self, batch: Batch) -> Features:

@@ -21,6 +21,7 @@ from training.recipes.load import dump_recipe
 from training.recipes.schema import Recipe
 from training.recipes.tasks import TaskRecipe
 from training.trainer.batches import page_locked, prefetched
+from training.trainer.modules import TrainedModule
 from training.trainer.optimisation.gradients import GradientAverage, gradient_norm
 from training.trainer.optimisation.parameter_groups import learning_rate_factor, set_learning_rate
 from training.trainer.run_state.checkpoint import (
@@ -36,7 +37,6 @@ from training.trainer.run_state.folder import RunFolder
 from training.trainer.run_state.metrics_log import LossFigures, MetricsLog
 from training.trainer.run_state.processes import Processes
 from training.trainer.run_state.tracking import TrackerName
-from training.trainer.task import TrainedModule
 from training.trainer.validation import is_better
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -57,7 +57,7 @@ class Batches(Protocol[DrawnAlone]):
         """All batches from a position on, without an end."""
 
 
-class Problem(ABC, Generic[Drawn]):
+class Task(ABC, Generic[Drawn]):
     """Subject of a run: a module, the loss of its batches, and figures that tell how good its weights are.
 
     Attributes:
@@ -131,7 +131,7 @@ class TrainingLoop(Generic[Drawn]):
 
     Attributes:
         recipe: Resolved.
-        problem: Module, batches and measurements.
+        task: Module, batches and measurements.
         optimizer: Of the parameters that are trained.
         device: Where the module is.
         folder: Of the run.
@@ -143,7 +143,7 @@ class TrainingLoop(Generic[Drawn]):
     """
 
     recipe: Recipe | TaskRecipe
-    problem: Problem[Drawn]
+    task: Task[Drawn]
     optimizer: Optimizer
     device: torch.device
     folder: RunFolder
@@ -154,7 +154,7 @@ class TrainingLoop(Generic[Drawn]):
     callbacks: Sequence[Callback] = ()
 
     def __post_init__(self) -> None:
-        module = self.problem.module
+        module = self.task.module
         self._recipe_yaml = dump_recipe(self.recipe)
         self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self._average = GradientAverage(self._parameters, self.processes)
@@ -171,7 +171,7 @@ class TrainingLoop(Generic[Drawn]):
         """
         if self.processes.leads:
             self.folder.check_room(
-                self._checkpoint_bytes, validated=self.problem.validated, resumed=checkpoint is not None
+                self._checkpoint_bytes, validated=self.task.validated, resumed=checkpoint is not None
             )
             self._warn_of_warmup()
         if checkpoint is None:
@@ -179,7 +179,7 @@ class TrainingLoop(Generic[Drawn]):
             if self.processes.leads:
                 self.folder.write_recipe(self.recipe)
             return
-        if checkpoint.data != self.problem.fingerprint:
+        if checkpoint.data != self.task.fingerprint:
             raise TrainingError(
                 "The training data or the encoder are not those that the run in "
                 f"{self.folder.path} was started with: give the same, or start a new run in another folder."
@@ -218,11 +218,11 @@ class TrainingLoop(Generic[Drawn]):
             self._run(show_progress)
 
     def _run(self, show_progress: bool) -> None:
-        self.problem.module.train()
-        if not self.position.step and self.problem.measured_at_start:
+        self.task.module.train()
+        if not self.position.step and self.task.measured_at_start:
             self._measure()
         self._figures.restart_clock()
-        drawn = page_locked(self.problem.batches.from_position(self.position), self.device)
+        drawn = page_locked(self.task.batches.from_position(self.position), self.device)
         with (
             StopSignal() as stop,
             prefetched(drawn) as batches,
@@ -232,9 +232,9 @@ class TrainingLoop(Generic[Drawn]):
             while self.position.step < self.total_steps and not self._ended:
                 batch = next(batches)
                 if self.position.step == first:
-                    self.problem.check(batch, first)
+                    self.task.check(batch, first)
                 loss = self._step(batch)
-                self.position = self.position.next(self.problem.batches.batches_per_epoch)
+                self.position = self.position.next(self.task.batches.batches_per_epoch)
                 for callback in self.callbacks:
                     callback.after_step(self, loss)
                 self._report(bar)
@@ -256,12 +256,12 @@ class TrainingLoop(Generic[Drawn]):
         if self.processes.leads:
             checkpoint = Checkpoint(
                 position=self.position,
-                task=self.problem.module.state_dict(),
+                task=self.task.module.state_dict(),
                 optimizer=self.optimizer.state_dict(),
                 random=states,
                 metrics=self.metrics,
                 recipe=self._recipe_yaml,
-                data=self.problem.fingerprint,
+                data=self.task.fingerprint,
             )
             save_checkpoint(self.folder.checkpoints / name, checkpoint)
         self.processes.of_leader(None)
@@ -270,7 +270,7 @@ class TrainingLoop(Generic[Drawn]):
     @property
     def _checkpoint_bytes(self) -> int:
         """Size of a checkpoint once the optimizer has its two means of every gradient."""
-        module = self.problem.module
+        module = self.task.module
         weights: int = sum(value.nbytes for value in (*module.parameters(), *module.buffers()))
         return weights + 2 * sum(parameter.nbytes for parameter in self._parameters)
 
@@ -280,7 +280,7 @@ class TrainingLoop(Generic[Drawn]):
         Raises:
             TrainingError: It is that of another model.
         """
-        load_weights(self.problem.module, checkpoint, self.folder.last)
+        load_weights(self.task.module, checkpoint, self.folder.last)
         self.optimizer.load_state_dict(checkpoint.optimizer)
         restore_random_state(checkpoint.random[self.processes.rank], self.device)
         self.position = checkpoint.position
@@ -293,9 +293,9 @@ class TrainingLoop(Generic[Drawn]):
             TrainingError: It cannot be read, or is of another run.
         """
         best = load_checkpoint(self.folder.best)
-        if best.data != self.problem.fingerprint:
+        if best.data != self.task.fingerprint:
             raise TrainingError(f"{self.folder.best} is from a run on other data: start the run anew.")
-        load_weights(self.problem.module, best, self.folder.best)
+        load_weights(self.task.module, best, self.folder.best)
         return best
 
     def _step(self, batch: Drawn) -> LossOutput:
@@ -303,8 +303,8 @@ class TrainingLoop(Generic[Drawn]):
         step = self.position.step
         set_learning_rate(self.optimizer, learning_rate_factor(self.recipe.schedule, step, self.total_steps))
         self.optimizer.zero_grad()
-        self._average.begin(overlap=self.problem.in_one_pass)
-        output, samples = self.problem.backward(batch, step)
+        self._average.begin(overlap=self.task.in_one_pass)
+        output, samples = self.task.backward(batch, step)
         self._average.finish()
         norm = gradient_norm(self._parameters)
         self._figures.add(step + 1, samples, output, norm)
@@ -314,7 +314,7 @@ class TrainingLoop(Generic[Drawn]):
         if limit is not None:
             nn.utils.clip_grads_with_norm_(self._parameters, limit, norm)
         self.optimizer.step()
-        self.problem.module.after_step()
+        self.task.module.after_step()
         return output
 
     def _report(self, bar: ProgressBar) -> None:
@@ -341,13 +341,13 @@ class TrainingLoop(Generic[Drawn]):
     def _measure(self) -> None:
         """Measure on the validation split, and keep the weights if they are the best so far."""
         # The figures are those of the weights that are kept, and of those that a resumed run has.
-        self.processes.share_statistics(self.problem.module)
-        figures = self.problem.measure()
+        self.processes.share_statistics(self.task.module)
+        figures = self.task.measure()
         if not figures:
             return
         if self._log is not None:
             self._log.write(self.position.step, "validation", figures)
-        if is_better(self.problem.chosen_by, figures, self.metrics):
+        if is_better(self.task.chosen_by, figures, self.metrics):
             self.metrics = figures
             self.save(self.folder.best.name)
         for callback in self.callbacks:

@@ -24,19 +24,20 @@ from training.recipes.pretrained_preprocessing import with_pretrained_preprocess
 from training.recipes.schema import Recipe
 from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import Batch, BatchLoader, PixelPreparation, without_missing
-from training.trainer.loop import Callback, Problem, TrainingLoop
+from training.trainer.loop import Callback, Task
 from training.trainer.memory.plan import settled_chunk_size
-from training.trainer.optimisation.batch_norm import check_batch_norm, synchronise, warn_of_batch_norm
+from training.trainer.modules import EncoderModule
+from training.trainer.opening import RunOptions, open_run
+from training.trainer.optimisation.batch_norm import warn_of_batch_norm
 from training.trainer.optimisation.cached_gradients import even_chunks
 from training.trainer.optimisation.locked_tower import EncodedByTower, LockedEncoder, locked_towers
 from training.trainer.optimisation.lora import add_lora, merge_lora
 from training.trainer.optimisation.parameter_groups import MakeOptimizer, build_optimizer, check_optimizer
 from training.trainer.requirements import check_regions, used_modalities, warn_of_slow_random_towers
-from training.trainer.run_state.checkpoint import load_weights, seed_everything
-from training.trainer.run_state.devices import build_fabric, chosen_precision, pin_threads
-from training.trainer.run_state.folder import RunFolder
-from training.trainer.run_state.processes import Processes, check_divisible, joined
-from training.trainer.run_state.tracking import TrackerName, check_trackers
+from training.trainer.run_state.checkpoint import load_weights
+from training.trainer.run_state.devices import chosen_precision
+from training.trainer.run_state.processes import Processes
+from training.trainer.run_state.tracking import TrackerName
 from training.trainer.setup import (
     Extras,
     build_model,
@@ -49,7 +50,6 @@ from training.trainer.setup import (
     with_temperature,
 )
 from training.trainer.split_data import SplitOpener
-from training.trainer.task import TrainingTask
 from training.trainer.validation import Validation, check_comparable, check_selectable
 
 # What of a line can be broken once the line was read.
@@ -105,10 +105,10 @@ def train(
             keys of a manifest, whose `image` is a path, the bytes of a file, a picture or an array. These are
             written to `out/data`.
         out: Empty or new; with `resume`, the folder of a run with the same recipe and data.
-        objective: In place of the recipe's: an `Objective`, or a module whose `forward(image, text)` gives a
+        objective: Instead of the recipe's: an `Objective`, or a module whose `forward(image, text)` gives a
             scalar.
         callbacks: Called at each step and measurement, in this order.
-        optimizer: In place of the recipe's: makes one from parameter groups with `lr` and `weight_decay`, as
+        optimizer: Instead of the recipe's: makes one from parameter groups with `lr` and `weight_decay`, as
             `functools.partial(torch.optim.SGD, momentum=0.9)` does.
         resume: Go on from the last checkpoint; on a CPU the result is bit-equal to a run that never stopped.
         device: A torch device; "auto": the GPU if there is one, otherwise the CPU.
@@ -120,25 +120,18 @@ def train(
     Raises:
         RecoquestError: Something that you can fix; the message says what.
     """
-    check_trackers(trackers)
     keep_freed_memory()
-    pin_threads()
     recipe = load_recipe(recipe) if isinstance(recipe, str) else recipe
     if objective is not None:
         recipe = recipe.model_copy(update={"objective": given_objective(objective)})
     recipe = _prepared(recipe)
     check_optimizer(recipe.optimizer)
     modalities = used_modalities(recipe)
-    folder = RunFolder(out)
-    fabric = build_fabric(recipe.train.precision, device)
-    device_used = fabric.device
-    with ExitStack() as resources:
-        processes = resources.enter_context(joined(fabric))
-        check_divisible(recipe.train.batch_size, processes.count)
-        checkpoint = folder.checkpoint_to_resume(recipe, processes, resume=resume)
+    options = RunOptions(out, resume, device, show_progress, tuple(trackers))
+    with open_run(recipe, options) as run, ExitStack() as resources:
+        folder, processes, checkpoint = run.folder, run.processes, run.checkpoint
         if checkpoint is not None:
             recipe = recipe.settled_as(parse_recipe(yaml.safe_load(checkpoint.recipe), "The run's recipe"))
-        shown = show_progress and processes.leads
 
         # The data.
         manifest = as_manifest(data, folder.data, max_rejected=recipe.data.max_rejected)
@@ -147,8 +140,7 @@ def train(
         _check_validation(recipe, val_split, modalities)
 
         # Model and objective. All processes have the same weights, and random numbers of their own.
-        seed_everything(recipe.train.seed)
-        extras = Extras.of_run(recipe, train_split, device_used)
+        extras = Extras.of_run(recipe, train_split, run.fabric.device)
         built = build_objective(recipe, train_split, extras)
         if recipe.train.start_from is not None:
             start = replace(read_bundle(Path(recipe.train.start_from)), config=recipe.model)
@@ -162,29 +154,27 @@ def train(
             checkpoint_gradients(model)
         model.train()
         share = recipe.train.batch_size // processes.count
-        synchronised = recipe.train.sync_batch_norm and processes.count > 1 and device_used.type == "cuda"
-        smallest = min(map(_length, even_chunks(share, recipe.train.encoded_at_once)))
-        check_batch_norm(model, smallest=smallest)
-        if synchronised:
-            synchronise(model)
-        task = TrainingTask(model, built, recipe.train.ema_decay).to(device_used)
+        synchronised = run.synchronise_batch_norm(
+            model,
+            smallest=min(map(_length, even_chunks(share, recipe.train.encoded_at_once))),
+            several=recipe.train.sync_batch_norm,
+        )
+        module = EncoderModule(model, built, recipe.train.ema_decay)
         if checkpoint is not None and recipe.model.image.frozen_layers == "all":
             # Features of a locked tower are made before the loop takes up the rest.
-            load_weights(task, checkpoint, folder.last)
+            load_weights(module, checkpoint, folder.last)
         if recipe.train.compile:
             compile_towers(model)
-        processes.share_weights(task)
-        if processes.rank:
-            seed_everything(recipe.train.seed, processes.rank)
+        run.share_weights(module, recipe.train.seed)
 
         # Batches.
-        locked = locked_towers(model, built, recipe, preprocessing, fabric)
+        locked = locked_towers(model, built, recipe, preprocessing, run.fabric)
         extras = extras.used_by(built)
         opener = SplitOpener(
-            recipe, preprocessing, modalities, device_used, processes, resources, extras, locked
+            recipe, preprocessing, modalities, run.fabric.device, processes, resources, extras, locked
         )
         broken = train_split.rejections.continued(len(train_split.records), _FILES)
-        pairs = opener.open(train_split, broken, training=True, show_progress=shown)
+        pairs = opener.open(train_split, broken, training=True, show_progress=run.show_progress)
         processes.check_alike(pairs.fingerprint + dump_recipe(recipe), "recipes or training data")
 
         # The loss of a batch, in as few chunks as the memory allows.
@@ -194,7 +184,7 @@ def train(
             Augmentation(recipe.augmentation, recipe.train.seed),
             None if shortcuts is None else shortcuts.overlay(),
         )
-        loss = BatchLoss(task, fabric, prepare)
+        loss = BatchLoss(module, run.fabric, prepare)
         loss = replace(loss, chunk_size=settled_chunk_size(recipe.train, loss, pairs.batches, processes))
         recipe = recipe.with_chunk_size(loss.chunk_size)
         warn_of_batch_norm(
@@ -206,9 +196,9 @@ def train(
         # Validation.
         validation = None
         if val_split.records:
-            mixed = chosen_precision(recipe.train.precision, device_used) == "bf16"
+            mixed = chosen_precision(recipe.train.precision, run.fabric.device) == "bf16"
             encoder = LockedEncoder(
-                task.result, preprocessing, device_used, *locked, in_bfloat16=mixed, encoded=encoded
+                module.result, preprocessing, run.fabric.device, *locked, in_bfloat16=mixed, encoded=encoded
             )
             loss_batches = None
             if recipe.train.select_by == "loss":
@@ -218,44 +208,38 @@ def train(
             validation = Validation(recipe, val_split, encoder, loss_batches, loss.value, processes)
 
         # The loop.
-        loop = TrainingLoop(
-            recipe=recipe,
-            problem=EncoderProblem(recipe, loss, pairs.batches, pairs.fingerprint, processes, validation),
-            optimizer=build_optimizer(task, recipe, device_used, optimizer),
-            device=device_used,
-            folder=folder,
+        loop = run.fit(
+            EncoderTask(recipe, loss, pairs.batches, pairs.fingerprint, processes, validation),
+            recipe,
+            build_optimizer(module, recipe, run.fabric.device, optimizer),
             total_steps=recipe.train.steps or (recipe.train.epochs or 0) * pairs.batches.batches_per_epoch,
-            processes=processes,
             callbacks=callbacks,
         )
-        loop.start(checkpoint)
-        loop.run(show_progress=shown, trackers=trackers)
 
         # The bundle of the best checkpoint.
         metrics: dict[str, float] = {}
         if processes.leads:
             metrics = loop.load_best().metrics if loop.metrics else {}
             if recipe.train.lora is not None:
-                merge_lora(task.result)
+                merge_lora(module.result)
             save_bundle(
                 folder.bundle,
                 name=recipe.name,
-                model=task.result,
+                model=module.result,
                 preprocessing=preprocessing,
                 metrics=metrics,
                 recipe_yaml=dump_recipe(recipe),
             )
         metrics = processes.of_leader(metrics)
-        broken = broken.joined(processes.gathered(broken))
-    unreadable = Rejections.of(
-        () if validation is None else validation.broken.values(),
-        0 if validation is None else len(val_split.records),
-        f"the validation split of {manifest.folder}",
-    )
-    return TrainResult(folder.bundle, metrics, _report(manifest.rejections, broken, unreadable))
+        unreadable = Rejections.of(
+            () if validation is None else validation.broken.values(),
+            0 if validation is None else len(val_split.records),
+            f"the validation split of {manifest.folder}",
+        )
+        return TrainResult(folder.bundle, metrics, run.report(manifest.rejections, broken, unreadable))
 
 
-class EncoderProblem(Problem[Batch]):
+class EncoderTask(Task[Batch]):
     """Model and objective, the pairs that they are trained on, and the validation split.
 
     Args:
@@ -278,7 +262,7 @@ class EncoderProblem(Problem[Batch]):
     ) -> None:
         self.loss, self.batches, self.fingerprint = loss, batches, fingerprint
         self.processes, self.validation = processes, validation
-        self.module = loss.task
+        self.module = loss.module
         self.chosen_by = recipe.train.select_by
         self.in_one_pass = loss.chunk_size is None
         self.measured_at_start = recipe.train.start_from is not None
@@ -337,10 +321,3 @@ def _check_validation(recipe: Recipe, split: Manifest, modalities: frozenset[Mod
 
 def _length(chunk: slice) -> int:
     return int(chunk.stop - chunk.start)
-
-
-def _report(*parts: Rejections) -> tuple[Rejection, ...]:
-    for rejections in parts:
-        if rejections.items:
-            logger.warning("%s", rejections.summary())
-    return tuple(item for rejections in parts for item in rejections.items)

@@ -29,7 +29,7 @@ from tests.jobs import Jobs, opened_jobs
 from training.common.errors import RecipeError
 from training.models.bundle import read_bundle
 from training.recipes.load import load_recipe
-from training.tasks.opening import RunOptions
+from training.trainer.opening import RunOptions
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.tracking import TrackerName
 

@@ -36,8 +36,9 @@ from training.models.image_towers import build_image_tower
 from training.models.preprocessing import ImagePreprocessing
 from training.papers.load import classification_recipes, load_classification_recipe
 from training.recipes.load import parse_as
-from training.tasks.opening import RunOptions, TaskResult
 from training.trainer.loop import TrainingLoop
+from training.trainer.module_task import TaskResult
+from training.trainer.opening import RunOptions
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 

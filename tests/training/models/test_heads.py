@@ -48,9 +48,9 @@ from training.models.heads import (
 )
 from training.models.tower import Backbone, Projection
 from training.objectives.base import LossOutput
+from training.trainer.modules import MomentumCopy
 from training.trainer.optimisation.batch_norm import synchronise
 from training.trainer.optimisation.cached_gradients import FeaturesBySource, backward_in_chunks, even_chunks
-from training.trainer.task import MomentumCopy
 
 GOLDEN = (
     ([[1, 2, 0, 1, 0, -1], [0, 1, 3, -1, 2, 1]], [[0, 1, 1, 2, 1, 0], [1, 0, -1, 1, 1, -2]]),

@@ -48,8 +48,9 @@ from training.papers.language_models import (
 from training.papers.load import language_model_recipes, load_language_recipe
 from training.papers.reclaim import ReclaimTermSettings
 from training.recipes.load import parse_as
-from training.tasks.opening import RunOptions, TaskResult
 from training.trainer.loop import TrainingLoop
+from training.trainer.module_task import TaskResult
+from training.trainer.opening import RunOptions
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 

@@ -45,8 +45,9 @@ from training.papers.vqa import (
     soft_scores,
 )
 from training.recipes.load import parse_as
-from training.tasks.opening import RunOptions, TaskResult, open_run
 from training.trainer.loop import TrainingLoop
+from training.trainer.module_task import TaskResult
+from training.trainer.opening import RunOptions, open_run
 from training.trainer.run_state.errors import TrainingError, TrainingInterruptedError
 
 # Answers and folders.

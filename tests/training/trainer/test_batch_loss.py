@@ -18,9 +18,9 @@ from training.objectives.base import ObjectiveContext, parse_objective
 from training.objectives.infonce import InfoNCE
 from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import Batch, Inputs, PixelPreparation
+from training.trainer.modules import EncoderModule
 from training.trainer.optimisation.parameter_groups import build_optimizer
 from training.trainer.run_state.devices import build_fabric
-from training.trainer.task import TrainingTask
 
 COUNT = 6
 
@@ -44,7 +44,7 @@ def prepare(**changes: Any) -> PixelPreparation:
 
 def loss_of(precision: str, chunk_size: int | None) -> BatchLoss:
     torch.manual_seed(0)
-    task = TrainingTask(tiny_model(tiny_config("convnext", "gru")).train(), InfoNCE()).train()
+    task = EncoderModule(tiny_model(tiny_config("convnext", "gru")).train(), InfoNCE()).train()
     return BatchLoss(
         task, build_fabric("bf16" if precision == "bf16" else "fp32", "cpu"), prepare(), chunk_size
     )
@@ -58,13 +58,13 @@ def views_of(name: str, chunk_size: int | None = None, *, norm: bool = False) ->
     model = build_dual_encoder(DualEncoderConfig.model_validate(content), None, load_pretrained=False)
     settings = {"name": name, "hidden": 8} if name == "byol" else {"name": name}
     objective = parse_objective(settings).build(ObjectiveContext(dim=model.config.dim))
-    task = TrainingTask(model, objective).train()
+    task = EncoderModule(model, objective).train()
     return BatchLoss(task, build_fabric("fp32", "cpu"), prepare(crop_scale=(0.5, 1)), chunk_size)
 
 
 def gradients(loss: BatchLoss, some: Batch) -> tuple[Tensor, dict[str, Tensor]]:
     total = loss.backward(some, step=4).total.detach()
-    return total, {name: p.grad for name, p in loss.task.named_parameters() if p.grad is not None}
+    return total, {name: p.grad for name, p in loss.module.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize(
@@ -98,15 +98,15 @@ def test_bfloat16_computes_in_it_and_keeps_weights_in_float32() -> None:
     total, ours = gradients(loss, pairs())
     assert total.dtype == torch.float32
     assert 0 < abs(float(total - exact)) < 0.05 * abs(float(exact))
-    assert {value.dtype for value in (*loss.task.parameters(), *ours.values())} == {torch.float32}
+    assert {value.dtype for value in (*loss.module.parameters(), *ours.values())} == {torch.float32}
 
 
 def test_validation_takes_images_as_they_are_and_leaves_the_mode() -> None:
     loss = loss_of("fp32", None)
     assert torch.equal(loss.value(pairs()), loss.value(pairs()))
     torch.testing.assert_close(loss_of("fp32", 1).value(pairs()), loss.value(pairs()), rtol=1e-5, atol=0)
-    assert loss.task.training
-    assert not any(parameter.grad is not None for parameter in loss.task.parameters())
+    assert loss.module.training
+    assert not any(parameter.grad is not None for parameter in loss.module.parameters())
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def restored_products() -> Iterator[None]:
 def test_towers_may_round_products_that_losses_never_round(restored_products: None) -> None:
     loss, rounded = loss_of("fp32", None), {}
     build_fabric("tf32", "cpu")
-    for name, part in (("tower", loss.task.model), ("loss", loss.task)):
+    for name, part in (("tower", loss.module.model), ("loss", loss.module)):
         part.register_forward_hook(
             lambda *_, name=name: rounded.update({name: torch.backends.cuda.matmul.allow_tf32})
         )
@@ -148,7 +148,7 @@ def test_views_and_frames_of_a_step_differ_and_are_the_same_again() -> None:
 def test_loss_is_that_of_both_views(name: str) -> None:
     """Embeddings of one view after the other, together with the copy's."""
     loss = views_of(name)
-    task = loss.task
+    task = loss.module
     total = loss.backward(batch(), step=4).total.detach()
     pixels = [loss.prepare(batch().inputs, 4, view=view) for view in (0, 1)]
     features = task.encode(pixels[0], None, None, pixels[1])
@@ -172,7 +172,7 @@ def test_chunks_move_the_statistics_of_the_copy_once() -> None:
         loss = views_of("byol", chunk_size, norm=True)
         loss.backward(batch(), step=4)
         counts.append(
-            {int(b) for name, b in loss.task.named_buffers() if name.endswith("num_batches_tracked")}
+            {int(b) for name, b in loss.module.named_buffers() if name.endswith("num_batches_tracked")}
         )
     # Two views, or two chunks of each; the predictor sees both views whole.
     assert counts == [{2}, {2, 4}]
@@ -182,14 +182,14 @@ def test_validation_takes_the_same_two_views_each_time() -> None:
     loss = views_of("simclr")
     assert torch.equal(loss.value(batch()), loss.value(batch()))
     same = [loss.prepare(batch().inputs, None)] * 2
-    loss.task.eval()
-    unchanged = loss.task.encode(same[0], None, None, same[1])
+    loss.module.eval()
+    unchanged = loss.module.encode(same[0], None, None, same[1])
     assert torch.equal(unchanged["view"].embedding, unchanged["image"].embedding)
     assert float(loss.value(batch())) > 0
 
 
 def test_copy_follows_by_a_share_and_is_never_trained() -> None:
-    task = views_of("byol", norm=True).task
+    task = views_of("byol", norm=True).module
     copy = task.momentum
     assert copy is not None
     optimizer = build_optimizer(task, tiny_recipe(), torch.device("cpu"))

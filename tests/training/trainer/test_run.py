@@ -223,7 +223,7 @@ def test_what_is_no_number_stops_the_run_before_it_reaches_the_weights(
             return output
         if of == "loss":
             return replace(output, total=output.total * float("nan"))
-        next(p.grad for p in loss.task.parameters() if p.grad is not None).fill_(float("inf"))
+        next(p.grad for p in loss.module.parameters() if p.grad is not None).fill_(float("inf"))
         return output
 
     monkeypatch.setattr(BatchLoss, "backward", poisoned)
@@ -334,7 +334,7 @@ class Steps(Callback):
     def after_step(self, loop: TrainingLoop[Any], loss: LossOutput) -> None:
         self.seen.append((loop.position.step, bool(loss.total.isfinite())))
         self.optimizers.append(loop.optimizer)
-        state = loop.problem.module.state_dict()
+        state = loop.task.module.state_dict()
         self.states.append({name: value.clone() for name, value in state.items()})
 
     def after_measurement(self, loop: TrainingLoop[Any], figures: Mapping[str, float]) -> bool:

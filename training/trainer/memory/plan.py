@@ -51,7 +51,7 @@ def settled_chunk_size(
     device, share = loss.fabric.device, train.batch_size // processes.count
     free = free_bytes(device, processes)
     waiting = _BATCHES * share * batches.image_bytes
-    constant = waiting + bytes_of_learning(loss.task, processes)
+    constant = waiting + bytes_of_learning(loss.module, processes)
     if device.type == "cpu":
         constant += batches.cache_bytes
     if with_margin(constant, device) > free:

@@ -87,7 +87,7 @@ class StepTrial:
         """
         # A compiled tower that meets the count of storages first would never be compiled.
         device = self.loss.fabric.device
-        with torch.compiler.set_stance("force_eager"), unchanged(self.loss.task, device):
+        with torch.compiler.set_stance("force_eager"), unchanged(self.loss.module, device):
             count = min(_FEW, share)
             trace, features = self._encode(count)
             growth = Growth(count, count, trace, trace)

@@ -11,13 +11,13 @@ from torch.optim import Optimizer
 
 from training.common.errors import RecipeError
 from training.recipes.schema import OptimizerConfig, Recipe, ScheduleConfig
-from training.trainer.task import TrainingTask
+from training.trainer.modules import EncoderModule
 
 MakeOptimizer: TypeAlias = Callable[[list[dict[str, Any]]], Optimizer]
 
 
 def build_optimizer(
-    task: TrainingTask, recipe: Recipe, device: torch.device, make: MakeOptimizer | None = None
+    task: EncoderModule, recipe: Recipe, device: torch.device, make: MakeOptimizer | None = None
 ) -> Optimizer:
     """Return the optimizer of everything that a task trains.
 

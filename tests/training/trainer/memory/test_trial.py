@@ -24,11 +24,11 @@ from training.trainer.batch_loss import BatchLoss
 from training.trainer.batches import Batch, Inputs, PixelPreparation
 from training.trainer.memory.live import LiveMemory
 from training.trainer.memory.trial import StepTrial, with_margin
+from training.trainer.modules import EncoderModule
 from training.trainer.optimisation.cached_gradients import FeaturesBySource
 from training.trainer.run_state.checkpoint import random_state
 from training.trainer.run_state.devices import build_fabric
 from training.trainer.run_state.processes import Processes
-from training.trainer.task import TrainingTask
 
 PLENTY = 2**40
 CPU = torch.device("cpu")
@@ -42,7 +42,7 @@ def make(items: int) -> Batch:
 
 def loss_of(image: ImageArchitecture, text: TextArchitecture) -> BatchLoss:
     model = tiny_model(tiny_config(image, text)).train()
-    task = TrainingTask(model, InfoNCE()).train()
+    task = EncoderModule(model, InfoNCE()).train()
     augmentation = Augmentation(AugmentationConfig(flip=0.5, brightness=0.4), seed=2)
     prepare = PixelPreparation(tiny_preprocessing().image, augmentation)
     return BatchLoss(task, build_fabric("fp32", "cpu"), prepare)
@@ -54,7 +54,7 @@ def trial(loss: BatchLoss, room: int = PLENTY) -> StepTrial:
 
 def step_peak(loss: BatchLoss, items: int) -> int:
     """The most bytes that a whole step holds, without the gradients of parameters that it leaves."""
-    loss.task.zero_grad()
+    loss.module.zero_grad()
     batch = make(items)
     with LiveMemory(torch.device("cpu")) as live:
         loss.backward(batch, 0)
@@ -76,7 +76,7 @@ def test_few_items_tell_what_a_step_of_many_takes(image: ImageArchitecture, text
     exact = trial(loss, room=with_margin(4 * found.encoding.at(32), CPU) - 1).measure(32, 0)
     assert exact.encoding.many == 4
     peak = step_peak(loss, 32)
-    gradients = sum(p.nbytes for p in loss.task.parameters())
+    gradients = sum(p.nbytes for p in loss.module.parameters())
     assert with_margin(peak - gradients, CPU) * 0.98 <= exact.peak(32) <= with_margin(peak, CPU) * 1.02
     assert exact.peak(32) <= found.peak(32)
 
@@ -85,9 +85,9 @@ def test_few_items_tell_what_a_step_of_many_takes(image: ImageArchitecture, text
 def test_chunks_take_as_much_less() -> None:
     loss = loss_of("resnet", "gru")
     found = trial(loss).measure(32, constant=0)
-    chunked = BatchLoss(loss.task, loss.fabric, loss.prepare, chunk_size=8)
+    chunked = BatchLoss(loss.module, loss.fabric, loss.prepare, chunk_size=8)
     peak, whole = step_peak(chunked, 32), step_peak(loss, 32)
-    gradients = sum(p.nbytes for p in loss.task.parameters())
+    gradients = sum(p.nbytes for p in loss.module.parameters())
     assert peak < whole / 2
     assert with_margin(peak - gradients, CPU) * 0.98 <= found.peak(8) <= with_margin(peak, CPU) * 1.1
 
@@ -97,14 +97,14 @@ def test_a_trial_leaves_no_trace() -> None:
     random.seed(1)
     np.random.seed(2)
     torch.manual_seed(3)
-    loss.task.train()
-    before, state = deepcopy(loss.task.state_dict()), random_state(torch.device("cpu"))
+    loss.module.train()
+    before, state = deepcopy(loss.module.state_dict()), random_state(torch.device("cpu"))
     trial(loss).measure(8, 0)
-    assert_same(dict(loss.task.state_dict()), dict(before))
+    assert_same(dict(loss.module.state_dict()), dict(before))
     assert_same(random_state(torch.device("cpu")), state)
-    assert all(parameter.grad is None for parameter in loss.task.parameters())
+    assert all(parameter.grad is None for parameter in loss.module.parameters())
     loss.backward(make(4), 0)
-    assert any(parameter.grad is not None for parameter in loss.task.parameters())
+    assert any(parameter.grad is not None for parameter in loss.module.parameters())
 
 
 class Wrapped(nn.Module):
@@ -128,11 +128,11 @@ def test_what_is_to_be_compiled_is_compiled_after_the_trial() -> None:
         compiled.append(graph)
         return graph.forward
 
-    head = loss.task.model.image_head
+    head = loss.module.model.image_head
     assert isinstance(head, nn.Sequential)
     wrapped = Wrapped(head)
     wrapped.compile(backend=backend)
-    loss.task.model.image_head = nn.Sequential(wrapped)
+    loss.module.model.image_head = nn.Sequential(wrapped)
     trial(loss).measure(4, 0)
     assert not compiled
     loss.backward(make(4), 0)
@@ -155,7 +155,7 @@ class PairwiseLoss(BatchLoss):
 @pytest.mark.parametrize(("room", "tried"), [(PLENTY, [2, 64]), (2 * 10**6, [4, 8, 16, 32])])
 def test_a_loss_is_tried_on_as_many_items_as_are_sure_to_fit(room: int, tried: list[int]) -> None:
     plain = loss_of("vit", "gru")
-    loss = PairwiseLoss(plain.task, plain.fabric, plain.prepare)
+    loss = PairwiseLoss(plain.module, plain.fabric, plain.prepare)
     found = trial(loss, room).measure(64, 0)
     assert loss.tried == tried
     dim = loss.encoded(make(2).inputs, slice(None), 0)["image"].embedding.shape[1]

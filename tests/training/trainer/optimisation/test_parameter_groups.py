@@ -10,13 +10,13 @@ from training.models.dual_encoder import build_dual_encoder
 from training.models.learned_tokenizer import learn_tokenizer
 from training.objectives.base import ObjectiveContext
 from training.recipes.schema import OptimizerConfig, ScheduleConfig
+from training.trainer.modules import EncoderModule
 from training.trainer.optimisation.parameter_groups import (
     build_optimizer,
     learning_rate_factor,
     optimizer_of,
     set_learning_rate,
 )
-from training.trainer.task import TrainingTask
 
 CPU = torch.device("cpu")
 
@@ -73,7 +73,7 @@ def test_betas_and_eps_that_no_optimizer_takes_are_refused(wrong: dict[str, Any]
 def test_every_parameter_has_its_rate_and_only_matrices_decay() -> None:
     recipe = tiny_recipe()
     tokenizer = learn_tokenizer(["a red square"], 300)
-    task = TrainingTask(
+    task = EncoderModule(
         build_dual_encoder(recipe.model, tokenizer, load_pretrained=False),
         recipe.objective.build(ObjectiveContext(recipe.model.dim)),
     )

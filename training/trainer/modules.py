@@ -1,4 +1,4 @@
-"""Model and objective as one module, so that the loop sees inputs go in and a loss come out."""
+"""Modules that a run trains: inputs go in, and a loss comes out."""
 
 from copy import deepcopy
 
@@ -61,13 +61,18 @@ class AveragedWeights(MovingAverage):
 
 
 class TrainedModule(nn.Module):
-    """A module that may have something to do behind every step of its optimizer."""
+    """A module with its loss, as a run trains it."""
+
+    @property
+    def tower(self) -> nn.Module | None:
+        """The part that may bring pretrained weights and has a learning rate of its own, if there is one."""
+        return None
 
     def after_step(self) -> None:
         """Update what no gradient teaches, once after every step of the optimizer; most need nothing."""
 
 
-class TrainingTask(TrainedModule):
+class EncoderModule(TrainedModule):
     """Encodes aligned items, and computes the loss of their features."""
 
     def __init__(self, model: DualEncoder, objective: Objective, ema_decay: float | None = None) -> None:

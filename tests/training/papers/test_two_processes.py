@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tests.training.classification.samples import write_squares
+from tests.training.papers import two_processes
 from tests.training.papers.samples import write_sentences, write_sst, write_vqa
 from tests.training.runs import assert_same_runs, lines
-from tests.training.tasks import two_processes
 from tests.training.trainer.two_processes import PROCESSES, run_in_two
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.errors import TrainingError

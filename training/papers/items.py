@@ -1,7 +1,8 @@
-"""Batches of numbered items from any position of a run."""
+"""Training examples of a task: those that choose its checkpoint, and batches from any position of a run."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from itertools import count
@@ -10,12 +11,49 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from training.classification.data import whole_groups
+from training.common.errors import DataError
 from training.data.pairs import Position
+from training.recipes.tasks import ChoosingDataConfig, TaskDataConfig
 from training.trainer.run_state.processes import Processes
 
 Item = TypeVar("Item")
 Drawn = TypeVar("Drawn")
 Places = NDArray[np.int64]
+
+
+def kept_share(items: Sequence[Item], config: TaskDataConfig) -> tuple[Item, ...]:
+    """The share of items that a run trains on, in their order; at least one."""
+    if config.share == 1:
+        return tuple(items)
+    number = max(1, math.floor(config.share * len(items)))
+    chosen = np.random.default_rng(config.share_seed).permutation(len(items))[:number]
+    return tuple(items[place] for place in sorted(chosen.tolist()))
+
+
+def train_and_validation(
+    items: Sequence[Item], group_of: Callable[[Item], Hashable], config: ChoosingDataConfig
+) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
+    """The items that a run trains on, and those that choose its checkpoint, in their order.
+
+    Args:
+        items: The train split.
+        group_of: What items share that must not be on both sides.
+        config: The share that chooses, and the share of the rest that is trained on.
+
+    Raises:
+        DataError: Either would be empty.
+    """
+    number = math.floor(config.validation_share * len(items))
+    places = whole_groups([group_of(item) for item in items], number, config.share_seed)
+    chosen = set(places)
+    rest = [item for place, item in enumerate(items) if place not in chosen]
+    if not places or not rest:
+        raise DataError(
+            f"Of {len(items):,} training examples none can be held out to choose the best checkpoint: give "
+            "more, or set data.validation_share to another share."
+        )
+    return kept_share(rest, config), tuple(items[place] for place in places)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Batches of items: every one once an epoch, and any position goes on where it was."""
+"""Items of a task: which choose the checkpoint, every one once an epoch, and any position of a run."""
 
 from collections.abc import Sequence
 from itertools import chain, islice
@@ -7,9 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from training.classification.data import whole_groups
+from training.common.errors import DataError
 from training.data.pairs import Position
-from training.tasks.loader import ItemLoader
+from training.papers.items import ItemLoader, kept_share, train_and_validation
+from training.recipes.tasks import ChoosingDataConfig, TaskDataConfig
 from training.trainer.run_state.processes import Processes
+
+LETTERS = tuple("abcdefghijk")
+ITEMS = tuple((group, number) for group in range(25) for number in range(4))
 
 
 class Numbers(ItemLoader[int, list[int]]):
@@ -93,3 +99,41 @@ def test_no_batch_takes_more_than_the_first_items_of_the_largest_tell(lengths: l
         if few < len(found):
             assert sum(found[:few]) * len(found) >= sum(found) * few
             assert sum(found[few - 2 : few]) * (len(found) - few) >= 2 * sum(found[few:]) or few == 2
+
+
+def config(validation: float, **settings: float) -> ChoosingDataConfig:
+    return ChoosingDataConfig.model_validate({"validation_share": validation, **settings})
+
+
+def test_whole_groups_are_held_out_and_the_share_is_of_the_rest() -> None:
+    train, chosen = train_and_validation(ITEMS, lambda item: item[0], config(0.21))
+    assert len(chosen) == 20
+    assert {group for group, _ in train}.isdisjoint(group for group, _ in chosen)
+    assert sorted((*train, *chosen)) == list(ITEMS)
+    assert list(train) == sorted(train)
+    half, same = train_and_validation(ITEMS, lambda item: item[0], config(0.21, share=0.5))
+    assert same == chosen
+    assert len(half) == 40
+    assert set(half) < set(train)
+    _, other = train_and_validation(ITEMS, lambda item: item[0], config(0.21, share_seed=1))
+    assert other != chosen
+
+
+def test_a_group_that_is_too_large_is_trained_on() -> None:
+    assert whole_groups("aaaabc", 2, seed=0) == [4, 5]
+
+
+@pytest.mark.parametrize(("validation", "items"), [(0.01, ITEMS[:40]), (0.9, ITEMS[:4]), (0.5, ITEMS[:4])])
+def test_a_part_that_would_be_empty_is_named(validation: float, items: tuple[tuple[int, int], ...]) -> None:
+    with pytest.raises(DataError, match=r"data\.validation_share"):
+        train_and_validation(items, lambda item: item[0], config(validation))
+
+
+def test_a_share_is_drawn_by_its_own_seed_and_keeps_the_order() -> None:
+    half = kept_share(LETTERS, TaskDataConfig(share=0.5))
+    assert len(half) == 5
+    assert list(half) == sorted(half)
+    assert half == kept_share(LETTERS, TaskDataConfig(share=0.5))
+    assert half != kept_share(LETTERS, TaskDataConfig(share=0.5, share_seed=1))
+    assert len(kept_share(LETTERS, TaskDataConfig(share=0.001))) == 1
+    assert kept_share(LETTERS, TaskDataConfig()) == LETTERS

@@ -22,8 +22,9 @@ from training.papers.glue import TextRecipe, classify_texts
 from training.papers.language_models import Gaussian, LanguageModelRecipe, train_language_model
 from training.papers.vqa import QuestionRecipe, answer_questions
 from training.recipes.load import parse_as
-from training.tasks.opening import RunOptions, TaskResult
 from training.trainer.loop import TrainingLoop
+from training.trainer.module_task import TaskResult
+from training.trainer.opening import RunOptions
 
 IMPLICIT = tiny_language_recipe(reclaim=True, posterior="implicit")
 REFINED = tiny_language_recipe(refinement={"steps": 2})
