@@ -1,8 +1,8 @@
 """Features that an encoder passes to an objective, for any number of modalities."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from torch import Tensor
 
@@ -20,6 +20,8 @@ class PretrainedLogits:
     bias: float | None = None
 
 
+# A row for each item of a batch.
+Extra: TypeAlias = "Tensor | TokenBatch"
 # In addition to the modalities: a second random view of the images, and what a momentum copy of the encoder
 # computes for either.
 Source = Modality | Literal["view", "momentum", "momentum_view"]
@@ -65,17 +67,13 @@ class Features:
             (a second caption of the same image, the same sentence twice). The diagonal is True. None: only
             the diagonal matches. `of_pair` turns it for a pair of modalities.
         items: (b,) int64, the row of each item in the train split, for objectives with a memory.
-        targets: (b, T), a frozen sentence embedding of each item's text, for objectives that predict it.
-        captions: Each item's text as ids, with a start and an end, for objectives that write it.
-        labels: (b, L) bool, which labels each item has, for objectives that predict them.
+        extras: By name, what an objective alone needs of each item (b, ...), as its `prepare` asks for it.
     """
 
     modalities: Mapping[Source, ModalityFeatures]
     positive_mask: Tensor | None = None
     items: Tensor | None = None
-    targets: Tensor | None = None
-    captions: "TokenBatch | None" = None
-    labels: Tensor | None = None
+    extras: Mapping[str, "Extra"] = field(default_factory=dict)
 
     def of_pair(self, first: Modality, second: Modality) -> "Features":
         """The features, with the mask True where item j of the second modality matches item i of the first.

@@ -7,8 +7,8 @@ accepts what `objective: {name: reco, negative_weight: .6}` accepts.
 import importlib
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cache, wraps
 from importlib.metadata import entry_points
 from types import new_class
@@ -31,12 +31,16 @@ from torch import Tensor, nn
 
 from training.common.distributed import process_count
 from training.common.errors import RecipeError
+from training.common.record import Record
+from training.data.labels import Labelling
 from training.models.config import Modality, PairAttentionConfig, Retrieval
-from training.models.features import Features, ModalityFeatures, PretrainedLogits, Source
+from training.models.features import Extra, Features, ModalityFeatures, PretrainedLogits, Source
 from training.objectives.similarity import Similarities, full_precision, similarities
 
 Pairs = tuple[tuple[Modality, Modality], ...]
-Requirement = Literal["local", "branches", "targets", "labels", "views", "momentum", "one_vector"]
+# Of texts, or of the sentences of each.
+ForTexts = Callable[[Sequence[str | tuple[str, ...]]], Extra]
+Requirement = Literal["local", "branches", "views", "momentum", "one_vector"]
 
 IMAGE_AND_TEXT: Final[Pairs] = (("image", "text"),)
 
@@ -69,9 +73,9 @@ class ObjectiveContext:
         embedding_dim: Width of the embeddings, if it isn't `dim`, as where two branches are searched.
         instances: Number of items of the train split.
         groups: For each item the number of its image; None: every item has its own image.
-        target_dim: Width of `Features.targets`; None: batches have none.
-        vocabulary: Number of ids in `Features.captions`; None: batches have none.
-        labels: Width of `Features.labels`; 0: no item has any.
+        target_dim: Width of the embeddings of `data.target_encoder`; None: there is none.
+        vocabulary: Number of ids of `data.captions`; None: there are none.
+        labels: Number of labels of images; 0: no item has any.
         pair_attention: How the model compares images and texts by their local features, if it does.
     """
 
@@ -83,6 +87,44 @@ class ObjectiveContext:
     vocabulary: int | None = None
     labels: int = 0
     pair_attention: PairAttentionConfig | None = None
+
+
+@dataclass(frozen=True)
+class ObjectiveData:
+    """A split of the data, as an objective may use it.
+
+    Attributes:
+        records: Records in the order of the rows that batches draw.
+        targets: Makes embeddings (b, T) of texts by `data.target_encoder`; None: there is none.
+        captions: Makes ids of texts, with a start and an end, by `data.captions`; None: there are none.
+        labelling: Labels of images, or concepts; None: there are none.
+    """
+
+    records: Sequence[Record]
+    targets: ForTexts | None = None
+    captions: ForTexts | None = None
+    labelling: Labelling | None = None
+
+    def labels(self) -> dict[str, Tensor]:
+        """Return which labels each record has, (N, L) bool, as `labels`."""
+        return {} if self.labelling is None else {"labels": torch.from_numpy(self.labelling.of(self.records))}
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What batches carry for an objective alone; `Features.extras` has it under these names.
+
+    Attributes:
+        rows: Tensors (N, ...) with a row for each record of the split.
+        texts: Functions that make (b, ...) of the texts that a batch draws.
+    """
+
+    rows: Mapping[str, Tensor] = field(default_factory=dict)
+    texts: Mapping[str, ForTexts] = field(default_factory=dict)
+
+    def __or__(self, other: "Extras") -> "Extras":
+        """Return both."""
+        return Extras({**self.rows, **other.rows}, {**self.texts, **other.texts})
 
 
 _LACKING: Final[Mapping[str, str]] = {
@@ -208,6 +250,8 @@ class Objective(nn.Module, ABC):
         if isinstance(image, Features):
             return self.compute(image).total
         lacking: list[str] = sorted(self.requires - {"one_vector"})
+        # A need is said with what to set for it in a recipe.
+        lacking = lacking or [need.partition(":")[0] for need in self.needs.values()]
         if lacking or self.pairs != IMAGE_AND_TEXT or text is None:
             lacking = lacking or ["the features of its modalities"]
             raise ValueError(
@@ -220,6 +264,13 @@ class Objective(nn.Module, ABC):
             "text": ModalityFeatures(text),
         }
         return self.compute(Features(modalities, positive_mask)).total
+
+    def prepare(self, _data: ObjectiveData) -> Extras:
+        """Return what batches of a split carry for this objective alone; most need nothing.
+
+        Called for the train split, and for the validation split if its loss is measured.
+        """
+        return Extras()
 
     def check_regions(self, count: int) -> None:
         """Check that images with so many local features fit; called before any image is read.

@@ -2,6 +2,8 @@
 
 from abc import ABC
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 from training.common.errors import RecipeError
 from training.models.config import Modality
 from training.models.features import Features
-from training.objectives.base import LossOutput, Objective
+from training.objectives.base import Extras, LossOutput, Objective, ObjectiveData
 from training.objectives.infonce import InfoNCE
 
 Base = Annotated[
@@ -29,6 +31,10 @@ class ComposedObjective(Objective, ABC):
         self.needs = {**type(self).needs, **self.base.needs}
         self.momentum = self.base.momentum
         self.retrievals = self.base.retrievals
+
+    def prepare(self, data: ObjectiveData) -> Extras:
+        """Return what the base needs."""
+        return self.base.prepare(data)
 
     def check_regions(self, count: int) -> None:
         """Check that the base takes images with so many local features."""
@@ -89,6 +95,10 @@ class WeightedSum(Objective):
             terms |= {prefix: loss.total.detach()} | {f"{prefix}/{k}": v for k, v in loss.terms.items()}
         assert total is not None
         return LossOutput(total, terms)
+
+    def prepare(self, data: ObjectiveData) -> Extras:
+        """Return what any of the objectives needs."""
+        return reduce(or_, (objective.prepare(data) for objective in self._parts()))
 
     def check_regions(self, count: int) -> None:
         """Check that every objective takes images with so many local features."""

@@ -1,5 +1,6 @@
 """LTD: embeddings of texts must still tell what the texts say, as a frozen sentence encoder sees it."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import torch
@@ -10,7 +11,7 @@ from torch.nn.functional import cosine_similarity, normalize
 from training.common.distributed import mean_over_processes
 from training.common.errors import RecipeError
 from training.models.features import Features
-from training.objectives.base import LossOutput, Requirement
+from training.objectives.base import Extras, LossOutput, ObjectiveData, Requirement
 from training.objectives.composed import Base, ComposedObjective, check_one_vector
 from training.objectives.similarity import NORM_EPS, full_precision
 
@@ -60,11 +61,15 @@ class LTD(ComposedObjective):
     >>> from training.objectives import LTD, InfoNCE
     >>> modalities = {name: ModalityFeatures(torch.randn(8, 64)) for name in ("image", "text")}
     >>> loss = LTD(InfoNCE(), embedding_dim=64, target_dim=384)
-    >>> loss(Features(modalities, targets=torch.randn(8, 384))).shape
+    >>> loss(Features(modalities, extras={"targets": torch.randn(8, 384)})).shape
     torch.Size([])
     """
 
-    requires: frozenset[Requirement] = frozenset({"targets", "one_vector"})
+    requires: frozenset[Requirement] = frozenset({"one_vector"})
+    needs: Mapping[str, str] = {
+        "data.target_encoder": "embeddings of a frozen sentence encoder: give its folder as "
+        "data.target_encoder"
+    }
 
     def __init__(
         self,
@@ -117,6 +122,10 @@ class LTD(ComposedObjective):
         if not any("text" in pair for pair in settings.pairs):
             raise ValueError("ltd decodes texts: name text in objective.pairs")
 
+    def prepare(self, data: ObjectiveData) -> Extras:
+        """Return what makes the targets of the texts of a batch, as `targets`."""
+        return super().prepare(data) | Extras(texts={} if data.targets is None else {"targets": data.targets})
+
     def compute(self, features: Features) -> LossOutput:
         """Return the loss of a batch; terms: the base's, the reconstruction loss, the multiplier if any.
 
@@ -143,11 +152,12 @@ class LTD(ComposedObjective):
 
     def _reconstruction(self, features: Features) -> Tensor:
         """R = mean(1 - cos) of decoded captions and targets, over local rows."""
-        if features.targets is None:
+        targets = features.extras.get("targets")
+        if not isinstance(targets, Tensor):
             raise RecipeError("ltd needs targets: name a sentence encoder in data.target_encoder.")
         check_one_vector(features, "text", "ltd")
         embedding = features["text"].embedding
         with torch.autocast(embedding.device.type, enabled=False):
             decoded = self.decoder(normalize(full_precision(embedding), dim=1, eps=NORM_EPS))
-            cosines = cosine_similarity(decoded, features.targets.detach().to(decoded.dtype), eps=NORM_EPS)
+            cosines = cosine_similarity(decoded, targets.detach().to(decoded.dtype), eps=NORM_EPS)
             return (1 - cosines).mean()

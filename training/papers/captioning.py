@@ -17,7 +17,14 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from training.common.distributed import mean_over_processes
 from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
-from training.objectives.base import ImageObjective, LossOutput, PairObjective, Requirement
+from training.objectives.base import (
+    Extras,
+    ImageObjective,
+    LossOutput,
+    ObjectiveData,
+    PairObjective,
+    Requirement,
+)
 from training.objectives.local import LocalEntries
 from training.objectives.similarity import full_precision, similarities
 from training.objectives.vse import Hardest, Margin, hinge_loss
@@ -60,14 +67,18 @@ class Captioning(ImageObjective, ABC):
             words: (b, T, W), the embeddings of the words that are read; state t has read words 0 to t.
         """
 
+    def prepare(self, data: ObjectiveData) -> Extras:
+        """Return what makes the ids of the texts of a batch, as `captions`."""
+        return Extras(texts={} if data.captions is None else {"captions": data.captions})
+
     def compute(self, features: Features) -> LossOutput:
         """Return the mean cross-entropy of the words of a batch; term: the share that is right.
 
         Raises:
             RecipeError: The batch has no captions, or no regions.
         """
-        captions = features.captions
-        if captions is None:
+        captions = features.extras.get("captions")
+        if captions is None or isinstance(captions, Tensor):
             raise RecipeError("An objective that writes texts needs them in its batches: give data.captions.")
         image = features["image"]
         with torch.autocast(image.embedding.device.type, enabled=False):
@@ -178,7 +189,7 @@ class SCO(PairObjective):
     the words of the image's texts; their order, by an LSTM that writes the text from the embedding alone.
     """
 
-    requires: frozenset[Requirement] = frozenset({"labels", "one_vector"})
+    requires: frozenset[Requirement] = frozenset({"one_vector"})
     needs: Mapping[str, str] = {
         "data.captions": _NEEDS["data.captions"],
         "model.concepts": "concepts of images: give model.concepts, such as 256",
@@ -206,20 +217,25 @@ class SCO(PairObjective):
         if settings.pairs != (("image", "text"),):
             raise ValueError("sco matches images with texts: leave objective.pairs out")
 
+    def prepare(self, data: ObjectiveData) -> Extras:
+        """Return the concepts of each record, and what makes the ids of texts."""
+        return self.writer.prepare(data) | Extras(rows=data.labels())
+
     def pair_loss(self, first: ModalityFeatures, second: ModalityFeatures, features: Features) -> LossOutput:
         """The loss of a batch; terms: matching, concepts and order, and those of the first and the last.
 
         Raises:
             RecipeError: The batch has no concepts, no labels or no captions.
         """
-        if first.concepts is None or features.labels is None:
+        labels = features.extras.get("labels")
+        if first.concepts is None or not isinstance(labels, Tensor):
             raise RecipeError("sco predicts concepts of images: give model.concepts, such as 256.")
         with torch.autocast(first.embedding.device.type, enabled=False):
             pairs = similarities(first.embedding, second.embedding, features.positive_mask)
             hinge = hinge_loss(pairs, margin=self.margin, hardest=self.hardest)
             matching = hinge.total / pairs.rows.values.shape[1]
             logits = full_precision(first.concepts)
-            concepts = binary_cross_entropy_with_logits(logits, features.labels.to(logits.dtype))
+            concepts = binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
         # One region, so that all the writer can look at is the embedding.
         image = ModalityFeatures(first.embedding, local=first.embedding.unsqueeze(1))
         order = self.writer.compute(replace(features, modalities={"image": image}))

@@ -106,10 +106,12 @@ class BatchLoss:
     def rest_of(self, batch: Batch) -> Features:
         """The parts of a batch for the loss alone, on the device; the mask with the rows of all processes."""
         device = self.fabric.device
-        mask, items, targets, labels = (
+        mask, items = (
             None if tensor is None else tensor.to(device, non_blocking=True)
-            for tensor in (batch.positive_mask, batch.items, batch.targets, batch.labels)
+            for tensor in (batch.positive_mask, batch.items)
         )
-        captions = None if batch.captions is None else batch.captions.to(device)
-        whole = None if mask is None else gather_detached(mask)
-        return Features({}, whole, items, targets, captions, labels)
+        extras = {
+            name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value.to(device)
+            for name, value in batch.extras.items()
+        }
+        return Features({}, None if mask is None else gather_detached(mask), items, extras)

@@ -1,9 +1,9 @@
 """Batches as the loop takes them: drawn, loaded and tokenised one ahead of the step that runs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import count
 from typing import Any, TypeVar
 
@@ -16,12 +16,13 @@ from training.data.audio import AudioSource
 from training.data.augmentation import Augmentation
 from training.data.image_source import ImageSource
 from training.data.pairs import PairSampler, Position, Text
-from training.models.preprocessing import ImagePreprocessing, SpectrogramBatch, TextPreprocessing, TokenBatch
+from training.models.features import Extra
+from training.models.preprocessing import ImagePreprocessing, SpectrogramBatch, TokenBatch
+from training.objectives.base import Extras
 from training.shortcuts.shortcuts import DigitOverlay, Shortcuts
 from training.trainer.run_state.processes import Processes
 
 Item = TypeVar("Item")
-Targets = Callable[[Sequence[Text]], Tensor]
 ReadTexts = Callable[[Sequence[Text]], TokenBatch | Tensor]
 Rows = NDArray[np.int64]
 
@@ -79,17 +80,13 @@ class Batch:
         inputs: Of b items.
         items: (b,) int64, their rows in the train split; None of another split.
         positive_mask: (b, B), its rows of the mask in `Features`; None in all processes or in none.
-        targets: (b, T) as in `Features`.
-        captions: As in `Features`.
-        labels: (b, L) as in `Features`.
+        extras: As in `Features`.
     """
 
     inputs: Inputs
     items: Tensor | None = None
     positive_mask: Tensor | None = None
-    targets: Tensor | None = None
-    captions: TokenBatch | None = None
-    labels: Tensor | None = None
+    extras: Mapping[str, Extra] = field(default_factory=dict)
 
 
 class BatchLoader:
@@ -100,10 +97,7 @@ class BatchLoader:
         images: By place among the sampler's records.
         text: Makes what the encoder sees of the drawn texts; None where no texts are used.
         audio: None where no sounds are used.
-        targets: Sentence embeddings of the drawn texts, clean or with shortcuts as these say; None where none
-            are used.
-        captions: Makes the ids of the drawn texts that are written; None where none are.
-        labels: (N, L) of the sampler's records; None where none are learned.
+        extras: What the objective alone needs of the sampler's records and of the drawn texts.
         rows: Where in the split each of the sampler's records is; None: they are the split.
         training: The split is the train split: its rows are items to remember.
         shortcuts: That images and texts share; None: there are none.
@@ -117,9 +111,7 @@ class BatchLoader:
         text: ReadTexts | None,
         *,
         audio: AudioSource | None = None,
-        targets: Targets | None = None,
-        captions: TextPreprocessing | None = None,
-        labels: Tensor | None = None,
+        extras: Extras | None = None,
         rows: Sequence[int] | None = None,
         training: bool = False,
         shortcuts: Shortcuts | None = None,
@@ -130,9 +122,7 @@ class BatchLoader:
         self._images = images
         self._text = text
         self._audio = audio
-        self._targets = targets
-        self._captions = captions
-        self._labels = labels
+        self._extras = extras or Extras()
         self._rows = np.asarray(range(len(sampler.records)) if rows is None else rows, dtype=np.int64)
         self._training = training
         self.shortcuts = shortcuts
@@ -165,7 +155,7 @@ class BatchLoader:
         texts = [pairs.texts[place] for place in kept] if pairs.texts else []
         turns = None if pairs.turns is None else pairs.turns[kept]
         seen, glyphs = self._with_shortcuts(epoch, rows, texts, turns)
-        decoded = seen if self.shortcuts is not None and self.shortcuts.config.in_targets else texts
+        own_texts = seen if self.shortcuts is not None and self.shortcuts.config.in_targets else texts
         inputs = Inputs(
             places=torch.tensor(kept, dtype=torch.int64) + self._own.start,
             batch_size=self._sampler.batch_size,
@@ -178,9 +168,7 @@ class BatchLoader:
             inputs,
             items=torch.from_numpy(rows) if self._training else None,
             positive_mask=None if pairs.positive_mask is None else pairs.positive_mask[kept],
-            targets=None if self._targets is None else self._targets(decoded),
-            captions=None if self._captions is None else self._captions(texts),
-            labels=None if self._labels is None else self._labels[pairs.rows[kept]],
+            extras=self._extras_of(pairs.rows[kept], own_texts),
         )
 
     def largest(self, items: int) -> Batch:
@@ -207,10 +195,12 @@ class BatchLoader:
             inputs,
             items=torch.from_numpy(np.resize(self._rows, items)) if self._training else None,
             positive_mask=torch.eye(items * parts, dtype=torch.bool)[places] if texts else None,
-            targets=None if self._targets is None else self._targets(texts[:1]).expand(items, -1),
-            captions=None if self._captions is None else self._captions(texts),
-            labels=None if self._labels is None else self._labels[rows],
+            extras=self._extras_of(rows, texts),
         )
+
+    def _extras_of(self, rows: Rows, texts: Sequence[Text]) -> dict[str, Extra]:
+        by_row = {name: values[rows] for name, values in self._extras.rows.items()}
+        return by_row | {name: make(texts) for name, make in self._extras.texts.items()}
 
     def _with_shortcuts(
         self, epoch: int, rows: Rows, texts: list[Text], turns: Rows | None
@@ -256,9 +246,7 @@ def without_missing(batch: Batch, processes: Processes) -> Batch:
         inputs.rows(kept),
         None if batch.items is None else batch.items[kept],
         None if batch.positive_mask is None else batch.positive_mask[kept][:, columns],
-        None if batch.targets is None else batch.targets[kept],
-        None if batch.captions is None else _rows(batch.captions, kept),
-        None if batch.labels is None else batch.labels[kept],
+        {name: _rows(values, kept) for name, values in batch.extras.items()},
     )
 
 
@@ -290,7 +278,7 @@ def _rows(batch: Any, rows: slice) -> Any:
     """The same rows of everything that a batch of tokens, features or spectrograms has of each item."""
     if isinstance(batch, Tensor):
         return batch[rows]
-    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    values = {each.name: getattr(batch, each.name) for each in fields(batch)}
     by_item = {name: value for name, value in values.items() if isinstance(value, Tensor | tuple)}
     return replace(batch, **{name: value[rows] for name, value in by_item.items()})
 
@@ -299,8 +287,10 @@ def _pinned(part: Any) -> Any:
     """A batch, or a part of it, with all tensors of the CPU in page-locked memory."""
     if isinstance(part, Tensor):
         return part.pin_memory() if part.device.type == "cpu" else part
+    if isinstance(part, Mapping):
+        return {name: _pinned(value) for name, value in part.items()}
     if is_dataclass(part) and not isinstance(part, type):
-        return replace(part, **{field.name: _pinned(getattr(part, field.name)) for field in fields(part)})
+        return replace(part, **{each.name: _pinned(getattr(part, each.name)) for each in fields(part)})
     return part
 
 

@@ -60,14 +60,12 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
     given: dict[Requirement, bool] = {
         "local": recipe.model.local_features,
         "branches": recipe.model.branches is not None,
-        "targets": recipe.data.target_encoder is not None,
         "views": recipe.augmentation != AugmentationConfig(),
         "one_vector": recipe.model.blades == 1,
     }
     advice: dict[Requirement, str] = {
         "local": "local features: set model.local_features to true",
         "branches": "shared and unique features: give model.branches, such as {kind: mlp}",
-        "targets": "embeddings of a frozen sentence encoder: give its folder as data.target_encoder",
         "views": "two views of an image that differ: give augmentation, such as {crop_scale: [0.2, 1.0]}",
         "one_vector": "embeddings of one vector each: set model.blades to 1",
     }
@@ -76,7 +74,7 @@ def check_requirements(objective: Objective, recipe: Recipe) -> None:
     if lacking:
         raise RecipeError(f"The objective needs {'; and '.join(lacking)}.")
     shortcut = recipe.data.shortcut
-    if shortcut is not None and shortcut.in_targets and "targets" not in objective.requires:
+    if shortcut is not None and shortcut.in_targets and "data.target_encoder" not in objective.needs:
         raise RecipeError(
             "data.shortcut.in_targets is about targets, and the objective has none: set it to false."
         )

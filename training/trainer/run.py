@@ -39,7 +39,7 @@ from training.trainer.run_state.devices import chosen_precision
 from training.trainer.run_state.processes import Processes
 from training.trainer.run_state.tracking import TrackerName
 from training.trainer.setup import (
-    Extras,
+    ObjectiveResources,
     build_model,
     build_objective,
     checkpoint_gradients,
@@ -140,8 +140,8 @@ def train(
         _check_validation(recipe, val_split, modalities)
 
         # Model and objective. All processes have the same weights, and random numbers of their own.
-        extras = Extras.of_run(recipe, train_split, run.fabric.device)
-        built = build_objective(recipe, train_split, extras)
+        offered = ObjectiveResources.of_run(recipe, train_split, run.fabric.device)
+        built = build_objective(recipe, train_split, offered)
         if recipe.train.start_from is not None:
             start = replace(read_bundle(Path(recipe.train.start_from)), config=recipe.model)
             model, preprocessing = load_trainable(start)
@@ -169,9 +169,8 @@ def train(
 
         # Batches.
         locked = locked_towers(model, built, recipe, preprocessing, run.fabric)
-        extras = extras.used_by(built)
         opener = SplitOpener(
-            recipe, preprocessing, modalities, run.fabric.device, processes, resources, extras, locked
+            recipe, preprocessing, modalities, run.fabric.device, processes, resources, built, offered, locked
         )
         broken = train_split.rejections.continued(len(train_split.records), _FILES)
         pairs = opener.open(train_split, broken, training=True, show_progress=run.show_progress)

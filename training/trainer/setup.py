@@ -2,19 +2,20 @@
 
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import torch
 import yaml
+from torch import Tensor
 
 from training.common.errors import DataError, RecipeError
-from training.common.manifest import Manifest
+from training.common.manifest import Manifest, Record
 from training.data.audio import audible
 from training.data.augmentation_config import AugmentationConfig
 from training.data.labels import Labelling, frequent_words, known_labels
-from training.data.pairs import describable
+from training.data.pairs import Text, describable
 from training.models.audio_towers import build_audio_tower
 from training.models.bundle import BundleInfo
 from training.models.config import AudioTowerConfig, ImageTowerConfig, Modality, TextTowerConfig
@@ -27,10 +28,10 @@ from training.models.pretrained.folder import local_folder
 from training.models.pretrained.tokens import load_tokenizer
 from training.models.sentence_encoder import SentenceEncoder
 from training.models.text_towers import build_text_tower
-from training.objectives.base import Objective, ObjectiveContext, parse_objective
+from training.objectives.base import Objective, ObjectiveContext, ObjectiveData, parse_objective
 from training.recipes.schema import Recipe
 from training.shortcuts.shortcuts import with_every_digit
-from training.trainer.batches import Targets, whole_text
+from training.trainer.batches import whole_text
 from training.trainer.requirements import check_requirements
 
 _COMPILERS: Final = ("g++", "clang++")
@@ -188,13 +189,13 @@ def build_model(
 
 
 @dataclass(frozen=True)
-class Extras:
-    """What batches carry for the loss alone.
+class ObjectiveResources:
+    """What a recipe gives its objective in addition to the model.
 
     Attributes:
-        sentences: Frozen encoder of the texts' targets; None: there are none.
+        sentences: Frozen encoder of the targets of texts; None: there are none.
         captions: Makes the ids of texts that the objective writes; None: there are none.
-        labelling: Labels of images; None: none are used.
+        labelling: Labels of images; None: there are none.
     """
 
     sentences: SentenceEncoder | None = None
@@ -202,7 +203,7 @@ class Extras:
     labelling: Labelling | None = None
 
     @classmethod
-    def of_run(cls, recipe: Recipe, train_split: Manifest, device: torch.device) -> "Extras":
+    def of_run(cls, recipe: Recipe, train_split: Manifest, device: torch.device) -> "ObjectiveResources":
         """Return all that a recipe asks for or its train split has.
 
         Raises:
@@ -215,20 +216,16 @@ class Extras:
             _labelling(recipe, train_split),
         )
 
-    def used_by(self, objective: Objective) -> "Extras":
-        """Return those that an objective uses."""
-        return Extras(
-            self.sentences if "targets" in objective.requires else None,
-            self.captions,
-            self.labelling if "labels" in objective.requires else None,
+    def data(self, records: Sequence[Record]) -> ObjectiveData:
+        """Return the same with the records of a split."""
+        return ObjectiveData(
+            records, None if self.sentences is None else self.targets, self.captions, self.labelling
         )
 
-    def targets(self) -> Targets | None:
-        """Return what makes the targets of texts."""
-        sentences = self.sentences
-        if sentences is None:
-            return None
-        return lambda texts: sentences.encode([whole_text(text) for text in texts])
+    def targets(self, texts: Sequence[Text]) -> Tensor:
+        """Return the embeddings (b, T) of texts by the frozen sentence encoder."""
+        assert self.sentences is not None
+        return self.sentences.encode([whole_text(text) for text in texts])
 
 
 def _captions(recipe: Recipe, train_split: Manifest) -> TextPreprocessing | None:
@@ -265,7 +262,7 @@ def _labelling(recipe: Recipe, train_split: Manifest) -> Labelling:
     return Labelling(words, of_texts=True)
 
 
-def build_objective(recipe: Recipe, train_split: Manifest, extras: Extras) -> Objective:
+def build_objective(recipe: Recipe, train_split: Manifest, resources: ObjectiveResources) -> Objective:
     """Return the objective for the records of the train split, whose rows are the items it may remember.
 
     Raises:
@@ -276,9 +273,9 @@ def build_objective(recipe: Recipe, train_split: Manifest, extras: Extras) -> Ob
         embedding_dim=recipe.model.vector_dim,
         instances=len(train_split.records),
         groups=_groups(train_split, recipe.data.one_image_per),
-        target_dim=None if extras.sentences is None else extras.sentences.dim,
-        vocabulary=None if extras.captions is None else extras.captions.tokenizer.size,
-        labels=0 if extras.labelling is None else len(extras.labelling.names),
+        target_dim=None if resources.sentences is None else resources.sentences.dim,
+        vocabulary=None if resources.captions is None else resources.captions.tokenizer.size,
+        labels=0 if resources.labelling is None else len(resources.labelling.names),
         pair_attention=recipe.model.pair_attention,
     )
     objective = recipe.objective.build(context)

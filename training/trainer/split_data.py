@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -16,12 +16,13 @@ from training.data.image_source import Decoder, open_images
 from training.data.pairs import PairSampler
 from training.models.config import Modality
 from training.models.preprocessing import Preprocessing
+from training.objectives.base import Extras, Objective
 from training.recipes.schema import Recipe
 from training.shortcuts.shortcuts import Shortcuts
 from training.trainer.batches import BatchLoader, ReadTexts
 from training.trainer.optimisation.locked_tower import LockedTextTower, LockedTower
 from training.trainer.run_state.processes import Processes
-from training.trainer.setup import Extras
+from training.trainer.setup import ObjectiveResources
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class SplitOpener:
         device: That the loop computes on.
         processes: Whose share is loaded.
         resources: Ends the threads that decode when it is closed.
-        extras: What batches carry for the loss alone.
+        objective: Objective of the run; None: its batches carry nothing for it alone.
+        offered: What it may use.
         locked: Towers of images and texts whose features take their place; None if one may change.
     """
 
@@ -58,7 +60,8 @@ class SplitOpener:
     device: torch.device
     processes: Processes
     resources: ExitStack
-    extras: Extras = field(default_factory=Extras)
+    objective: Objective | None = None
+    offered: ObjectiveResources = field(default_factory=ObjectiveResources)
     locked: tuple[LockedTower | None, LockedTextTower | None] = (None, None)
 
     def open(
@@ -94,22 +97,21 @@ class SplitOpener:
         records = [split.records[row] for row in images.readable]
         if len(records) < len(split.records):
             sampler = self._sampler(records, training=training)
-        labelling = self.extras.labelling
-        labels = None if labelling is None else torch.from_numpy(labelling.of(records))
+        extras = Extras()
+        if self.objective is not None:
+            extras = self.objective.prepare(self.offered.data(records))
         loader = BatchLoader(
             sampler,
             images,
             self._texts(sampler, split, training=training, show_progress=show_progress),
             audio=self._audio(split, rejections) if "audio" in self.modalities else None,
-            targets=self.extras.targets(),
-            captions=self.extras.captions,
-            labels=labels,
+            extras=extras,
             rows=images.readable,
             training=training,
             shortcuts=self._shortcuts(split) if training else None,
             processes=self.processes,
         )
-        return SplitData(loader, fingerprint(records, labels))
+        return SplitData(loader, fingerprint(records, extras.rows.values()))
 
     def _all_are_drawn(self, count: int, *, training: bool, texts_of: int | None = None) -> bool:
         """Whether a run draws about as many things as there are, or more, or is to encode all of them.
@@ -177,8 +179,8 @@ class SplitOpener:
         return None if config is None else Shortcuts(config, self.recipe.train.seed, len(split.records))
 
 
-def fingerprint(records: Sequence[Record], labels: Tensor | None = None) -> str:
-    """SHA-256 over what is drawn, in its order, and the labels that are learned.
+def fingerprint(records: Sequence[Record], rows: Iterable[Tensor] = ()) -> str:
+    """SHA-256 over what is drawn, in its order, and the labels or other rows that are learned.
 
     Drawn are ids, texts, names of sounds, and texts that do not fit.
     """
@@ -187,6 +189,6 @@ def fingerprint(records: Sequence[Record], labels: Tensor | None = None) -> str:
         rest: list[object] = [] if record.audio is None else [record.audio]
         rest += [record.not_texts] if record.not_texts else []
         digest.update(json.dumps([record.id, record.texts, *rest]).encode())
-    if labels is not None:
-        digest.update(labels.numpy().tobytes())
+    for tensor in rows:
+        digest.update(tensor.numpy().tobytes())
     return digest.hexdigest()

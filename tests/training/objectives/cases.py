@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from training.models.config import PairAttentionConfig
-from training.models.features import Features, ModalityFeatures
+from training.models.features import Extra, Features, ModalityFeatures
 from training.models.preprocessing import TokenBatch
 from training.objectives.base import (
     Objective,
@@ -142,13 +142,13 @@ def build(
 ) -> Objective:
     """The objective in float64, from the same random weights each time, not in training."""
     torch.manual_seed(0)
-    targets = batch.targets
+    targets = batch.extras.get("targets")
     context = ObjectiveContext(
         dim=DIM,
         embedding_dim=DIM,
         instances=INSTANCES,
         groups=tuple(range(INSTANCES)),
-        target_dim=None if targets is None else targets.shape[1],
+        target_dim=targets.shape[1] if isinstance(targets, Tensor) else None,
         vocabulary=VOCABULARY,
         labels=LABELS,
         pair_attention=attention,
@@ -199,10 +199,32 @@ def random_batch(size: int = 6, seed: int = 0, *, masked: bool = True, blades: i
         },
         positive_mask if masked else None,
         items=torch.randperm(INSTANCES, generator=generator)[:size],
-        targets=draw(size, 5),
-        captions=_captions(size, generator),
-        labels=torch.arange(size * LABELS).view(size, LABELS) % 5 < 2,
+        extras={
+            "targets": draw(size, 5),
+            "captions": _captions(size, generator),
+            "labels": torch.arange(size * LABELS).view(size, LABELS) % 5 < 2,
+        },
     )
+
+
+def extra(batch: Features, name: str) -> Tensor:
+    """Targets or labels of a batch."""
+    values = batch.extras[name]
+    assert isinstance(values, Tensor)
+    return values
+
+
+def captions(batch: Features) -> TokenBatch:
+    """Texts of a batch that are written."""
+    values = batch.extras["captions"]
+    assert isinstance(values, TokenBatch)
+    return values
+
+
+def with_extras(batch: Features, **values: "Extra | None") -> Features:
+    """The batch with other extras; None: without this one."""
+    every = {**batch.extras, **values}
+    return replace(batch, extras={name: value for name, value in every.items() if value is not None})
 
 
 def _captions(size: int, generator: torch.Generator) -> TokenBatch:
@@ -268,17 +290,18 @@ def rows_of(batch: Features, rows: Tensor) -> Features:
         batch,
         modalities={modality: select(features) for modality, features in batch.modalities.items()},
         items=None if batch.items is None else batch.items[rows],
-        targets=None if batch.targets is None else batch.targets[rows],
-        captions=None if batch.captions is None else captions_of(batch.captions, rows),
-        labels=None if batch.labels is None else batch.labels[rows],
+        extras={
+            name: value[rows] if isinstance(value, Tensor) else captions_of(value, rows)
+            for name, value in batch.extras.items()
+        },
     )
 
 
-def captions_of(captions: TokenBatch, rows: Tensor) -> TokenBatch:
+def captions_of(some: TokenBatch, rows: Tensor) -> TokenBatch:
     """The captions of these rows, padded as they were."""
     return replace(
-        captions,
-        input_ids=captions.input_ids[rows],
-        attention_mask=captions.attention_mask[rows],
-        truncations=tuple(captions.truncations[row] for row in rows.tolist()),
+        some,
+        input_ids=some.input_ids[rows],
+        attention_mask=some.attention_mask[rows],
+        truncations=tuple(some.truncations[row] for row in rows.tolist()),
     )

@@ -20,6 +20,7 @@ from training.objectives.similarity import cosine_matrix
 
 CONTEXT: Final = ObjectiveContext(dim=6, embedding_dim=5, instances=4, target_dim=3, vocabulary=7, labels=2)
 HERE: Final = __name__
+FEATURES: Final = "the features of its modalities"
 TAKES_EMBEDDINGS: Final = re.compile(
     r"(contrastive_binary|dpc|ifm|infonce|orthogonality|reclaim|reco|sigmoid|sum|vse)(?!-ltd)|quest-sic$"
 )
@@ -30,11 +31,13 @@ def test_two_embeddings_are_enough_unless_more_is_required(name: str) -> None:
     batch = random_batch(blades=blades_of(name))
     objective = build_case(name, batch)
     image, text, mask = batch["image"].embedding, batch["text"].embedding, batch.positive_mask
-    lacking, given = ", ".join(sorted(objective.requires - {"one_vector"})), [image, text]
+    needs = [need.partition(":")[0] for need in objective.needs.values()]
+    lacking = ", ".join(sorted(objective.requires - {"one_vector"}) or needs or [FEATURES])
+    given = [image, text]
     if TAKES_EMBEDDINGS.match(name):
         assert torch.equal(objective(image, text, mask), objective(features(image, text, mask)))
         assert torch.equal(objective(image, text), objective(features(image, text)))
-        lacking, given = "the features of its modalities", [image]
+        lacking, given = FEATURES, [image]
     sentence = rf"^{type(objective).__name__} needs more than two embeddings \({lacking}\): call it with"
     with pytest.raises(ValueError, match=sentence):
         objective(*given)

@@ -1,6 +1,6 @@
 """A weighted sum of objectives, and what an objective takes over from its base."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -10,13 +10,16 @@ from torch import Tensor
 from tests.training.objectives.cases import build, random_batch
 from tests.training.objectives.reference import mask_of, random_embeddings
 from training.common.errors import RecipeError
+from training.data.labels import Labelling
 from training.models.config import Retrieval
 from training.models.features import PretrainedLogits
 from training.objectives import IFM, LTD, InfoNCE, ReCo, WeightedSum
 from training.objectives.base import (
+    Extras,
     LossOutput,
     Objective,
     ObjectiveContext,
+    ObjectiveData,
     Requirement,
     SimilarityObjective,
     parse_objective,
@@ -24,6 +27,10 @@ from training.objectives.base import (
 from training.objectives.similarity import Similarities
 
 CONTEXT = ObjectiveContext(dim=5, embedding_dim=5)
+
+
+def zeros(texts: Sequence[object]) -> Tensor:
+    return torch.zeros(len(texts), 3)
 
 
 class Counting(SimilarityObjective):
@@ -42,6 +49,9 @@ class Counting(SimilarityObjective):
     def of_similarities(self, pairs: Similarities) -> LossOutput:
         return LossOutput(pairs.rows.values.sum(), {})
 
+    def prepare(self, data: ObjectiveData) -> Extras:
+        return Extras(rows=data.labels())
+
     def check_regions(self, count: int) -> None:
         if count != 9:
             raise RecipeError(f"{count} regions")
@@ -51,16 +61,26 @@ class Counting(SimilarityObjective):
 
 
 @pytest.mark.parametrize(
-    ("objective", "requires"),
+    ("objective", "requires", "needs"),
     [
-        (LTD(Counting(), embedding_dim=5, target_dim=3), {"local", "targets", "one_vector"}),
-        (WeightedSum([ReCo(), Counting()], [1, 2]), {"local"}),
+        (
+            LTD(Counting(), embedding_dim=5, target_dim=3),
+            {"local", "one_vector"},
+            {"data.captions", "data.target_encoder"},
+        ),
+        (WeightedSum([ReCo(), Counting()], [1, 2]), {"local"}, {"data.captions"}),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_parts_need_and_keep_is_that_of_the_whole(objective: Objective, requires: set[str]) -> None:
+def test_what_parts_need_and_keep_is_that_of_the_whole(
+    objective: Objective, requires: set[str], needs: set[str]
+) -> None:
     assert objective.requires == requires
-    assert objective.needs == {"data.captions": "texts"}
+    assert objective.needs.keys() == needs
+    assert objective.needs["data.captions"] == "texts"
+    data = ObjectiveData((), targets=zeros, captions=zeros, labelling=Labelling(("a",)))
+    extras = objective.prepare(data)
+    assert (extras.rows["labels"].shape, len(extras.texts)) == ((0, 1), len(needs) - 1)
     assert objective.momentum == 0.9
     assert objective.retrievals == {"shared"}
     objective.check_regions(9)
@@ -168,5 +188,5 @@ def test_a_sum_has_a_weight_for_each_objective_and_one_above_0() -> None:
 def test_a_sum_may_have_parts_that_encode_images_alone() -> None:
     both = parse_objective({"sum": ["labels", "infonce"]})
     assert both.modalities == {"image", "text"}
-    assert both.build(ObjectiveContext(dim=4, labels=2)).requires == {"labels", "one_vector"}
+    assert both.build(ObjectiveContext(dim=4, labels=2)).requires == {"one_vector"}
     assert parse_objective({"sum": ["labels", {"simclr": None}]}).modalities == {"image"}

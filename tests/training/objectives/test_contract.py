@@ -13,6 +13,7 @@ from tests.training.objectives.cases import (
     VOCABULARY,
     blades_of,
     build_case,
+    captions,
     cases,
     cases_of_processes,
     follows_finite_differences,
@@ -20,6 +21,7 @@ from tests.training.objectives.cases import (
     random_batch,
     rows_of,
     slow_but_first,
+    with_extras,
     with_features,
 )
 from training.models.features import Features
@@ -171,7 +173,7 @@ def _with_garbage_in_padding(batch: Features) -> Features:
     assert text.local_mask is not None
     padding = ~text.local_mask.unsqueeze(-1)
     garbage = torch.where(padding, torch.full_like(text.local, 1e3), text.local)
-    assert batch.captions is not None
-    words = batch.captions.input_ids.where(batch.captions.attention_mask.bool(), VOCABULARY - 1)
-    captions = replace(batch.captions, input_ids=words)
-    return replace(with_features(batch, {"text.local": garbage}), captions=captions)
+    written = captions(batch)
+    words = written.input_ids.where(written.attention_mask.bool(), VOCABULARY - 1)
+    dirty = replace(written, input_ids=words)
+    return with_extras(with_features(batch, {"text.local": garbage}), captions=dirty)

@@ -8,7 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.training.objectives.cases import attention_of, blades_of, build, cases_of_processes, random_batch
+from tests.training.objectives.cases import (
+    attention_of,
+    blades_of,
+    build,
+    captions,
+    cases_of_processes,
+    extra,
+    random_batch,
+)
 from tests.training.waiting import nothing_waits
 from training.models.features import Features, ModalityFeatures
 from training.objectives.base import LossOutput, parse_objective
@@ -19,16 +27,14 @@ def moved(batch: Features, move: Callable[[Tensor], Tensor]) -> Features:
         held = {field.name: getattr(features, field.name) for field in fields(features)}
         return replace(features, **{name: move(value) for name, value in held.items() if value is not None})
 
-    held = {name: getattr(batch, name) for name in ("positive_mask", "items", "targets", "labels")}
-    captions = batch.captions
-    assert captions is not None
+    written = captions(batch)
+    words = replace(written, input_ids=move(written.input_ids), attention_mask=move(written.attention_mask))
     return replace(
         batch,
         modalities={source: of_modality(features) for source, features in batch.modalities.items()},
-        captions=replace(
-            captions, input_ids=move(captions.input_ids), attention_mask=move(captions.attention_mask)
-        ),
-        **{name: move(value) for name, value in held.items() if value is not None},
+        positive_mask=None if batch.positive_mask is None else move(batch.positive_mask),
+        items=None if batch.items is None else move(batch.items),
+        extras={"captions": words} | {name: move(extra(batch, name)) for name in ("targets", "labels")},
     )
 
 

@@ -1,12 +1,11 @@
 """Labels: the cross-entropy answer by answer."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 
-from tests.training.objectives.cases import DIM, LABELS, random_batch
+from tests.training.objectives.cases import DIM, LABELS, extra, random_batch, with_extras
 from tests.training.objectives.reference import U
 from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
@@ -17,10 +16,11 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def test_equals_the_formula_answer_by_answer() -> None:
     objective, batch = Labels(embedding_dim=DIM, labels=LABELS).double(), random_batch()
-    assert batch.labels is not None
     weights, shifts = objective.classifier.weight.tolist(), objective.classifier.bias.tolist()
     costs = []
-    for embedding, answers in zip(batch["image"].embedding.tolist(), batch.labels.tolist(), strict=True):
+    for embedding, answers in zip(
+        batch["image"].embedding.tolist(), extra(batch, "labels").tolist(), strict=True
+    ):
         for row, shift, answer in zip(weights, shifts, answers, strict=True):
             logit = sum(w * x for w, x in zip(row, embedding, strict=True)) + shift
             probability = 1 / (1 + math.exp(-logit))
@@ -34,11 +34,11 @@ def test_term_is_the_share_of_right_answers() -> None:
         objective.classifier.weight.zero_()
         objective.classifier.bias.copy_(torch.tensor([1.0, -1.0]))
     answers = torch.tensor([[True, False], [False, False], [True, True]])
-    output = objective.compute(Features({"image": ModalityFeatures(U)}, labels=answers))
+    output = objective.compute(Features({"image": ModalityFeatures(U)}, extras={"labels": answers}))
     # The first label is given to all, of whom two have it; the second to none, as is right for two.
     assert float(output.terms["right"]) == pytest.approx(4 / 6)
 
 
 def test_a_batch_without_labels_is_refused() -> None:
     with pytest.raises(RecipeError, match="which the batch has none of"):
-        Labels(embedding_dim=DIM, labels=2)(replace(random_batch(), labels=None))
+        Labels(embedding_dim=DIM, labels=2)(with_extras(random_batch(), labels=None))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.objectives.cases import DIM, random_batch
+from tests.training.objectives.cases import DIM, extra, random_batch, with_extras
 from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
 from training.objectives import LTD, VSE, InfoNCE
@@ -21,16 +21,16 @@ def ltd(**settings: Any) -> LTD:
 
 def slow_reconstruction(objective: LTD, batch: Features) -> float:
     """1 - cos of each decoded caption, one by one, with the layers written out."""
-    assert batch.targets is not None
+    targets = extra(batch, "targets")
     layers = [layer for layer in objective.decoder if isinstance(layer, torch.nn.Linear)]
     total = 0.0
-    for caption, target in zip(batch["text"].embedding, batch.targets, strict=True):
+    for caption, target in zip(batch["text"].embedding, targets, strict=True):
         hidden = caption / caption.norm()
         for layer in layers[:-1]:
             hidden = (layer.weight @ hidden + layer.bias).clamp(min=0)
         decoded = layers[-1].weight @ hidden + layers[-1].bias
         total += 1 - float((decoded @ target / (decoded.norm() * target.norm())).detach())
-    return total / len(batch.targets)
+    return total / len(targets)
 
 
 def test_decoder_has_the_layers_of_the_paper() -> None:
@@ -109,10 +109,10 @@ def test_multiplier_moves_once_a_training_step_and_never_in_evaluation(bound: fl
 
 def test_the_length_of_an_embedding_carries_nothing_and_targets_learn_nothing() -> None:
     batch, objective = random_batch(), ltd()
-    assert batch.targets is not None
     text = ModalityFeatures(batch["text"].embedding * 7)
-    targets = (batch.targets * 3).requires_grad_()
-    longer = replace(batch, modalities={"image": batch["image"], "text": text}, targets=targets)
+    targets = (extra(batch, "targets") * 3).requires_grad_()
+    scaled = replace(batch, modalities={"image": batch["image"], "text": text})
+    longer = with_extras(scaled, targets=targets)
     found, expected = (objective.compute(each).terms["reconstruction"] for each in (longer, batch))
     torch.testing.assert_close(found, expected)
     torch.autograd.backward(objective(longer))
@@ -123,6 +123,6 @@ def test_without_targets_or_with_blades_the_setting_is_named() -> None:
     batch = random_batch()
     blades = ModalityFeatures(torch.randn(6, 2, DIM, dtype=torch.float64))
     with pytest.raises(RecipeError, match=r"name a sentence encoder in data\.target_encoder"):
-        ltd()(replace(batch, targets=None))
+        ltd()(with_extras(batch, targets=None))
     with pytest.raises(RecipeError, match=r"^ltd reads embeddings of one vector .* set model\.blades to 1"):
-        ltd()(Features({"image": blades, "text": blades}, targets=batch.targets))
+        ltd()(Features({"image": blades, "text": blades}, extras=batch.extras))

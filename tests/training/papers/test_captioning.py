@@ -8,7 +8,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.training.objectives.cases import DIM, LABELS, VOCABULARY, build_case, random_batch
+from tests.training.objectives.cases import (
+    DIM,
+    LABELS,
+    VOCABULARY,
+    build_case,
+    captions,
+    random_batch,
+    with_extras,
+)
 from tests.training.objectives.local_reference import set_plain_weights, without
 from training.common.errors import RecipeError
 from training.models.features import Features, ModalityFeatures
@@ -33,8 +41,9 @@ def plain_batch() -> Features:
     """Three images of four regions, and texts of different lengths, all plain numbers."""
     regions = ((torch.arange(3 * 4 * DIM, dtype=torch.float64) * 5 % 13) - 6).view(3, 4, DIM) / 4
     ids = torch.tensor([[1, 3, 4, 2, 0], [1, 5, 2, 0, 0], [1, 6, 3, 5, 2]])
-    captions = TokenBatch(ids, (ids > 0).long(), truncations=(None,) * 3)
-    return Features({"image": ModalityFeatures(regions.mean(dim=1), local=regions)}, captions=captions)
+    written = TokenBatch(ids, (ids > 0).long(), truncations=(None,) * 3)
+    image = ModalityFeatures(regions.mean(dim=1), local=regions)
+    return Features({"image": image}, extras={"captions": written})
 
 
 def slow_lstm(objective: CaptionLSTM, regions: Tensor, words: list[Tensor]) -> list[Tensor]:
@@ -101,11 +110,10 @@ def slow_transformer(objective: CaptionTransformer, regions: Tensor, words: list
 @torch.no_grad()
 def slow_captioning(objective: Captioning, batch: Features) -> tuple[float, float]:
     """The mean of -log p over all real words, one after another, and the share of words that are right."""
-    captions, regions = batch.captions, batch["image"].local
-    assert captions is not None
+    written, regions = captions(batch), batch["image"].local
     assert regions is not None
     costs, right = [], []
-    for row, (ids, mask) in enumerate(zip(captions.input_ids, captions.attention_mask, strict=True)):
+    for row, (ids, mask) in enumerate(zip(written.input_ids, written.attention_mask, strict=True)):
         text = ids[mask.bool()]
         words = [objective.words.weight[word] for word in text[:-1]]
         if isinstance(objective, CaptionLSTM):
@@ -176,7 +184,7 @@ def test_needs() -> None:
         assert build(name).needs.keys() == {"data.captions", "model.share_local_head"}
         assert parse_objective(name).modalities == {"image"}
     sco = SCO(embedding_dim=DIM, vocabulary=VOCABULARY)
-    assert sco.requires == {"labels", "one_vector"}
+    assert sco.requires == {"one_vector"}
     assert sco.needs.keys() == {"data.captions", "model.concepts"}
 
 
@@ -186,7 +194,7 @@ def test_data_without_captions_are_refused(name: str) -> None:
         parse_objective(name).build(WITHOUT_WORDS)
     batch = random_batch()
     with pytest.raises(RecipeError, match=r"needs them in its batches: give data\.captions"):
-        build_case(name, batch)(replace(batch, captions=None))
+        build_case(name, batch)(with_extras(batch, captions=None))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +213,7 @@ def test_batches_without_local_features_concepts_or_labels_are_refused(
     for source, feature in lacking.items():
         batch = without(batch, source, feature)
     with pytest.raises(RecipeError, match=sentence):
-        objective(batch if lacking else replace(batch, labels=None))
+        objective(batch if lacking else with_extras(batch, labels=None))
 
 
 @pytest.mark.parametrize(

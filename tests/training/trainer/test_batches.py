@@ -15,8 +15,9 @@ from training.common.record import Record
 from training.data.augmentation import Augmentation
 from training.data.augmentation_config import AugmentationConfig
 from training.data.image_source import ImageSource
-from training.data.pairs import PairSampler, Position, positive_mask
+from training.data.pairs import PairSampler, Position, Text, positive_mask
 from training.models.preprocessing import TokenBatch
+from training.objectives.base import Extras, ForTexts
 from training.shortcuts.config import ShortcutConfig
 from training.shortcuts.shortcuts import DigitOverlay, Shortcuts, with_digits
 from training.trainer.batches import (
@@ -57,11 +58,14 @@ class FilledImages(ImageSource):
         pass
 
 
-def loader(*broken: int, batch_size: int = COUNT, black: bool = False, **options: Any) -> BatchLoader:
+def loader(
+    *broken: int, batch_size: int = COUNT, black: bool = False, extra: ForTexts | None = None, **options: Any
+) -> BatchLoader:
     text = tiny_preprocessing().text
     sampler = PairSampler(RECORDS, batch_size, seed=0)
+    extras = Extras(rows={"number": torch.arange(COUNT)}, texts={"captions": extra or text})
     return BatchLoader(
-        sampler, FilledImages(*broken, black=black), text, captions=text, training=True, **options
+        sampler, FilledImages(*broken, black=black), text, extras=extras, training=True, **options
     )
 
 
@@ -69,10 +73,11 @@ def parts_of(batch: Batch) -> tuple[list[int], Tensor, Tensor, Tensor]:
     """Items, tokens, captions and mask of a batch."""
     assert isinstance(batch.inputs.tokens, TokenBatch)
     assert batch.items is not None
-    assert batch.captions is not None
+    captions = batch.extras["captions"]
+    assert isinstance(captions, TokenBatch)
     assert batch.positive_mask is not None
-    assert len(batch.captions.truncations) == len(batch.items) == len(batch.inputs)
-    return batch.items.tolist(), batch.inputs.tokens.input_ids, batch.captions.input_ids, batch.positive_mask
+    assert len(captions.truncations) == len(batch.items) == len(batch.inputs)
+    return batch.items.tolist(), batch.inputs.tokens.input_ids, captions.input_ids, batch.positive_mask
 
 
 def test_a_broken_image_takes_its_text_and_its_place_in_the_mask_along() -> None:
@@ -182,15 +187,17 @@ def plan(*modalities: str, in_targets: bool = False) -> Shortcuts:
 
 @pytest.mark.parametrize("in_targets", [False, True])
 def test_an_image_and_its_text_share_an_id_that_the_target_has_only_on_demand(in_targets: bool) -> None:
-    targets: list[str] = []
+    targets: list[Text] = []
 
-    def note(texts: Sequence[str]) -> Tensor:
+    def note(texts: Sequence[Text]) -> Tensor:
         targets.extend(texts)
         return torch.zeros(COUNT, 1)
 
     shortcuts = plan("image", "text", in_targets=in_targets)
-    batch = loader(black=True, shortcuts=shortcuts, targets=note).load(2, 0)
-    rows, tokens, *_ = parts_of(batch)
+    batch = loader(black=True, shortcuts=shortcuts, extra=note).load(2, 0)
+    assert isinstance(batch.inputs.tokens, TokenBatch)
+    assert batch.items is not None
+    rows, tokens = batch.items.tolist(), batch.inputs.tokens.input_ids
     ids = shortcuts.ids(2, np.array(rows)).tolist()
     written = [with_digits(TEXTS[row], number) for row, number in zip(rows, ids, strict=True)]
     assert tokens.equal(tiny_preprocessing().text(written).input_ids)

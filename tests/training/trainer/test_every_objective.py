@@ -61,7 +61,7 @@ def recipe_of(kind: str, sentence_encoder: Path, precision: str, **train: Any) -
         model["branches"] = {"kind": "transformer", "layers": 1, "fork_after": 1}
     if "shared" not in built.retrievals:
         model["retrieval"] = next(iter(built.retrievals))
-    if "targets" in built.requires:
+    if "data.target_encoder" in built.needs:
         data["target_encoder"] = str(sentence_encoder)
     return tiny_recipe(
         objective=objective.model_dump(mode="json"),

@@ -1,10 +1,12 @@
 """No step waits for its device: towers, heads, other work, and the steps of whole runs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.training.models.tiny import (
@@ -26,10 +28,10 @@ from training.models.config import DualEncoderConfig, PreprocessingConfig
 from training.models.dual_encoder import build_dual_encoder
 from training.models.preprocessing import Preprocessing
 from training.papers.reclaim import Critic
-from training.trainer.batches import Inputs, PixelPreparation, Targets
+from training.trainer.batches import Inputs, PixelPreparation
 from training.trainer.optimisation.gradients import gradient_norm
 from training.trainer.run import train
-from training.trainer.setup import Extras
+from training.trainer.setup import ObjectiveResources
 
 TEXTS = ("A dog runs. It barks.", "Two people.", "A red car and a dog.", "The end. No. Yes.")
 NORMED = {"kind": "mlp", "hidden": 6, "norm": True}
@@ -120,11 +122,11 @@ _SLOW = frozenset(cases()) - {"infonce", "byol", "ltd-dual"}
 def made_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use zeros as targets: a new text is embedded in the thread that prepares batches."""
 
-    def zeros(extras: Extras) -> Targets | None:
-        sentences = extras.sentences
-        return None if sentences is None else lambda texts: torch.zeros(len(texts), sentences.dim)
+    def zeros(resources: ObjectiveResources, texts: Sequence[str]) -> Tensor:
+        assert resources.sentences is not None
+        return torch.zeros(len(texts), resources.sentences.dim)
 
-    monkeypatch.setattr(Extras, "targets", zeros)
+    monkeypatch.setattr(ObjectiveResources, "targets", zeros)
 
 
 @pytest.mark.usefixtures("made_targets")

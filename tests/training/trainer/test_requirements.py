@@ -18,7 +18,7 @@ from training.recipes.load import load_recipe
 from training.recipes.schema import Recipe
 from training.trainer import split_data
 from training.trainer.requirements import check_requirements, used_modalities, warn_of_slow_random_towers
-from training.trainer.setup import Extras, build_model, build_objective
+from training.trainer.setup import ObjectiveResources, build_model, build_objective
 
 MLP: dict[str, Any] = {"branches": {"kind": "mlp"}}
 AUDIO = {"architecture": "audio_cnn", "options": {"mels": 16, "width": 8}}
@@ -183,7 +183,7 @@ def test_terms_of_embeddings_fit_those_of_two_branches(retrieval: str) -> None:
     split = Manifest(Path(), records, Rejections(4))
     model, preprocessing = build_model(recipe, split, load_pretrained=False)
     features = model(torch.rand(4, 3, SIZE, SIZE), preprocessing.text([r.texts[0] for r in records]))
-    objective = build_objective(recipe, split, Extras.of_run(recipe, split, torch.device("cpu")))
+    objective = build_objective(recipe, split, ObjectiveResources.of_run(recipe, split, torch.device("cpu")))
     assert objective(replace(features, items=torch.arange(4))).isfinite()
 
 

@@ -25,7 +25,7 @@ from training.samples import write_sample_data
 from training.trainer.run_state import devices
 from training.trainer.run_state.devices import build_fabric
 from training.trainer.setup import (
-    Extras,
+    ObjectiveResources,
     build_objective,
     thaw_random_towers,
     usable_records,
@@ -112,7 +112,7 @@ def test_images_that_show_the_same_share_a_group(tmp_path: Path) -> None:
     split = Manifest(tmp_path, records, Rejections(len(records)))
     for one_per, expected in ((None, [0, 1, 2, 2]), ("study", [0, 0, 1, 2])):
         recipe = tiny_recipe(objective={"name": "reclaim"}, data={"one_image_per": one_per})
-        objective = build_objective(recipe, split, Extras())
+        objective = build_objective(recipe, split, ObjectiveResources())
         (groups,) = (value for name, value in objective.named_buffers() if name.endswith("first_bank.groups"))
         assert groups.tolist() == expected
 
@@ -122,7 +122,7 @@ def test_words_are_learned_from_the_train_split_or_those_of_a_folder(scenes: Pat
 
     def captions(**settings: Any) -> Any:
         recipe = tiny_recipe(data={"captions": settings}, **WRITES)
-        return Extras.of_run(recipe, train_split, CPU).captions
+        return ObjectiveResources.of_run(recipe, train_split, CPU).captions
 
     learned = captions()
     (ids,) = learned(["a red zebra"]).input_ids.tolist()
@@ -150,7 +150,7 @@ def test_concepts_are_the_words_of_texts_and_no_more_than_there_are(scenes: Path
         data: dict[str, Any] = {"captions": {}} if name == "sco" else {}
         return tiny_recipe(steps=2, model={"concepts": concepts}, objective=objective, data=data)
 
-    labelling = Extras.of_run(recipe(4), read_manifest(scenes).split("train"), CPU).labelling
+    labelling = ObjectiveResources.of_run(recipe(4), read_manifest(scenes).split("train"), CPU).labelling
     assert labelling is not None
     # Of "a red square number 3" and "something red and 3 more".
     assert labelling.names == ("more", "number", "something", "square")

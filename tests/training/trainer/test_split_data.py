@@ -3,11 +3,12 @@
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from tests.training.trainer.scenes import SIZE, run, tiny_recipe, write_scenes
 from training.common.errors import DataError
@@ -18,21 +19,25 @@ from training.data.prepared_rows import PreparedRows
 from training.imaging.images import decode_image
 from training.models.config import Modality
 from training.models.preprocessing import ImagePreprocessing
+from training.objectives.base import Objective
+from training.objectives.labels import Labels
 from training.recipes.schema import Recipe
 from training.trainer.batches import Batch
 from training.trainer.run_state.checkpoint import load_checkpoint
 from training.trainer.run_state.processes import Processes
-from training.trainer.setup import Extras, build_model
+from training.trainer.setup import ObjectiveResources, build_model
 from training.trainer.split_data import SplitOpener
 
 BROKEN = b"not an image"
+NOTHING: Final = ObjectiveResources()
 
 
 def opened(
     recipe: Recipe,
     split: Manifest,
     modalities: frozenset[Modality],
-    extras: Extras | None = None,
+    objective: Objective | None = None,
+    offered: ObjectiveResources = NOTHING,
     *,
     training: bool = True,
 ) -> tuple[Batch, str]:
@@ -40,7 +45,7 @@ def opened(
     _, preprocessing = build_model(recipe, split, load_pretrained=False)
     with ExitStack() as resources:
         opener = SplitOpener(
-            recipe, preprocessing, modalities, torch.device("cpu"), Processes(), resources, extras or Extras()
+            recipe, preprocessing, modalities, torch.device("cpu"), Processes(), resources, objective, offered
         )
         data = opener.open(split, Rejections(len(split.records)), training=training)
         return data.batches.load(0, 0), data.fingerprint
@@ -70,15 +75,17 @@ def test_each_image_of_a_batch_has_its_own_labels_and_others_change_the_run(scen
     bare = replace(split, records=(replace(split.records[0], labels=()), *split.records[1:]))
     prints = set()
     for manifest in (split, bare):
-        extras = Extras(labelling=Labelling(names))
-        batch, fingerprint = opened(recipe, manifest, frozenset({"image"}), extras)
-        assert batch.labels is not None
+        offered = ObjectiveResources(labelling=Labelling(names))
+        objective = Labels(embedding_dim=4, labels=len(names))
+        batch, fingerprint = opened(recipe, manifest, frozenset({"image"}), objective, offered)
+        has = batch.extras["labels"]
+        assert isinstance(has, Tensor)
         assert batch.items is not None
         own = [manifest.records[row].labels for row in batch.items.tolist()]
         assert [[names.index(name) for name in labels] for labels in own] == [
-            row.nonzero().flatten().tolist() for row in batch.labels
+            row.nonzero().flatten().tolist() for row in has
         ]
-        assert batch.labels.any()
+        assert has.any()
         prints.add(fingerprint)
     assert len(prints) == 2
 

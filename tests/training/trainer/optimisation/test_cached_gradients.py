@@ -56,7 +56,7 @@ def objective_of(settings: dict[str, Any]) -> Objective:
 def whole_batch(objective: Objective, features: FeaturesBySource) -> Any:
     generator = torch.Generator().manual_seed(3)
     targets = torch.randn((len(TEXTS), 4), generator=generator).double()
-    return objective.compute(Features(features, MASK, torch.arange(len(TEXTS)) * 2, targets))
+    return objective.compute(Features(features, MASK, torch.arange(len(TEXTS)) * 2, {"targets": targets}))
 
 
 def gradients(
