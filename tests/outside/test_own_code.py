@@ -1,5 +1,6 @@
 """docs/own-code.md, run as somebody outside the project would: with the wheel, in a folder of their own."""
 
+import json
 import os
 import re
 import shlex
@@ -55,9 +56,12 @@ def test_the_page_runs_from_top_to_bottom(tmp_path: Path, wheel: Path) -> None:
         else:
             (tmp_path / "script.py").write_text(text, encoding="utf-8")
             printed.append(outside.run("script.py"))
-    loss, mine, memory, patience, own_loop = printed
+    loss, mine, counts, memory, patience, own_loop = printed
     assert loss.count("loss ") == 3
     assert "Encoder: runs/mine/bundle" in mine
+    assert "Encoder: runs/counts/bundle" in counts
+    lines = map(json.loads, (tmp_path / "runs/counts/metrics.jsonl").read_text().splitlines())
+    assert all(line["count"] > 0 for line in lines if line["kind"] == "train")
     # Three colors are told apart by a model that learns at all.
     assert float(memory.split()[-1]) > 0
     assert re.fullmatch(r"\d+ steps, \d measurements\n", patience)

@@ -46,14 +46,14 @@ def labelled_splits(manifest: Manifest, config: ImageDataConfig) -> LabelledSpli
         DataError: A label is not in the train split, or a split has no images or none to tell apart.
     """
     whole, val, test = manifest.split("train"), manifest.split("val"), manifest.split(config.test_split)
-    known = known_labels(whole.records)
-    if not known:
+    present = known_labels(whole.records)
+    if not present:
         raise DataError(f"No training image of {whole.folder} has labels: add `labels` to the manifest.")
-    labels = known if config.labels is None else config.labels
-    if missing := [label for label in labels if label not in known]:
+    labels = present if config.labels is None else config.labels
+    if missing := [label for label in labels if label not in present]:
         raise DataError(
             f"No training image of {whole.folder} has the label {missing[0]!r}: choose data.labels among "
-            f"{', '.join(known)}."
+            f"{', '.join(present)}."
         )
     if config.validation_images:
         names = [("image", r.id) if r.group is None else ("group", r.group) for r in whole.records]

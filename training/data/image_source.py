@@ -225,7 +225,7 @@ def open_images(
         threads: Decoding threads, and processes for DICOM files; 0: one thread per core, and the number of
             processes that `decoding_threads` allows, divided among this machine's processes of the run.
         device: Keeps the images if they fit into half of its free memory.
-        processes: The processes of the run; the leader writes the disk cache while the others wait.
+        processes: The processes of the run; the main one writes the disk cache while the others wait.
         show_progress: Show a bar on standard error.
         encoding: Prepare encodings instead of images.
 
@@ -250,7 +250,7 @@ def open_images(
                 return PreparedImages(rows, device)
         return StreamedImages(decoder, rejections, threads, pool_size)
 
-    return processes.leader_first(opened) if room.disk else opened()
+    return processes.main_first(opened) if room.disk else opened()
 
 
 def _prepared(

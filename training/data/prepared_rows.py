@@ -294,11 +294,11 @@ class PreparedRows:
 class Together(Protocol):
     """Processes that train one model together and open its images at the same time."""
 
-    def any_of(self, flags: Sequence[bool]) -> list[bool]:
+    def any_rank(self, flags: Sequence[bool]) -> list[bool]:
         """For each flag, whether any process sets it."""
 
-    def leader_first(self, act: Callable[[], Value]) -> Value:
-        """Run an action first in the leading process, then in the others."""
+    def main_first(self, act: Callable[[], Value]) -> Value:
+        """Run an action first in the main process, then in the others."""
 
 
 @dataclass(frozen=True)
@@ -320,7 +320,7 @@ def find_room(nbytes: int, records: int, *, on_disk: bool, processes: Together, 
     `costly` rows are cached on disk even if they are few.
     """
     fit = fits_cache(nbytes)
-    tight, disk = processes.any_of([not fit, on_disk and (costly or not (fit and records < _FEW))])
+    tight, disk = processes.any_rank([not fit, on_disk and (costly or not (fit and records < _FEW))])
     return Room(memory=not tight, disk=disk)
 
 

@@ -250,7 +250,7 @@ class Objective(nn.Module, ABC):
         if isinstance(image, Features):
             return self.compute(image).total
         lacking: list[str] = sorted(self.requires - {"one_vector"})
-        # A need is said with what to set for it in a recipe.
+        # A need names what to set for it in a recipe.
         lacking = lacking or [need.partition(":")[0] for need in self.needs.values()]
         if lacking or self.pairs != IMAGE_AND_TEXT or text is None:
             lacking = lacking or ["the features of its modalities"]
@@ -394,7 +394,7 @@ class ObjectiveConfig(BaseModel):
                 continue
             if part.pairs not in (self.pairs, IMAGE_AND_TEXT):
                 raise ValueError("a base takes the pairs of the whole: set objective.pairs, not its base's")
-            # Pairs that a part refuses on its own are wrong here, too.
+            # Pairs that a part refuses on its own are wrong here as well.
             type(part).model_validate({**part.model_dump(), "pairs": self.pairs})
         if issubclass(self.implementation, Objective):
             self.implementation.check(self)
@@ -509,12 +509,12 @@ def settings_of(module: Any, name: str) -> type[ObjectiveConfig]:
         name: Name in recipes.
     """
     hints = get_type_hints(module.__init__, include_extras=True)
-    found: dict[str, Any] = {"name": (Literal[name], name)}
+    arguments: dict[str, Any] = {"name": (Literal[name], name)}
     if not getattr(module, "pairs", IMAGE_AND_TEXT):
-        found["pairs"] = (Pairs, ())
+        arguments["pairs"] = (Pairs, ())
     options: type[BaseModel] | None = getattr(module, "options", None)
     if options is not None:
-        found |= {key: (field.annotation, field) for key, field in options.model_fields.items()}
+        arguments |= {key: (field.annotation, field) for key, field in options.model_fields.items()}
     for argument, parameter in _arguments(module).items():
         if argument in _SIZES or argument == "pairs":
             continue
@@ -527,14 +527,14 @@ def settings_of(module: Any, name: str) -> type[ObjectiveConfig]:
             for one in kept:
                 hint = Annotated[hint, one]
             default = Field(default_factory=lambda: parse_objective(BASE)) if default is None else default
-        found[argument] = (hint, default)
+        arguments[argument] = (hint, default)
     about = {"implementation": module, "__module__": module.__module__}
     base = new_class(
         f"{module.__name__}Settings", (ObjectiveConfig,), exec_body=lambda body: body.update(about)
     )
     return cast(
         "type[ObjectiveConfig]",
-        create_model(base.__name__, __base__=base, __doc__=inspect.getdoc(module), **found),
+        create_model(base.__name__, __base__=base, __doc__=inspect.getdoc(module), **arguments),
     )
 
 
@@ -565,7 +565,7 @@ _OWN: Final[Mapping[str, str]] = {
 def _classes() -> Mapping[str, str]:
     """Where the class of every named objective is; an entry point can't replace one of this project."""
     others = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
-    own = {name: f"{__package__}.{place}" for name, place in _OWN.items()}
+    own = {name: f"{__package__}.{path}" for name, path in _OWN.items()}
     return dict(sorted((others | own).items()))
 
 
@@ -582,21 +582,21 @@ def objective_settings(name: str) -> type[ObjectiveConfig]:
     """
     if name == "given":
         return GivenObjective
-    place = _classes().get(name, name)
-    module, colon, attribute = place.partition(":")
+    path = _classes().get(name, name)
+    module, colon, attribute = path.partition(":")
     if not colon:
         raise ValueError(
             f"{name!r} is not an objective; there are {', '.join(objective_names())}, and your own as "
             "module:Class"
         )
     try:
-        found: Any = getattr(importlib.import_module(module), attribute)
+        named: Any = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"{place} can't be imported: {error}") from None
-    is_module = isinstance(found, type) and issubclass(found, nn.Module)
+        raise ValueError(f"{path} can't be imported: {error}") from None
+    is_module = isinstance(named, type) and issubclass(named, nn.Module)
     if not is_module:
-        raise ValueError(f"{place} is not a class of torch.nn.Module")
-    return settings_of(found, name)
+        raise ValueError(f"{path} is not a class of torch.nn.Module")
+    return settings_of(named, name)
 
 
 def parse_objective(value: object) -> ObjectiveConfig:
@@ -641,12 +641,12 @@ def _expanded(value: Mapping[Any, Any]) -> dict[str, Any]:
 
 def explained(error: ValidationError) -> str:
     """Return what is wrong with the arguments of a class, in one sentence."""
-    found = []
+    mistakes = []
     for item in error.errors():
-        place, message = ".".join(map(str, item["loc"])), str(item["msg"]).removeprefix("Value error, ")
+        setting, message = ".".join(map(str, item["loc"])), str(item["msg"]).removeprefix("Value error, ")
         message = message[:1].lower() + message[1:]
-        found.append(f"{place}: {message}, not {item['input']!r}" if place else message)
-    return "; ".join(found)
+        mistakes.append(f"{setting}: {message}, not {item['input']!r}" if setting else message)
+    return "; ".join(mistakes)
 
 
 def _arguments(module: type[nn.Module]) -> Mapping[str, inspect.Parameter]:

@@ -20,7 +20,7 @@ class ContrastiveBinary(PairObjective):
     layer on both embeddings (B, D), and y_k is drawn at random from the items of the batch that don't match
     x_i; ConVIRT draws it from all data. In evaluation the second part is its mean over all draws.
 
-    Use it to see what contrast within a batch is worth. Nothing is asked of cosines, so texts find images
+    Use it to see what contrast within a batch is worth. Cosines aren't trained, so texts find images
     poorly.
 
     >>> from training.objectives import ContrastiveBinary

@@ -43,11 +43,11 @@ class TemperatureObjective(Objective, ABC):
         """Return settings with the towers' temperature as a number, unless they have one."""
         if not isinstance(settings.temperature, str):
             return settings
-        found = read()
-        if found is not None and found.bias is not None:
+        pretrained = read()
+        if pretrained is not None and pretrained.bias is not None:
             # The temperature of a sigmoid doesn't suit a softmax.
-            found = None
-        if found is None and settings.temperature == "pretrained":
+            pretrained = None
+        if pretrained is None and settings.temperature == "pretrained":
             raise RecipeError(
                 "The temperature is to be that of the towers, and they bring none: give one CLIP to both as "
                 "model.image.pretrained and model.text.pretrained, with its own poolings and linear heads of "
@@ -55,7 +55,7 @@ class TemperatureObjective(Objective, ABC):
                 "objective sigmoid."
             )
         return settings.model_copy(
-            update={"temperature": _FROM_SCRATCH if found is None else found.temperature}
+            update={"temperature": _FROM_SCRATCH if pretrained is None else pretrained.temperature}
         )
 
     @classmethod

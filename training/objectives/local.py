@@ -14,7 +14,7 @@ from training.objectives.similarity import NORM_EPS, full_precision
 
 @dataclass(frozen=True, slots=True)
 class LocalEntries:
-    """Local features of a batch in full precision; whatever stood in padded places is gone.
+    """Local features of a batch in full precision; padded entries are 0.
 
     Attributes:
         values: (B, K, D), zero where padded.

@@ -204,14 +204,14 @@ class CrossAttention(nn.Module):
     def _attend(self, scores: Tensor, queries: LocalEntries, entries: LocalEntries) -> Mixtures:
         """Projected and normalised means of the entries, one for each query.
 
-        Attention sums to 1, so projecting and averaging change places; the shorter side is projected.
+        Attention sums to 1, so projecting and averaging commute; the shorter side is projected.
         """
         attention = masked_scores(scores, entries.mask).softmax(dim=2)
         if scores.shape[1] < scores.shape[2]:
-            found = Mixtures.of_vectors(self.output(self.value(attention @ entries.values)))
+            mixtures = Mixtures.of_vectors(self.output(self.value(attention @ entries.values)))
         else:
-            found = Mixtures(attention, self.output(self.value(entries.values)))
-        normalised: Mixtures = self.norm(found, queries.mask)
+            mixtures = Mixtures(attention, self.output(self.value(entries.values)))
+        normalised: Mixtures = self.norm(mixtures, queries.mask)
         return normalised
 
 
@@ -307,11 +307,13 @@ class LoVT(PairObjective):
         """
         self._grid(count)
 
-    def _local_loss(self, own: LocalEntries, found: Mixtures, positives: Tensor | None = None) -> Tensor:
+    def _local_loss(
+        self, entries: LocalEntries, mixtures: Mixtures, positives: Tensor | None = None
+    ) -> Tensor:
         there, back = local_contrastive(
-            found.cosines(own.values),
-            own.weights,
-            own.mask,
+            mixtures.cosines(entries.values),
+            entries.weights,
+            entries.mask,
             temperature=self.local_temperature,
             positives=positives,
         )

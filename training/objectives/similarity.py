@@ -51,7 +51,7 @@ class Direction:
     Attributes:
         values: (b, B), row i is local item i.
         own: (b,), the column of each local item's partner.
-        positive_mask: (b, B) bool, True where items match; beside the partner such an item is neither
+        positive_mask: (b, B) bool, True where items match; apart from the partner such an item is neither
             positive nor negative. None: only partners match.
     """
 
@@ -73,7 +73,7 @@ class Direction:
         return unmatched if self.positive_mask is None else unmatched & ~self.positive_mask
 
     def neutral(self) -> Tensor | None:
-        """(b, B) bool, True for matches beside the partner; None when there are none."""
+        """(b, B) bool, True for matches other than the partner; None when there are none."""
         return None if self.positive_mask is None else self.positive_mask & ~self.partners()
 
 

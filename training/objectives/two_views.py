@@ -146,17 +146,17 @@ class BYOL(ImageObjective):
     def _cosines(self, online: Tensor, target: Tensor) -> Tensor:
         """The mean cosine of predictions from one view and targets (b, D) from the other."""
         predicted = normalize(self.predictor(full_precision(online)), dim=1, eps=NORM_EPS)
-        wanted = normalize(target.detach().to(predicted.dtype), dim=1, eps=NORM_EPS)
-        return (predicted * wanted).sum(dim=1).mean()
+        expected = normalize(target.detach().to(predicted.dtype), dim=1, eps=NORM_EPS)
+        return (predicted * expected).sum(dim=1).mean()
 
 
 class PixPro(ImageObjective):
     """Pixel-to-propagation consistency (Xie et al. 2021), of images alone.
 
     Minus the mean cosines of regions (B, K, D) of one view, smoothed by the regions of the view that resemble
-    them, with what a slow copy of the encoder says of the other view's regions near the same place. An image
-    whose views don't meet costs nothing. Call it with `Features` that have `image`, `view`, `momentum` and
-    `momentum_view`, each with `local`, the views with `frame`.
+    them, with what a slow copy of the encoder says of the other view's regions near the same position. An
+    image whose views don't meet costs nothing. Call it with `Features` that have `image`, `view`, `momentum`
+    and `momentum_view`, each with `local`, the views with `frame`.
 
     Use it to pretrain encoders for segmentation or detection from images alone. The image tower's head is the
     projector: give it `kind: mlp` and `norm: true`. The model is searched by the embedding, which learns
@@ -186,7 +186,7 @@ class PixPro(ImageObjective):
             float,
             Field(
                 gt=0,
-                description="Largest distance of the centres of two regions that show the same place, in "
+                description="Largest distance of the centres of two regions that show the same spot, in "
                 "diagonals of the larger region.",
             ),
         ] = 0.7,
@@ -225,7 +225,7 @@ class PixPro(ImageObjective):
         return LossOutput(-cosines, terms)
 
     def near(self, first: ModalityFeatures, second: ModalityFeatures) -> Tensor:
-        """(b, K, K) bool, True where a region of the first view shows the place of one of the second."""
+        """(b, K, K) bool, True where regions of the first and the second view show the same spot."""
         if first.local is None or first.frame is None or second.frame is None:
             raise RecipeError("The objective asks where views overlap, which the batch does not tell.")
         side = _side(first.local.shape[1])
@@ -252,8 +252,8 @@ def centres(frames: Tensor, side: int) -> Tensor:
         frames: (b, 2, 3) as in `ModalityFeatures`.
         side: Regions in a row.
     """
-    places = (torch.arange(side, dtype=frames.dtype, device=frames.device) + 0.5) / side
-    y, x = torch.meshgrid(places, places, indexing="ij")
+    centers = (torch.arange(side, dtype=frames.dtype, device=frames.device) + 0.5) / side
+    y, x = torch.meshgrid(centers, centers, indexing="ij")
     points = torch.stack((x, y, torch.ones_like(x)), dim=2).flatten(0, 1)
     return points @ frames.mT
 
@@ -270,6 +270,6 @@ def _side(count: int) -> int:
     side = math.isqrt(count)
     if side * side != count:
         raise RecipeError(
-            f"The image tower gives {count} regions, which pixpro cannot place: they are no square."
+            f"The image tower gives {count} regions, whose positions pixpro can't tell: they form no square."
         )
     return side

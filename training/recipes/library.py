@@ -35,7 +35,7 @@ class RecipeFile:
         pattern: The names of its recipes in a shell's notation.
         description: What they are.
         listed: Description of each of its recipes by name, and its source where the file has one.
-        recipes: Settings by name, without those of their bases; in place of a sweep its runs.
+        recipes: Settings by name, without those of their bases; a sweep as its runs.
     """
 
     group: str
@@ -110,7 +110,7 @@ class Library:
         Raises:
             RecipeError: No such recipe, a wrong file, or bases that lead back to where they began.
         """
-        tree, seen = self._own(name_or_path), [name_or_path]
+        tree, seen = self._settings_of(name_or_path), [name_or_path]
         while "base" in tree:
             base = str(tree.pop("base"))
             if base in seen:
@@ -119,11 +119,11 @@ class Library:
                 )
             seen.append(base)
             # A grid that the base was tuned with says nothing of what is built on it.
-            below = {key: value for key, value in self._own(base).items() if key != "tuned"}
+            below = {key: value for key, value in self._settings_of(base).items() if key != "tuned"}
             tree = merge(below, tree)
         return deepcopy(tree)
 
-    def _own(self, name_or_path: str) -> dict[str, Any]:
+    def _settings_of(self, name_or_path: str) -> dict[str, Any]:
         if is_path(name_or_path):
             path, _, variant = name_or_path.partition(OF_SWEEP)
             return _of_file(path, variant)
@@ -148,9 +148,9 @@ def shipped() -> Library:
     return Library.of_package("training.recipes")
 
 
-def nearest(wrong: str, known: Sequence[str]) -> str | None:
-    """A known name that is spelt much like it, if there is one."""
-    return next(iter(get_close_matches(wrong, known, n=1, cutoff=0.5)), None)
+def nearest(wrong: str, names: Sequence[str]) -> str | None:
+    """Return the name that is spelled most like it, if any is close."""
+    return next(iter(get_close_matches(wrong, names, n=1, cutoff=0.5)), None)
 
 
 def _files(folder: Traversable, group: str = "") -> Iterator[RecipeFile]:

@@ -26,7 +26,7 @@ from training.recipes.variants import OF_SWEEP
 Kind = TypeVar("Kind", bound=NamedRecipe)
 # Settings that change no result.
 _NOT_COMPARED: Final = ("data.cache_images", "tuned")
-# Parts that pydantic adds to the place of a setting with several kinds of value.
+# Parts that pydantic adds to the path of a setting with several kinds of value.
 _KIND_OF_VALUE: Final = re.compile(r"constrained-|literal\[|(?:int|float|str|bool)$")
 
 
@@ -90,7 +90,7 @@ def parse_as(kind: type[Kind], tree: Mapping[str, Any], where: str) -> Kind:
         RecipeError: An unknown key or a value that does not fit.
     """
     try:
-        # Most mistakes are told at once, without the second that importing torch takes.
+        # Most mistakes are reported at once, without the second that importing torch takes.
         kind.model_validate(tree, context=WITHOUT_OBJECTIVE)
         return kind.model_validate(tree)
     except ValidationError as error:
@@ -163,9 +163,9 @@ def _difference(ours: Any, theirs: Any, key: str = "") -> str | None:
             continue
         if (name in ours) != (name in theirs):
             return inner
-        found = _difference(ours[name], theirs[name], inner)
-        if found is not None:
-            return found
+        difference = _difference(ours[name], theirs[name], inner)
+        if difference is not None:
+            return difference
     return None
 
 
@@ -189,16 +189,16 @@ def _apply(tree: dict[str, Any], override: str) -> None:
 
 def _by_setting(error: ValidationError) -> list[dict[str, Any]]:
     """The errors, those about kinds of value that one setting may have put together."""
-    found: dict[tuple[int | str, ...], dict[str, Any]] = {}
+    by_location: dict[tuple[int | str, ...], dict[str, Any]] = {}
     for details in error.errors():
         item: dict[str, Any] = {**details}
         while item["loc"] and _KIND_OF_VALUE.match(str(item["loc"][-1])):
             item["loc"] = item["loc"][:-1]
-        if item["loc"] in found:
-            found[item["loc"]]["msg"] += f" or {item['msg'].removeprefix('Input should be ')}"
+        if item["loc"] in by_location:
+            by_location[item["loc"]]["msg"] += f" or {item['msg'].removeprefix('Input should be ')}"
         else:
-            found[item["loc"]] = item
-    return list(found.values())
+            by_location[item["loc"]] = item
+    return list(by_location.values())
 
 
 def _explain(kind: type[NamedRecipe], error: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
@@ -214,14 +214,14 @@ def _explain(kind: type[NamedRecipe], error: Mapping[str, Any], tree: Mapping[st
                 f"{'.'.join(location[:-1])}.name to one that has, which are {', '.join(composed)}"
             )
         case "extra_forbidden":
-            known = _known_keys(kind, tree, location[:-1])
-            close = nearest(location[-1], known)
+            keys = _known_keys(kind, tree, location[:-1])
+            close = nearest(location[-1], keys)
             if close is None:
-                return f"there is no setting {key}; there are {', '.join(known)}"
+                return f"there is no setting {key}; there are {', '.join(keys)}"
             return f"there is no setting {key}; the nearest is {'.'.join((*location[:-1], close))}"
         case "missing" if isinstance(error["loc"][-1], int):
-            *place, _ = location
-            return f"{'.'.join(place)} has too few values: give a list{_example(kind, tree, place)}"
+            *path, _ = location
+            return f"{'.'.join(path)} has too few values: give a list{_example(kind, tree, path)}"
         case "missing":
             return f"{key} is missing"
         case "tuple_type" | "list_type":
@@ -236,15 +236,15 @@ def _explain(kind: type[NamedRecipe], error: Mapping[str, Any], tree: Mapping[st
 
 def _example(kind: type[NamedRecipe], tree: Mapping[str, Any], location: Sequence[str]) -> str:
     """The default of a setting that is a list, as an example."""
-    *place, name = location
-    fields = [model.model_fields.get(name) for model in _models_at(kind, tree, place)]
+    *path, name = location
+    fields = [model.model_fields.get(name) for model in _models_at(kind, tree, path)]
     defaults = [field.default for field in fields if field is not None and isinstance(field.default, tuple)]
     return f", such as {[*defaults[0]]}" if defaults and defaults[0] else ""
 
 
 def _may_be_null(kind: type[NamedRecipe], tree: Mapping[str, Any], location: Sequence[str]) -> bool:
-    *place, name = location
-    fields = [model.model_fields.get(name) for model in _models_at(kind, tree, place)]
+    *path, name = location
+    fields = [model.model_fields.get(name) for model in _models_at(kind, tree, path)]
     return any(field is not None and type(None) in get_args(field.annotation) for field in fields)
 
 
@@ -255,7 +255,7 @@ def _known_keys(kind: type[NamedRecipe], tree: Mapping[str, Any], location: Sequ
 def _models_at(
     kind: type[NamedRecipe], tree: Mapping[str, Any], location: Sequence[str]
 ) -> list[type[BaseModel]]:
-    """Models of the settings at a place of the recipe; an objective's is that of the one it names."""
+    """Return the models of the settings at a path of the recipe; of the objective that it names."""
     models: list[type[BaseModel]] = [kind]
     value: Any = tree
     for part in location:
@@ -269,11 +269,12 @@ def _models_at(
 
 
 def _models_below(models: Sequence[type[BaseModel]], part: str) -> list[type[BaseModel]]:
-    found: list[type[BaseModel]] = []
-    for model in models:
-        if part in model.model_fields:
-            found += _models_in(model.model_fields[part].annotation)
-    return found
+    return [
+        below
+        for model in models
+        if part in model.model_fields
+        for below in _models_in(model.model_fields[part].annotation)
+    ]
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

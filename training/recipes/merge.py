@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-# Under these keys is one of several kinds, told apart by `name`; its settings mean nothing to another kind.
+# Under these keys is one of several kinds, distinguished by `name`; settings of one mean nothing to another.
 _OF_A_KIND = ("objective", "base")
 
 

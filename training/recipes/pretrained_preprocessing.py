@@ -32,7 +32,7 @@ def with_pretrained_preprocessing(recipe: Recipe) -> Recipe:
 
 
 def images_as_pretrained(
-    given: ImagePreprocessingConfig, pretrained: str | None, place: str
+    given: ImagePreprocessingConfig, pretrained: str | None, path: str
 ) -> ImagePreprocessingConfig:
     """Preprocessing of images with that of a pretrained tower where it names none.
 
@@ -41,7 +41,7 @@ def images_as_pretrained(
     Args:
         given: Of a recipe.
         pretrained: Folder, file or hub name of the tower; None: random weights.
-        place: Of the preprocessing in the recipe, for messages.
+        path: Path of the preprocessing in the recipe, for messages.
 
     Raises:
         RecipeError: The folder is missing, says a step that is not followed here, or does not fit.
@@ -56,7 +56,7 @@ def images_as_pretrained(
     if not describes_images(folder):
         return given
     size = given.size if "size" in given.model_fields_set else None
-    return _completed(given, image_preprocessing(folder, size), pretrained, place)
+    return _completed(given, image_preprocessing(folder, size), pretrained, path)
 
 
 def _with_pretrained_texts(recipe: Recipe) -> Recipe:
@@ -89,7 +89,7 @@ def _warn(name: str, ours: object, pretrained: str, theirs: object) -> None:
 
 
 def _completed(
-    given: ImagePreprocessingConfig, theirs: ImagePreprocessingConfig, pretrained: str, place: str
+    given: ImagePreprocessingConfig, theirs: ImagePreprocessingConfig, pretrained: str, path: str
 ) -> ImagePreprocessingConfig:
     """Settings that were given, and those of the pretrained tower for all others."""
     named = given.model_fields_set
@@ -100,12 +100,12 @@ def _completed(
         if name not in named and not (name == "resize_to" and "resize" in named):
             taken[name] = other
         elif ours != other and not (name.startswith("resize") and _resized_alike(given, theirs)):
-            _warn(f"{place}.{name}", ours, pretrained, other)
+            _warn(f"{path}.{name}", ours, pretrained, other)
     try:
         return ImagePreprocessingConfig.model_validate({**given.model_dump(), **taken})
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
-        raise RecipeError(f"{place} does not fit {pretrained}: {reason}.") from error
+        raise RecipeError(f"{path} does not fit {pretrained}: {reason}.") from error
 
 
 def _resized_alike(ours: ImagePreprocessingConfig, theirs: ImagePreprocessingConfig) -> bool:

@@ -176,7 +176,7 @@ class LoraSettings(Frozen):
     lr: float = Field(
         default=1e-3,
         gt=0,
-        description="Learning rate of the updates, in place of optimizer.tower_lr: they begin at zero, and "
+        description="Learning rate of the updates, instead of optimizer.tower_lr: they begin at zero, and "
         "take ten to a hundred times the rate of whole weights.",
     )
     alpha: int | None = Field(
@@ -219,12 +219,12 @@ class TrainConfig(Frozen):
     )
     lora: LoraSettings | None = Field(
         default=None,
-        description="Train low-rank updates of the towers' transformer layers in place of their weights, for "
+        description="Train low-rank updates of the towers' transformer layers instead of their weights, for "
         "towers whose optimizer would not fit the memory, or few data; the bundle has them added.",
     )
     gradient_checkpointing: bool = Field(
         default=False,
-        description="Compute the towers' transformer layers a second time in the backward pass, in place of "
+        description="Compute the towers' transformer layers a second time in the backward pass, instead of "
         "keeping what they have computed: less memory, more time.",
     )
     ema_decay: float | None = Field(

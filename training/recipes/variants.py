@@ -73,15 +73,15 @@ def listed(tree: Mapping[str, Any], where: str) -> dict[str, dict[str, str]]:
     Dots are for what a sweep changes.
     """
     axes, swept = _axes(tree, "variants", where), _axes(tree, "sweep", where)
-    found = {}
+    names = {}
     for labels in product(*axes.values()):
         chosen = dict(zip(axes, labels, strict=True))
         filled = {**chosen, **dict.fromkeys(swept, "...")}
         texts = {"description": where, **{key: tree[key] for key in ("description", "source") if key in tree}}
         texts = {key: _fill(text, filled, where) for key, text in texts.items()}
         texts["description"] = _with_runs(texts["description"], swept)
-        found[_fill(tree.get("name", where), chosen, where)] = texts
-    return found
+        names[_fill(tree.get("name", where), chosen, where)] = texts
+    return names
 
 
 def summary(tree: Mapping[str, Any], where: str) -> str:
@@ -123,9 +123,9 @@ def _options(kind: str, axis: str, options: object, where: str) -> Mapping[str, 
 
 
 def _fill(text: object, labels: Mapping[str, str], where: str) -> str:
-    def label(place: re.Match[str]) -> str:
-        if place[1] not in labels:
-            raise RecipeError(f"Recipe {where}: {place[0]} is none of its variants: {', '.join(labels)}.")
-        return labels[place[1]]
+    def label(match: re.Match[str]) -> str:
+        if match[1] not in labels:
+            raise RecipeError(f"Recipe {where}: {match[0]} is none of its variants: {', '.join(labels)}.")
+        return labels[match[1]]
 
     return _PLACE.sub(label, str(text))

@@ -71,8 +71,8 @@ class BatchLoss:
         training = self.module.training
         self.module.eval()
         with torch.no_grad():
-            found = [self.encoded(batch.inputs, chunk, None) for chunk in self._chunks(batch)]
-            total = self.of_features(joined_features(found), self.rest_of(batch)).total
+            features = [self.encoded(batch.inputs, chunk, None) for chunk in self._chunks(batch)]
+            total = self.of_features(joined_features(features), self.rest_of(batch)).total
         self.module.train(training)
         return total
 

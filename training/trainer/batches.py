@@ -32,7 +32,7 @@ class Inputs:
     """What the encoder sees of b items of a batch of B.
 
     Attributes:
-        places: (b,) int64, where the items are in the batch; on the CPU.
+        positions: (b,) int64, positions of the items in the batch; on the CPU.
         batch_size: B, as it was planned.
         images: uint8 (b, 3, S, S), or float32 (b, W), the pooled features of a locked image tower.
         tokens: Of the texts, or float32 (b, W), the pooled features of a locked text tower; None where none
@@ -41,7 +41,7 @@ class Inputs:
         glyphs: (b, 6) int64, the digits that are pasted into the images; None: nothing is.
     """
 
-    places: Tensor
+    positions: Tensor
     batch_size: int
     images: Tensor
     tokens: TokenBatch | Tensor | None = None
@@ -49,12 +49,12 @@ class Inputs:
     glyphs: Tensor | None = None
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.positions)
 
     def rows(self, rows: slice) -> "Inputs":
         """Some neighbouring items, padded as they were."""
         return Inputs(
-            self.places[rows],
+            self.positions[rows],
             self.batch_size,
             self.images[rows],
             None if self.tokens is None else _rows(self.tokens, rows),
@@ -94,7 +94,7 @@ class BatchLoader:
 
     Args:
         sampler: Draws the whole batches; all processes have the same.
-        images: By place among the sampler's records.
+        images: By position among the sampler's records.
         text: Makes what the encoder sees of the drawn texts; None where no texts are used.
         audio: None where no sounds are used.
         extras: What the objective alone needs of the sampler's records and of the drawn texts.
@@ -128,7 +128,7 @@ class BatchLoader:
         self.shortcuts = shortcuts
         rank, parts = (0, 1) if processes is None else (processes.rank, processes.count)
         size = sampler.batch_size // parts
-        self._own = slice(rank * size, (rank + 1) * size)
+        self._share = slice(rank * size, (rank + 1) * size)
 
     @property
     def image_bytes(self) -> int:
@@ -145,19 +145,19 @@ class BatchLoader:
 
         Of those its mask still has the columns: see `without_missing`.
         """
-        pairs = self._sampler.draw(epoch, index, self._own)
+        pairs = self._sampler.draw(epoch, index, self._share)
         images, kept = self._images.load(pairs.rows)
         spectrograms = None
         if self._audio is not None:
             spectrograms, heard = self._audio.load(self._rows[pairs.rows[kept]])
-            images, kept = images[heard], [kept[place] for place in heard]
+            images, kept = images[heard], [kept[index] for index in heard]
         rows = self._rows[pairs.rows[kept]]
-        texts = [pairs.texts[place] for place in kept] if pairs.texts else []
+        texts = [pairs.texts[index] for index in kept] if pairs.texts else []
         turns = None if pairs.turns is None else pairs.turns[kept]
         seen, glyphs = self._with_shortcuts(epoch, rows, texts, turns)
         own_texts = seen if self.shortcuts is not None and self.shortcuts.config.in_targets else texts
         inputs = Inputs(
-            places=torch.tensor(kept, dtype=torch.int64) + self._own.start,
+            positions=torch.tensor(kept, dtype=torch.int64) + self._share.start,
             batch_size=self._sampler.batch_size,
             images=images,
             tokens=None if self._text is None else self._text(seen),
@@ -180,11 +180,11 @@ class BatchLoader:
         texts = [] if longest is None else [longest] * items
         rows = np.zeros(items, dtype=np.int64)
         seen, glyphs = self._with_shortcuts(0, rows, texts, None)
-        parts = self._sampler.batch_size // (self._own.stop - self._own.start)
-        first = self._own.start // (self._own.stop - self._own.start) * items
-        places = torch.arange(first, first + items)
+        parts = self._sampler.batch_size // (self._share.stop - self._share.start)
+        first = self._share.start // (self._share.stop - self._share.start) * items
+        positions = torch.arange(first, first + items)
         inputs = Inputs(
-            places,
+            positions,
             batch_size=items * parts,
             images=self._images.blank(items),
             tokens=None if self._text is None else self._text(seen),
@@ -194,7 +194,7 @@ class BatchLoader:
         return Batch(
             inputs,
             items=torch.from_numpy(np.resize(self._rows, items)) if self._training else None,
-            positive_mask=torch.eye(items * parts, dtype=torch.bool)[places] if texts else None,
+            positive_mask=torch.eye(items * parts, dtype=torch.bool)[positions] if texts else None,
             extras=self._extras_of(rows, texts),
         )
 
@@ -229,18 +229,20 @@ def without_missing(batch: Batch, processes: Processes) -> Batch:
     inputs = batch.inputs
     if processes.count == 1 and len(inputs) == inputs.batch_size:
         return batch
-    here = set(inputs.places.tolist())
+    here = set(inputs.positions.tolist())
     size = inputs.batch_size // processes.count
     own = range(processes.rank * size, (processes.rank + 1) * size)
-    missing = processes.any_of([place in own and place not in here for place in range(inputs.batch_size)])
+    missing = processes.any_rank(
+        [position in own and position not in here for position in range(inputs.batch_size)]
+    )
     if not any(missing):
         return batch
     present = [
-        [place for place in range(rank * size, (rank + 1) * size) if not missing[place]]
+        [position for position in range(rank * size, (rank + 1) * size) if not missing[position]]
         for rank in range(processes.count)
     ]
     common = min(map(len, present))
-    columns = [place for share in present for place in share[:common]]
+    columns = [position for share in present for position in share[:common]]
     kept = slice(common)
     return Batch(
         inputs.rows(kept),
@@ -317,7 +319,7 @@ class PixelPreparation:
             return inputs.images
         pixels = self.image.to_unit(inputs.images)
         if step is not None:
-            pixels = self.augmentation(pixels, step, inputs.places, inputs.batch_size, view=view)
+            pixels = self.augmentation(pixels, step, inputs.positions, inputs.batch_size, view=view)
         if self.digits is not None and inputs.glyphs is not None:
             pixels = self.digits(pixels, inputs.glyphs)
         return self.image.normalise(pixels)
@@ -326,4 +328,4 @@ class PixelPreparation:
         """Where points of these pixels come from (b, 2, 3), as in `ModalityFeatures`."""
         if step is None:
             return torch.eye(2, 3, device=inputs.images.device).repeat(len(inputs), 1, 1)
-        return self.augmentation.frames(inputs.images, step, inputs.places, inputs.batch_size, view=view)
+        return self.augmentation.frames(inputs.images, step, inputs.positions, inputs.batch_size, view=view)

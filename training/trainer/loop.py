@@ -127,7 +127,7 @@ class Callback:
 
 @dataclass(kw_only=True)
 class TrainingLoop(Generic[Drawn]):
-    """A run, in one process or several: its parts, and where it stands.
+    """A run, in one process or several: its parts, and its position.
 
     Attributes:
         recipe: Resolved.
@@ -136,8 +136,8 @@ class TrainingLoop(Generic[Drawn]):
         device: Where the module is.
         folder: Of the run.
         total_steps: Length of the run.
-        processes: That train together; the leading one writes and reports.
-        position: Where it stands.
+        processes: That train together; the main one writes and reports.
+        position: Next batch.
         metrics: Of the best checkpoint so far; empty before the first.
         callbacks: Called at each step and measurement.
     """
@@ -169,14 +169,14 @@ class TrainingLoop(Generic[Drawn]):
         Raises:
             TrainingError: The checkpoint is of other data or of another model, or the disk has no room.
         """
-        if self.processes.leads:
+        if self.processes.is_main:
             self.folder.check_room(
                 self._checkpoint_bytes, validated=self.task.validated, resumed=checkpoint is not None
             )
             self._warn_of_warmup()
         if checkpoint is None:
             self.save(self.folder.last.name)
-            if self.processes.leads:
+            if self.processes.is_main:
                 self.folder.write_recipe(self.recipe)
             return
         if checkpoint.data != self.task.fingerprint:
@@ -184,7 +184,7 @@ class TrainingLoop(Generic[Drawn]):
                 "The training data or the encoder are not those that the run in "
                 f"{self.folder.path} was started with: give the same, or start a new run in another folder."
             )
-        if checkpoint.metrics and self.processes.leads:
+        if checkpoint.metrics and self.processes.is_main:
             # The best checkpoint is needed at the end, too late to learn that it cannot be used.
             self.load_best()
         self.restore(checkpoint)
@@ -201,17 +201,17 @@ class TrainingLoop(Generic[Drawn]):
             )
 
     def run(self, *, show_progress: bool = True, trackers: Sequence[TrackerName] = ()) -> None:
-        """Go on from where the run stands to its end.
+        """Continue from the run's position to its end.
 
         Args:
             show_progress: Show a bar on standard error.
-            trackers: Follow the run beside TensorBoard.
+            trackers: Trackers in addition to TensorBoard.
 
         Raises:
             TrainingInterruptedError: The user or the system asked to stop; the checkpoint is written.
             TrainingError: A loss or a gradient is not finite.
         """
-        if not self.processes.leads:
+        if not self.processes.is_main:
             self._run(show_progress)
             return
         with MetricsLog(self.folder.path, self.position.step, trackers) as self._log:
@@ -239,21 +239,21 @@ class TrainingLoop(Generic[Drawn]):
                     callback.after_step(self, loss)
                 self._report(bar)
                 measured = self._measure_if_due()
-                stopped, due = self.processes.any_of([stop.received is not None, self._checkpoint_due()])
+                stopped, due = self.processes.any_rank([stop.received is not None, self._checkpoint_due()])
                 if measured or stopped or due:
                     self._figures.check()
                     self.save(self.folder.last.name)
                 if stopped and self.position.step < self.total_steps and not self._ended:
                     raise TrainingInterruptedError(
                         f"Stopped after step {self.position.step:,} of {self.total_steps:,}; the checkpoint "
-                        "is written. Repeat the command with --resume to go on.",
+                        "is written. Repeat the command with --resume to continue.",
                         stop.received,
                     )
 
     def save(self, name: str) -> None:
         """Write the checkpoint of this moment; all processes return when it is written."""
         states = self.processes.gathered(random_state(self.device))
-        if self.processes.leads:
+        if self.processes.is_main:
             checkpoint = Checkpoint(
                 position=self.position,
                 task=self.task.module.state_dict(),
@@ -264,7 +264,7 @@ class TrainingLoop(Generic[Drawn]):
                 data=self.task.fingerprint,
             )
             save_checkpoint(self.folder.checkpoints / name, checkpoint)
-        self.processes.of_leader(None)
+        self.processes.broadcast(None)
         self._saved_at = time.monotonic()
 
     @property
@@ -355,7 +355,7 @@ class TrainingLoop(Generic[Drawn]):
 
     def _checkpoint_due(self) -> bool:
         since = time.monotonic() - self._saved_at
-        return self.processes.leads and since >= 60 * self.recipe.train.checkpoint_minutes
+        return self.processes.is_main and since >= 60 * self.recipe.train.checkpoint_minutes
 
 
 class StopSignal:

@@ -16,7 +16,7 @@ from training.recipes.load import dump_recipe
 from training.recipes.tasks import TaskRecipe
 from training.trainer.loop import Batches, Drawn, Task, TrainingLoop
 from training.trainer.memory.live import Growth, LiveMemory
-from training.trainer.memory.plan import bytes_of_learning, free_bytes, said
+from training.trainer.memory.plan import bytes_of_learning, format_bytes, free_bytes
 from training.trainer.memory.trial import unchanged, with_margin
 from training.trainer.modules import TrainedModule
 from training.trainer.opening import OpenRun
@@ -103,7 +103,7 @@ class ModuleTask(Task[Drawn]):
     def measured(self, figures: Callable[[], Measured]) -> Measured:
         """Return figures that the main process computes, the module in evaluation mode; the others wait."""
         self.module.eval()
-        (computed,) = self.run.processes.of_leader([figures()] if self.run.processes.leads else [])
+        (computed,) = self.run.processes.broadcast([figures()] if self.run.processes.is_main else [])
         self.module.train()
         return computed
 
@@ -158,7 +158,7 @@ class ModuleTask(Task[Drawn]):
             **counts,
             "rejected": rejected,
         }
-        if self.run.processes.leads:
+        if self.run.processes.is_main:
             self.run.folder.write_results(results)
         return TaskResult(test, loop.metrics, self.run.folder.best, rejected)
 
@@ -191,9 +191,9 @@ def check_step(module: TrainedModule, inputs: Sequence[Tensor], fabric: Fabric, 
     learning = bytes_of_learning(module, processes)
 
     def fits(needed: int) -> bool:
-        return not any(processes.any_of([with_margin(needed + learning, device) > free]))
+        return not any(processes.any_rank([with_margin(needed + learning, device) > free]))
 
-    # A forward pass may train networks beside the model. Adam will take twice as much as this copy.
+    # A forward pass may train networks next to the model. Adam will take twice as much as this copy.
     weights = deepcopy(module.state_dict())
     with unchanged(module, device):
         rows = min(_FEW, samples)
@@ -206,13 +206,13 @@ def check_step(module: TrainedModule, inputs: Sequence[Tensor], fabric: Fabric, 
     needed = growth.at(samples)
     if not fits(needed):
         raise RecipeError(
-            f"A training step needs {said(with_margin(needed + learning, device))} of memory, and "
-            f"{said(free)} are free: make room, or set train.batch_size to less."
+            f"A training step needs {format_bytes(with_margin(needed + learning, device))} of memory, and "
+            f"{format_bytes(free)} are free: make room, or set train.batch_size to less."
         )
 
 
 def _trace(module: TrainedModule, inputs: Sequence[Tensor], rows: int, fabric: Fabric) -> list[int]:
-    """The bytes held by a forward and a backward pass of the first rows."""
+    """The bytes used by a forward and a backward pass of the first rows."""
     samples = len(inputs[0])
     first = [part[:rows] if part.dim() and len(part) == samples else part for part in inputs]
     with LiveMemory(fabric.device) as live, fabric.autocast():

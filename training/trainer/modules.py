@@ -38,7 +38,7 @@ class MomentumCopy(MovingAverage):
 
 
 class AveragedWeights(MovingAverage):
-    """The average that is measured and kept in place of the last weights.
+    """The average that is measured and kept instead of the last weights.
 
     At step t it keeps (1 + t) / (10 + t) at most, so that the weights of the start are soon forgotten.
     """

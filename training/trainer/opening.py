@@ -148,5 +148,5 @@ def open_run(recipe: AnyRecipe, options: RunOptions) -> Iterator[OpenRun]:
         folder = RunFolder(options.out)
         checkpoint = folder.checkpoint_to_resume(recipe, processes, resume=options.resume)
         seed_everything(recipe.train.seed)
-        shown = options.show_progress and processes.leads
+        shown = options.show_progress and processes.is_main
         yield OpenRun(folder, fabric, processes, checkpoint, shown, options.trackers)

@@ -217,7 +217,7 @@ def train(
 
         # The bundle of the best checkpoint.
         metrics: dict[str, float] = {}
-        if processes.leads:
+        if processes.is_main:
             metrics = loop.load_best().metrics if loop.metrics else {}
             if recipe.train.lora is not None:
                 merge_lora(module.result)
@@ -229,7 +229,7 @@ def train(
                 metrics=metrics,
                 recipe_yaml=dump_recipe(recipe),
             )
-        metrics = processes.of_leader(metrics)
+        metrics = processes.broadcast(metrics)
         unreadable = Rejections.of(
             () if validation is None else validation.broken.values(),
             0 if validation is None else len(val_split.records),

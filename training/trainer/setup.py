@@ -146,9 +146,9 @@ def _logits_of(bundle: BundleInfo) -> PretrainedLogits | None:
     every = [settings]
     for one in every:
         every += one.parts()
-        found = one.implementation.logits(one) if issubclass(one.implementation, Objective) else None
-        if found is not None:
-            return found
+        logits = one.implementation.logits(one) if issubclass(one.implementation, Objective) else None
+        if logits is not None:
+            return logits
     return None
 
 
@@ -250,11 +250,11 @@ def _captions(recipe: Recipe, train_split: Manifest) -> TextPreprocessing | None
 
 def _labelling(recipe: Recipe, train_split: Manifest) -> Labelling:
     """Return the labels of the train split; for a model of concepts, the most frequent words."""
-    wanted = recipe.model.concepts
-    if wanted is None:
+    concepts = recipe.model.concepts
+    if concepts is None:
         return Labelling(known_labels(train_split.records))
-    words = frequent_words(train_split.records, wanted)
-    if len(words) < wanted:
+    words = frequent_words(train_split.records, concepts)
+    if len(words) < concepts:
         raise RecipeError(
             f"The texts of the train split have {len(words)} words that can be concepts: set model.concepts "
             f"to {len(words)} or less."

@@ -51,7 +51,7 @@ class SplitOpener:
         resources: Ends the threads that decode when it is closed.
         objective: Objective of the run; None: its batches carry nothing for it alone.
         offered: What it may use.
-        locked: Towers of images and texts whose features take their place; None if one may change.
+        locked: Towers of images and texts whose features replace them; None if one may change.
     """
 
     recipe: Recipe
@@ -78,7 +78,7 @@ class SplitOpener:
         Raises:
             DataError: Too many files are broken, or fewer than a batch remain.
         """
-        # Too few records are told before minutes are spent on reading them.
+        # Too few records are reported before minutes are spent on reading them.
         sampler = self._sampler(split.records, training=training)
         data, image = self.recipe.data, self.preprocessing.image
         if training and self.recipe.augmentation.crops:

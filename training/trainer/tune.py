@@ -1,8 +1,8 @@
 """A grid of settings: train each combination, and compare them on the validation split.
 
 Every combination and seed is a run of `training.trainer.run.train` in its own folder, named by its settings.
-A finished run has `results.json`; any other goes on from its checkpoint. So the same call, made again after a
-crash, does what is left.
+A finished run has `results.json`; any other continues from its checkpoint. The same call, repeated
+after a crash, does what is left.
 """
 
 import fcntl
@@ -41,7 +41,7 @@ Grid = Mapping[str, Sequence[Any]]
 
 RESULTS: Final = "results.json"
 _LONGEST_NAME: Final = 150
-# Settings that no grid can have, and what to do in their place.
+# Settings that no grid can have, and what to do instead.
 _NOT_IN_A_GRID: Final = {
     "train.seed": "give --seeds, which trains every combination with the same seeds",
     "train.select_by": "figures of different kinds can't be compared, so set it for all runs by --set",
@@ -83,7 +83,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """The runs of a combination that differ by their seed, and what they found."""
+    """The runs of a combination that differ by their seed, and their results."""
 
     settings: Mapping[str, Any]
     runs: Sequence[Run]
@@ -351,7 +351,7 @@ def _finished(
 ) -> RunResult:
     """Train from where a run was stopped, or from the beginning, and keep its result."""
     folder, select_by, began = run.folder.path, run.recipe.train.select_by, time.monotonic()
-    found: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
     try:
         metrics = train(
             run.recipe,
@@ -363,22 +363,22 @@ def _finished(
             encoded=encoded,
         ).metrics
     except DivergedError as error:
-        found["error"] = str(error).partition(", so ")[0]
+        outcome["error"] = str(error).partition(", so ")[0]
     else:
-        found["figures"] = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        outcome["figures"] = {name: value for name, value in metrics.items() if math.isfinite(value)}
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        found["steps"] = lines[-1]["step"]
-        if select_by in found["figures"]:
+        outcome["steps"] = lines[-1]["step"]
+        if select_by in outcome["figures"]:
             measured = {
                 line[select_by]: line["step"] for line in reversed(lines) if line["kind"] == "validation"
             }
-            found["best_step"] = measured[metrics[select_by]]
+            outcome["best_step"] = measured[metrics[select_by]]
         else:
-            found["error"] = f"{select_by} was never a number"
+            outcome["error"] = f"{select_by} was never a number"
     seconds = round(time.monotonic() - began, 2)
-    result = RunResult(recipe=run.recipe.model_dump(mode="json"), data=digest, seconds=seconds, **found)
+    result = RunResult(recipe=run.recipe.model_dump(mode="json"), data=digest, seconds=seconds, **outcome)
     run.folder.write_results(result.model_dump())
-    # Whatever the run was to go on from takes room, and nothing needs it any more.
+    # Checkpoints to resume from take space, and nothing needs it any more.
     shutil.rmtree(run.folder.checkpoints, ignore_errors=True)
     return result
 

@@ -58,13 +58,13 @@ class Validation:
         figures: dict[str, float] = {}
         if self.loss_batches is not None:
             figures["loss"] = self._mean_loss(self.loss_batches)
-        figures |= self.processes.of_leader(self._retrieval() if self.processes.leads else {})
+        figures |= self.processes.broadcast(self._retrieval() if self.processes.is_main else {})
         select_by = self.recipe.train.select_by
         if select_by not in figures:
-            known = [name for name in ("rsum", "precision_at_10") if name in figures]
+            available = [name for name in ("rsum", "precision_at_10") if name in figures]
             raise RecipeError(
                 f"The validation split is too small for {select_by}: set train.select_by to "
-                f"{' or '.join([*known, 'loss'])}."
+                f"{' or '.join([*available, 'loss'])}."
             )
         return figures
 
@@ -84,7 +84,7 @@ class Validation:
         return measure(self.encoder, embedded, label_template=template).metrics()
 
     def _anything_to_search(self) -> bool:
-        """Whether the split has something that the encoder can be asked for, or judged by."""
+        """Whether the split has something that the encoder can be searched for, or judged by."""
         modalities = self.encoder.modalities
         return any(
             record.labels

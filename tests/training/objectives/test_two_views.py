@@ -228,7 +228,7 @@ def test_pixpro_needs_frames_and_a_square_of_regions() -> None:
         with pytest.raises(RecipeError, match="where views overlap"):
             objective(without(batch, source, name))
     objective.check_regions(49)
-    with pytest.raises(RecipeError, match="gives 48 regions, which pixpro cannot place"):
+    with pytest.raises(RecipeError, match="gives 48 regions, whose positions pixpro can"):
         objective.check_regions(48)
 
 

@@ -98,7 +98,7 @@ def test_made_items_are_as_large_as_the_largest_and_read_nothing() -> None:
     for processes, count in ((Processes(), 4), (Processes(1, 2), 2)):
         batch = loader(0, 1, 2, 3, 4, 5, processes=processes).largest(count)
         assert (len(batch.inputs), batch.inputs.batch_size) == (count, 4)
-        assert batch.inputs.places.tolist() == list(range(4))[-count:]
+        assert batch.inputs.positions.tolist() == list(range(4))[-count:]
         assert batch.inputs.images.shape == (count, 3, 2, 2)
         items, tokens, captions, mask = parts_of(batch)
         longest = tiny_preprocessing().text(["the same"] * count).input_ids
@@ -115,7 +115,7 @@ class Two(Processes):
         super().__init__(rank, 2)
         object.__setattr__(self, "missing", missing)
 
-    def any_of(self, flags: Sequence[bool]) -> list[bool]:
+    def any_rank(self, flags: Sequence[bool]) -> list[bool]:
         return [flag or place in vars(self)["missing"] for place, flag in enumerate(flags)]
 
 
@@ -126,7 +126,7 @@ def test_processes_load_their_shares_of_the_same_batch() -> None:
         rows = slice(3 * rank, 3 * rank + 3)
         ours, _, _, of_process = parts_of(part)
         assert ours == items[rows]
-        assert part.inputs.places.tolist() == [3 * rank, 3 * rank + 1, 3 * rank + 2]
+        assert part.inputs.positions.tolist() == [3 * rank, 3 * rank + 1, 3 * rank + 2]
         assert torch.equal(of_process, mask[rows])
 
 
@@ -210,7 +210,7 @@ def test_an_image_and_its_text_share_an_id_that_the_target_has_only_on_demand(in
 def test_a_broken_image_takes_its_digits_along_and_without_shortcuts_there_are_none() -> None:
     shortcuts = plan("image", "text")
     whole, partly = (loader(*broken, shortcuts=shortcuts).load(0, 0) for broken in ((), (1, 4)))
-    kept = partly.inputs.places
+    kept = partly.inputs.positions
     assert len(kept) == COUNT - 2
     assert whole.inputs.glyphs is not None
     assert partly.inputs.glyphs is not None

@@ -1,1 +1,1 @@
-"""The memory that a step takes, known before the first one."""
+"""The memory that a step takes, measured before the first one."""

@@ -18,7 +18,7 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     what its allocator tells.
 
     Attributes:
-        trace: Bytes held after each operation.
+        trace: Bytes in use after each operation.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -42,7 +42,7 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self._device.type == "cuda" and self.trace:
             peak = torch.cuda.max_memory_allocated(self._device) - self._before
             factor = max(1.0, peak / max(1, *self.trace))
-            self.trace = [round(held * factor) for held in self.trace]
+            self.trace = [round(size * factor) for size in self.trace]
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -57,8 +57,8 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _storages_in(self, values: Any) -> list[torch.UntypedStorage]:
-        found = (value for value in tree_iter(values) if isinstance(value, Tensor))
-        return [tensor.untyped_storage() for tensor in found if tensor.device.type == self._device.type]
+        tensors = (value for value in tree_iter(values) if isinstance(value, Tensor))
+        return [tensor.untyped_storage() for tensor in tensors if tensor.device.type == self._device.type]
 
     def _hold(self, storage: torch.UntypedStorage) -> None:
         key, size = id(storage), storage.nbytes()
@@ -88,7 +88,7 @@ class Growth:
     trace_of_many: Sequence[int]
 
     def at(self, items: int) -> int:
-        """The most bytes held at any time for so many items.
+        """The most bytes in use at any time for so many items.
 
         Each operation's figure is a constant and a part that grows with the items; the largest need not be
         the same operation's. Where the operations themselves depend on the items, all of it is taken to grow.

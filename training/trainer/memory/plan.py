@@ -57,12 +57,12 @@ def settled_chunk_size(
     if with_margin(constant, device) > free:
         message = (
             "The gradients of the weights, the optimizer and the batches that wait need "
-            f"{said(with_margin(constant, device))} of memory, and {said(free)} are free: "
+            f"{format_bytes(with_margin(constant, device))} of memory, and {format_bytes(free)} are free: "
             f"{_relief(constant, waiting)}."
         )
         if train.chunk_size == "auto":
             raise RecipeError(f"{message} A number as train.chunk_size tries it nevertheless.")
-        if processes.leads:
+        if processes.is_main:
             logger.warning("%s", message)
         return train.chunk_size
     trial = StepTrial(loss, batches.largest, processes, free - constant)
@@ -74,7 +74,7 @@ def settled_chunk_size(
         chosen = None if chunk >= share else chunk
     else:
         chosen = train.chunk_size
-    if processes.leads:
+    if processes.is_main:
         _tell(train, memory, chosen, free)
     return chosen
 
@@ -101,9 +101,9 @@ def _largest_chunk(memory: StepMemory, free: int) -> int:
         return _largest(share, sizes[fitting - 1])
     least = _largest(share, min(_LEAST, share))
     raise RecipeError(
-        f"A training step needs {said(memory.peak(least))} of memory even with {least} pairs encoded at a "
-        f"time, and {said(free)} are free: {_advice(memory, least)}. A number as train.chunk_size tries it "
-        "nevertheless."
+        f"A training step needs {format_bytes(memory.peak(least))} of memory even with {least} pairs encoded "
+        f"at a time, and {format_bytes(free)} are free: {_advice(memory, least)}. A number as "
+        "train.chunk_size tries it nevertheless."
     )
 
 
@@ -124,13 +124,13 @@ def _advice(memory: StepMemory, least: int) -> str:
 
 def _tell(train: TrainConfig, memory: StepMemory, chosen: int | None, free: int) -> None:
     """Say what was chosen where it is not the whole batch, and what may not fit."""
-    whole = said(memory.peak(memory.share))
+    whole = format_bytes(memory.peak(memory.share))
     if train.chunk_size == "auto" and chosen is not None:
         logger.warning(
             "A step needs %s of memory, %s are free: of a batch of %d, a process encodes %d at a time "
             "(train.chunk_size).",
             whole,
-            said(free),
+            format_bytes(free),
             train.batch_size,
             chosen,
         )
@@ -140,11 +140,11 @@ def _tell(train: TrainConfig, memory: StepMemory, chosen: int | None, free: int)
         logger.warning(
             "A step needs %s of memory and %s are free: the system may end the run. Make room, or begin it "
             "with train.chunk_size=auto.",
-            said(needed),
-            said(free),
+            format_bytes(needed),
+            format_bytes(free),
         )
         return
-    logger.info("A step needs %s of memory, %s are free.", said(needed), said(free))
+    logger.info("A step needs %s of memory, %s are free.", format_bytes(needed), format_bytes(free))
 
 
 def free_bytes(device: torch.device, processes: Processes) -> int:
@@ -166,6 +166,6 @@ def bytes_of_learning(module: nn.Module, processes: Processes) -> int:
     return (3 if processes.count == 1 else 4) * trained
 
 
-def said(size: int) -> str:
-    """A number of bytes as words of a sentence."""
+def format_bytes(size: int) -> str:
+    """Return a number of bytes for people to read."""
     return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / _MIB:.1f} MiB"

@@ -31,7 +31,7 @@ _PLENTY: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class StepMemory:
-    """Bytes that a step takes at its peak beside the weights, with a margin.
+    """Bytes that a step takes at its peak in addition to the weights, with a margin.
 
     Attributes:
         share: Items of a batch that a process encodes.
@@ -64,7 +64,7 @@ class StepTrial:
     """Tries the two halves of a step apart: encoding, and the loss of features.
 
     Random numbers, statistics of batch norm and whatever else a pass changes are put back. Gradients of
-    parameters are dropped as soon as they are made: they are known without a trial.
+    parameters are dropped as soon as they are made: their size needs no trial.
 
     Attributes:
         loss: Of the run.
@@ -100,12 +100,12 @@ class StepTrial:
             return StepMemory(share, growth, loss, size * share // count, constant, device)
 
     def _fits(self, needed: int) -> bool:
-        """Whether all processes have room, so that all go on alike."""
+        """Whether all processes have room, so that all decide alike."""
         device = self.loss.fabric.device
-        return not any(self.processes.any_of([with_margin(needed, device) > self.room]))
+        return not any(self.processes.any_rank([with_margin(needed, device) > self.room]))
 
     def _encode(self, items: int) -> tuple[list[int], FeaturesBySource]:
-        """The bytes held by encoding some items and by the backward pass, and their features."""
+        """The bytes used by encoding some items and by the backward pass, and their features."""
         batch = self.make(items)
         with LiveMemory(self.loss.fabric.device) as live:
             features = self.loss.encoded(batch.inputs, slice(None), 0)

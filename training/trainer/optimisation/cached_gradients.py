@@ -55,12 +55,12 @@ def backward_in_chunks(
         chunks: Cover the batch in order.
         device: That the module computes on.
     """
-    states, found = [], []
+    states, encoded = [], []
     with torch.no_grad(), _statistics_untouched(module):
         for chunk in chunks:
             states.append(_random_state(device))
-            found.append(encode(chunk))
-    features = joined_features(found)
+            encoded.append(encode(chunk))
+    features = joined_features(encoded)
     leaves = parts_of(features)
     for tensor in leaves.values():
         tensor.requires_grad_(tensor.is_floating_point())
@@ -77,8 +77,8 @@ def backward_in_chunks(
 
 def joined_features(chunks: Sequence[FeaturesBySource]) -> FeaturesBySource:
     """The features of a batch from those of its chunks, without gradient; local ones padded alike."""
-    found = [parts_of(chunk) for chunk in chunks]
-    joined = {part: _joined([parts[part] for parts in found]) for part in found[0]}
+    every = [parts_of(chunk) for chunk in chunks]
+    joined = {part: _joined([parts[part] for parts in every]) for part in every[0]}
     sources = dict.fromkeys(source for source, _ in joined)
     return {
         source: ModalityFeatures(

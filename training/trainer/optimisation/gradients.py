@@ -33,7 +33,7 @@ class GradientAverage:
     ) -> None:
         self._processes = processes
         self._buckets = list(_buckets(reversed(parameters), numbers_at_once))
-        self._bucket_of = {member: place for place, bucket in enumerate(self._buckets) for member in bucket}
+        self._bucket_of = {member: number for number, bucket in enumerate(self._buckets) for member in bucket}
         self._missing: list[int] = []
         self._sums: list[tuple[Tensor, dist.Work]] = []
         if processes.count > 1:
@@ -64,7 +64,7 @@ class GradientAverage:
         """
         if self._processes.count == 1:
             return
-        flags = self._processes.any_of([member.grad is not None for member in self._bucket_of])
+        flags = self._processes.any_rank([member.grad is not None for member in self._bucket_of])
         used = {member for member, flag in zip(self._bucket_of, flags, strict=True) if flag}
         while self.begun < len(self._buckets):
             self._begin_sum()

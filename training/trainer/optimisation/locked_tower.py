@@ -90,7 +90,8 @@ class LockedTextTower:
         Args:
             texts: May hold a text several times.
             folder: Of the data set.
-            processes: Draw from the same texts; the leading one fills the disk while the others wait.
+            processes: Processes that draw from the same texts; the others wait while the main one fills the
+                disk.
             on_disk: Keep them for later runs.
             show_progress: Show a bar on standard error.
         """
@@ -120,7 +121,7 @@ class LockedTextTower:
                 return None
             return EncodedTexts(rows.array, dict(zip(distinct, rows.places.tolist(), strict=True)))
 
-        return processes.leader_first(prepared) if room.disk else prepared()
+        return processes.main_first(prepared) if room.disk else prepared()
 
 
 class EncodedTexts:
@@ -128,16 +129,16 @@ class EncodedTexts:
 
     Args:
         rows: (R, W) features, in memory or mapped.
-        places: The row of each text.
+        row_of: The row of each text.
     """
 
-    def __init__(self, rows: Features, places: dict[Text, int]) -> None:
+    def __init__(self, rows: Features, row_of: dict[Text, int]) -> None:
         self._rows = rows
-        self._places = places
+        self._row_of = row_of
 
     def __call__(self, texts: Sequence[Text]) -> Tensor:
         """The features (B, W) of texts."""
-        return torch.from_numpy(self._rows[[self._places[text] for text in texts]])
+        return torch.from_numpy(self._rows[[self._row_of[text] for text in texts]])
 
 
 class LockedEncoder(Encoder):
@@ -196,7 +197,7 @@ def locked_towers(
     """The towers of images and of texts whose pooled features are all that is used, and always the same.
 
     Args:
-        model: On the device, with the weights that the run begins with or goes on from.
+        model: On the device, with the weights that the run starts or resumes with.
         objective: That is trained.
         recipe: Of the run.
         preprocessing: Of what the model sees.

@@ -68,13 +68,13 @@ def check_optimizer(config: OptimizerConfig) -> tuple[Callable[..., Optimizer], 
             f"optimizer.name is {config.name}: set it to adam, adamw or another class of torch.optim that "
             "needs no closure, such as SGD."
         )
-    known = inspect.signature(kind).parameters.keys() - {"params", "lr", "weight_decay"}
-    options = {name: getattr(config, name) for name in ("betas", "eps") if name in known} | config.options
+    arguments = inspect.signature(kind).parameters.keys() - {"params", "lr", "weight_decay"}
+    options = {name: getattr(config, name) for name in ("betas", "eps") if name in arguments} | config.options
     for option in options:
-        if option not in known:
+        if option not in arguments:
             raise RecipeError(
                 f"optimizer.options.{option}: torch.optim.{name} has no such argument; it has "
-                f"{', '.join(sorted(known))}."
+                f"{', '.join(sorted(arguments))}."
             )
     try:
         kind([nn.Parameter(torch.zeros(1, 1))], lr=config.lr, **options)

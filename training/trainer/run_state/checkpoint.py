@@ -1,4 +1,4 @@
-"""Everything that a run needs to go on as if it had never stopped, in one file without code."""
+"""Everything that a run needs to continue as if it had never stopped, in one file without code."""
 
 import random
 import zipfile
@@ -56,7 +56,7 @@ class Checkpoint:
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint beside `path` and put it in that place when it is whole.
+    """Write a checkpoint next to `path`, and replace `path` by it once it is complete.
 
     Raises:
         TrainingError: The file cannot be written, for instance because the disk is full.

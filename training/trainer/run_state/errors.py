@@ -6,7 +6,7 @@ from training.common.errors import RecoquestError
 
 
 class TrainingError(RecoquestError):
-    """A run that cannot start, go on or be resumed."""
+    """A run that can't start, continue or be resumed."""
 
 
 class DivergedError(TrainingError):

@@ -1,4 +1,4 @@
-"""The folder of a run: where its files lie, and whether a run may start or go on in it."""
+"""The folder of a run: its files, and whether a run may start or resume in it."""
 
 import json
 import shutil
@@ -68,7 +68,7 @@ class RunFolder:
         # A run on records in memory that was refused has left these records.
         if self.path.is_dir() and any(entry != self.data for entry in self.path.iterdir()):
             raise TrainingError(
-                f"{self.path} is not empty: give a new folder, or --resume to go on with the run in it."
+                f"{self.path} is not empty: give a new folder, or --resume to continue the run in it."
             )
         try:
             with TemporaryFile(dir=self._existing):
@@ -81,13 +81,13 @@ class RunFolder:
     def check_room(self, checkpoint_bytes: int, *, validated: bool, resumed: bool) -> None:
         """Make sure that the disk has room for the checkpoints of the run that are still to come.
 
-        A file takes the place of another only when it is whole, so there is one more of them for a moment.
-        The file that a run was resumed from keeps its place on the disk as long as its numbers are mapped.
+        A file replaces another only once it is complete, so there is one more of them for a moment.
+        The file that a run was resumed from takes its space on the disk as long as its numbers are mapped.
 
         Args:
             checkpoint_bytes: Size of a checkpoint.
-            validated: The best checkpoint is kept beside the last.
-            resumed: The run goes on from a checkpoint.
+            validated: The best checkpoint is kept next to the last.
+            resumed: The run continues from a checkpoint.
 
         Raises:
             TrainingError: It has not.
@@ -109,14 +109,14 @@ class RunFolder:
     def checkpoint_to_resume(
         self, recipe: NamedRecipe, processes: Processes, *, resume: bool
     ) -> Checkpoint | None:
-        """The checkpoint to go on from, if a run is resumed; else make sure that a new one can start here.
+        """Return the checkpoint to resume from, if any; otherwise make sure that a new run can start here.
 
         Raises:
             TrainingError: There is no such checkpoint, or something is here already.
         """
         if resume:
             return self.read_checkpoint(recipe, processes.count)
-        if processes.leads:
+        if processes.is_main:
             self.check_unused()
         return None
 

@@ -33,7 +33,7 @@ def launched_processes() -> int:
 class Processes:
     """The processes of a run, from the point of view of one; with its defaults, the only one.
 
-    What they agree on travels over CPUs, beside what the GPUs exchange, so that no step waits for a GPU.
+    What they agree on is sent between CPUs, not between GPUs, so that no step waits for a GPU.
 
     Attributes:
         rank: Number of this process, from 0.
@@ -46,11 +46,11 @@ class Processes:
     control: dist.ProcessGroup | None = None
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this is the process that writes, reports and validates."""
         return self.rank == 0
 
-    def any_of(self, flags: Sequence[bool]) -> list[bool]:
+    def any_rank(self, flags: Sequence[bool]) -> list[bool]:
         """For each flag, whether it is set in any process."""
         if self.count == 1:
             return list(flags)
@@ -66,21 +66,21 @@ class Processes:
         dist.all_gather_object(values, value, group=self.control)
         return values
 
-    def of_leader(self, value: Value) -> Value:
-        """The leading process's value; the others wait for it as long as it takes."""
+    def broadcast(self, value: Value) -> Value:
+        """The main process's value; the others wait for it as long as it takes."""
         if self.count == 1:
             return value
         box = [value]
         dist.broadcast_object_list(box, src=0, group=self.control)
         return box[0]
 
-    def leader_first(self, act: Callable[[], Value]) -> Value:
-        """The result of an action that the others begin when the leading process has done it."""
-        if not self.leads:
-            self.of_leader(None)
+    def main_first(self, act: Callable[[], Value]) -> Value:
+        """The result of an action that the others begin when the main process has done it."""
+        if not self.is_main:
+            self.broadcast(None)
             return act()
         result = act()
-        self.of_leader(None)
+        self.broadcast(None)
         return result
 
     def check_alike(self, value: str, name: str) -> None:
@@ -95,11 +95,11 @@ class Processes:
             )
 
     def share_weights(self, module: nn.Module) -> None:
-        """Give all processes the leading one's parameters and buffers."""
+        """Give all processes the main process's parameters and buffers."""
         self._share((*module.parameters(), *module.buffers()))
 
     def share_statistics(self, module: nn.Module) -> None:
-        """Give all processes the leading one's buffers, such as the running statistics of batch norm."""
+        """Give all processes the main process's buffers, such as the running statistics of batch norm."""
         self._share(module.buffers())
 
     def _share(self, tensors: Iterable[Tensor]) -> None:
@@ -140,13 +140,13 @@ def check_divisible(batch_size: int, processes: int) -> None:
 
 @contextmanager
 def one_voice() -> Iterator[bool]:
-    """Let only one of several processes speak: the first that fails, or the leading one when all is well.
+    """Let only one of several processes speak: the first that fails, or the main one when all is well.
 
     Yields:
         Whether this process is the one to report success.
 
     Raises:
-        AnotherProcessFailedError: In place of the error of a process that is not the first to fail; most
+        AnotherProcessFailedError: Instead of the error of a process that is not the first to fail; most
             often it only lost the connection to the one that was.
         TrainingError: Another process ended without a word, as one does that the system kills.
     """
@@ -166,7 +166,7 @@ def one_voice() -> Iterator[bool]:
         if _lost_another(error):
             raise TrainingError(
                 "Another process of the run ended without saying why; the system may have killed it for want "
-                "of memory. The same command with --resume goes on from the last checkpoint."
+                "of memory. The same command with --resume continues from the last checkpoint."
             ) from error
         raise
 

@@ -1,4 +1,4 @@
-"""Trackers beside TensorBoard: Weights & Biases and MLflow, set up by their own environment variables."""
+"""Trackers in addition to TensorBoard: Weights & Biases and MLflow, set up by environment variables."""
 
 import json
 import logging
@@ -50,7 +50,7 @@ class Tracker(ABC):
     Args:
         folder: Of the run, which has its name.
         settings: Resolved recipe.
-        run: Id of the tracker's run to go on with; None: a new one.
+        run: Id of the tracker's run to continue; None: a new one.
     """
 
     title: ClassVar[str]
@@ -78,12 +78,12 @@ class _WeightsAndBiases(Tracker):
     def __init__(self, folder: Path, settings: Mapping[str, Any], run: str | None) -> None:
         import wandb
 
-        known = run is not None
+        resumed = run is not None
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", _PROJECT),
-            name=None if known or "WANDB_NAME" in os.environ else folder.name,
+            name=None if resumed or "WANDB_NAME" in os.environ else folder.name,
             dir=os.environ.get("WANDB_DIR", folder),
-            config=None if known else dict(settings),
+            config=None if resumed else dict(settings),
             id=run,
             resume="allow",
             reinit="create_new",
@@ -137,8 +137,8 @@ def _experiment(mlflow: Any) -> str:
     if (given := os.environ.get("MLFLOW_EXPERIMENT_ID")) is not None:
         return given
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", _PROJECT)
-    found = mlflow.get_experiment_by_name(name)
-    return str(mlflow.create_experiment(name) if found is None else found.experiment_id)
+    experiment = mlflow.get_experiment_by_name(name)
+    return str(mlflow.create_experiment(name) if experiment is None else experiment.experiment_id)
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -157,11 +157,11 @@ _TRACKERS: Final[Mapping[TrackerName, type[Tracker]]] = {
 
 
 class Trackers:
-    """The trackers of a run; one that fails is given up, and the run goes on.
+    """The trackers of a run; one that fails is dropped, and the run continues.
 
     Args:
         names: Installed trackers.
-        folder: Of the run, with its recipe.yaml; a resumed run goes on in the trackers' runs.
+        folder: Of the run, with its recipe.yaml; a resumed run continues in the trackers' runs.
     """
 
     def __init__(self, names: Sequence[TrackerName], folder: Path) -> None:
@@ -199,7 +199,7 @@ class Trackers:
         except Exception as error:  # noqa: BLE001 - trackers raise all kinds, and none is worth a training
             self._followed.pop(name, None)
             _log.warning(
-                "%s no longer follows this run, which goes on; metrics.jsonl has all figures. (%s)",
+                "%s no longer follows this run, which continues; metrics.jsonl has all figures. (%s)",
                 _TRACKERS[name].title,
                 error,
             )

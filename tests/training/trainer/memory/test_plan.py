@@ -16,7 +16,7 @@ from training.recipes.schema import Recipe
 from training.trainer.loop import TrainingLoop
 from training.trainer.memory import plan
 from training.trainer.memory.live import Growth
-from training.trainer.memory.plan import said
+from training.trainer.memory.plan import format_bytes
 from training.trainer.memory.trial import StepMemory, StepTrial, with_margin
 from training.trainer.run_state.errors import TrainingError
 
@@ -81,7 +81,7 @@ def test_what_the_trial_leaves_is_not_free(
     monkeypatch.setattr(StepTrial, "measure", noted)
     monkeypatch.setattr(plan, "free_memory_each", lambda: scarce if tried else 100 * scarce)
     run(recipe(), scenes, tmp_path / "out")
-    assert f"{said(scarce)} are free: of a batch of 12, a process encodes 6 at a time" in caplog.text
+    assert f"{format_bytes(scarce)} are free: of a batch of 12, a process encodes 6 at a time" in caplog.text
 
 
 def test_what_fits_is_as_without_a_trial(
@@ -163,7 +163,8 @@ def test_a_number_of_the_recipe_is_tried_even_if_the_weights_alone_do_not_fit(
     monkeypatch.setattr(plan, "free_bytes", lambda *_: 1)
     run(recipe(chunk_size=12), scenes, tmp_path / "out")
     assert "The gradients of the weights, the optimizer and the batches that wait need" in caplog.text
-    assert (said(3 * MIB // 2), said(5 * 2**29), said(2**30)) == ("1.5 MiB", "2.5 GiB", "1.0 GiB")
+    assert [format_bytes(size) for size in (3 * MIB // 2, 5 * 2**29)] == ["1.5 MiB", "2.5 GiB"]
+    assert format_bytes(2**30) == "1.0 GiB"
     # The advice is on what weighs most.
     assert "train.batch_size" in plan._relief(constant=10, waiting=6)
     assert "train.lora" in plan._relief(constant=10, waiting=5)

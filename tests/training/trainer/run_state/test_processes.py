@@ -94,10 +94,10 @@ def test_only_the_leading_process_reports_and_warns(
 
 def test_one_process_agrees_with_itself() -> None:
     alone = Processes()
-    assert alone.leads
-    assert alone.any_of([True, False]) == [True, False]
+    assert alone.is_main
+    assert alone.any_rank([True, False]) == [True, False]
     assert alone.gathered("value") == ["value"]
-    assert alone.of_leader("value") == "value"
+    assert alone.broadcast("value") == "value"
     alone.check_alike("value", "data")
     with one_voice() as speaks:
         assert speaks

@@ -117,7 +117,7 @@ def test_a_server_that_is_away_is_told_once(
     with caplog.at_level(logging.WARNING, "training"):
         run(tiny_recipe(), scenes, tmp_path / "out", trackers=[TrackerName.MLFLOW])
     told = [record.getMessage() for record in caplog.records if record.name.startswith("training")]
-    assert len([line for line in told if "MLflow no longer follows this run, which goes on" in line]) == 1
+    assert len([line for line in told if "MLflow no longer follows this run, which continues" in line]) == 1
     assert (tmp_path / "out/bundle").is_dir()
 
 
