@@ -84,7 +84,7 @@ class RecoquestService(FastAPI):
         if scope["type"] != "http":
             await self.router({**scope, "app": self}, receive, send)
             return
-        scope[OPERATION] = self.stages.operations.of(scope)
+        scope[OPERATION] = self.stages.operations.match(scope)
         # Routes, folders of files and links in answers need the path again.
         scope["path"] = self.root_path + scope["path"]
         await super().__call__(scope, receive, send)
@@ -223,7 +223,7 @@ async def _run(
         catalogue = engine.home.catalogue
         if sharing.leads():
             await threads.background(_tidy_up, engine.home)
-        signer = await threads.background(SessionSigner.of, settings.home)
+        signer = await threads.background(SessionSigner.from_home, settings.home)
         metrics.queries_waiting.set_function(encoders.waiting)
         recorder = await threads.background(_open_recorder, settings, engine.home, metrics)
         application.state.services = services = Services(

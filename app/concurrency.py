@@ -40,7 +40,7 @@ class Timings:
             total["catalogue"] = _covered(found["search"] + found["catalogue"]) / 1e6 - total["search"]
         return total
 
-    def told(self) -> str:
+    def header(self) -> str:
         """Return the times as the header Server-Timing has them."""
         return ", ".join(f"{part};dur={ms:.2f}" for part, ms in self.milliseconds().items())
 
@@ -195,12 +195,12 @@ class Threads:
 
 
 async def side_by_side(
-    works: Sequence[Coroutine[Any, Any, Result]], places: asyncio.Semaphore
+    works: Sequence[Coroutine[Any, Any, Result]], slots: asyncio.Semaphore
 ) -> list[Result]:
     """Await works side by side, as many at once as there are places; the first error ends the others."""
 
     async def one(work: Coroutine[Any, Any, Result]) -> Result:
-        async with places:
+        async with slots:
             return await work
 
     try:

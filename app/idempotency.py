@@ -119,7 +119,7 @@ async def _answer_once(request: Request, handle: Handler, *, leaves_out: bool) -
         content = _with_ids(kept.body, body) if leaves_out else kept.body
         return Response(content, kept.status, {**kept.headers, REPLAYED: "true"})
     request.scope.setdefault("state", {})["attempt"] = attempt
-    # The work goes on when the caller has gone, as the answer will be asked for again.
+    # The work continues when the caller has gone, as the answer will be asked for again.
     inner = Request(request.scope, _whole(body))
     try:
         async with _renewed(services, attempt):
@@ -162,7 +162,7 @@ async def _release(services: Services, attempt: Attempt) -> None:
 
 
 def fingerprint(request: Request, body: bytes) -> str:
-    """Return the SHA-256 of a request; the boundary of a form, which clients draw anew, is left out."""
+    """Return the SHA-256 of a request; the boundary of a form, which clients draw again, is left out."""
     kind, parameters = parse_options_header(request.headers.get("content-type", ""))
     boundary = parameters.get(b"boundary", b"")
     scope = request.scope

@@ -66,7 +66,7 @@ class Permission:
         somewhere = principal.may_somewhere(self.role)
         # A caller who has the role nowhere is refused without a look at the catalogue.
         if asked is not None and somewhere:
-            collection = services.names.known(asked)
+            collection = services.names.cached(asked)
             if collection is None:
                 collection = await services.threads.read(services.names.behind, asked)
             if collection != asked:
@@ -80,7 +80,7 @@ class Permission:
         return principal
 
     async def recheck(self, request: Request) -> RequestError | None:
-        """Look at the caller of a long answer anew; return why the answer must end, None: it need not.
+        """Look at the caller of a long answer again; return why the answer must end, None: it need not.
 
         A caller that cannot be checked now is as it was.
         """
@@ -93,7 +93,7 @@ class Permission:
         return None if may or await self._may_by_job(principal, request) else self._refusal(principal, asked)
 
     async def _may_by_job(self, principal: Principal, request: Request) -> bool:
-        """Tell whether a caller has the role that is enough for the job."""
+        """Return whether a caller has the role that is enough for the job."""
         # Of all roles that may be enough for a job, this one is part of the others.
         if not self.of_job or not principal.may_somewhere("curator"):
             return False

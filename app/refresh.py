@@ -29,7 +29,7 @@ def _logged(tell: Callable[..., object], event: str, **about: object) -> Iterato
     """Log that the block has failed; it is repeated, and the service works with what was there before."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - whatever it is, the other work goes on
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other work continues
         tell(event, error=type(error).__name__, **about)
 
 
@@ -84,9 +84,9 @@ async def publish_figures(services: Services) -> None:
 
 
 async def _measure(services: Services, active: ActiveGeneration) -> None:
-    """Measure which scores count in a collection that has grown; searches go on with what was measured."""
+    """Measure which scores count in a collection that has grown; searches continue with what was measured."""
     with _logged(_log.warning, "which scores count is not measured", generation=active.generation):
-        encoder, measure = (await services.encoders.of(active)).encoder, services.engine.measure_confidence
+        encoder, measure = (await services.encoders.get(active)).encoder, services.engine.measure_confidence
         await services.threads.background(measure, active.generation, encoder, grown=True)
 
 

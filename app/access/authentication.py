@@ -324,7 +324,8 @@ class Authenticator:
             raise RequestError(
                 _WRONG, "The key is not known here: send another, or ask the service's administrator for one."
             )
-        # Holders of old keys guess nothing: a client that goes on with an old key must not slow others down.
+        # Holders of old keys guess nothing: a client that continues with an old key must not slow others
+        # down.
         if key.state != "live":
             raise RequestError(
                 _ENDED,

@@ -180,7 +180,7 @@ async def finish_sign_in(
     authenticator, flow = _flow_of(services)
     attempt = find_attempt(request, authenticator.signer, state)
     if attempt is None:
-        # The cookie stays: somebody else's answer must not end a sign-in that goes on.
+        # The cookie stays: somebody else's answer must not end a sign-in that continues.
         return _failed(request, f"{root_of(request.scope)}/", "ended")
     if iss is not None and iss != flow.issuer:
         _log.warning("a sign-in is answered by another provider")

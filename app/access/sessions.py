@@ -90,7 +90,7 @@ class SessionSigner:
         self.clock = clock
 
     @classmethod
-    def of(cls, home: Path) -> "SessionSigner":
+    def from_home(cls, home: Path) -> "SessionSigner":
         """The signer with the secret of a home folder.
 
         Raises:
@@ -247,7 +247,7 @@ def linked_address(
 ) -> str:
     """Return what a link signs: method, path without a proxy's prefix, and all other parameters.
 
-    The key of the collection stands in place of its name, which another collection may get.
+    The key of the collection stands instead of its name, which another collection may get.
     """
     return f"GET {image_path(str(collection_id), image_id)}/{picture}?{urlencode(sorted(parameters))}"
 

@@ -136,7 +136,7 @@ class AuditTrail:
         return event if self._is_news(event, known=scope[OPERATION].picture == "thumbnail") else None
 
     def _is_news(self, event: Event, *, known: bool) -> bool:
-        """Tell whether an event shows more than thumbnails of images that the caller was shown of late."""
+        """Return whether an event shows more than thumbnails of images that the caller was shown of late."""
         if event.action not in ("search", "browse", "view"):
             return True
         now, actor = time.monotonic(), event.actor

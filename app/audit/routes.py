@@ -51,7 +51,7 @@ class AuditEvent(Answer):
     hash: str = Field(description="SHA-256 of this event as canonical JSON, without `hash` and `ids`.")
 
     @classmethod
-    def of(cls, entry: Entry) -> Self:
+    def from_entry(cls, entry: Entry) -> Self:
         """Describe an event."""
         return cls(**entry.record, hash=entry.hash, ids=list(entry.ids))
 
@@ -84,7 +84,7 @@ def _in_utc(time: datetime) -> datetime:
 _Time = Annotated[datetime, AfterValidator(_in_utc)]
 
 
-class AuditWanted(BaseModel):
+class AuditQuery(BaseModel):
     """Events to be read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -114,7 +114,7 @@ router = APIRouter(prefix="/v1/audit", tags=["audit"], route_class=GuardedRoute)
     dependencies=[may("auditor")],
 )
 @operation("audit", "read")
-async def list_audit(wanted: Annotated[AuditWanted, Query()], services: InjectedServices) -> AuditPage:
+async def list_audit(wanted: Annotated[AuditQuery, Query()], services: InjectedServices) -> AuditPage:
     """Searches, views, exports, judgements and changes with their callers, the oldest first, page by page.
 
     Events of the last half second may still be on their way. Reading the trail is an event, too.
@@ -125,6 +125,6 @@ async def list_audit(wanted: Annotated[AuditWanted, Query()], services: Injected
     more = len(entries) > wanted.limit
     shown = entries[: wanted.limit]
     return AuditPage(
-        events=[AuditEvent.of(entry) for entry in shown],
+        events=[AuditEvent.from_entry(entry) for entry in shown],
         next_cursor=str(shown[-1].record["sequence"]) if more else None,
     )

@@ -57,7 +57,7 @@ class FilmRules:
     modalities: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, settings: Settings, modalities: tuple[str, ...] = ()) -> "FilmRules":
+    def from_settings(cls, settings: Settings, modalities: tuple[str, ...] = ()) -> "FilmRules":
         """Return the rules of a home folder.
 
         Raises:
@@ -169,7 +169,7 @@ class FilmReader:
 @contextmanager
 def film_reader(settings: Settings, modalities: tuple[str, ...] = ()) -> Iterator[FilmReader]:
     """Give a reader with processes of its own, for a command that takes many films."""
-    rules = FilmRules.of(settings, modalities)
+    rules = FilmRules.from_settings(settings, modalities)
     limits = replace(settings.image_limits, max_bytes=settings.image_limits.max_dicom_bytes)
     decoder = DecoderLimits(settings.decode_memory_bytes, cpu_s=_CPU_S)
     pool = DecodingPool(PoolLimits(WORKER, decoding_threads(), _WAITING, _DEADLINE_S, decoder))

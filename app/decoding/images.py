@@ -154,7 +154,7 @@ class ImageDecoders:
 
 def _nonsense() -> ImageError:
     # A process of ours answers otherwise; one that an image has taken over may not.
-    return ImageError("The image cannot be decoded: its decoder broke down; save it anew.")
+    return ImageError("The image cannot be decoded: its decoder broke down; save it again.")
 
 
 def _too_late() -> DecodingTimeoutError:

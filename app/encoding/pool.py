@@ -44,7 +44,7 @@ class EncoderLoader:
         self, device: str, threads: int | None, limit_s: float, replaced: Callable[[], object] = lambda: None
     ) -> None:
         self._device = device
-        self._threads = ComputeThreads.of(threads)
+        self._threads = ComputeThreads.share(threads)
         self._limit_s = limit_s
         self._replaced = replaced
         self._server = ForkServer() if self._threads.lanes > 1 and computes_on_cpu(device) else None
@@ -135,11 +135,11 @@ class Encoders:
         self._entries: dict[str, _Entry] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def of(self, active: ActiveGeneration) -> LoadedEncoder:
+    async def get(self, active: ActiveGeneration) -> LoadedEncoder:
         """The encoder that made a generation's vectors, loaded now if it has to be.
 
         Raises:
-            EncoderLoadingError: Loading takes longer than a query may wait; it goes on.
+            EncoderLoadingError: Loading takes longer than a query may wait; it continues.
             EncoderBrokenError: The bundle is missing or damaged and is not tried again at once.
         """
         entry = self._entries.get(active.digest)

@@ -150,7 +150,7 @@ class ForkServer:
             if not answer:
                 raise OSError("the fork server has ended")
             if not handles:
-                # The others that it has forked go on.
+                # The others that it has forked continue.
                 raise WorkerStartError
             opened.pop_all()
         return Worker(int(answer), handles[0], own)

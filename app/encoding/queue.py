@@ -483,7 +483,7 @@ class EncodingQueue:
                 batch = self._take(lane, busy=busy)
             try:
                 self._batches.encode(batch)
-            except Exception as error:  # noqa: BLE001 - the lane goes on, and the callers are told
+            except Exception as error:  # noqa: BLE001 - the lane continues, and the callers are told
                 _log.error("encoding a batch failed", error=type(error).__name__)
                 fail(batch, EncodingFailedError(FAILED))
             # An idle lane keeps no pictures.

@@ -64,7 +64,7 @@ class ComputeThreads:
     alone: int
 
     @classmethod
-    def of(cls, count: int | None = None) -> "ComputeThreads":
+    def share(cls, count: int | None = None) -> "ComputeThreads":
         """Share out the threads that an operator gave to all lanes together; None: one for each core."""
         total = count or cores()
         lanes = min(total, _MAX_LANES)

@@ -214,7 +214,7 @@ def examine_home(settings: Settings) -> Finding:
     found, free = f"{home} can be written", shutil.disk_usage(home).free
     for erasure in pending_erasures(home):
         found += f", but an erasure in {erasure.collection!r} is under way or was stopped (images: "
-        found += f"{len(erasure.ids):,}): `recoquest erase {erasure.collection}` goes on with it."
+        found += f"{len(erasure.ids):,}): `recoquest erase {erasure.collection}` continues with it."
         return Finding("home", "doubtful", found)
     if letters := count_dead_letters(home):
         found += f", but the audit trail did not take {letters:,} events, which are in "

@@ -84,7 +84,7 @@ class Readiness:
             return _BROKEN
         try:
             async with asyncio.timeout(self._timeout_s):
-                loaded = await self._encoders.of(active)
+                loaded = await self._encoders.get(active)
                 return await self._pass_through(loaded)
         except TimeoutError:
             return "took too long"

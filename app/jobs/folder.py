@@ -35,7 +35,7 @@ class JobFolder:
     path: Path
 
     @classmethod
-    def of(cls, settings: Settings, job: int) -> "JobFolder":
+    def for_job(cls, settings: Settings, job: int) -> "JobFolder":
         """The folder of a job by its number."""
         return cls(settings.home.absolute() / "jobs" / str(job))
 
@@ -100,7 +100,7 @@ def remove_old_folders(settings: Settings, catalogue: Catalogue) -> list[int]:
         registered = set(session.execute(select(ModelRow.digest)).scalars())
     removed = []
     for job in old:
-        folder = JobFolder.of(settings, job.id)
+        folder = JobFolder.for_job(settings, job.id)
         if sum(_remove(each, registered) for each in (folder, *folder.aside())):
             removed.append(job.id)
     return removed

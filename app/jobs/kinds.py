@@ -73,7 +73,7 @@ def command_of(kind: str) -> list[str]:
 
 
 def command_line(kind: str, arguments: Sequence[str], folder: Path, processes: int) -> list[str]:
-    """The arguments of `recoquest` that do a job, or go on with it.
+    """The arguments of `recoquest` that do a job, or continue with it.
 
     So many processes train together, unless the arguments give another number.
     """

@@ -24,7 +24,7 @@ _CAUGHT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 def without_copies(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
-    """The recipe with images in memory in place of the disk, unless an override says where."""
+    """The recipe with images in memory instead of the disk, unless an override says where."""
     said = any(override.partition("=")[0].strip() == "data.cache_images" for override in overrides)
     if said or recipe.data.cache_images is not True:
         return recipe

@@ -48,7 +48,7 @@ from index.feedback import count_usable
 from training.common.errors import RecoquestError
 from training.common.progress import PROGRESS_VARIABLE
 
-Order = Literal["go on", "cancel", "stop", "let go"]
+Order = Literal["continue", "cancel", "stop", "let go"]
 
 # Pause of a thread that has found no job.
 _LOOK_SECONDS: Final = 1.0
@@ -175,7 +175,7 @@ class Attempt:
         self._job = job
         self._worker = job.worker
         self._stop = stop
-        self._folder = JobFolder.of(settings, job.id)
+        self._folder = JobFolder.for_job(settings, job.id)
         self._beaten = time.monotonic()
         self._beat_seconds = min(_MAX_BEAT_SECONDS, settings.job_lease_s / 5)
 
@@ -188,13 +188,13 @@ class Attempt:
             self._folder.begin(self._job)
             while (lock := self._folder.lock()) is None:
                 time.sleep(_TICK_SECONDS)
-                if (order := self._order()) != "go on":
+                if (order := self._order()) != "continue":
                     self._give_up(order)
                     return
             code, order = self._watched(self._started(lock))
             if code == 0 and order != "let go":
                 self._succeed()
-            elif order == "go on":
+            elif order == "continue":
                 self._fail(self._reason(code))
             else:
                 self._give_up(order)
@@ -224,17 +224,17 @@ class Attempt:
 
     def _watched(self, process: "subprocess.Popen[bytes]") -> tuple[int, Order]:
         """Wait until the process ends; return its exit code, and what it was ended for."""
-        ordered: Order = "go on"
+        ordered: Order = "continue"
         patience = math.inf
         try:
             while ordered != "let go" and time.monotonic() <= patience:
                 with suppress(subprocess.TimeoutExpired):
                     return process.wait(_TICK_SECONDS), ordered
                 order = self._order()
-                if ordered == "go on" and order != "go on":
+                if ordered == "continue" and order != "continue":
                     patience = time.monotonic() + self._settings.job_stop_s
                     process.terminate()
-                if order != "go on" and ordered != "cancel":
+                if order != "continue" and ordered != "cancel":
                     ordered = order
         finally:
             # Unwatched, the process would keep the lock, and the next worker would wait for it.
@@ -246,7 +246,7 @@ class Attempt:
     def _order(self) -> Order:
         """Beat when it is time to, and return what is to become of the job."""
         if time.monotonic() - self._beaten < self._beat_seconds:
-            return "stop" if self._stop.is_set() else "go on"
+            return "stop" if self._stop.is_set() else "continue"
         progress = self._folder.read_progress()
         try:
             with self._catalogue.write() as session:
@@ -254,13 +254,13 @@ class Attempt:
         except (CatalogueError, DiskFullError) as error:
             _log.warning("a job's progress is not written", job=self._job.id, reason=str(error))
             # By now another worker may have it.
-            return "let go" if time.monotonic() - self._beaten > self._settings.job_lease_s else "go on"
+            return "let go" if time.monotonic() - self._beaten > self._settings.job_lease_s else "continue"
         self._beaten = time.monotonic()
         if job is None:
             return "let go"
         if job.cancelling:
             return "cancel"
-        return "stop" if self._stop.is_set() else "go on"
+        return "stop" if self._stop.is_set() else "continue"
 
     def _give_up(self, order: Order) -> None:
         if order == "cancel":

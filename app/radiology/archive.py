@@ -161,7 +161,7 @@ class Hours:
         return cls(first, last)
 
     def include(self, hour: int) -> bool:
-        """Tell whether an hour of the day is one of these."""
+        """Return whether an hour of the day is one of these."""
         return (hour - self.first) % 24 < (self.last - self.first) % 24
 
     def seconds_until(self, at: datetime) -> float:

@@ -65,7 +65,7 @@ class _Letters:
         self._known = frozenset(FT2Font(str(regular)).get_charmap())
 
     def can_write(self, text: str) -> bool:
-        """Tell whether the font has all letters, in the direction in which they are drawn."""
+        """Return whether the font has all letters, in the direction in which they are drawn."""
         return all(
             ord(letter) in self._known and unicodedata.bidirectional(letter) not in _RIGHT_TO_LEFT
             for letter in text

@@ -102,7 +102,7 @@ def sync(
     home: Home = None,
     device: Device = None,
 ) -> None:
-    """Take over new films of an archive and remove those that it no longer has; run again, it goes on."""
+    """Take over new films of an archive and remove those that it no longer has; run again, it continues."""
     if once and every is not None:
         raise typer.BadParameter("give one of --once and --every, not both.")
     settings = radiology_settings(home=home, device=device, pacs_url=url, pacs_user=user)
@@ -138,7 +138,7 @@ def sync(
     if note and not forms:
         raise typer.BadParameter(NOTES_OFF, param_hint="--note")
     with (
-        stoppable("Stopped. What is written is kept; the same command goes on from there."),
+        stoppable("Stopped. What is written is kept; the same command continues from there."),
         quarantine_list(quarantined) as listed,
         closing(open_engine(settings)) as engine,
     ):
@@ -196,7 +196,7 @@ def _tell(report: "SyncReport", intake: "ReportIntake", *, in_line: bool = True)
     for sentence in report.sentences():
         typer.echo(sentence, err=True)
     if report.waiting:
-        typer.echo("The hours are over: the next pass goes on with the rest.", err=True)
+        typer.echo("The hours are over: the next pass continues with the rest.", err=True)
     if in_line:
         typer.echo(report.line(intake.collection))
     films = sum(len(taken.changed) for taken in intake.take_waiting())
@@ -257,12 +257,12 @@ def reports(
     home: Home = None,
     device: Device = None,
 ) -> None:
-    """Bring reports to indexed images, by study or accession number; run again, it goes on."""
+    """Bring reports to indexed images, by study or accession number; run again, it continues."""
     if drop_waiting and source is not None:
         raise typer.BadParameter("it goes without a source.", param_hint="--drop-waiting")
     with (
         opened(for_queries=True, radiology=True, home=home, device=device) as installation,
-        stoppable("Stopped. What is written is kept; the same command goes on."),
+        stoppable("Stopped. What is written is kept; the same command continues."),
     ):
         from app.radiology.reports import ReportIntake
 

@@ -48,7 +48,7 @@ def study_sync(sync: str, study: str, *, note: bool = False) -> list[str]:
 
 
 def give_sync(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> Job | None:
-    """Give the sync that is due, unless the one before still goes on."""
+    """Submit the sync that is due, unless the previous one is still running."""
     if settings.pacs_sync is None or settings.pacs_sync_at is None:
         return None
     minute = (at or datetime.now(UTC)).replace(second=0, microsecond=0)

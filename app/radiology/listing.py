@@ -77,7 +77,7 @@ class Selection:
         return bool(self.body_parts or self.views)
 
     def includes_day(self, day: str) -> bool:
-        """Tell whether a study's date, as DICOM writes it, is among those wanted; "" is no date."""
+        """Return whether a study's date, as DICOM writes it, is among those wanted; "" is no date."""
         if self.first is not None and day < dicom_date(self.first):
             return False
         return self.last is None or "" < day <= dicom_date(self.last)
@@ -91,11 +91,11 @@ class Selection:
             day += timedelta(days=1)
 
     def takes_modality(self, modality: str) -> bool:
-        """Tell whether images of a modality are wanted."""
+        """Return whether images of a modality are wanted."""
         return not self.modalities or modality.upper() in self.modalities
 
     def takes(self, metadata: Mapping[str, Any]) -> bool:
-        """Tell whether an image is wanted: all words of a filter are words of its metadata, in any order."""
+        """Return whether an image matches: all words of a filter are words of its metadata, in any order."""
         asked = (
             (self.modalities, "modality"),
             (self.body_parts, "body_part"),
@@ -236,7 +236,7 @@ class StudyList:
         return study if wanted else None
 
     def has(self, uid: str) -> bool:
-        """Tell whether the archive has a study."""
+        """Return whether the archive has a study."""
         return self._find(uid) is not None
 
     def _find(self, uid: str) -> ListedStudy | None:
@@ -371,7 +371,7 @@ class OrthancFeed:
         self._archive = archive
 
     @classmethod
-    def of(cls, archive: Archive) -> "OrthancFeed | None":
+    def connect(cls, archive: Archive) -> "OrthancFeed | None":
         """Return the feed of an archive; None: it is no Orthanc, or does not show its own interface."""
         try:
             system = archive.get_json("../system").value

@@ -19,7 +19,7 @@ from pydicom.uid import UID, EnhancedSRStorage, ExplicitVRLittleEndian
 from app.radiology.archive import Archive, ArchiveError, items, text
 from app.radiology.studies import SimilarHit
 from index.search.results import ActiveGeneration
-from index.studies import StudyImage, Wanted
+from index.studies import StudyImage, StudyReference
 from training.clinical.dicom.attributes import UNREADABLE, silence_pydicom
 from training.clinical.dicom.films import IMPLEMENTATION
 from training.clinical.dicom.objects import MANUFACTURER
@@ -73,7 +73,7 @@ class ChosenCases:
 
     active: ActiveGeneration
     query: StudyImage
-    film: Wanted
+    film: StudyReference
     series: str
     hits: Sequence[SimilarHit]
     seed: str

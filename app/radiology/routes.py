@@ -69,4 +69,4 @@ async def index_study(
     check = partial(require_collection, name=collection)
     job = await queue_job(request, services, SYNC, study_sync(given, study, note=note), check=check)
     response.headers["Location"] = location_of(request, job)
-    return JobEntry.of(job)
+    return JobEntry.from_job(job)

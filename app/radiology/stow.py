@@ -194,7 +194,7 @@ class _Storing:
         and the parts are given up on the way: what was written before an error stays, and is unchanged when
         it is sent again.
         """
-        rules = await self.services.threads.read(FilmRules.of, self.services.settings)
+        rules = await self.services.threads.read(FilmRules.from_settings, self.services.settings)
         images = self.services.images
         reader = FilmReader(images.pool, rules, images.limits, _DEADLINES * images.pool.deadline_s)
         read: list[SentInstance] = []

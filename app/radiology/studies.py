@@ -37,7 +37,7 @@ from index.studies import (
     SimilarStudies,
     SimilarStudy,
     StudyImage,
-    Wanted,
+    StudyReference,
     collections_with,
     find_similar,
 )
@@ -79,7 +79,7 @@ class QueryImage(Answer):
     date_shifted: bool | None = Field(description=_SHIFTED)
 
     @classmethod
-    def of(cls, image: StudyImage) -> Self:
+    def from_image(cls, image: StudyImage) -> Self:
         """Describe an image."""
         known = image.metadata
         texts = {name: text_of(known, name) for name in ("series", "sop", "view", "date")}
@@ -193,12 +193,12 @@ class SimilarResponse(Answer):
 
 
 def date_shifted(metadata: Mapping[str, MetadataValue]) -> bool | None:
-    """Tell whether a date was shifted; None: it is not known, or there is no date."""
+    """Return whether a date was shifted; None: it is not known, or there is no date."""
     shifted = metadata.get("date_shifted")
     return shifted if isinstance(shifted, bool) else None
 
 
-class _StudiesWanted(BaseModel):
+class _StudiesQuery(BaseModel):
     # A misspelt parameter would be ignored otherwise, and another question be answered.
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -213,7 +213,7 @@ class _StudiesWanted(BaseModel):
     )
 
 
-class _ImagesWanted(_StudiesWanted):
+class _ImagesQuery(_StudiesQuery):
     frame: int | None = Field(default=None, ge=1, description="One frame of several, from 1.")
 
 
@@ -225,7 +225,9 @@ class _Caller:
     services: InjectedServices
     principal: InjectedPrincipal
 
-    async def similar(self, collection: str | None, named: Wanted, wanted: _StudiesWanted) -> SimilarResponse:
+    async def similar(
+        self, collection: str | None, named: StudyReference, wanted: _StudiesQuery
+    ) -> SimilarResponse:
         """Answer with the studies like one; without a collection, of the first that holds it."""
         services, principal = self.services, self.principal
         condition = read_condition(wanted.filter, services.settings)
@@ -244,11 +246,11 @@ class _Caller:
             collection=name,
             collections=holding,
             study=study,
-            images=[QueryImage.of(image) for image in similar.compared],
+            images=[QueryImage.from_image(image) for image in similar.compared],
             hits=[describe_study(one, name or "", template, prefix) for one in similar.hits],
             index_now=None if is_indexed else _index_now(settings, principal, study, prefix),
             write_back=_write_back(settings, principal, name, study, prefix) if is_indexed else None,
-            served_by=ServedBy.of(active, exact=similar.exact),
+            served_by=ServedBy.from_generation(active, exact=similar.exact),
         )
 
 
@@ -263,14 +265,14 @@ _Asking = Annotated[_Caller, Depends()]
 )
 @operation("search", "read")
 async def find_similar_studies(
-    collection: str, study: StudyUid, wanted: Annotated[_StudiesWanted, Query()], caller: _Asking
+    collection: str, study: StudyUid, wanted: Annotated[_StudiesQuery, Query()], caller: _Asking
 ) -> SimilarResponse:
     """Studies like this one, most similar first; two are as similar as the two of their images most alike.
 
     The study itself is left out, and so are other studies of the patient unless they are asked for. A study
     that the collection does not hold has the state `not_indexed`.
     """
-    return await caller.similar(collection, Wanted(study), wanted)
+    return await caller.similar(collection, StudyReference(study), wanted)
 
 
 @router.get(
@@ -284,11 +286,11 @@ async def find_studies_like_image(
     collection: str,
     study: StudyUid,
     sop: SopUid,
-    wanted: Annotated[_ImagesWanted, Query()],
+    wanted: Annotated[_ImagesQuery, Query()],
     caller: _Asking,
 ) -> SimilarResponse:
     """Studies with an image like this one of a study; a viewer asks for its active image."""
-    return await caller.similar(collection, Wanted(study, sop, wanted.frame), wanted)
+    return await caller.similar(collection, StudyReference(study, sop, wanted.frame), wanted)
 
 
 @router.get(
@@ -299,14 +301,14 @@ async def find_studies_like_image(
 )
 @operation("search", "read")
 async def find_similar_anywhere(
-    study: StudyUid, wanted: Annotated[_StudiesWanted, Query()], caller: _Asking
+    study: StudyUid, wanted: Annotated[_StudiesQuery, Query()], caller: _Asking
 ) -> SimilarResponse:
     """Studies like this one, for a viewer that knows no collection.
 
     Of the collections that the caller may read and that hold the study, the first by name is searched: scores
     of several cannot be compared. `collections` names all of them, for a choice.
     """
-    return await caller.similar(None, Wanted(study), wanted)
+    return await caller.similar(None, StudyReference(study), wanted)
 
 
 @router.get(
@@ -317,14 +319,14 @@ async def find_similar_anywhere(
 )
 @operation("search", "read")
 async def find_like_image_anywhere(
-    study: StudyUid, sop: SopUid, wanted: Annotated[_ImagesWanted, Query()], caller: _Asking
+    study: StudyUid, sop: SopUid, wanted: Annotated[_ImagesQuery, Query()], caller: _Asking
 ) -> SimilarResponse:
     """Studies with an image like this one, for a viewer that knows no collection."""
-    return await caller.similar(None, Wanted(study, sop, wanted.frame), wanted)
+    return await caller.similar(None, StudyReference(study, sop, wanted.frame), wanted)
 
 
 def _note(
-    request: Request, active: ActiveGeneration | None, similar: SimilarStudies, wanted: _StudiesWanted
+    request: Request, active: ActiveGeneration | None, similar: SimilarStudies, wanted: _StudiesQuery
 ) -> None:
     note(
         request,
@@ -346,7 +348,7 @@ def _find(
     engine: SearchEngine,
     principal: Principal,
     collection: str | None,
-    wanted: Wanted,
+    wanted: StudyReference,
     asked: SimilarRequest,
 ) -> tuple[list[str], ActiveGeneration | None, SimilarStudies]:
     """Search a collection; None: the first one, by name, that the caller may read and that holds the study.
@@ -396,12 +398,12 @@ def describe_study(one: SimilarStudy, collection: str, template: str | None, pre
         age_band=age_band(known),
         same_patient=same_patient,
         findings=stated_from(hit.image.findings),
-        sentence=None if one.told.sentence is None else MatchedSentence(**one.told.sentence._asdict()),
+        sentence=None if one.context.sentence is None else MatchedSentence(**one.context.sentence._asdict()),
         links=SimilarLinks(
             image=path,
             thumbnail=f"{path}/thumbnail",
             rendition=f"{path}/rendition",
-            report=path if one.told.has_report else None,
+            report=path if one.context.has_report else None,
             viewer=viewer_link(template, known, prefix=prefix),
         ),
         **{name: text_of(known, name) for name in _TEXTS},

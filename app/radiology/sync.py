@@ -39,7 +39,7 @@ from index.errors import StaleWriteError
 from index.files.stale import remove_stale
 from index.writes.images import Outcome as WriteOutcome
 from index.writes.intake import Prepared, compare, embed_pictures, prefetch
-from index.writes.live import known_now, put_images, remove_images
+from index.writes.live import put_images, read_known_images, remove_images
 from training.clinical.pseudonyms import keyed_hash
 from training.clinical.reports.structured import SOP_CLASSES, parse_structured
 from training.clinical.reports.study_report import NoReportError, ReportError, StudyReport, deidentified
@@ -110,7 +110,7 @@ class Sync:
     """Brings a collection, that of `reports`, up to date with an archive.
 
     Every batch of instances is written in one transaction with what is known of their studies, so a run that
-    was stopped or killed goes on where it was.
+    was stopped or killed continues where it was.
 
     Attributes:
         reader: Reads and de-identifies files.
@@ -168,7 +168,7 @@ class Sync:
 
     @cached_property
     def _feed(self) -> OrthancFeed | None:
-        return OrthancFeed.of(self.archive)
+        return OrthancFeed.connect(self.archive)
 
     def _pass(self) -> None:
         report = self._report
@@ -254,7 +254,7 @@ class Sync:
             self._write_all(self._pieces(todo), bar)
 
     def _is_current(self, study: ListedStudy, row: KnownStudy) -> bool:
-        """Tell whether nothing of a study can have changed, as far as its listing shows."""
+        """Return whether nothing of a study can have changed, as far as its listing shows."""
         if row.checked is None or row.selection != self.selection.digest:
             return False
         if study.count is None or study.count != len(row.instances):
@@ -277,7 +277,7 @@ class Sync:
     ) -> tuple[list[Piece], list[Outcome]]:
         """Compare a study's instances with what is known of it; errors of the archive are in the piece.
 
-        `again`: UIDs of instances that came in anew, whatever is known of them. Also returns the outcomes of
+        `again`: UIDs of instances that came in again, whatever is known of them. Also returns the outcomes of
         earlier passes of instances that are still there.
         """
         try:
@@ -424,7 +424,9 @@ class Sync:
         model = self.reports.model()
         ready = []
         try:
-            known = known_now(self._engine.home, model.active, [film.record.id for film in reading.films])
+            known = read_known_images(
+                self._engine.home, model.active, [film.record.id for film in reading.films]
+            )
             for film in reading.films:
                 # The file is de-identified: stored as it is.
                 item = compare(known, film.record, film.content, keep_metadata=True)

@@ -41,7 +41,7 @@ from index.engine import SearchEngine
 from index.errors import shortened
 from index.files.renditions import Rendition, make_rendition
 from index.filters.grammar import AnyOf
-from index.studies import FRAME, SOP, SimilarRequest, Wanted, find_similar
+from index.studies import FRAME, SOP, SimilarRequest, StudyReference, find_similar
 
 _Uid = Annotated[str, Field(max_length=64, pattern=r"^[0-9]+(\.[0-9]+)*$")]
 _ImageId = Annotated[str, Field(max_length=255)]
@@ -71,7 +71,7 @@ class NewResults(Body):
     hits: list[_ImageId] = Field(
         min_length=1,
         max_length=MAX_CASES,
-        description="Ids of similar cases, as `similar` gives them; they are compared anew.",
+        description="Ids of similar cases, as `similar` gives them; they are compared again.",
         examples=[["1.2.826.0.1.3680043.8.498.7.1.2"]],
     )
     forms: list[ResultForm] | None = Field(
@@ -119,7 +119,7 @@ def _shown(cases: ChosenCases) -> list[tuple[str, Rendition]]:
 
 
 def _compare_cases(
-    engine: SearchEngine, collection: str, wanted: Wanted, chosen: Sequence[str], seed: str
+    engine: SearchEngine, collection: str, wanted: StudyReference, chosen: Sequence[str], seed: str
 ) -> ChosenCases:
     """Compare an image with cases by their ids, as a search for similar studies does."""
     active = engine.active(collection)
@@ -153,14 +153,14 @@ def _most_similar_cases(engine: SearchEngine, collection: str, study: str) -> Ch
     Cases of patients that are not known are left out; None where there is no other.
     """
     active = engine.active(collection)
-    whole = find_similar(engine, active, Wanted(study), SimilarRequest(1))
+    whole = find_similar(engine, active, StudyReference(study), SimilarRequest(1))
     if not whole.hits:
         return None
     query = whole.hits[0].query
     series, sop = text_of(query.metadata, "series"), text_of(query.metadata, SOP)
     if series is None or sop is None:
         return None
-    wanted = Wanted(study, sop, whole_number_of(query.metadata, FRAME))
+    wanted = StudyReference(study, sop, whole_number_of(query.metadata, FRAME))
     similar = find_similar(engine, active, wanted, SimilarRequest(MAX_CASES))
     hits = [describe_study(one, active.collection, None, "") for one in similar.hits]
     hits = [hit for hit in hits if hit.same_patient is False and None not in (hit.study, hit.series, hit.sop)]
@@ -204,7 +204,7 @@ async def write_results(
     attempt = attempt_of(request)
     # A request that is sent again with its key stores the same objects, which are there once.
     seed = uuid.uuid4().hex if attempt is None else "\n".join((attempt.sent.caller, attempt.sent.key))
-    wanted = Wanted(study, new.sop, new.frame)
+    wanted = StudyReference(study, new.sop, new.frame)
     cases = await services.threads.read(
         _compare_cases, services.engine, collection, wanted, new.hits, f"{study}\n{seed}"
     )

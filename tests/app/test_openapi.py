@@ -200,7 +200,7 @@ def service(make_indexed: Any) -> Iterator[Service]:
         claim_job(session, number, "w")
         end_job(session, number, "w", "done", result={})
     assert number == 1
-    bundle = bundle_of("retrain", JobFolder.of(home.settings, number).path)
+    bundle = bundle_of("retrain", JobFolder.for_job(home.settings, number).path)
     assert bundle is not None
     further = home.bundle.with_name("further")
     for folder in (bundle, further):

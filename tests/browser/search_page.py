@@ -164,7 +164,7 @@ class SearchPage:
         return self
 
     def reload(self) -> None:
-        """Load the page anew, and wait for its hits."""
+        """Load the page again, and wait for its hits."""
         self.page.reload()
         self.settle()
 

@@ -115,7 +115,7 @@ def test_a_tab_walks_through_its_searches_and_copies_its_link(open_search: OpenS
     expect(search.tiles.first).to_have_attribute("data-id", "shape-9")
     search.page.reload()
     expect(search.notice).to_contain_text("The image of this search is no longer here")
-    step("the link of the name begins anew")
+    step("the link of the name begins again")
     search.go("#collection=shapes&q=circle")
     search.page.get_by_label("recoquest").click()
     expect(search.page.locator(".landing")).to_be_visible()

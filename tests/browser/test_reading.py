@@ -138,7 +138,7 @@ def drawn_in(page: Page) -> list[np.ndarray]:
             picture = Image.open(io.BytesIO(canvases.nth(place).screenshot(timeout=5_000)))
             pictures.append(np.asarray(picture.convert("L"), dtype=np.float64))
     except TooLate:
-        # The viewer lays its viewports out anew.
+        # The viewer lays its viewports out again.
         return []
     return pictures
 
@@ -367,7 +367,7 @@ def _is_indexed_now(page: Page) -> None:
     expect(page.locator(".cases-said")).to_contain_text("not in a collection")
     shot(page, "not-indexed")
     page.get_by_role("button", name="Index now").click()
-    # A job is a process that loads the encoder anew.
+    # A job is a process that loads the encoder again.
     expect(_case(page, OPEN)).to_contain_text(REPORTS[1], timeout=FIRST_MS)
     expect(page.locator(".cases-said")).to_be_empty()
     (drawn,) = until_drawn(page, 1)

@@ -130,7 +130,7 @@ class Panel:
         return self.page.locator(f'[data-id="{film.id}"]')
 
     def answer(self, path: str, status: int, body: dict[str, Any] | None = None) -> None:
-        """Answer further requests in place of the service."""
+        """Answer further requests instead of the service."""
         self.page.unroute(path)
         self.page.route(path, lambda route: _fulfil(route, status, body))
 
@@ -288,7 +288,7 @@ def test_another_study_or_film_takes_all_of_the_former_from_the_page_at_once(ope
         # Words typed for the former film are not added to this one.
         expect(panel.missing).to_have_value("")
         panel.begin()
-    step("the list goes while the same film is searched for anew")
+    step("the list goes while the same film is searched for again")
     panel.answer(SIMILAR, 503)
     panel.priors.click()
     panel.has_only_a_problem("Problem 503")
@@ -338,7 +338,7 @@ def test_late_outcomes_and_verdicts_are_not_told_of_another_film_or_collection(o
     expect(panel.said).to_be_empty()
     panel.page.unroute(FEEDBACK)
     panel.begin()
-    step("a verdict is not shown in another collection, and is given anew there")
+    step("a verdict is not shown in another collection, and is given again there")
     panel.judge(THIRD)
     panel.page.get_by_label("Collection").select_option(SECOND)
     expect(panel.case(OTHER)).to_have_count(0)

@@ -28,7 +28,7 @@ def answers(engine: SearchEngine, collection: str, encoder: Encoder) -> list[str
 
 
 def rows(engine: SearchEngine) -> dict[str, list[str]]:
-    """The rows of every table that a backup holds, but for the uids, which a restore gives anew."""
+    """The rows of every table that a backup holds, but for the uids, which a restore gives again."""
     with engine.home.catalogue.read() as session:
         return {
             table.name: sorted(

@@ -56,9 +56,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
 def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what lies behind the first places be reached by collections of this size."""
     for name in (
-        "index.search.orders.FUSED_PLACES",
-        "index.engine.FUSED_PLACES",
-        "index.search.orders.DIVERSE_PLACES",
+        "index.search.orders.FUSED_DEPTH",
+        "index.engine.FUSED_DEPTH",
+        "index.search.orders.DIVERSE_DEPTH",
     ):
         monkeypatch.setattr(name, PLACES)
 

@@ -287,7 +287,7 @@ def test_a_background_that_another_thread_measures_again_is_not_kept(small: Sear
     small.search(active, QUERY, SearchRequest())
     records = [replace(record, id=f"more-{record.id}") for record in make_records(COUNT)]
     put_records(small, records, DIM, seed=5)
-    with small._views._held[active.generation, "images"].background.lock:
+    with small._views._entries[active.generation, "images"].background.lock:
         before = small.search(active, QUERY, SearchRequest())
     after = small.search(active, QUERY, SearchRequest())
     assert before.hits == after.hits

@@ -123,7 +123,7 @@ def test_what_is_removed_meanwhile_is_left_out_of_the_sample() -> None:
 def test_there_is_no_background_where_all_is_removed_meanwhile(engine: SearchEngine) -> None:
     generation = begin_generation(engine, "c", DIM)
     with engine.home.catalogue.reading() as reading:
-        assert KeptBackground().of(reading, generation, _Shrinking(gone=COUNT)) is None
+        assert KeptBackground().get(reading, generation, _Shrinking(gone=COUNT)) is None
     assert scoring.measure_background(_Shrinking(gone=COUNT)) is None
 
 
@@ -140,7 +140,7 @@ def test_a_background_is_kept_until_the_view_has_grown_by_half(engine: SearchEng
     backgrounds = KeptBackground()
     view = _view(unit_vectors(60, DIM))
     with engine.home.catalogue.reading() as reading:
-        first = backgrounds.of(reading, generation, view)
+        first = backgrounds.get(reading, generation, view)
         assert first is not None
         assert first.vocabulary is not None
         # Each third image has no text; labels are words as well.
@@ -148,17 +148,17 @@ def test_a_background_is_kept_until_the_view_has_grown_by_half(engine: SearchEng
         assert first.knows("text 58")
         assert not first.knows("a dog on a beach")
         view.add(np.arange(61, 90), unit_vectors(29, DIM, 5))
-        assert backgrounds.of(reading, generation, view) is first
-        assert backgrounds.of(reading, generation, _view(unit_vectors(39, DIM))) is not first
-        of_texts = KeptBackground().of(reading, generation, view, "texts")
+        assert backgrounds.get(reading, generation, view) is first
+        assert backgrounds.get(reading, generation, _view(unit_vectors(39, DIM))) is not first
+        of_texts = KeptBackground().get(reading, generation, view, "texts")
         assert of_texts is not None and of_texts.vocabulary is None
         view.add(np.arange(90, 102), unit_vectors(12, DIM, 6))
-        grown = backgrounds.of(reading, generation, view)
+        grown = backgrounds.get(reading, generation, view)
         assert grown is not first
         assert grown is not None
         assert grown.count == 101
-        assert backgrounds.of(reading, generation, view) is grown
-        assert backgrounds.of(reading, generation, CosineView(DIM)) is None
+        assert backgrounds.get(reading, generation, view) is grown
+        assert backgrounds.get(reading, generation, CosineView(DIM)) is None
 
 
 def test_threads_that_come_together_measure_once(engine: SearchEngine) -> None:
@@ -169,7 +169,7 @@ def test_threads_that_come_together_measure_once(engine: SearchEngine) -> None:
 
     def ask(_: Event) -> None:
         with engine.home.catalogue.reading() as reading:
-            found.append(backgrounds.of(reading, generation, view))
+            found.append(backgrounds.get(reading, generation, view))
 
     with beside(*[ask] * 6):
         pass
@@ -199,20 +199,20 @@ CHINESE = [["左侧少量胸腔积液"], ["心脏增大"], ["双肺清晰"], ["�
     ],
 )
 def test_a_text_is_known_by_its_words_and_rare_words_count_more(text: str, expected: bool) -> None:
-    assert Vocabulary.of(REPORTS).knows(text) is expected
+    assert Vocabulary.from_texts(REPORTS).knows(text) is expected
 
 
 def test_words_are_unknown_only_beyond_what_own_texts_have() -> None:
     """Every second own text has a word of its own, so that a query may have one."""
     texts = [[f"a heart of size{number}" if number % 2 else "a heart of normal size"] for number in range(40)]
-    vocabulary = Vocabulary.of(texts)
+    vocabulary = Vocabulary.from_texts(texts)
     assert vocabulary.knows("a heart of marble") is True
     assert vocabulary.knows("marble") is False
 
 
 def test_a_vocabulary_golden() -> None:
     """By hand: a word counts once for each image, and a text is covered by words of other images."""
-    found = Vocabulary.of([["a heart", "A heart: a film"], ["a lung"], []])
+    found = Vocabulary.from_texts([["a heart", "A heart: a film"], ["a lung"], []])
     once, twice = log(4), log(2)
     assert found.weights == {"a": twice, "heart": once, "film": once, "lung": once}
     assert found.unknown == pytest.approx((3 * once + 2 * twice) / 5)
@@ -223,7 +223,7 @@ def test_a_vocabulary_golden() -> None:
 
 @pytest.mark.parametrize("texts", [CHINESE, [["words"], ["none", "alike"]], [[], []], []])
 def test_texts_without_words_in_common_say_nothing(texts: list[list[str]]) -> None:
-    assert Vocabulary.of(texts).knows("a dog") is True
+    assert Vocabulary.from_texts(texts).knows("a dog") is True
 
 
 WIDE = 48

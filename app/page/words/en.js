@@ -580,7 +580,7 @@ export const en = {
     'problem.vectors-damaged': 'The vectors are read again',
     'problem.unknown-job': 'There is no such job',
     'problem.job-exists': 'A job for this collection is already running',
-    'problem.collection-in-use': 'Work on the collection goes on',
+    'problem.collection-in-use': 'The collection is in use',
     'problem.job-ended': 'The job has ended',
     'problem.image-file-unavailable': 'The image\'s file cannot be read',
     'problem.file-not-written': 'A file cannot be written',

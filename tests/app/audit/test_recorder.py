@@ -132,7 +132,7 @@ def test_a_change_whose_event_is_not_written_is_said_to_be(own: Indexed, service
         "The change is made, but the audit trail does not take its event"
     )
     assert answer.headers["Retry-After"] == "5"
-    # Searches go on, and their events wait.
+    # Searches continue, and their events wait.
     assert service.post(f"{HERE}/search", json={"text": "a boat"}).status_code == 200
     assert len(stuck) == 2
     _Stuck.refusals = 0

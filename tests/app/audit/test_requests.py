@@ -248,7 +248,7 @@ def guarded(own: Indexed) -> Iterator[TestClient]:
 def test_every_route_declares_its_events(guarded: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     running: Any = guarded.app
     asked = [(one.name, {"method": min(one.methods or ()), "path": one.path}) for one in routes_of(running)]
-    assert {name for name, at in asked if running.stages.operations.of(at).audit is None} == NO_EVENT
+    assert {name for name, at in asked if running.stages.operations.match(at).audit is None} == NO_EVENT
     # An address without a route has no event, even where it redirects.
     assert (guarded.post("/v1/jobs/", follow_redirects=False).is_redirect, audited(guarded)) == (True, [])
     monkeypatch.delattr(health.get_liveness, "recoquest_operation")

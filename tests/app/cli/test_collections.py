@@ -89,7 +89,7 @@ Judgements for queries that named them: 1,200, erased.
 Removed from job 3, 4.
 The file f00 stays: another image is the same file.
 /log still names one of them and cannot be rewritten: remove it.
-/part is unfinished and may hold one of them: run this again later, or remove it.
+/part is unfinished and may contain one of them: run this again later, or remove it.
 Models that may have learned from them: those of job 5, 6.
 Still in the backup /gone.tar (not there any more) of 2026-01-02 03:04:05 UTC.
 The database's log keeps them until its readers end: run the command again after that.
@@ -110,7 +110,7 @@ def test_a_worker_finds_copies_and_the_service_tells_of_them(with_a_copy: Indexe
         with jobs.worker():
             ended = jobs.wait(given.json()["id"])
         job = local.get(given.headers["Location"]).json()
-        folder = JobFolder.of(jobs.settings, ended.id).path
+        folder = JobFolder.for_job(jobs.settings, ended.id).path
         assert (job["state"], job["error"]) == ("done", None), jobs.log(ended.id)
     assert job["result"] == {**COPIES, "left_out": {"groups": 0, "unread": 0}}
     assert json.loads((folder / "duplicates" / "groups.json").read_bytes()) == COPIES

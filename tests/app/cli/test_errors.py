@@ -98,7 +98,7 @@ def test_other_exits_pass_and_a_resume_is_promised_from_the_first_checkpoint_on(
         raise SystemExit(2)
     with pytest.raises(StoppedError, match="before the first checkpoint"), resumable(tmp_path / "out"):
         raise KeyboardInterrupt
-    with pytest.raises(StoppedError, match="--resume goes on"), resumable(tmp_path / "out"):
+    with pytest.raises(StoppedError, match="--resume continues"), resumable(tmp_path / "out"):
         (tmp_path / "out/checkpoints").mkdir(parents=True)
         (tmp_path / "out/checkpoints/last.pt").touch()
         raise KeyboardInterrupt

@@ -199,7 +199,10 @@ def test_what_makes_no_search_is_told_in_a_sentence(
             ["--like", "image-3", "--filter", '{"field": "id", "eq": "image-3"}'],
             "Nothing else passes the filter.",
         ),
-        (["--like", "image-3", "--exclude-same-group", "split"], "Nothing is left beside what was left out."),
+        (
+            ["--like", "image-3", "--exclude-same-group", "split"],
+            "There are no images other than the excluded ones.",
+        ),
     ],
 )
 def test_where_there_are_no_hits_it_says_why(indexed: Indexed, options: list[str], sentence: str) -> None:

@@ -17,7 +17,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.application import create_app
-from app.edge.admission import Budget, ConcurrencyLimiter, Place, Stages
+from app.edge.admission import Budget, ConcurrencyLimiter, Slot, Stages
 from app.edge.operations import Operation, Work
 from app.settings import Settings
 from index.engine import SearchEngine
@@ -296,8 +296,8 @@ async def test_every_search_at_ten_times_the_capacity_is_answered_or_refused_wit
 def full(settings: Settings) -> Stages:
     """The stages of an application while all places of searches are taken."""
     stages = create_app(settings.model_copy(update={"encode_queue_size": 1, "encode_batch_size": 1})).stages
-    assert stages.searches.places.take()
-    assert stages.searches.places.take()
+    assert stages.searches.limiter.take()
+    assert stages.searches.limiter.take()
     return stages
 
 
@@ -309,7 +309,7 @@ async def test_a_connection_carries_searches_that_are_refused_and_those_after_th
         assert statuses(await server.exchange(kept, kept, kept, other)) == [429, 429, 429, 200]
         assert statuses(await server.exchange(kept + kept + other)) == [429, 429, 200]
         assert statuses(await server.exchange(kept[:-5], kept[-5:], SEARCHING)) == [429, 429]
-        stages.searches.places.give_back(Place(0.0, 1), answered=False)
+        stages.searches.limiter.give_back(Slot(0.0, 1), answered=False)
         assert statuses(await server.exchange(SEARCHING)) == [200]
 
 
@@ -335,11 +335,11 @@ def test_each_kind_of_request_has_its_places_and_its_time(machine: Machine) -> N
     stages, found = Stages(Settings(), lambda _: None), []
     for work in get_args(Work):
         for kind in (b"application/json", b"Multipart/form-data; boundary=x"):
-            stage, size = stages.of(Operation(None, work), {b"content-type": kind})
+            stage, size = stages.select(Operation(None, work), {b"content-type": kind})
             assert size == ((24 << 20) if b"form" in kind else (1 << 20))
-            if stage is not None and stage.places.kind == work:
-                room = sum(1 for _ in iter(stage.places.take, None))
-                found.append((work, room, stage.places.deadline_s) if room else work)
+            if stage is not None and stage.limiter.kind == work:
+                room = sum(1 for _ in iter(stage.limiter.take, None))
+                found.append((work, room, stage.limiter.deadline_s) if room else work)
     assert found == [
         ("search", 80, 10.5), ("image-search", 64, 10.5), "image-search", ("read", 256, 10.5), "read",
         ("write", 32, 60.0), "write", ("change", 32, 600.0), "change",

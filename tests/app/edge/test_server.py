@@ -153,7 +153,7 @@ def test_a_stream_of_a_job_ends_with_the_service(own: Indexed) -> None:
             # The last chunk of an answer that is whole.
             assert rest.endswith(b"0\r\n\r\n")
     assert errors(lines) == []
-    assert "requests were given up at the stop" not in {line["event"] for line in lines}
+    assert "requests were cancelled at the stop" not in {line["event"] for line in lines}
     assert seconds < _PROMISED_S
 
 
@@ -170,7 +170,7 @@ def test_stalled_uploads_silent_connections_and_stuck_threads_delay_no_end(own: 
         for search in searches:
             assert search.recv(4096).startswith(b"HTTP/1.1 503 ")
     assert errors(lines) == []
-    given_up = [line for line in lines if line["event"] == "requests were given up at the stop"]
+    given_up = [line for line in lines if line["event"] == "requests were cancelled at the stop"]
     assert [line["requests"] for line in given_up] == [8]
     # Under ten seconds on its own; a busy machine may need more for anything.
     assert seconds < _PROMISED_S + 5

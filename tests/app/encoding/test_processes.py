@@ -30,7 +30,7 @@ from training.models.encoder import Encoder, load_encoder
 from training.models.onnx import FOLDER, MANIFEST_FILE, OnnxEncoder
 
 PATIENCE = 60.0
-ONE = ComputeThreads.of(1)
+ONE = ComputeThreads.share(1)
 # Starts processes of the bundle, one unless a number is given.
 Make = Callable[..., EncoderProcesses]
 TEXTS = ["a red square", "", "two blue circles above a green triangle " * 30]
@@ -58,7 +58,7 @@ def make_processes(server: ForkServer, bundle: Path) -> Iterator[Make]:
     made = []
 
     def make(count: int = 1, limit_s: float = PATIENCE) -> EncoderProcesses:
-        made.append(EncoderProcesses(server, bundle, ComputeThreads.of(count), limit_s))
+        made.append(EncoderProcesses(server, bundle, ComputeThreads.share(count), limit_s))
         return made[-1]
 
     yield make
@@ -221,7 +221,7 @@ def test_a_damaged_bundle_or_one_that_is_gone_is_told(server: ForkServer, tmp_pa
     content = (made / WEIGHTS_FILE).read_bytes()
     (made / WEIGHTS_FILE).write_bytes(content[: len(content) // 2])
     with pytest.raises(BundleError):
-        EncoderProcesses(server, made, ComputeThreads.of(2), PATIENCE)
+        EncoderProcesses(server, made, ComputeThreads.share(2), PATIENCE)
 
 
 def test_a_fork_server_that_is_closed_starts_nothing(bundle: Path) -> None:
@@ -241,7 +241,7 @@ def test_processes_end_with_the_one_that_has_started_them(bundle: Path, stopped:
         "import sys, time; from pathlib import Path\n"
         "from app.encoding.processes import EncoderProcesses, ForkServer\n"
         "from app.encoding.threads import ComputeThreads\n"
-        f"processes = EncoderProcesses(ForkServer(), Path({str(bundle)!r}), ComputeThreads.of(1), 60.0)\n"
+        f"processes = EncoderProcesses(ForkServer(), Path({str(bundle)!r}), ComputeThreads.share(1), 60.0)\n"
         "print(*processes.pids, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:

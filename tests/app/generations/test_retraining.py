@@ -1,4 +1,4 @@
-"""Retrainings: the recipe that goes on from a model, the verdict on the new one, and what it replaces."""
+"""Retrainings: the recipe that continues from a model, the verdict on the new one, and what it replaces."""
 
 import json
 import shutil

@@ -97,7 +97,7 @@ def test_the_model_of_a_job_is_registered_embedded_activated_and_taken_back(
 ) -> None:
     base = read_bundle(home.bundle).digest
     number = end(engine, "retrain", {})
-    bundle = bundle_of("retrain", JobFolder.of(home.settings, number).path)
+    bundle = bundle_of("retrain", JobFolder.for_job(home.settings, number).path)
     assert bundle is not None
     digest = trained_further(bundle, base)
     answer = local.post("/v1/models", json={"job": number})

@@ -1,4 +1,4 @@
-"""Deletion by filter: what it removes, what it leaves, and that it goes on after a stop."""
+"""Deletion by filter: what it removes, what it leaves, and that it continues after a stop."""
 
 import json
 from collections.abc import Iterator

@@ -374,7 +374,7 @@ def test_an_erasure_that_was_stopped_goes_on(marked: Indexed, monkeypatch: pytes
     assert len(list((home / "erasures").iterdir())) == 1
     told = examine_home(marked.settings)
     assert told.state == "doubtful"
-    assert f"`recoquest erase {COLLECTION}` goes on with it" in told.found
+    assert f"`recoquest erase {COLLECTION}` continues with it" in told.found
     # People send what the doctor prints to others.
     assert "image-5" not in told.found
     # The catalogue does not know any more which file the image had.
@@ -423,7 +423,7 @@ def test_an_erasure_that_was_stopped_anywhere_goes_on_without_the_ids(
 
 def test_a_collection_stays_until_its_erasure_is_whole(service: TestClient, marked: Indexed) -> None:
     write_old_jobs(marked, sha256_of(marked))
-    lock = JobFolder.of(marked.settings, 1).lock()
+    lock = JobFolder.for_job(marked.settings, 1).lock()
     assert lock is not None
     assert service.post(f"{HERE}/erase", json={"ids": ["image-5"]}).status_code == 409
     refused = service.delete(HERE)
@@ -440,7 +440,7 @@ def test_a_collection_stays_until_its_erasure_is_whole(service: TestClient, mark
 
 def test_a_folder_that_is_at_work_is_waited_for(marked: Indexed) -> None:
     write_old_jobs(marked, sha256_of(marked))
-    lock = JobFolder.of(marked.settings, 1).lock()
+    lock = JobFolder.for_job(marked.settings, 1).lock()
     assert lock is not None
     with pytest.raises(JobStateError, match="Job 1 is at work in its folder"):
         erase_now(marked)

@@ -19,7 +19,7 @@ from index.catalogue.images import StoredImage
 from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
 from index.home import Home
-from index.writes.live import known_now
+from index.writes.live import read_known_images
 from tests.app.conftest import COLLECTION, Indexed, png_of_size, serve
 from tests.app.search.test_search import SEARCH, page_of, search_image
 from tests.dicom_films import MARKER, draw, encoded, make_film
@@ -242,9 +242,9 @@ def test_who_writes_to_a_collection_that_goes_meanwhile_is_told_that_there_is_no
 
     def removing(home: Home, *asked: Any) -> Any:
         remove_collection(SearchEngine(home), "brief")
-        return known_now(home, *asked)
+        return read_known_images(home, *asked)
 
-    monkeypatch.setattr("app.images.uploads.known_now", removing)
+    monkeypatch.setattr("app.images.uploads.read_known_images", removing)
     answer = post(local, [{"id": "a"}], [picture(64)], "/v1/collections/brief/images")
     problem(answer, 404, "unknown-collection")
 
@@ -431,7 +431,7 @@ def test_metadata_that_stands_for_not_known_is_refused_and_what_is_beside_it_kep
     said = [result["problem"]["detail"] for result in answer.json()["results"][:5]]
     for detail, word in zip(said[:4], ("nan", "NULL", "k. A.", "NaN"), strict=True):
         assert detail == (
-            f"The record cannot be used: 'metadata.age' is {word!r}, which stands for a value not known; "
+            f"The record cannot be used: 'metadata.age' is {word!r}, which means an unknown value; "
             "leave it out or send null."
         )
     assert said[4] == "The record cannot be used: NaN is not a JSON number."

@@ -73,7 +73,7 @@ def _job(jobs: Jobs, kind: str, days: float | None, result: dict[str, object] | 
     with jobs.catalogue.write() as session:
         claimed = claim_job(session, number, "worker")
         assert claimed is not None
-        JobFolder.of(jobs.settings, number).begin(claimed)
+        JobFolder.for_job(jobs.settings, number).begin(claimed)
         if days is not None:
             end_job(session, number, "worker", "done", result=result)
             ended = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="microseconds")
@@ -100,7 +100,7 @@ def test_only_folders_of_jobs_that_ended_long_ago_go(jobs: Jobs) -> None:
 
 def test_a_folder_that_a_process_still_writes_to_stays(jobs: Jobs) -> None:
     old = _job(jobs, "tidy", DAYS + 1)
-    lock = JobFolder.of(jobs.settings, old).lock()
+    lock = JobFolder.for_job(jobs.settings, old).lock()
     assert lock is not None
     assert remove_old_folders(jobs.settings, jobs.catalogue) == []
     os.close(lock)
@@ -135,7 +135,7 @@ def test_registered_models_stay_and_the_command_says_what_went(
     for kind, place in (("train", "run/bundle"), ("retrain", "retraining/run/bundle")):
         for bundle in (used, unused):
             number = numbers[kind, bundle.digest] = _job(jobs, kind, DAYS + 1)
-            shutil.copytree(bundle.folder, JobFolder.of(jobs.settings, number).path / place)
+            shutil.copytree(bundle.folder, JobFolder.for_job(jobs.settings, number).path / place)
     # Of a job of another catalogue: its kind is not known any more.
     aside = jobs.settings.home / "jobs" / f"{numbers['train', unused.digest]}.before-then"
     shutil.copytree(used.folder, aside / "retraining/run/bundle")
@@ -165,7 +165,7 @@ class _Retrained:
         generation = generation_for(self._engine.home, collection, load_encoder(bundle.folder, "cpu")).id
         result = {"collection": collection, "generation": generation, "bundle": bundle.digest}
         number = _job(self._jobs, "retrain", days, {"verdict": "waiting", **result})
-        place = JobFolder.of(self._jobs.settings, number).path / "retraining/run/bundle"
+        place = JobFolder.for_job(self._jobs.settings, number).path / "retraining/run/bundle"
         shutil.copytree(bundle.folder, place)
         return generation
 

@@ -106,7 +106,7 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
 
 
 def _run(jobs: Jobs, number: int) -> Path:
-    return JobFolder.of(jobs.settings, number).path / "run"
+    return JobFolder.for_job(jobs.settings, number).path / "run"
 
 
 def _processes(run: Path) -> dict[int, str]:
@@ -149,7 +149,7 @@ def test_one_whose_worker_is_killed_goes_on_to_what_torchrun_comes_to(
         assert len(_members(run)) == PROCESSES
         worker.kill()
         worker.wait()
-    wait_for_the_lock(JobFolder.of(jobs.settings, number))
+    wait_for_the_lock(JobFolder.for_job(jobs.settings, number))
     assert not _processes(run)
     assert jobs.get(number).state == "running"
     with jobs.worker():

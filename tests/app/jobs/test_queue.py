@@ -20,7 +20,7 @@ Said = Callable[[], str]
 
 @pytest.fixture
 def said(own: Indexed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Said:
-    """Runs the command, and returns what it says of why it does not go on."""
+    """Runs the command, and returns what it says of why it does not continue."""
 
     def retrain() -> str:
         arguments = ["retrain", COLLECTION, "--out", str(tmp_path / "again")]

@@ -439,7 +439,7 @@ def _child(worker: "subprocess.Popen[bytes]") -> int:
 
 
 def _folder(jobs: Jobs, number: int) -> JobFolder:
-    return JobFolder.of(jobs.settings, number)
+    return JobFolder.for_job(jobs.settings, number)
 
 
 # They begin many processes, each of which takes seconds to import what it needs.

@@ -162,7 +162,7 @@ def opened(folder: Path, database: str | None = None, shared: FilmReader | None 
         if shared is None:
             reader = stack.enter_context(film_reader(settings))
         else:
-            reader, shared.rules = shared, FilmRules.of(settings)
+            reader, shared.rules = shared, FilmRules.from_settings(settings)
         yield Home(engine, settings, reader)
     engine.close()
 

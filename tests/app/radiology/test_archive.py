@@ -325,5 +325,5 @@ def test_requests_are_spread_by_their_rate() -> None:
     pace = Pace(100.0, sleep=slept.append)
     for _ in range(5):
         pace.wait()
-    # The clock hardly goes on meanwhile: each waits for its own place.
+    # The clock hardly continues meanwhile: each waits for its own place.
     assert sum(slept) == pytest.approx(0.01 + 0.02 + 0.03 + 0.04, abs=0.01)

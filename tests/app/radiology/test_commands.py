@@ -87,7 +87,7 @@ def test_reports_reach_all_images_of_their_studies(films: Indexed, tmp_path: Pat
     assert _counted(said) == "6 found = 2 matched + 1 waiting + 2 refused + 1 left out; 3 images changed."
     assert "Refused: File 4, message 1: its patient is another one than that of its study's images." in said
     assert "Refused: File 5: it has no message that begins with MSH." in said
-    assert "File numbers are places in: find SOURCE ! -type d | LC_ALL=C sort." in said
+    assert "File numbers are positions in: find SOURCE ! -type d | LC_ALL=C sort." in said
     assert "Left out: 1 files (.pdf: not known as a format of reports)." in said
     for name in ("image-1", "image-2"):
         image = stored(films, name)
@@ -505,7 +505,7 @@ def test_it_follows_the_archive_and_says_what_each_pass_changed(
     told = [line for line in done.stderr.splitlines() if not line.startswith("Syncing")]
     assert told[0].endswith("user, password or token. The next pass is in 2.5 seconds.")
     assert told[1] == "1 quarantined: BurnedInAnnotation is YES."
-    assert told[2:] == ["recoquest: Stopped. What is written is kept; the same command goes on from there."]
+    assert told[2:] == ["recoquest: Stopped. What is written is kept; the same command continues from there."]
 
 
 @pytest.mark.slow
@@ -529,7 +529,7 @@ def test_a_process_follows_the_archive_until_it_is_stopped(
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "the same command goes on from there" in told
+    assert "the same command continues from there" in told
     assert _ids(home) == orthanc.instances()
 
 

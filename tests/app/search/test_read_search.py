@@ -61,7 +61,7 @@ def test_everything_that_is_sent_makes_one_query(client: TestClient, grouped: In
     with grouped.engine() as engine:
         active = engine.active("grouped")
         parts = Parts(
-            asked=[Part(texts[0], "text"), Part(images[0], "image")],
+            queries=[Part(texts[0], "text"), Part(images[0], "image")],
             liked=[
                 Part(engine.vector_of(active, "image-3"), "image"),
                 Part(texts[1], "text"),

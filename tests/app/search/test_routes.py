@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import update
 
-from app.edge.admission import ConcurrencyLimiter, Place
+from app.edge.admission import ConcurrencyLimiter, Slot
 from app.search.schemas import MAX_SEARCHES, ListedImage
 from index.catalogue.tables import GenerationRow
 from tests.app.conftest import COLLECTION, Indexed, serve
@@ -456,7 +456,7 @@ def test_a_full_batch_is_answered_by_a_short_queue(indexed: Indexed) -> None:
 def test_a_batch_counts_by_its_searches_and_a_lone_one_is_taken_however_large_it_is() -> None:
     limiter = ConcurrencyLimiter("search", 8, 10.0)
 
-    def take() -> Place:
+    def take() -> Slot:
         page_of = limiter.take()
         assert page_of is not None
         return page_of

@@ -201,7 +201,7 @@ class _Writer:
         wanted, deadline = self.acknowledged.value + more, time.monotonic() + PATIENCE_SECONDS
         while self.acknowledged.value < wanted:
             assert self.process.is_alive(), "the writer has ended"
-            assert time.monotonic() < deadline, "the writer does not go on"
+            assert time.monotonic() < deadline, "the writer does not continue"
             time.sleep(0.01)
 
 

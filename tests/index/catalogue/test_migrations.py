@@ -352,7 +352,7 @@ def test_rows_are_searched_by_meanwhile_and_who_writes_is_counted_once(
     def write() -> None:
         with outdated.write() as session:
             assert _state(session)[1] == 200
-            # Searches go on by rows of both rules.
+            # Searches continue by rows of both rules.
             assert len(matching(session, 1, "effusion", 9999)) == COUNT // 2
             assert len(_findings(session)) == COUNT
             for collection in (1, 2):
@@ -364,7 +364,7 @@ def test_rows_are_searched_by_meanwhile_and_who_writes_is_counted_once(
                 session.execute(delete(ImageRow).where(ImageRow.id.in_(keys[1:])))
             added = image_row(new, collection_id=1, report="Schulteraufnahme", labels=[], details={})
             session.execute(insert(ImageRow), added)
-            add_words(session, 1, {new: IndexedWords.of([], "Schulteraufnahme")})
+            add_words(session, 1, {new: IndexedWords.from_texts([], "Schulteraufnahme")})
 
     pauses = _during(monkeypatch, write)
     open_catalogue(old).close()
@@ -384,7 +384,7 @@ def _change(session: Session, keys: Sequence[int], report: str) -> None:
     session.execute(update(ImageRow).where(ImageRow.id.in_(keys)).values(report=report))
     session.execute(delete(FindingRow).where(FindingRow.image_id.in_(keys)))
     remove_words(session, keys)
-    add_words(session, 1, {key: IndexedWords.of(["Schwelle"], report) for key in keys})
+    add_words(session, 1, {key: IndexedWords.from_texts(["Schwelle"], report) for key in keys})
 
 
 def test_two_versions_do_not_undo_each_other_for_ever(
@@ -457,7 +457,7 @@ def _given(text: str, section: str) -> str:
             + (f" (image: {row['image_finding']})" if not row["image_finding"].endswith(row["state"]) else "")
             for row in findings_of({}, plain)
         )
-    words = IndexedWords.of([], plain)
+    words = IndexedWords.from_texts([], plain)
     return " | ".join((words.words, words.vector, words.runs, " ".join(sorted(words.compounds))))
 
 

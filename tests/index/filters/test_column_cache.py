@@ -1,4 +1,4 @@
-"""What passes a filter, remembered while the collection is written to, against the same read anew."""
+"""What passes a filter, remembered while the collection is written to, against the same read again."""
 
 import random
 import time
@@ -107,7 +107,7 @@ def either(engine: SearchEngine, request: pytest.FixtureRequest) -> Collection:
 
 @pytest.fixture
 def read_anew(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of values that were read anew, by whatever memory."""
+    """The names of values that were read again, by whatever memory."""
     seen: list[str] = []
     get = IncrementalCache.get
 
@@ -118,12 +118,12 @@ def read_anew(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         read: Callable[[], Any],
         catch_up: Any = None,
     ) -> Any:
-        def anew() -> Any:
+        def again() -> Any:
             if isinstance(place, CacheKey):
                 seen.append(place.name)
             return read()
 
-        return get(self, place, sequence, anew, catch_up)
+        return get(self, place, sequence, again, catch_up)
 
     monkeypatch.setattr(IncrementalCache, "get", noted)
     return seen
@@ -270,7 +270,7 @@ def test_the_memory_of_what_passed_is_bounded_however_long_the_filters_are(
         for number in range(20):
             filter = Equals(field="view", eq=f"{number}-" + "x" * 30_000)
             collection.memory.passing(CollectionState(reading, collection.id, 1), filter, "images")
-    assert len(collection.memory._passing._held) == 3
+    assert len(collection.memory._passing._entries) == 3
 
 
 def test_fields_in_memory_keep_up_with_writes_and_removals(

@@ -200,7 +200,7 @@ def test_a_generation_takes_the_place_of_the_model_that_it_was_meant_to_and_of_n
     engine: SearchEngine,
 ) -> None:
     first, second, third = _generations(engine, 3)
-    by_now = r"is searched with 'model-2' \(generation 3\) by now"
+    by_now = r"is now searched with 'model-2' \(generation 3\)"
     with pytest.raises(ActiveChangedError, match=by_now), engine.home.catalogue.write() as session:
         activation.activate(session, first, instead_of=second.digest)
     assert engine.active("c").generation == third.id

@@ -174,7 +174,7 @@ def test_rolling_back_embeds_what_was_written_since_and_goes_back_and_forth(
     ):
         activate(session, first, texts=True)
     assert engine.active("c").generation == second.id
-    # It goes on in the state that it has.
+    # It continues in the state that it has.
     assert generation_for(engine.home, "c", encoder).id == first.id
     states = {info.number: info.state for info in list_generations(engine.home, "c")}
     assert states[first.id] == "retired"

@@ -117,13 +117,13 @@ def test_what_the_view_has_before_the_column_is_looked_up_once_more(written: Wri
     old = searched.column
     written.put(Record(id="b", image="x", split="val", group="g"))
     new = written.column("group")
-    assert searched.first_places(new.keys[::-1]).tolist() == [0]
+    assert searched.first_indices(new.keys[::-1]).tolist() == [0]
     assert searched.column is new is not old
     gone = np.append(new.keys, new.keys.max() + 1)
-    held, numbers = searched.of(gone)
+    held, numbers = searched.lookup(gone)
     assert held.tolist() == [True, True, False]
     assert len(numbers) == 2
-    assert searched.first_places(gone[::-1]).tolist() == [1]
+    assert searched.first_indices(gone[::-1]).tolist() == [1]
 
 
 def test_others_are_those_that_can_be_found(written: Written) -> None:

@@ -16,7 +16,7 @@ from index.filters.facets import FacetCounts, FindingCounts
 from index.filters.grammar import HasFinding, parse_filter
 from index.filters.passing import FieldColumns, texts_saying
 from index.search.request import SearchRequest, stated_findings
-from index.search.results import FoundImages, Hit, SearchPage
+from index.search.results import Hit, HitImages, SearchPage
 from index.vectors.protocol import Keys
 from tests.index.meanwhile import note_calls
 from tests.index.orders import all_pages
@@ -242,7 +242,7 @@ def test_no_read_has_more_values_than_databases_take(
 ) -> None:
     put_records(engine, make_records(3), 4)
     asked = note_calls(monkeypatch, Catalogue, "rows", lambda _, read, keys: (read, len(keys)))
-    found = FoundImages(engine.home.catalogue).of(range(MAX_VALUES + 10, 0, -1))
+    found = HitImages(engine.home.catalogue).get(range(MAX_VALUES + 10, 0, -1))
     assert {image.id for image in found if image is not None} == {record.id for record in make_records(3)}
     assert found[-3:] == [image for image in found if image is not None]
     counts = [count for _, count in asked]

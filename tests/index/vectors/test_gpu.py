@@ -117,7 +117,7 @@ def test_batches_and_filters_are_searched_on_the_gpu(monkeypatch: pytest.MonkeyP
     view = _on_gpu(unit_vectors(COUNT, DIM)).view
     assert view._gpu is not None
     # Queries and neighbors of each search on the GPU.
-    asked = note_calls(monkeypatch, view._gpu._held[0], "search", lambda asked, count: (len(asked), count))
+    asked = note_calls(monkeypatch, view._gpu._indexes[0], "search", lambda asked, count: (len(asked), count))
     queries = unit_vectors(20, DIM, 1)
     view.search_many(queries, 10)
     assert asked == [(20, 18)]
@@ -163,7 +163,7 @@ def test_a_gpu_without_memory_leaves_its_searches_to_the_cpu(
     def full(*_: object) -> None:
         raise RuntimeError("Error in allocMemory: StandardGpuResources: alloc fail")
 
-    monkeypatch.setattr(view._gpu._held[0], "search", full)
+    monkeypatch.setattr(view._gpu._indexes[0], "search", full)
     both.check(unit_vectors(1, DIM, 1)[0], 10)
     assert view.name == "exact"
     assert "alloc fail" in caplog.text
@@ -215,7 +215,7 @@ def test_the_real_wheel_has_every_name_that_we_use(tmp_path: Path) -> None:
         }
         assert members
         assert members <= _members(theirs, bodies)
-    held = [node for node in attributes if ast.unparse(node.value) == "self._held[0]"]
+    held = [node for node in attributes if ast.unparse(node.value) == "self._indexes[0]"]
     assert {node.attr for node in held} == {"add", "search", "ntotal"} <= _members("GpuIndexFlatIP", bodies)
     # It brings the CUDA libraries that are pinned with it.
     required = re.findall(r"^Requires-Dist: (nvidia-[a-z0-9-]+)", metadata, re.MULTILINE)

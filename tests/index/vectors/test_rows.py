@@ -98,14 +98,14 @@ def test_rows_that_were_read_stay_where_they_are_while_some_are_appended(tmp_pat
     rows.add(vectors[:6_400])
     with file.open("wb") as written:
         write_header(written, len(rows), 32)
-        written.write(rows.held.data)
+        written.write(rows.buffer.data)
     read = VectorStore(32)
     read.read(file)
-    place = read.held.ctypes.data
+    place = read.buffer.ctypes.data
     for start in range(6_400, 6_600, 20):
         read.add(vectors[start : start + 20])
-    assert read.held.ctypes.data == place
-    np.testing.assert_array_equal(read.held, vectors.astype("<f2"))
+    assert read.buffer.ctypes.data == place
+    np.testing.assert_array_equal(read.buffer, vectors.astype("<f2"))
     # A vector has 64 bytes; it may move now, and nothing is lost.
     read.add(vectors)
-    np.testing.assert_array_equal(read.held[6_600:], vectors.astype("<f2"))
+    np.testing.assert_array_equal(read.buffer[6_600:], vectors.astype("<f2"))

@@ -84,7 +84,7 @@ def test_where_no_addresses_are_given_the_file_is_read(
     shared.read(path)
     shared.add(_stored(10, 2))
     assert (len(shared), shared.own_rows) == (510, 510)
-    np.testing.assert_array_equal(memory_of(shared.index)[:500], plain.held)
+    np.testing.assert_array_equal(memory_of(shared.index)[:500], plain.buffer)
 
 
 @pytest.fixture

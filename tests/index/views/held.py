@@ -44,7 +44,7 @@ def wait(until: Callable[[], bool]) -> None:
 
 
 def is_building(views: Views) -> bool:
-    return any(held.building for held in views._held.values())
+    return any(held.building for held in views._entries.values())
 
 
 def reference_of(view: CosineView) -> ReferenceView:

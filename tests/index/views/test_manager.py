@@ -87,7 +87,7 @@ def test_a_choice_takes_effect_with_the_next_search(home: SearchEngine, views: V
     assert view.name == "exact"
     home.set_view("c", "ivf")
     assert current(home, views) is view
-    # While the snapshot of what was built is written, searches go on with it.
+    # While the snapshot of what was built is written, searches continue with it.
     wait(lambda: view.name == "ivf" and not is_building(views))
     home.set_view("c", "exact")
     current(home, views)
@@ -312,7 +312,7 @@ def test_a_build_that_fails_is_logged_and_rests_while_answers_stay_exact(
         broken.setattr(CosineView, "build", failing)
         view = current(home, views)
         wait(lambda: "was not built" in caplog.text and not is_building(views))
-        assert "searches go on by exact" in caplog.text
+        assert "searches continue by exact" in caplog.text
         query = unit_vectors(1, DIM, seed=1)[0]
         found = view.search(query, 10)
         assert found.exact
@@ -629,7 +629,7 @@ def test_a_gpu_that_fails_rests_before_it_is_tried_again(
     wait(lambda: view.name == "gpu" and not is_building(gpu_views))
     with monkeypatch.context() as broken:
         assert view._gpu is not None
-        broken.setattr(view._gpu._held[0], "search", failing)
+        broken.setattr(view._gpu._indexes[0], "search", failing)
         query = unit_vectors(1, DIM, seed=1)[0]
         found = view.search(query, 10)
     assert found.keys.tolist() == reference_of(view).search(query, 10).keys.tolist()
@@ -682,5 +682,7 @@ def test_a_process_beside_the_one_that_has_the_gpu_builds_no_codes(
         views.save(session, generation, sequence)
         chosen = [choice.name for choice in views.explain(session, generation) if choice.chosen]
     assert chosen == ["gpu"]
-    assert [held.view.name for held in views._held.values() if isinstance(held.view, CosineView)] == ["exact"]
+    assert [held.view.name for held in views._entries.values() if isinstance(held.view, CosineView)] == [
+        "exact"
+    ]
     views.close()

@@ -161,7 +161,7 @@ def test_a_view_that_is_behind_finds_nothing_that_is_gone(
     collect_garbage(engine.home)
     assert _keys(engine, views) == before[30:]
     # One that has seen all that is forgotten follows as before.
-    (held,) = views._held.values()
+    (held,) = views._entries.values()
     view = held.view
     _delete(engine, 30, 32)
     collect_garbage(engine.home)
