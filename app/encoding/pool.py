@@ -90,8 +90,8 @@ class _Entry:
     """An encoder that is in use, loaded or not.
 
     Attributes:
-        loading: The last try to load it.
-        last_active: When it was last the encoder of an active generation.
+        loading: The last attempt to load it.
+        last_active: Time at which it was last the encoder of an active generation.
         loaded: It with its queue, once it is loaded.
         failures: Number of tries that failed, in a row.
         rest: Keeps a bundle that failed from being tried again at once.
@@ -199,7 +199,7 @@ class Encoders:
 
     def _start(self, active: ActiveGeneration) -> asyncio.Task[LoadedEncoder]:
         task = asyncio.create_task(self._open(active.digest, active.bundle))
-        # Someone must look at the outcome even when every caller has gone.
+        # The outcome must be retrieved even if every caller is gone.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 

@@ -54,7 +54,7 @@ class Readiness:
             return self._report
 
     async def _check(self) -> dict[str, str]:
-        # A home that was moved may have taken its catalogue along: both are said.
+        # A moved home may have taken its catalogue along: report both.
         seen: dict[str, str] = {}
         try:
             async with asyncio.timeout(self._timeout_s):

@@ -1,4 +1,4 @@
-"""Jobs: given, seen and cancelled over HTTP. They name folders of the server, so most is for its operator."""
+"""Jobs over HTTP. They name folders of the server, so most routes are for its operator."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,8 +34,8 @@ _MAX_CURSOR = 18
 _OF_JOB = may("admin", of_job=True)
 
 
-async def known_job(job: _Number, services: InjectedServices) -> Job:
-    """The job of a path; one that is not there is told of before an answer begins."""
+async def path_job(job: _Number, services: InjectedServices) -> Job:
+    """The job of a path; a missing one is reported before an answer begins."""
     return await services.read(catalogue.get_job, job)
 
 
@@ -78,8 +78,8 @@ async def list_jobs(
     if cursor is not None and not cursor.isdecimal():
         raise CursorError("The cursor is not one of a page of jobs: send `next_cursor` of the page before.")
     before = None if cursor is None else int(cursor)
-    found = await services.read(catalogue.list_jobs, state=state, kind=kind, limit=limit + 1, before=before)
-    shown, more = found[:limit], found[limit:]
+    jobs = await services.read(catalogue.list_jobs, state=state, kind=kind, limit=limit + 1, before=before)
+    shown, more = jobs[:limit], jobs[limit:]
     workers = await services.threads.read(count_workers, services.settings)
     return Jobs(
         jobs=[JobEntry.from_job(job) for job in shown],
@@ -90,7 +90,7 @@ async def list_jobs(
 
 @router.get("/{job}", summary="One job", responses=_PROBLEMS, dependencies=[_OF_JOB])
 @operation(None, "read")
-async def get_job(job: Annotated[Job, Depends(known_job)]) -> JobEntry:
+async def get_job(job: Annotated[Job, Depends(path_job)]) -> JobEntry:
     """A job with its state; one that activates a generation is seen by administrators of its collection."""
     return JobEntry.from_job(job)
 
@@ -117,7 +117,7 @@ async def cancel_job(job: _Number, services: InjectedServices) -> JobEntry:
 )
 @operation(None, "read")
 async def stream_job_events(
-    job: Annotated[Job, Depends(known_job)], request: Request, services: InjectedServices
+    job: Annotated[Job, Depends(path_job)], request: Request, services: InjectedServices
 ) -> AsyncIterator[ServerSentEvent]:
     """The job now and after every change, as server-sent events called `job`, until it has ended.
 

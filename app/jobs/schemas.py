@@ -1,4 +1,4 @@
-"""Jobs over HTTP: their schemas, what is looked for before one is queued, and answers that tell of one."""
+"""Jobs over HTTP: schemas, checks before one is queued, and responses."""
 
 from collections.abc import Callable
 from functools import partial
@@ -100,7 +100,7 @@ class DuplicatesJob(Request):
         return [self.collection]
 
 
-# Kinds that name folders of the server are given on its command line only.
+# Kinds that name folders of the server can only be submitted on its command line.
 NewJob = Annotated[
     TidyJob | ReindexJob | RetrainJob | DuplicatesJob | PacsSyncJob, Field(discriminator="kind")
 ]

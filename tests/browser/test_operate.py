@@ -320,7 +320,7 @@ def test_without_a_session_a_key_is_asked_for_and_the_session_stays(
     field.fill("a key that is not it")
     field.press("Enter")
     expect(shown.page.get_by_role("alert")).to_have_text(
-        "The key is not known here: send another, or ask the service's administrator for one."
+        "The key is unknown: send another, or ask the service's administrator for one."
     )
     expect(field).to_be_focused()
     step("the right one promotes")

@@ -207,7 +207,7 @@ def test_a_letter_that_cannot_be_kept_is_told_of_once_and_kept_later(
     with capture_logs() as lines:
         asyncio.run(_record(recorder, [_event(0, score=object()), _event(1)]))
         recorder.close()
-    said = "an event cannot be put beside the audit trail"
+    said = "a dead letter of the audit trail cannot be written"
     assert [line["error"] for line in lines if line["event"] == said] == ["IsADirectoryError"]
     assert count_dead_letters(tmp_path) == 1
     with catalogue.read() as session:

@@ -92,7 +92,7 @@ def test_a_collection_has_one_retraining_at_a_time(work: Work) -> None:
     work.run("jobs", "start", "retrain", "--gain", 1, "--promote", "scenes", "--set", "train.epochs=3")
     for again in (("scenes",), ("--gain", "2", "scenes"), ("--promote", "--gain=2", "scenes")):
         refused = work.run("jobs", "start", "retrain", *again, code=1)
-        assert "'scenes' is retrained by job 1 already, which is queued" in refused.stderr
+        assert "'scenes' is already retrained by job 1, which is queued" in refused.stderr
     assert work.run("jobs", "start", "retrain", "--metric", "scenes", "others").stdout == "2\n"
     work.run("jobs", "cancel", 1)
     assert work.run("jobs", "start", "retrain", "scenes").stdout == "3\n"

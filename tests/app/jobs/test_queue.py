@@ -48,7 +48,7 @@ def test_the_command_is_refused_until_the_job_has_ended(
     with pytest.raises(JobExistsError) as second, own.write() as session:
         refuse_second_retraining(session, [COLLECTION])
     assert refused == f"recoquest: {second.value}\n"
-    assert f"is retrained by job {job} already, which is queued" in refused
+    assert f"is already retrained by job {job}, which is queued" in refused
     assert not (tmp_path / "again").exists()
     # The process of the job is not refused for its own sake.
     with monkeypatch.context() as process:

@@ -165,7 +165,7 @@ def test_what_fails_is_logged_and_tried_again_after_a_pause(
     with capture_logs() as lines:
         assert take(1) == [number]
     said = [line.get("reason", line["event"]) for line in lines if line["log_level"] != "info"]
-    assert said == ["No answer.", "No space.", "a job was left"]
+    assert said == ["No answer.", "No space.", "a job was abandoned"]
     assert pauses[:3] == [5.0] * 3
 
 
@@ -237,7 +237,7 @@ def attempt(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Atte
         ("echo '{\"done\": 1}' > $RECOQUEST_PROGRESS; echo '{}' > $5/report.json", 60, "done", None),
         ("echo 'recoquest: No space.' >&2; exit 1", 60, "failed", "No space."),
         ("exit 3", 60, "failed", "It ended with the code 3: see the log."),
-        ("kill -9 $$", 60, "failed", "SIGKILL; the system does so for want of memory. See the log."),
+        ("kill -9 $$", 60, "failed", "SIGKILL; the system does so when memory runs out. See the log."),
         ("touch $5/stop; exec sleep 60", 60, "queued", None),
         ("trap '' TERM; touch $5/stop; exec sleep 60", 0, "queued", None),
         ("trap 'exit 0' TERM; touch $5/stop; while :; do sleep 0.01; done", 60, "done", None),

@@ -312,7 +312,7 @@ def test_a_build_that_fails_is_logged_and_rests_while_answers_stay_exact(
         broken.setattr(CosineView, "build", failing)
         view = current(home, views)
         wait(lambda: "was not built" in caplog.text and not is_building(views))
-        assert "searches continue by exact" in caplog.text
+        assert "searches continue with exact" in caplog.text
         query = unit_vectors(1, DIM, seed=1)[0]
         found = view.search(query, 10)
         assert found.exact
@@ -322,7 +322,7 @@ def test_a_build_that_fails_is_logged_and_rests_while_answers_stay_exact(
         wait(lambda: not is_building(views))
         assert begun == ["ivf"]
     # The first write after the rest tries again.
-    monkeypatch.setattr("index.views.manager._RESTS", 0)
+    monkeypatch.setattr("index.views.manager._RETRY_SECONDS", 0)
     home.set_view("c", "ivf")
     wait(lambda: current(home, views).name == "ivf")
 
@@ -614,7 +614,7 @@ def test_a_gpu_that_fails_rests_before_it_is_tried_again(
         raise RuntimeError("lost")
 
     def again(rests: float) -> CosineView:
-        monkeypatch.setattr("index.views.manager._RESTS", rests)
+        monkeypatch.setattr("index.views.manager._RETRY_SECONDS", rests)
         home.set_view("c", "gpu")
         return current(home, gpu_views)
 
