@@ -115,7 +115,7 @@ class Permission:
             return RequestError(KEY_NEEDED, detail)
         kind = Kind(
             "role-needed",
-            "The caller has not the role",
+            "The caller lacks the role",
             HTTPStatus.FORBIDDEN,
             authenticate=f'Bearer error="insufficient_scope", scope="{self.role}"',
         )

@@ -151,7 +151,7 @@ class BruteForceLimiter:
 
 _WRONG: Final = Kind("wrong-key", "The key is wrong", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE)
 _ENDED: Final = Kind(
-    "key-ended", "The key is not valid any more", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE
+    "key-ended", "The key is no longer valid", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE
 )
 KEY_NEEDED: Final = Kind(
     "authentication-needed", "A key is needed", HTTPStatus.UNAUTHORIZED, authenticate="Bearer"

@@ -74,7 +74,7 @@ TOO_LARGE = Kind("content-too-large", "The request is too large", HTTPStatus.REQ
 UNSUPPORTED = Kind(
     "unsupported-media-type", "The content type is not supported", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 )
-NOT_ACCEPTABLE = Kind("not-acceptable", "No such format can be made", HTTPStatus.NOT_ACCEPTABLE)
+NOT_ACCEPTABLE = Kind("not-acceptable", "The format is not available", HTTPStatus.NOT_ACCEPTABLE)
 NOT_READY = Kind("not-ready", "The service is not ready", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=1)
 BUSY = Kind("too-many-requests", "The service is busy", HTTPStatus.TOO_MANY_REQUESTS, retry_after_s=1)
 ENCODED_LATE = Kind("encoding-timeout", "Encoding took too long", HTTPStatus.GATEWAY_TIMEOUT)
@@ -220,7 +220,7 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     ),
     errors.UnknownCaseListError: Kind("unknown-case-list", "There is no such list of cases", _NOT_FOUND),
     errors.CaseListExistsError: Kind(
-        "case-list-exists", "There is such a list of cases", _CONFLICT, field="name"
+        "case-list-exists", "The list of cases already exists", _CONFLICT, field="name"
     ),
     errors.CasesFullError: Kind("cases-full", "No more cases are kept here", _CONFLICT),
     errors.CollectionNameError: Kind("invalid-name", "The name is not valid", _UNPROCESSABLE, field="name"),

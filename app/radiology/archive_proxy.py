@@ -51,7 +51,7 @@ _BUSY: Final = Kind(
     HTTPStatus.SERVICE_UNAVAILABLE,
     retry_after_s=1,
 )
-NOT_FOUND: Final = Kind("not-in-archive", "The archive has no such thing", HTTPStatus.NOT_FOUND)
+NOT_FOUND: Final = Kind("not-in-archive", "The archive does not have it", HTTPStatus.NOT_FOUND)
 _CONNECT_S: Final = 5.0
 _READ_S: Final = 30.0
 # Limit for a complete answer.

@@ -26,7 +26,7 @@ from training.clinical.dicom.objects import MANUFACTURER
 
 MAX_CASES: Final = 6
 NOTICE: Final = "Not for diagnosis. Similar cases found by recoquest."
-WHOSE: Final = {True: "Same patient", False: "Another patient", None: "Patient not known"}
+WHOSE: Final = {True: "Same patient", False: "Another patient", None: "Patient unknown"}
 # Attributes of patient and study that an object gets from its study; the first ones even without a value.
 _REQUIRED: Final = (
     *("PatientName", "PatientID", "PatientBirthDate", "PatientSex"),

@@ -33,7 +33,7 @@ def test_links_open_searches_and_images_and_no_address_title_or_request_tells_of
     search.search("secretive square")
     search.open_filters()
     search.group("study").get_by_label("Find a value of study").fill("secre")
-    expect(search.group("study")).to_contain_text("No value has this in it.")
+    expect(search.group("study")).to_contain_text("No value contains this.")
     search.open_hit()
     told += [search.page.url, search.page.title()]
     assert len(told) > 10

@@ -78,7 +78,7 @@ def test_a_collection_is_looked_around_in_and_a_broken_link_told(open_search: Op
         expect(search.notice).to_contain_text(told)
         expect(search.tiles).to_have_count(0)
         assert not [url for url in asked if url.endswith("/search")]
-        search.press("Go on without it")
+        search.press("Continue without it")
         assert search.ids() == search.found(text="circle")
         assert "filter" not in search.link()
 
@@ -280,7 +280,7 @@ def test_ranges_days_and_values_among_many_narrow_the_hits(open_search: OpenSear
     expect(search.answer).to_contain_text("2 images")
     assert search.ids() == ["shape-3", "shape-17"]
     part.fill("nothing")
-    expect(study).to_contain_text("No value has this in it.")
+    expect(study).to_contain_text("No value contains this.")
 
 
 @pytest.mark.slow

@@ -144,7 +144,7 @@ def test_the_case_book_renames_notes_opens_compares_takes_out_and_exports(
     watch.allow("409")
     name_field.fill("Other")
     name_field.press("Enter")
-    expect(dialog.get_by_role("status")).to_contain_text("There is such a list of cases.")
+    expect(dialog.get_by_role("status")).to_contain_text("The list of cases already exists.")
     name_field.fill(" Round, teaching ")
     name_field.press("Enter")
     expect(dialog).to_be_hidden()
@@ -207,8 +207,8 @@ def test_the_case_book_renames_notes_opens_compares_takes_out_and_exports(
         assert archive.testzip() is None
         assert len(archive.namelist()) == 28
     step("one is taken out, after a question")
-    for choice in ("Leave it", "Take out"):
-        book.button("Take shape-12 out of the list").click()
+    for choice in ("Leave it", "Remove"):
+        book.button("Remove shape-12 from the list").click()
         book.answer(choice)
     expect(book.lists).to_contain_text("Round, teaching (25)")
     step("a case saved in the search next to it is shown at once")

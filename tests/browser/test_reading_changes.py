@@ -100,7 +100,7 @@ class Panel:
         self.page = page
         self.identity = page.locator(".identity")
         self.cases = page.locator(".case")
-        self.said = page.locator(".cases-said")
+        self.said = page.locator(".cases-status")
         self.save = page.get_by_role("button", name="Save to archive")
         self.missing = page.get_by_label("A similar case that is not in the list")
         self.priors = page.get_by_label("Studies of the same patient")

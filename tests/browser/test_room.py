@@ -421,9 +421,9 @@ def test_what_is_hidden_or_not_known_of_a_film_is_not_written_on_it(
     assert room.letters(0) == ""
     assert "Patient unknown" in room.overlay(0, "top-left")
     assert "8 bit" in room.overlay(0, "bottom-left")
-    expect(room.warning).to_have_text("Of some films the patient is not known")
+    expect(room.warning).to_have_text("The patient of some films is unknown")
     room.films.first.focus()
-    expect(room.page.locator(".priors")).to_contain_text("The patient of this film is not known")
+    expect(room.page.locator(".priors")).to_contain_text("The patient of this film is unknown")
     step("a film that cannot be shown says why, and can be tried again")
     watch.allow("404")
     room.page.goto(f"{room_service}/{address_of('none')}")

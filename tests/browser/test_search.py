@@ -209,7 +209,7 @@ def test_what_cannot_be_searched_is_told(open_search: OpenSearch, watch: Watch) 
     assert len(search.notice.inner_text()) > 40
     step("a file of another kind, before it is sent")
     search.drop(b"words", name="words.txt", type="text/plain")
-    expect(search.notice).to_contain_text("words.txt is no image")
+    expect(search.notice).to_contain_text("words.txt is not an image")
     step("a filter on an unknown field, with the known ones")
     search.page.goto(f'{search.service}/#q=circle&filter={{"field":"color","eq":"red"}}')
     for part in ("'color'", "colour", "422"):

@@ -219,7 +219,7 @@ def test_a_judge_signs_in_at_the_organisation_judges_and_signs_out(
     step("signed out here, and at the organisation too")
     watch.allow("status of 401")
     _signs_out(search, "Dr judges")
-    page.get_by_role("link", name="Sign out at your organisation too").click()
+    page.get_by_role("link", name="Also sign out at your organisation").click()
     expect(page.get_by_role("button", name="Yes, sign me out")).to_be_visible()
     assert page.url.startswith(oidc.issuer)
 
