@@ -552,7 +552,7 @@ class SearchEngine:
         """List the images or texts that pass the filter and have the words, without a query vector.
 
         Hits have no scores. No generation need be active. The order is that of the request's `sort`, without
-        it that of the words, if any, or else the first of `LIST_ORDERS`.
+        it that of the words, if any, otherwise the first of `LIST_ORDERS`.
 
         Raises:
             QueryError: The request cannot be answered without a query.

@@ -87,10 +87,10 @@ class StaleWriteError(RecoquestError):
 class UnexpectedCountError(RecoquestError):
     """A deletion by filter would remove another number of images than its caller expects."""
 
-    def __init__(self, found: int, expected: int) -> None:
+    def __init__(self, matching: int, expected: int) -> None:
         super().__init__(
-            f"The filter finds {found:,} images and not {expected:,}, and nothing was deleted: look at them "
-            "by a dry run, then send the number that it gives."
+            f"The filter matches {matching:,} images and not {expected:,}, and nothing was deleted: list "
+            "them by a dry run, then send the number that it gives."
         )
 
 

@@ -127,7 +127,7 @@ class UsableFeedback:
 
 @dataclass(frozen=True, slots=True)
 class LearningPair:
-    """A part of a query, which is a text or else an example by its id, and an image by its id."""
+    """A part of a query, which is a text or an example by its id, and an image by its id."""
 
     text: str | None
     example: str | None
@@ -422,7 +422,7 @@ def export_collection(
 
     Images for training get the texts that they were judged relevant to in addition to their own, so often
     that every other draw is one of them, and as `not_texts` those that they were judged not relevant to.
-    Images that are held out get the first alone, and only where they have no text of their own: models are
+    Held-out images only get the former, and only if they have no text of their own: models are
     measured by them. An image for validation without text and label can choose no epoch, and goes to split
     `test`; so do all where no two have different texts, and ten or fewer have labels.
 

@@ -326,8 +326,8 @@ class Confidence(_Kept):
         count: Images of the collection at that time.
         held_out: Held-out images with texts.
         kinds: Different sets of labels among these; an image without labels is a kind of its own.
-        known: Lowest score of a query of known words that counts; None: no score does.
-        unknown: The same for a query with words that the collection's texts and labels do not have.
+        known: Lowest confident score of a query of known words; None if there is none.
+        unknown: The same for a query with words that aren't in the collection's texts and labels.
         counts: How often the flag was right; None where there are too few pairs to know.
     """
 

@@ -138,8 +138,10 @@ class Provider:
 
     def _find(self, algorithm: str, kid: str | None) -> SigningKey | None:
         named = [key for key in self._keys if kid is None or key.kid == kid]
-        wanted = _KEY_TYPES[algorithm]
-        fitting = [key for key in named if key.key_type == wanted and key.get("alg", algorithm) == algorithm]
+        key_type = _KEY_TYPES[algorithm]
+        fitting = [
+            key for key in named if key.key_type == key_type and key.get("alg", algorithm) == algorithm
+        ]
         # Without an identifier, two keys can't be distinguished.
         return fitting[0] if len(fitting) == 1 else None
 
@@ -325,7 +327,7 @@ async def _checked_claims(
         raise ValueError("The token has another type or algorithm.")
     key = await provider.signing_key(algorithm, kid if isinstance(kid, str) else None)
     claims = jwt.decode(token, key, algorithms=[algorithm], registry=registry).claims
-    wanted = jwt.JWTClaimsRegistry(
+    claims_registry = jwt.JWTClaimsRegistry(
         leeway=_LEEWAY_S,
         iss={"essential": True, "value": provider.issuer},
         aud={"essential": True, "value": audience},
@@ -333,7 +335,7 @@ async def _checked_claims(
         exp={"essential": True},
         **further,
     )
-    wanted.validate(claims)
+    claims_registry.validate(claims)
     if not isinstance(claims["sub"], str) or not claims["sub"]:
         raise ValueError("The token has no subject.")
     return claims

@@ -34,7 +34,7 @@ def search(
         typer.Option(
             "--box",
             help="Search by this part of the image: x,y,width,height in fractions of the upright picture. "
-            "The first is of the first --image, or of the first --like where no file is given; repeatable.",
+            "The first is of the first --image, or of the first --like if there is no file; repeatable.",
         ),
     ] = None,
     like: Annotated[
@@ -193,7 +193,7 @@ def search(
 
 
 def _boxes(boxes: Sequence[str] | None, pictures: int) -> list[dict[str, float]]:
-    """Read the boxes of `--box`, of so many image files, or stored images where no file is given."""
+    """Read the boxes of `--box`, of so many image files, or stored images if there is no file."""
     if len(boxes or ()) > pictures:
         message = f"{len(boxes or ())} boxes for {pictures} images: give an --image or a --like for each."
         raise typer.BadParameter(message, param_hint="--box")

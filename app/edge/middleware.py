@@ -64,7 +64,7 @@ def _is_inside(part: re.Match[str], size: int) -> bool:
 
 
 class _NothingMoreError(OSError):
-    """Ends an answer whose headers were all that was asked for, as a closed connection would."""
+    """Ends an answer to a request for headers alone, as a closed connection would."""
 
 
 @dataclass(slots=True)

@@ -220,7 +220,7 @@ def compare_models(
     """Compare a new model with the active one on held-out images.
 
     The interval of the rise has to be above `gain`; if negative, the metric may fall. `metric` is a name of
-    `figures_by_image`; None: rsum, or else image_precision_at_10.
+    `figures_by_image`; None: rsum, otherwise image_precision_at_10.
 
     Returns:
         None if the held-out images can't distinguish models: no two have different texts, and too few have
@@ -399,13 +399,13 @@ def _judged(retrained: Retrained, base: BundleInfo, device: str, batch_size: int
         )
     if verdict is None:
         typer.echo(
-            "No images that are held out (split test or val) can judge the new model: that takes two "
+            "No held-out images (split test or val) can judge the new model: that takes two "
             "with different texts, or eleven with labels."
         )
         return None
     stored = StoredVerdict(against=base.digest, judgement=verdict)
     write_text(out / _JUDGED, stored.model_dump_json(indent=2))
-    on = f"{verdict.metric} on {verdict.images:,} images held out ({verdict.held_out})"
+    on = f"{verdict.metric} on {verdict.images:,} held-out images ({verdict.held_out})"
     if base.digest == new.digest:
         typer.echo(f"{on}: {verdict.before:.2f}.")
         return verdict

@@ -367,7 +367,7 @@ def examine_jobs(catalogue: Catalogue, watch_s: float = _WATCH_SECONDS) -> Findi
     return Finding(
         "jobs",
         "doubtful",
-        f"{result}, and no worker has said anything for {watch_s:.0f} seconds: run `recoquest worker` with "
+        f"{result}, and no worker sent a heartbeat for {watch_s:.0f} seconds: run `recoquest worker` with "
         "the settings of the service (home folder and database).",
     )
 
@@ -435,4 +435,4 @@ def _words(name: str, before: Mapping[str, str], behind: Mapping[str, str]) -> s
         return f"{name!r}, which is called {before[name]!r} now, and in which no role holds any more"
     if name in behind:
         return f"{name!r}, which is an alias of {behind[name]!r}, and gives no role there"
-    return f"{name!r}, which is no collection, and whose roles hold in whatever gets that name"
+    return f"{name!r}, which is no collection, and whose roles apply to any collection that gets that name"

@@ -21,7 +21,7 @@ class Kind:
 
     Attributes:
         output: The option with the path of the command's output, if the worker sets one.
-        place: Value of that option, relative to the job's folder.
+        output_path: Value of that option, relative to the job's folder.
         result: The file inside the job's folder with the result, as a JSON object.
         run: Whether what it writes is the folder of a run, which several processes may share, and which goes
             on with --resume.

@@ -21,7 +21,7 @@ RETRAIN: Final = "retrain"
 REINDEX: Final = "reindex"
 # Of numbers that a database can look for.
 _MAX_DIGITS: Final = 18
-# Whatever else of a retraining begins with dashes is an option and followed by its value.
+# All other words of a retraining that begin with dashes are options, followed by their value.
 _FLAGS: Final = frozenset({"--promote", "--no-promote", "--"})
 
 

@@ -241,7 +241,7 @@ class ArchiveError(RecoquestError):
 def client_options(url: str, settings: Settings) -> dict[str, Any]:
     """Return the arguments of an HTTP client of an archive that follows nothing and keeps nothing.
 
-    It has the credentials of the settings: a bearer token, or else user and password.
+    It has the credentials of the settings: a bearer token, otherwise user and password.
 
     Raises:
         OSError: The file with the certificates cannot be used.

@@ -306,8 +306,8 @@ def _bring(
             else:
                 yield read.place, read.report
 
-    found = usable()
-    while part := list(islice(found, _AT_ONCE)):
+    readable = usable()
+    while part := list(islice(readable, _AT_ONCE)):
         taken = intake.take([report for _, report in part])
         matched += taken.matched
         waiting += taken.waiting

@@ -55,7 +55,7 @@ async def index_study(
 ) -> JobEntry:
     """Queue a job that takes over this study alone, by the sync that RECOQUEST_PACS_SYNC describes.
 
-    Whoever may index may follow and cancel the job. Nothing happens where no `recoquest worker` runs.
+    Anyone who may index may follow and cancel the job. Nothing happens if no `recoquest worker` runs.
     """
     if note:
         await Permission("judge").check(request)

@@ -268,14 +268,14 @@ class Sync:
             todo, lambda item: self._examine(*item), _STUDIES_AT_ONCE, threads=_THREADS, prefetch_batches=1
         )
         for batch in examined:
-            for _, (pieces, known) in batch:
-                self._count_known(known)
+            for _, (pieces, old_outcomes) in batch:
+                self._count_known(old_outcomes)
                 yield from pieces
 
     def _examine(
-        self, study: ListedStudy, known: KnownStudy | None, again: Collection[str]
+        self, study: ListedStudy, known_study: KnownStudy | None, again: Collection[str]
     ) -> tuple[list[Piece], list[Outcome]]:
-        """Compare a study's instances with what is known about it; errors of the archive are in the piece.
+        """Compare a study's instances with the known ones; errors of the archive are in the piece.
 
         `again`: UIDs of instances that arrived again, known or not. Also returns the outcomes of
         earlier passes for instances that still exist.
@@ -284,9 +284,9 @@ class Sync:
             listed = list_instances(self.archive, study, with_attributes=self.selection.looks_inside)
         except (ArchiveError, OutsideHoursError) as error:
             return [Piece(study, error=error)], []
-        seen = {} if known is None else known.instances
+        seen = {} if known_study is None else known_study.instances
         before = dict(seen)
-        if known is not None and known.selection != self.selection.digest:
+        if known_study is not None and known_study.selection != self.selection.digest:
             before = {name: outcome for name, outcome in before.items() if outcome != "left out"}
         for uid in again:
             before.pop(self._hash("sop", uid), None)
@@ -296,7 +296,7 @@ class Sync:
         fetched = {instance.sop for instance in to_fetch}
         left_out: dict[str, Outcome] = {one.sop: "left out" for one in new if one.sop not in fetched}
         gone = frozenset(seen.keys() - hashed.keys())
-        reports = {} if known is None else known.reports
+        reports = {} if known_study is None else known_study.reports
         starts = range(0, max(1, len(to_fetch)), AT_ONCE)
         pieces = [
             Piece(study, tuple(to_fetch[start : start + AT_ONCE]), reports=reports, is_last=False)
@@ -377,9 +377,9 @@ class Sync:
             removed = remove_images(self._engine.home, self._collection, ids, self._changes.removed)
             self._report.removed += len(removed)
 
-    def _remove_reports(self, known: Mapping[str, str], gone: Collection[str]) -> None:
-        """Remove structured reports; `known` has the digests of a study's, by the hashes of their UIDs."""
-        digests = [digest for name, digest in known.items() if name in gone]
+    def _remove_reports(self, digests_by_sop: Mapping[str, str], gone: Collection[str]) -> None:
+        """Remove structured reports; `digests_by_sop` has those of a study, by the hashes of their UIDs."""
+        digests = [digest for name, digest in digests_by_sop.items() if name in gone]
         if digests:
             self.reports.remove(digests)
             self._report.reports_removed += len(digests)

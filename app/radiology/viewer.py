@@ -38,7 +38,7 @@ _CHUNK: Final = 1 << 20
 _FOLDER: Final = PurePosixPath("package/dist")
 _LICENCE: Final = PurePosixPath("package/LICENSE")
 # Scripts load other scripts from their own folder instead of the root of the origin, which has the search
-# page, or lies outside of the path that a proxy gives the service.
+# page, or is outside of the path that a proxy gives the service.
 _AT_ROOT: Final = b'__webpack_require__.p = "/";'
 _AT_SCRIPT: Final = (
     b"__webpack_require__.p = (self.document ? document.currentScript.src : location.href)"
@@ -99,7 +99,7 @@ def viewer_folder(home: Path) -> Path:
 
 
 def viewer_template(settings: Settings) -> str | None:
-    """Return the template of a viewer's address: of the settings, or else of the installed viewer."""
+    """Return the template of a viewer's address: of the settings, otherwise of the installed viewer."""
     if settings.viewer_url is not None or not settings.dicomweb or not viewer_folder(settings.home).is_dir():
         return settings.viewer_url
     return _READING

@@ -332,7 +332,7 @@ class Example(Request):
 
     @model_validator(mode="after")
     def _is_one(self) -> "Example":
-        if sum(given is not None for given in (self.id, self.text, self.vector)) != 1:
+        if sum(value is not None for value in (self.id, self.text, self.vector)) != 1:
             raise ValueError("Give exactly one of id, text and vector.")
         if self.box is not None and self.id is None:
             raise ValueError("A box is a part of a stored image: give the image's id with it.")

@@ -180,7 +180,7 @@ def copy_rows(source: Session, target: Session, bar: ProgressBar) -> None:
         if table.name in left:
             continue
         if table.name == DerivedRow.__tablename__:
-            # Findings are copied, whichever rules they follow.
+            # Findings are copied, under any rules.
             target.execute(delete(table))
         rows_of_table = source.execute(select(table).execution_options(yield_per=_AT_ONCE))
         for rows in rows_of_table.mappings().partitions():

@@ -77,7 +77,7 @@ class ImageRow(Table):
         Index("ix_images_split", "collection_id", "split"),
         Index("ix_images_sha256", "sha256"),
         Index("ix_images_sequence", "collection_id", "sequence"),
-        # A key is never given twice, so a view that still has a removed image finds no other image under its
+        # Keys are never reused, so a view that still has a removed image finds no other image under its
         # key.
         {"sqlite_autoincrement": True},
     )
@@ -174,7 +174,7 @@ class FieldRow(Table):
 
 
 class VocabularyRow(Table):
-    """A long word that some images of a collection have, and how many: compounds are found among these."""
+    """A long word that some images of a collection have, and how many; compounds are looked up here."""
 
     __tablename__ = "vocabulary"
     __table_args__ = ({"sqlite_with_rowid": False},)
@@ -267,7 +267,7 @@ class TextEmbeddingRow(Table):
 class RemovalRow(Table):
     """An image or a text (`target` is "images" or "texts") that was removed: views drop its key.
 
-    Keys are never given twice, so what is removed stays removed.
+    Keys are never reused, so what is removed stays removed.
     """
 
     __tablename__ = "removals"
@@ -286,7 +286,7 @@ class OrphanRow(Table):
     """A file that the store may hold while no image of any collection uses it.
 
     Its digest is noted before the file of a new image is written, and in the transaction that takes an
-    image's file away, so that a process that is killed in between leaves nothing that is not found again.
+    image's file away, so that a process that is killed in between leaves nothing unnoted.
 
     `begun` is 0 where an image was taken away. Who is about to write the file has a note with a time of its
     own, in nanoseconds since 1970, which others leave alone until it is an hour old.

@@ -1,9 +1,9 @@
 """Registered bundles: copies that are independent of the folder that training wrote.
 
-Those that no registered model names any more are noted before they come to be so, and removed. Whoever
+Bundles that no registered model names any more are noted before that happens, and removed. Any code that
 changes which models are registered does so under a lock that all who do so share, from looking at the files
-until the catalogue has changed; whoever removes files holds it alone. Only what is noted goes, not all that
-no model names: a wrong database that was given by mistake must not cost an encoder.
+until the catalogue has changed; removal of files holds it alone. Only noted bundles are removed, not all that
+no model names: a wrong database must not cost an encoder.
 """
 
 import fcntl

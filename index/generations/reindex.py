@@ -159,8 +159,8 @@ def _embed_missing(
             name, untried = f"Embedding {generation.collection}", _missing(engine.home, generation, broken)
             with progress_bar(name, total, done=total - missing, shown=show_progress) as bar:
                 for batch in prefetch(untried, prepare, batch_size, give_up=files.close):
-                    readable = {image: found for image, found in batch if isinstance(found, np.ndarray)}
-                    broken |= {image: found for image, found in batch if isinstance(found, str)}
+                    readable = {image: result for image, result in batch if isinstance(result, np.ndarray)}
+                    broken |= {image: result for image, result in batch if isinstance(result, str)}
                     if readable:
                         vectors = embedder.images(list(readable.values()))
                         with engine.home.catalogue.write() as session:

@@ -1,7 +1,7 @@
 """The orders that hits can come in: by likeness, fused with words and findings, one of each group, diverse.
 
 The plain order can continue after any of its hits. Every other order depends on all earlier hits, so it
-is made again from its top, and a page has the first of it that no page before had: whatever was removed in
+is made again from its top, and a page has its first hits that no earlier page had: whatever was removed in
 between, no hit repeats and none is skipped.
 """
 
@@ -205,8 +205,8 @@ class FusedRanking(RecomputedRanking):
         cosine_of: dict[int, float] = {}
         for ranked in (matches, saying, head):
             cosine_of.update(zip(ranked.keys.tolist(), ranked.cosines.tolist(), strict=True))
-        found_in = ((BY_VECTOR, head), (BY_WORDS, matches), (BY_FINDINGS, saying))
-        lists = np.sum([bit * np.isin(keys, found.keys) for bit, found in found_in], axis=0)
+        lists_of_bits = ((BY_VECTOR, head), (BY_WORDS, matches), (BY_FINDINGS, saying))
+        lists = np.sum([bit * np.isin(keys, ranked.keys) for bit, ranked in lists_of_bits], axis=0)
         fused = Ranked(
             keys,
             sums.astype(np.float32),

@@ -32,7 +32,7 @@ class SearchRequest:
     """Filter, exclusions, order and size of a page of hits.
 
     Attributes:
-        k: Hits on the page; fewer are returned only when fewer can be found.
+        k: Hits on the page; fewer only if fewer match.
         filter: Filter on the images.
         cursor: `next_cursor` of the page before.
         exclude: Images to leave out, by id.
@@ -72,7 +72,7 @@ class SearchRequest:
 
     @property
     def words_findings(self) -> tuple[HasFinding, ...]:
-        """The findings that the words name, in the state that is asked for."""
+        """The findings that the words name, in the requested state."""
         if self.words is None or self.words_state is None:
             return ()
         names = image_states(find_findings(self.words))
@@ -182,7 +182,7 @@ class Parts:
 def compose(parts: Parts, background: Background) -> Vectors:
     """Make one query vector (D,) of length one.
 
-    A single vector is left as it is. Parts that are asked for together are added, each brought to the same
+    A single vector is left as it is. Parts of the query are added, each brought to the same
     spread of its scores: a text's are closer together than an image's, so that a plain sum would almost
     ignore the text. Examples make a linear classifier between two shrunken centroids (Tibshirani et al.,
     "Diagnosis of multiple cancer types by shrunken centroids of gene expression", 2002, with equal
@@ -190,7 +190,7 @@ def compose(parts: Parts, background: Background) -> Vectors:
 
         w = (q + sum of liked) / (1 + n_liked) - (b m + sum of disliked) / (b + n_disliked)
 
-    with what is asked for q, the collection's mean m and b = 8: a few dislikes, which may be wrong
+    with the query q, the collection's mean m and b = 8: a few dislikes, which may be wrong
     in many ways, say less than a few likes. Whitening by the collection's covariance made it worse
     (measured).
 

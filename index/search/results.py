@@ -104,7 +104,7 @@ def cosine_kind(by: ActiveGeneration | ModelInfo) -> CosineKind:
 
 @dataclass(frozen=True, slots=True)
 class HitText:
-    """A text that was found, and its position among its image's texts, from 0."""
+    """A text hit, and its position among its image's texts, from 0."""
 
     position: int
     text: str
@@ -118,7 +118,7 @@ class MatchedText(NamedTuple):
 
 
 class HitImage(NamedTuple):
-    """Image of a hit; `text` is the found one, None where images are searched."""
+    """Image of a hit; `text` is the text hit, None if images are searched."""
 
     id: str
     text: HitText | None
@@ -131,7 +131,7 @@ class HitImage(NamedTuple):
 
 # A tuple is made in a third of the time of a frozen dataclass, and a page has up to hundreds of hits.
 class Hit(NamedTuple):
-    """One found image, or one found text with its image.
+    """An image hit, or a text hit with its image.
 
     Attributes:
         image: Found image.
@@ -140,7 +140,7 @@ class Hit(NamedTuple):
         cosine: Similarity of query and hit, by the model's own kind of cosine; NaN without a query.
         found_by: The lists that the hit is in: of vectors, of exact words, of what says the same of findings.
         others: Group size - 1, among images that pass the filter and are not left out; only with groups.
-        matched: Text with the words that were asked for; None without words, or where it has none.
+        matched: Text with the words of the query; None without words, or if it has none.
     """
 
     image: HitImage
@@ -165,7 +165,7 @@ class SearchPage:
     """Hits, best first.
 
     Attributes:
-        hits: At most as many as were asked for.
+        hits: At most as many as requested.
         position: Start of the page; None for the first.
         end: Returns where it ends, given whether it is confident; None on the last.
         measure: Returns what the query's cosines usually are, and which are confident; None where there is
@@ -217,7 +217,7 @@ class HitDetails(NamedTuple):
 
     Attributes:
         report: The image's report.
-        vector: The vector (D,) of the found image or text; None also if it was removed meanwhile.
+        vector: The vector (D,) of the image or text; None also if it was removed meanwhile.
     """
 
     report: str | None = None

@@ -181,7 +181,7 @@ class VectorView(ABC):
 
         Args:
             query: Query vector.
-            k: At most this many; fewer only when fewer can be found.
+            k: At most this many; fewer only if fewer match.
             allowed: Search among these keys only, in rising order; None for all. Rows of it are cached: the
                 array must not change.
             after: Leave out all hits up to this one.
@@ -517,14 +517,14 @@ class CosineView(VectorView):
                 if after is not None:
                     # A walk through all pages would rank the rows of all pages before, each time.
                     likely = likely[products <= np.float32(after.score) + np.float32(2 * error)]
-            found, scores = ranked(query, self._ids.keys, likely, self._store.get)
-            first = page_offset(found, scores, after)
+            keys, scores = ranked(query, self._ids.keys, likely, self._store.get)
+            first = page_offset(keys, scores, after)
             last = first + k
             # No row that was left out has a larger product in FAISS's scan than the last one found.
             if needed >= passing.count or (
                 last < len(scores) and scores[last - 1] > scores[-1] + np.float32(2 * error)
             ):
-                return Neighbours(found[first:last], scores[first:last], exact=True)
+                return Neighbours(keys[first:last], scores[first:last], exact=True)
             spare *= 4
 
     def build(

@@ -50,7 +50,7 @@ const frame = new ViewerFrame(base, (image) => {
   if (image !== null) waiting = setTimeout(search, REST_MS);
 });
 const list = new CaseList({
-  beside: ({ image }, hit) => frame.open([image.study, hit.study], { series: image.series, sop: image.sop }),
+  sideBySide: ({ image }, hit) => frame.open([image.study, hit.study], { series: image.series, sop: image.sop }),
   address: (hit) => api.resolve(hit.links.viewer ?? `reading#${new URLSearchParams({ study: hit.study ?? '' })}`),
   picture: (hit) => api.resolve(hit.links.thumbnail),
   judge: async (answer, hit, relevant) => await sent(answer, () => api.judge(answer.cases.collection, hit.query_image, hit.id, relevant)) !== null,

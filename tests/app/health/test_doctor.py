@@ -299,7 +299,7 @@ def test_jobs_without_a_worker_are_told_of(jobs: Jobs) -> None:
     assert examine_jobs(jobs.catalogue).found == "0 running, 0 waiting"
     first, _ = jobs.give("tidy"), jobs.give("tidy")
     waiting = examine_jobs(jobs.catalogue, watch_s=0.5)
-    said = ", and no worker has said anything for 0 seconds: run `recoquest worker` with the settings of"
+    said = ", and no worker sent a heartbeat for 0 seconds: run `recoquest worker` with the settings of"
     assert waiting.state == "doubtful"
     assert waiting.found.startswith(f"0 running, 2 waiting{said}")
     with jobs.catalogue.write() as session:
