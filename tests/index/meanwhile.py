@@ -23,10 +23,10 @@ def at_first(
         patch.setattr(target, name, call)
         if not behind:
             act()
-        found = call(*arguments, **options)
+        result = call(*arguments, **options)
         if behind:
             act()
-        return found
+        return result
 
     patch.setattr(target, name, overtaken)
 

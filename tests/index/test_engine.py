@@ -344,7 +344,7 @@ def test_all_or_what_passes_comes_as_it_was_added(engine: SearchEngine, passing:
     assert {(hit.found_by, hit.others, hit.matched) for hit in hits} == {((), None, None)}
     page = engine.browse("c", SearchRequest(k=3, filter=chosen))
     assert (page.count, page.exact, page.z_scores, page.confident) == (len(expected), True, None, None)
-    texts = [(record.id, place) for record in expected for place in range(len(record.texts))]
+    texts = [(record.id, position) for record in expected for position in range(len(record.texts))]
     assert [name_of(hit) for hit in listed(engine, filter=chosen, target="texts")] == texts
     nothing = engine.browse("c", SearchRequest(filter=parse_filter({"field": "age", "lt": 0})))
     assert (nothing.hits, nothing.count, nothing.next_cursor) == ((), 0, None)
@@ -398,7 +398,7 @@ def test_the_newest_come_first_and_stand_for_their_groups(
     expected = [name_of(hit) for hit in listed(engine, sort="added", **values)][::-1]
     assert [name_of(hit) for hit in listed(engine, sort="newest", k=3, **values)] == expected
     groups = {record.id: group_of(record, "group") for record in added()}
-    last = {groups[name]: (name, place) for name, place in expected[::-1]}
+    last = {groups[name]: (name, position) for name, position in expected[::-1]}
     hits = listed(engine, sort="newest", group_by="group", k=3, **values)
     assert [name_of(hit) for hit in hits] == [name for name in expected if name in last.values()]
 

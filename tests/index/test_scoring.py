@@ -41,9 +41,9 @@ def _view(vectors: Vectors) -> CosineView:
 @pytest.fixture(scope="module")
 def background() -> Background:
     """Images around the first axis."""
-    found = scoring.measure_background(_view(_around(0, COUNT, 1)))
-    assert found is not None
-    return found
+    result = scoring.measure_background(_view(_around(0, COUNT, 1)))
+    assert result is not None
+    return result
 
 
 def test_unusual_equals_its_definition(background: Background) -> None:
@@ -78,10 +78,10 @@ def test_scores_are_those_of_the_view(blades: int, unsigned: bool) -> None:
     view = ReferenceView(DIM, blades, unsigned=unsigned)
     view.add(np.arange(50), vectors)
     query = unit_vectors(1, DIM, 4)[0]
-    found = view.search(query, 50)
+    page = view.search(query, 50)
     scale = Background(vectors, 50, blades=blades, unsigned=unsigned).scale(query)
-    assert scale.mean == pytest.approx(float(found.scores.mean()), abs=1e-5)
-    assert scale.spread == pytest.approx(float(found.scores.std()), rel=1e-4)
+    assert scale.mean == pytest.approx(float(page.scores.mean()), abs=1e-5)
+    assert scale.spread == pytest.approx(float(page.scores.std()), rel=1e-4)
 
 
 def test_scores_of_long_vectors_are_those_of_the_sample() -> None:
@@ -165,16 +165,16 @@ def test_threads_that_come_together_measure_once(engine: SearchEngine) -> None:
     generation = put_records(engine, make_records(60), DIM)
     backgrounds = KeptBackground()
     view = _view(unit_vectors(60, DIM))
-    found: list[Background | None] = []
+    results: list[Background | None] = []
 
     def ask(_: Event) -> None:
         with engine.home.catalogue.reading() as reading:
-            found.append(backgrounds.get(reading, generation, view))
+            results.append(backgrounds.get(reading, generation, view))
 
     with beside(*[ask] * 6):
         pass
-    assert len(found) == 6
-    assert all(background is found[0] for background in found)
+    assert len(results) == 6
+    assert all(background is results[0] for background in results)
 
 
 REPORTS = [
@@ -212,13 +212,13 @@ def test_words_are_unknown_only_beyond_what_own_texts_have() -> None:
 
 def test_a_vocabulary_golden() -> None:
     """By hand: a word counts once for each image, and a text is covered by words of other images."""
-    found = Vocabulary.from_texts([["a heart", "A heart: a film"], ["a lung"], []])
+    result = Vocabulary.from_texts([["a heart", "A heart: a film"], ["a lung"], []])
     once, twice = log(4), log(2)
-    assert found.weights == {"a": twice, "heart": once, "film": once, "lung": once}
-    assert found.unknown == pytest.approx((3 * once + 2 * twice) / 5)
-    assert found.coverage_threshold == pytest.approx(twice / (twice + 2 * found.unknown))
-    asked = ("a dog sleeps", "a dog sleeps well", "film of dog", "dog", "")
-    assert [found.knows(text) for text in asked] == [True, False, True, False, False]
+    assert result.weights == {"a": twice, "heart": once, "film": once, "lung": once}
+    assert result.unknown == pytest.approx((3 * once + 2 * twice) / 5)
+    assert result.coverage_threshold == pytest.approx(twice / (twice + 2 * result.unknown))
+    requests = ("a dog sleeps", "a dog sleeps well", "film of dog", "dog", "")
+    assert [result.knows(text) for text in requests] == [True, False, True, False, False]
 
 
 @pytest.mark.parametrize("texts", [CHINESE, [["words"], ["none", "alike"]], [[], []], []])
@@ -241,11 +241,11 @@ def _at_chance(seed: int, kinds: int, noise: float, hub: float, dim: int) -> Out
     shares = 1 / np.arange(1, kinds + 1)
     images = random.choice(kinds, 200, p=shares / shares.sum())
     texts = np.repeat(images[:100], 2)
-    found = []
-    for place, rows in enumerate((images, texts)):
-        centres = unit_vectors(kinds, dim, 2 * seed + place + 10)
-        found.append(_near(centres[rows] + hub * unit_vectors(1, dim, seed + 5000 + place), noise, seed))
-    scores = found[1] @ found[0].T
+    results = []
+    for index, rows in enumerate((images, texts)):
+        centres = unit_vectors(kinds, dim, 2 * seed + index + 10)
+        results.append(_near(centres[rows] + hub * unit_vectors(1, dim, seed + 5000 + index), noise, seed))
+    scores = results[1] @ results[0].T
     first = np.argsort(-scores, axis=1)[:, :10]
     right = (images[first] == texts[:, None]).mean(axis=1)
     chance = np.bincount(images, minlength=kinds)[texts] / len(images)
@@ -291,18 +291,18 @@ def test_a_score_counts_down_to_where_queries_are_no_longer_right() -> None:
 @pytest.mark.parametrize("kinds", [1, scoring.MIN_KINDS - 1, scoring.MIN_KINDS, 40])
 def test_queries_of_few_kinds_are_no_evidence_however_many(kinds: int) -> None:
     queries = range(500)
-    found = _outcomes([1 - n / 500 for n in queries], [0.7] * 500, [n % kinds for n in queries])
-    assert (scoring.least_known(found) is not None) == (kinds >= scoring.MIN_KINDS)
+    result = _outcomes([1 - n / 500 for n in queries], [0.7] * 500, [n % kinds for n in queries])
+    assert (scoring.least_known(result) is not None) == (kinds >= scoring.MIN_KINDS)
 
 
 @pytest.mark.parametrize(
     ("count", "right", "least"), [(100, 100, 0), (100, 50, 50), (100, 57, 50), (105, 105, 0), (9, 9, None)]
 )
 def test_steps_are_tenths_and_the_last_takes_the_rest(count: int, right: int, least: int | None) -> None:
-    places = range(count, 0, -1)
-    excess = [0.5 if place > count - right else -0.5 for place in places]
-    found = _outcomes([*places], excess, [place % scoring.MIN_KINDS for place in places])
-    assert scoring.least_known(found) == (None if least is None else least + 1)
+    positions = range(count, 0, -1)
+    excess = [0.5 if position > count - right else -0.5 for position in positions]
+    result = _outcomes([*positions], excess, [position % scoring.MIN_KINDS for position in positions])
+    assert scoring.least_known(result) == (None if least is None else least + 1)
 
 
 @pytest.mark.parametrize(("mean", "sure"), [(0.6, False), (0.62, True)])
@@ -315,16 +315,16 @@ def test_ten_kinds_are_tested_at_five_percent(mean: float, sure: bool) -> None:
 
 def test_flags_are_counted_with_the_thresholds_of_the_other_half() -> None:
     """Pairs of queries are right down to a score above 0.5, but for two kinds: one always, and one never."""
-    places, kinds = np.arange(400), np.arange(400) % 40
-    excess = np.where((kinds == 7) | ((places < 200) & (kinds != 8)), 0.5, -0.5)
-    found = Outcomes(1 - places // 2 / 200, excess, kinds)
-    counts = scoring._cross_checked(found, np.array([0.9, 0.8, *[0.1] * 158]))
+    positions, kinds = np.arange(400), np.arange(400) % 40
+    excess = np.where((kinds == 7) | ((positions < 200) & (kinds != 8)), 0.5, -0.5)
+    result = Outcomes(1 - positions // 2 / 200, excess, kinds)
+    counts = scoring._cross_checked(result, np.array([0.9, 0.8, *[0.1] * 158]))
     assert [*counts.model_dump().values()] == [200, 195, 200, 195, 160, 158]
 
 
 def test_a_hit_is_right_by_image_text_or_labels_and_chance_is_taken_off() -> None:
-    said = [("ab", ()), ("a", ("other",)), ("", ("text",)), ("", ())]
-    sample = [scoring._Facts(frozenset(labels), frozenset(texts)) for labels, texts in said]
+    messages = [("ab", ()), ("a", ("other",)), ("", ("text",)), ("", ())]
+    sample = [scoring._Facts(frozenset(labels), frozenset(texts)) for labels, texts in messages]
     facts = dict(enumerate(sample, 1))
     for labels, image, right, chance in (("ab", 4, 3, 2), ("", 4, 2, 1), ("a", None, 2, 2)):
         query = scoring._Query("text", frozenset(labels), image, "kind")
@@ -343,7 +343,7 @@ def test_what_was_measured_holds_within_a_factor() -> None:
     )
     measured = Confidence(count=60, held_out=0, kinds=0, known=0.5, counts=none)
     assert [measured.fits(count) for count in (49, 50, 72, 73)] == [False, True, True, False]
-    assert [measured.least(known=known) for known in (True, False)] == [0.5, inf]
+    assert [measured.least(known=existing) for existing in (True, False)] == [0.5, inf]
 
 
 def test_unknown_words_need_a_score_that_few_unanswerable_phrases_reach() -> None:
@@ -448,7 +448,7 @@ def test_texts_that_find_nothing_make_nothing_confident(engine: SearchEngine) ->
     generation = _collection(engine, 140, good=False, labelled=False)
     measured = _measured(engine, generation, _Texts())
     assert (measured.known, measured.unknown) == (None, None)
-    assert [measured.least(known=known) for known in (True, False)] == [inf, inf]
+    assert [measured.least(known=existing) for existing in (True, False)] == [inf, inf]
     assert [_asked(engine, text) for text in ("sign1", "a film", "a dog")] == [False] * 3
 
 

@@ -73,9 +73,9 @@ class Collection:
             self.memory.warm(CollectionState(reading, self.id, self.sequence()))
 
     def get(self, filter: Filter, target: Target = "images", sequence: int | None = None) -> Keys:
-        wanted = self.sequence() if sequence is None else sequence
+        expected = self.sequence() if sequence is None else sequence
         with self.engine.home.catalogue.reading() as reading:
-            return self.memory.passing(CollectionState(reading, self.id, wanted), filter, target)
+            return self.memory.passing(CollectionState(reading, self.id, expected), filter, target)
 
     def expected(self, filter: Filter, target: Target = "images") -> list[int]:
         """What passes, one image at a time in Python."""
@@ -113,17 +113,17 @@ def read_anew(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def noted(
         self: IncrementalCache[CacheKey, Any],
-        place: CacheKey,
+        path: CacheKey,
         sequence: int,
         read: Callable[[], Any],
         catch_up: Any = None,
     ) -> Any:
         def again() -> Any:
-            if isinstance(place, CacheKey):
-                seen.append(place.name)
+            if isinstance(path, CacheKey):
+                seen.append(path.name)
             return read()
 
-        return get(self, place, sequence, again, catch_up)
+        return get(self, path, sequence, again, catch_up)
 
     monkeypatch.setattr(IncrementalCache, "get", noted)
     return seen
@@ -377,9 +377,9 @@ def test_fields_that_were_warmed_are_searched_without_the_database(in_memory: Co
     expected = [in_memory.expected(filter) for filter in filters]
     sequence = in_memory.sequence()
     with in_memory.reading() as reading:
-        found = [
+        results = [
             in_memory.memory.passing(CollectionState(reading, in_memory.id, sequence), filter, "images")
             for filter in filters
         ]
         assert not reading.opened
-    assert [keys.tolist() for keys in found] == expected
+    assert [keys.tolist() for keys in results] == expected
