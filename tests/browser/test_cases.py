@@ -107,10 +107,10 @@ def test_tiles_tell_date_view_age_and_sex_and_a_case_that_is_refused_stays_in_it
         ("en-GB", ["2024-01-15 · PA · 62 y · F", "2024-01-15 · LL L · 62 y · F"]),
     ):
         search = open_search("", site=room_service, locale=locale).settle()
-        told = search.page.locator(".hit-facts").all_inner_texts()
+        expected = search.page.locator(".hit-facts").all_inner_texts()
         # Of the picture without metadata nothing is told.
-        assert len(told) == search.tiles.count() - 1
-        assert [told[0], told[4]] == facts
+        assert len(expected) == search.tiles.count() - 1
+        assert [expected[0], expected[4]] == facts
     watch.allow("401")
     search.tiles.nth(0).get_by_role("button", name="Save number 1 as a case").click()
     dialog = save_dialog(search)
@@ -228,11 +228,11 @@ def test_the_case_book_renames_notes_opens_compares_takes_out_and_exports(
     step("hits are grouped by study until the reader chooses")
     chosen = search.page.get_by_label("Group by")
     expect(chosen).to_have_value("study")
-    with search.page.expect_request("**/search") as asked:
+    with search.page.expect_request("**/search") as requested:
         search.search("a red circle")
-    assert json.loads(asked.value.post_data or "")["group_by"] == "study"
-    with search.page.expect_request("**/search") as asked:
+    assert json.loads(requested.value.post_data or "")["group_by"] == "study"
+    with search.page.expect_request("**/search") as requested:
         chosen.select_option("")
-    assert "group_by" not in json.loads(asked.value.post_data or "")
+    assert "group_by" not in json.loads(requested.value.post_data or "")
     search.search("a blue square")
     expect(chosen).to_have_value("")

@@ -223,8 +223,8 @@ def example(sites: Sites, tmp_path: Path) -> Iterator[tuple[str, str]]:
         changed = {"open_reading": False, "open_feedback": False, "cors_origins": (host,)}
         application = create_app(sites.settings.model_copy(update=changed))
         with running(application) as service:
-            found = re.findall(r"```html\n(.*?)```", (DOCS / "page.md").read_text("utf-8"), re.DOTALL)[-1]
-            page = found.replace("http://localhost:8000", service).replace("'scenes'", f"'{SHAPES}'")
+            result = re.findall(r"```html\n(.*?)```", (DOCS / "page.md").read_text("utf-8"), re.DOTALL)[-1]
+            page = result.replace("http://localhost:8000", service).replace("'scenes'", f"'{SHAPES}'")
             (tmp_path / "example.html").write_text(page)
             with application.state.services.engine.home.catalogue.write() as session:
                 key = create_key(session, "judge", {SHAPES: frozenset({"judge"})}, days=1).text

@@ -236,8 +236,8 @@ def test_a_part_is_marked_by_keys_and_what_matched_lies_over_the_picture(open_se
     with search.page.expect_response("**/similarity-map") as answered:
         search.keys("e")
     assert answered.value.url.endswith(f"{quote(name, safe='')}/similarity-map")
-    asked = {"text": "circle", "keywords": "circle"}
-    assert json.loads(answered.value.request.post_data or "") == asked
+    requests = {"text": "circle", "keywords": "circle"}
+    assert json.loads(answered.value.request.post_data or "") == requests
     expect(overlay).not_to_have_js_property("naturalWidth", 0)
     expect(button).to_have_attribute("aria-pressed", "true")
     expect(search.dialog.locator(".matched-legend")).to_contain_text("fits more")

@@ -93,8 +93,8 @@ class Hospital:
 
     @property
     def _process(self) -> dict[str, Any]:
-        given = {f"RECOQUEST_{name}": value for name, value in self.settings.items()}
-        return {"cwd": self.folder, "env": {**os.environ, "OMP_NUM_THREADS": "1", **given}}
+        variables = {f"RECOQUEST_{name}": value for name, value in self.settings.items()}
+        return {"cwd": self.folder, "env": {**os.environ, "OMP_NUM_THREADS": "1", **variables}}
 
 
 def install_ohif(home: Path) -> None:
@@ -134,8 +134,8 @@ def drawn_in(page: Page) -> list[np.ndarray]:
     canvases = frame.locator("canvas.cornerstone-canvas")
     pictures = []
     try:
-        for place in range(canvases.count()):
-            picture = Image.open(io.BytesIO(canvases.nth(place).screenshot(timeout=5_000)))
+        for position in range(canvases.count()):
+            picture = Image.open(io.BytesIO(canvases.nth(position).screenshot(timeout=5_000)))
             pictures.append(np.asarray(picture.convert("L"), dtype=np.float64))
     except TooLate:
         # The viewer lays its viewports out again.
@@ -264,8 +264,8 @@ def test_films_of_an_archive_are_read_beside_similar_ones(hospital: Hospital, wi
         expect(page.locator(".cases-status")).to_contain_text("is kept as a similar case")
         lines = hospital.run("feedback", "export", FILMS, "-").splitlines()
         assert [(one["query"], one["image"], one["verdict"]) for one in map(json.loads, lines)] == [
-            ({"images": [OPEN.SOPInstanceUID]}, film.SOPInstanceUID, said)
-            for film, said in ((OTHER, "accepted"), (LEAVING, "rejected"), (PRIOR, "supplemented"))
+            ({"images": [OPEN.SOPInstanceUID]}, film.SOPInstanceUID, message)
+            for film, message in ((OTHER, "accepted"), (LEAVING, "rejected"), (PRIOR, "supplemented"))
         ]
         step("a prior opens next to the current study")
         page.get_by_label("Studies of the same patient").check()

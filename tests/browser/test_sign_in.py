@@ -244,6 +244,10 @@ def test_who_gets_no_further_is_told_why(
     step("who has no role is told whom to ask")
     search = open_page(organised)
     _log_in(search.page, "strangers")
-    for told in ("no role here yet", "signed in as Dr strangers", "Ask the administrator of this service"):
-        expect(search.notice).to_contain_text(told)
+    for expected in (
+        "no role here yet",
+        "signed in as Dr strangers",
+        "Ask the administrator of this service",
+    ):
+        expect(search.notice).to_contain_text(expected)
     expect(search.button("Sign out")).to_be_visible()
