@@ -322,7 +322,7 @@ def print_page(page: SearchResponse, query: SearchQuery) -> None:
         columns[kind] = lambda hit: f"{hit['cosine']:.4f}"
         columns["Z-score"] = lambda hit: "" if hit["z_score"] is None else f"{hit['z_score']:+.1f}"
     if first["score_kind"] == "fused":
-        columns["SearchResult by"] = lambda hit: " and ".join(hit["found_by"])
+        columns["Found by"] = lambda hit: " and ".join(hit["found_by"])
     if first["group_size"] is not None:
         columns["In group"] = lambda hit: str(hit["group_size"])
     columns["Text"] = _text_of

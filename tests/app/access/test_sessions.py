@@ -423,7 +423,7 @@ def test_a_link_holds_until_its_end_and_no_second_longer() -> None:
     sealed = sessions.seal_link(maker, address)
     last = SessionSigner(b"s" * 32, lambda: maker.expires - 1)
     assert last.open_link(sealed, address) == maker
-    with pytest.raises(RequestError, match="has ended"):
+    with pytest.raises(RequestError, match="has expired"):
         SessionSigner(b"s" * 32, lambda: maker.expires).open_link(sealed, address)
     other = SessionSigner(b"t" * 32, lambda: NOW)
     with pytest.raises(RequestError, match="another picture"):

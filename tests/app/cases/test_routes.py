@@ -105,7 +105,7 @@ def test_a_note_and_a_name_are_changed_on_what_the_caller_knows_alone(service: T
         ("/b", {"name": "Taken"}, 409, "'Taken'"),
         ("/kept/images/image-3", {"note": "x" * 2001}, 422, "2000"),
         ("/kept/images/image-3", {"note": "a\x00b"}, 422, "cannot be stored"),
-        ("/kept/images/image-3", {"notes": "x"}, 422, "known are note"),
+        ("/kept/images/image-3", {"notes": "x"}, 422, "the fields are note"),
         ("/kept/images/nobody", {}, 404, "'nobody'"),
         ("/gone/images/image-3", {}, 404, "'gone'"),
     ],

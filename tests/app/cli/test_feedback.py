@@ -33,9 +33,9 @@ def test_judgements_are_given_counted_exported_and_forgotten(work: Work) -> None
     assert printed.stderr == "Wrote 2 judgements to -.\n"
     assert not (work.folder / "-").exists()
     taken_back = ("feedback", "remove", "c", "image-004", "--like", "image-001")
-    nothing = "c: nothing was said of image-004 for this query.\n"
+    nothing = "c: there was no judgement of image-004 for this query.\n"
     assert work.run("feedback", "remove", "c", "image-004", "--text", "größer").stdout == nothing
-    assert work.run(*taken_back).stdout == "c: what was said of image-004 for this query is taken back.\n"
+    assert work.run(*taken_back).stdout == "c: the judgement of image-004 for this query is removed.\n"
     assert work.run(*taken_back).stdout == nothing
     work.run("feedback", "export", "c", "said.jsonl")
     (kept,) = (work.folder / "said.jsonl").read_text(encoding="utf-8").splitlines()

@@ -54,7 +54,7 @@ def test_a_folder_says_what_it_found_and_what_it_left_out(command: Command, tmp_
     code, said = command()
     assert code == 0
     assert said.splitlines()[-4:] == [
-        "SearchResult 5 files in photos: 3 taken, 0 refused, 2 left out.",
+        "Found 5 files in photos: 3 taken, 0 refused, 2 left out.",
         "Left out: .jp2 files, which cannot be read (convert them to JPEG or PNG): 1; "
         "files in folders named '@eaDir': 1.",
         "0 texts, for 0 of 3 images.",
@@ -72,7 +72,7 @@ def test_a_table_says_what_was_refused_and_where(command: Command, tmp_path: Pat
         "Line 3: a quote opens that does not close before line 4, another row.",
         "Line 4: it has 4 fields where the header has 3; put a value with ',' in it into quotes.",
         "Took columns 'caption' for text and 'label' for labels.",
-        "SearchResult 3 rows in t.csv: 1 taken, 2 refused, 0 left out.",
+        "Found 3 rows in t.csv: 1 taken, 2 refused, 0 left out.",
         "Left out: images without a row that can be used: 2.",
         "1 label; the most frequent is 'dog', of 1 of 1 image.",
         "Wrote 1 record to photos/manifest.jsonl.",
@@ -97,7 +97,7 @@ def test_damaged_images_stop_nothing_and_are_an_error_only_if_asked(command: Com
     (photos / "6.jpg").write_bytes((photos / "1.jpg").read_bytes()[:300])
     code, said = command()
     assert code == 0
-    assert "SearchResult 6 files in photos: 3 taken, 3 refused, 0 left out." in said
+    assert "Found 6 files in photos: 3 taken, 3 refused, 0 left out." in said
     assert "'4.jpg' is an empty file" in said
     code, said = command("--strict")
     assert code == 1
@@ -127,10 +127,10 @@ def test_damaged_images_are_refused_by_what_is_decoded(
     (tmp_path / "photos" / "3.jpg").write_bytes(whole[:-30])
     code, said = command("--max-rejected", "0.5")
     assert code == 0
-    assert "SearchResult 3 files in photos: 0 taken, 2 listed, 1 refused, 0 left out." in said
+    assert "Found 3 files in photos: 0 taken, 2 listed, 1 refused, 0 left out." in said
     assert "File 3: '3.jpg': The JPEG image is damaged" in said
     code, said = command("--max-rejected", "0.5", "--check")
-    assert "SearchResult 3 files in photos: 2 taken, 1 refused, 0 left out." in said
+    assert "Found 3 files in photos: 2 taken, 1 refused, 0 left out." in said
     monkeypatch.setenv("RECOQUEST_ACCEPT_TRUNCATED_IMAGES", "true")
     code, said = command("--check")
     assert (code, "3 taken, 0 refused" in said) == (0, True)

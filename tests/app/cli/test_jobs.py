@@ -67,9 +67,9 @@ def test_watching_ends_with_the_job(work: Work) -> None:
     [
         (("start", "serve"), 2, "'serve' is not one of train"),
         (("start", "train", "demo-scenes"), 2, "Missing option '--data'"),
-        (("start", "train", "demo-scenes", "--data", "x", "--out", "y"), 2, "--out is what the worker sets"),
-        (("start", "duplicates", "scenes", "--out", "x"), 2, "--out is what the worker sets"),
-        (("start", "reindex", "c", "--home=elsewhere"), 2, "--home is what the worker sets"),
+        (("start", "train", "demo-scenes", "--data", "x", "--out", "y"), 2, "--out is set by the worker"),
+        (("start", "duplicates", "scenes", "--out", "x"), 2, "--out is set by the worker"),
+        (("start", "reindex", "c", "--home=elsewhere"), 2, "--home is set by the worker"),
         (("start", "tidy", "more"), 2, "unexpected extra argument"),
         (("list", "--state", "dancing"), 2, "'dancing' is not one of 'queued'"),
         (("show", 7), 1, "There is no job 7"),
@@ -101,4 +101,4 @@ def test_a_collection_has_one_retraining_at_a_time(work: Work) -> None:
 def test_only_a_retraining_that_waits_can_be_promoted(work: Work) -> None:
     work.run("jobs", "start", "tidy")
     _begin(work, 1, result={"verdict": "none"})
-    assert "Job 1 has no model that waits" in work.run("jobs", "promote", 1, code=1).stderr
+    assert "Job 1 has no model to promote" in work.run("jobs", "promote", 1, code=1).stderr

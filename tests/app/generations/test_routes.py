@@ -350,7 +350,7 @@ def test_an_administrator_of_the_collection_alone_sees_the_job_and_begins_one_at
     for _ in range(3):
         second = service.post(activation, headers={**LATER, **of_photos})
         problem(second, 409, "job-exists")
-        assert f"job {given.json()['id']} already, which is queued" in second.json()["detail"]
+        assert f"by job {given.json()['id']}, which is queued" in second.json()["detail"]
     with opened.home.catalogue.read() as session:
         assert len(list_jobs(session)) == 1
     assert service.post(f"{place}/cancel", headers=of_others).status_code == 403

@@ -413,7 +413,7 @@ def test_an_erasure_that_was_stopped_anywhere_goes_on_without_the_ids(
     (marked.settings.home / "jobs" / "1" / "retraining" / "weights.bin").unlink()
     _stopped_at(stage, marked, monkeypatch)
     told = marked.run("erase", COLLECTION).output
-    assert f"{COLLECTION}: what was stopped is done; images erased: 1." in told
+    assert f"{COLLECTION}: the interrupted erasure is complete; images erased: 1." in told
     assert holding(marked.settings.home, WORD) == []
     assert list((marked.settings.home / "erasures").iterdir()) == []
     nothing = marked.run("erase", COLLECTION, code=1)
@@ -445,7 +445,7 @@ def test_a_folder_that_is_at_work_is_waited_for(marked: Indexed) -> None:
     with pytest.raises(JobStateError, match="Job 1 is at work in its folder"):
         erase_now(marked)
     os.close(lock)
-    with pytest.raises(CollectionInUseError, match="were not erased whole"):
+    with pytest.raises(CollectionInUseError, match="were not completely erased"):
         rename_now(marked)
     assert erase_now(marked).ids == ("image-5",)
     rename_now(marked)

@@ -118,7 +118,7 @@ def test_a_file_that_is_cut_is_asked_again_and_never_taken() -> None:
         ((400, {}, b""), "fails with status 400"),
         ((501, {}, b""), "fails with status 501"),
         ((302, {"Location": "http://elsewhere/"}, b""), "sends elsewhere"),
-        ((200, {"Content-Type": "text/html"}, b"<html>"), "something else than JSON"),
+        ((200, {"Content-Type": "text/html"}, b"<html>"), "doesn't answer in JSON"),
     ],
 )
 def test_what_will_not_pass_is_said_at_once(fault: tuple[int, dict[str, str], bytes], said: str) -> None:
@@ -147,7 +147,7 @@ def test_attributes_are_read_from_dicom_json_whatever_they_hold() -> None:
     assert [number(item, tag) for tag in "abf"] == [12, None, None]
     assert [items(value) for value in (None, item, [item])] == [[], [item], [item]]
     for wrong in ("x", [item, 1]):
-        with pytest.raises(ArchiveError, match="other JSON than DICOM's"):
+        with pytest.raises(ArchiveError, match="isn't DICOM JSON"):
             items(wrong)
 
 

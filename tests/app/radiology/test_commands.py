@@ -464,7 +464,7 @@ def test_credentials_come_from_settings_and_are_shown_nowhere(
         (("films", "--url", "http://pacs", "--once", "--every", "5"), "not both"),
         (("films", "--url", "http://pacs", "--study", "7"), "give a Study Instance UID"),
         (("films", "--url", "http://pacs", "--study", "1.2.3.4", "--every", "5"), "--study and --every"),
-        (("films", "--url", "http://pacs", "--note"), "give --study, too"),
+        (("films", "--url", "http://pacs", "--note"), "give --study as well"),
         (("films", "--url", "http://pacs", "--note", "--study", "1.2.3.4"), "RECOQUEST_PACS_WRITE_BACK"),
         (("films", "--url", "http://pacs", "--quarantined", "/"), "/ cannot be written (Is a directory)"),
         (("films", "--url", "http://127.0.0.1:9/dicom-web"), "There is no collection 'films'"),

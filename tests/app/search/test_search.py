@@ -382,7 +382,7 @@ def test_service_and_command_line_say_the_same(own: Indexed, tmp_path: Path) -> 
     assert {page["text"]: page["confident"] for page in pages} == EXPECTED
     for text, confident in EXPECTED.items():
         alone = own.run("search", COLLECTION, text)
-        assert ("Likely nothing here" in alone.stderr) is (confident is False)
+        assert ("Probably nothing here" in alone.stderr) is (confident is False)
 
 
 @pytest.mark.parametrize(
