@@ -64,8 +64,8 @@ def test_all_that_was_searched_for_is_kept(far: TestClient, on_either: Indexed) 
         unlike=[{"id": "image-6"}, {"text": "a cat"}],
     )
     assert answer.status_code == 200, answer.text
-    (found,) = kept(on_either)
-    assert found[0] == JudgedQuery(("a boat", "two dogs"), ("image-5",), ("a cat",), ("image-6",))
+    (result,) = kept(on_either)
+    assert result[0] == JudgedQuery(("a boat", "two dogs"), ("image-5",), ("a cat",), ("image-6",))
 
 
 def test_the_operator_counts(on_either: Indexed, far: TestClient) -> None:

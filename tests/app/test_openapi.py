@@ -180,11 +180,13 @@ class Service:
 @pytest.fixture(scope="module")
 def service(make_indexed: Any) -> Iterator[Service]:
     home: Indexed = make_indexed()
-    named = [replace(record, id=f"scene{place:05}") for place, record in enumerate(home.manifest.records)]
+    named = [
+        replace(record, id=f"scene{position:05}") for position, record in enumerate(home.manifest.records)
+    ]
     # The study of the examples, and another one.
-    for place, study in ((0, _STUDY), (12, _OTHER_STUDY)):
+    for position, study in ((0, _STUDY), (12, _OTHER_STUDY)):
         uids = {"study": study, "series": f"{study}.1", "sop": f"{study}.1.9"}
-        named[place] = replace(named[place], metadata={**named[place].metadata, **uids})
+        named[position] = replace(named[position], metadata={**named[position].metadata, **uids})
     write_manifest(home.manifest.folder, named)
     home = replace(home, manifest=read_manifest(home.manifest.folder))
     archive = {

@@ -107,9 +107,9 @@ def test_photographs_are_served_without_code_for_films(own: Indexed, tmp_path: P
         "RECOQUEST_ADMIN_KEY": "k" * 16,
         "RECOQUEST_RADIOLOGY": str(radiology).lower(),
     }
-    places = (tmp_path, own.settings.home, own.bundle, own.manifest.folder)
+    positions = (tmp_path, own.settings.home, own.bundle, own.manifest.folder)
     done = subprocess.run(
-        [sys.executable, "-c", _PROCESS, *map(str, places)],
+        [sys.executable, "-c", _PROCESS, *map(str, positions)],
         env=environment,
         capture_output=True,
         text=True,

@@ -47,7 +47,7 @@ def test_a_key_is_made_listed_rotated_and_revoked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "collection", "told"),
+    ("role", "collection", "expected"),
     [
         ("auditor", "scenes", ["audit trail"]),
         ("owner", "*", ROLES),
@@ -55,10 +55,10 @@ def test_a_key_is_made_listed_rotated_and_revoked(tmp_path: Path) -> None:
     ],
 )
 def test_a_key_that_gives_no_right_is_refused(
-    tmp_path: Path, role: str, collection: str, told: Sequence[str]
+    tmp_path: Path, role: str, collection: str, expected: Sequence[str]
 ) -> None:
     refused = said(_keys(tmp_path, "create", "a", "--role", role, "--collection", collection, code=2))
-    assert all(word in refused for word in told)
+    assert all(word in refused for word in expected)
     assert json.loads(_keys(tmp_path, "list", "--json").stdout) == []
 
 

@@ -69,8 +69,8 @@ def test_a_defect_leaves_its_traceback_in_a_file_and_who_asks_sees_it(
     error.add_note("Line 1: gone.")
     error.add_note("Line 7: also\ngone.")
     assert code_of(error) == 1
-    said = ["recoquest: Two lines are broken.", "Line 1: gone.", "Line 7: also gone."]
-    assert capsys.readouterr().err.splitlines() == said
+    expected = ["recoquest: Two lines are broken.", "Line 1: gone.", "Line 7: also gone."]
+    assert capsys.readouterr().err.splitlines() == expected
     monkeypatch.setenv("RECOQUEST_DEBUG", "1")
     for defect, code in ((ZeroDivisionError("by zero"), 70), (DataError("Broken."), 1)):
         assert code_of(defect) == code

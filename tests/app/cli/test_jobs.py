@@ -30,9 +30,9 @@ def _begin(
 
 
 def test_a_job_is_given_as_it_would_be_typed_and_seen_on_its_way(work: Work) -> None:
-    given = work.run("jobs", "start", "train", "demo-scenes", "--data", "scenes", "--set", "train.epochs=3")
-    assert given.stdout == "1\n"
-    assert "recoquest jobs watch 1" in given.stderr
+    output = work.run("jobs", "start", "train", "demo-scenes", "--data", "scenes", "--set", "train.epochs=3")
+    assert output.stdout == "1\n"
+    assert "recoquest jobs watch 1" in output.stderr
     job = json.loads(work.run("jobs", "show", 1, "--json").stdout)
     assert job["arguments"] == ["demo-scenes", "--data", "scenes", "--set", "train.epochs=3"]
     assert (job["folder"], job["state"]) == (str(work.folder), "queued")

@@ -158,13 +158,13 @@ class Bundles:
         return FakeEncoder()
 
 
-async def _ask_for(encoders: Encoders, wanted: ActiveGeneration, seconds: float) -> None:
+async def _ask_for(encoders: Encoders, expected: ActiveGeneration, seconds: float) -> None:
     """Follow and ask all the time, as a service under load does."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        encoders.follow([wanted])
+        encoders.follow([expected])
         with suppress(BundleError):
-            await encoders.get(wanted)
+            await encoders.get(expected)
         await asyncio.sleep(0.01)
 
 
@@ -194,16 +194,16 @@ async def test_a_bundle_is_tried_again_at_once_when_its_folder_has_changed(
     monkeypatch.setattr("app.encoding.pool._LOOK_S", 0.01)
     bundles, folder = Bundles("b"), tmp_path / "b"
     folder.mkdir()
-    wanted = active("digest", folder)
+    expected = active("digest", folder)
 
     async with opened(load=bundles.load) as encoders:
-        await _ask_for(encoders, wanted, 0.3)
+        await _ask_for(encoders, expected, 0.3)
         assert bundles.tries == ["b"]
         bundles.broken.clear()
         (folder / "model.safetensors").write_bytes(b"mended")
 
         def mended() -> bool:
-            encoders.follow([wanted])
+            encoders.follow([expected])
             return "digest" in encoders.loaded()
 
         await until(mended)

@@ -68,10 +68,10 @@ def make_processes(server: ForkServer, bundle: Path) -> Iterator[Make]:
 
 def test_vectors_are_those_of_the_encoder(make_processes: Make, bundle: Path) -> None:
     processes, encoder = make_processes(), load_encoder(bundle, "cpu")
-    found, expected = processes.embed_texts(TEXTS), encoder.embed_texts(TEXTS)
-    np.testing.assert_allclose(found.vectors, expected.vectors, atol=1e-6)
-    assert found.truncations == expected.truncations
-    assert found.truncations[2] is not None
+    result, expected = processes.embed_texts(TEXTS), encoder.embed_texts(TEXTS)
+    np.testing.assert_allclose(result.vectors, expected.vectors, atol=1e-6)
+    assert result.truncations == expected.truncations
+    assert result.truncations[2] is not None
     size = processes.image_config.size
     images = np.random.default_rng(0).integers(0, 256, (3, 3, size, size), np.uint8)
     np.testing.assert_allclose(processes.embed_images(images), encoder.embed_images(images), atol=1e-6)
@@ -346,5 +346,5 @@ def test_processes_to_be_forked_share_torch_where_an_encoder_needs_it(tmp_path: 
             import_for([Path({str(tmp_path)!r}, name)], device)
             print("torch" in sys.modules)
     """
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert told.split() == ["False", "False", "False", "True"]
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert output.split() == ["False", "False", "False", "True"]

@@ -45,11 +45,11 @@ def test_a_number_holds_in_the_encoders_thread_only() -> None:
             use_torch_threads(number)
         return torch.get_num_threads()
 
-    found = []
+    results = []
     for number in (3, None):
         with ThreadPoolExecutor(1) as thread:
-            found.append(thread.submit(encode, number).result())
-    assert found == [3, 1]
+            results.append(thread.submit(encode, number).result())
+    assert results == [3, 1]
 
 
 # Longer than anything takes on a busy machine; a test that passes waits for none of it.

@@ -164,8 +164,8 @@ def test_what_fails_is_logged_and_tried_again_after_a_pause(
     _wait_by(monkeypatch, wait)
     with capture_logs() as lines:
         assert take(1) == [number]
-    said = [line.get("reason", line["event"]) for line in lines if line["log_level"] != "info"]
-    assert said == ["No answer.", "No space.", "a job was abandoned"]
+    messages = [line.get("reason", line["event"]) for line in lines if line["log_level"] != "info"]
+    assert messages == ["No answer.", "No space.", "a job was abandoned"]
     assert pauses[:3] == [5.0] * 3
 
 
@@ -193,8 +193,8 @@ def test_a_second_interrupt_waits_for_no_job(jobs: Jobs, monkeypatch: pytest.Mon
     over = threading.Event()
 
     class Endless:
-        def __init__(self, *given: Any) -> None:
-            self._stop: threading.Event = given[3]
+        def __init__(self, *value: Any) -> None:
+            self._stop: threading.Event = value[3]
 
         def run(self) -> None:
             _stop(signal.SIGINT)
@@ -377,11 +377,12 @@ def test_nothing_is_due_by_default_or_for_a_collection_that_is_not_there(own: In
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [("3 a.m.", "give 5 parts: minute, hour"), ("61 3 * * *", "RECOQUEST_RETRAIN_AT: ")]
+    ("value", "expected"),
+    [("3 a.m.", "give 5 parts: minute, hour"), ("61 3 * * *", "RECOQUEST_RETRAIN_AT: ")],
 )
-def test_a_time_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, value: str, said: str) -> None:
+def test_a_time_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, value: str, expected: str) -> None:
     monkeypatch.setenv("RECOQUEST_RETRAIN_AT", value)
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=expected):
         load_settings()
 
 

@@ -136,9 +136,9 @@ class Home:
 def ids_of(engine: SearchEngine) -> set[str]:
     """The films of the collection."""
     with engine.home.catalogue.read() as session:
-        found = find_active(session, FILMS)
-        assert found is not None
-        return set(known_images(session, found[0]))
+        active = find_active(session, FILMS)
+        assert active is not None
+        return set(known_images(session, active[0]))
 
 
 def sops(*numbers: int) -> set[str]:

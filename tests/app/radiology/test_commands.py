@@ -251,7 +251,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told", "not_told"),
+    ("arguments", "expected", "not_told"),
     [
         (["No effusion[bold]. Possible mass."], ["pleural effusion", "absent", "3 to 11", "uncertain"], []),
         (["Two dogs."], ["`recoquest findings` lists it"], []),
@@ -265,9 +265,11 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
         (["Blorf.", "--json"], ["[]"], ["Not understood"]),
     ],
 )
-def test_findings_are_printed_for_people(arguments: list[str], told: list[str], not_told: list[str]) -> None:
+def test_findings_are_printed_for_people(
+    arguments: list[str], expected: list[str], not_told: list[str]
+) -> None:
     shown = run_command("findings", *arguments).stdout
-    assert [part for part in told if part not in shown] == []
+    assert [part for part in expected if part not in shown] == []
     assert [part for part in not_told if part in shown] == []
 
 
@@ -276,7 +278,7 @@ def _finding(finding: str, state: str, start: int, end: int, *, prior: bool = Fa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "found"),
+    ("arguments", "expected"),
     [
         (["No effusion."], [_finding("pleural effusion", "absent", 3, 11)]),
         (["--file", "report.txt"], [_finding("pulmonary edema", "absent", 10, 16)]),
@@ -297,11 +299,11 @@ def _finding(finding: str, state: str, start: int, end: int, *, prior: bool = Fa
     ],
 )
 def test_findings_are_printed_for_programs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], found: object
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: object
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("report.txt").write_text("Œdème? No oedema.", encoding="utf-8")
-    assert json.loads(run_command("findings", *arguments, "--json").stdout) == found
+    assert json.loads(run_command("findings", *arguments, "--json").stdout) == expected
 
 
 def test_without_a_text_all_findings_are_listed() -> None:
@@ -373,14 +375,14 @@ def test_films_of_the_archive_are_found_and_say_nothing_of_their_patients(
     assert "6 instances found = 0 taken + 6 up to date" in again.stdout
     settings = Settings(home=home, threads=1, device="cpu", **OPEN)
     with TestClient(create_app(settings), "http://localhost") as client:
-        found = client.post("/v1/collections/films/search", json={"text": "a heart", "limit": 3})
-        hits = found.json()["hits"]
+        response = client.post("/v1/collections/films/search", json={"text": "a heart", "limit": 3})
+        hits = response.json()["hits"]
         assert len(hits) == 3
         metadata = hits[0]["metadata"]
         assert metadata["modality"] == "DX"
         assert metadata["sop"] == hits[0]["id"]
         assert re.fullmatch("[0-9a-f]{16}", metadata["patient"])
-    _assert_no_trace(home, done.stdout, done.stderr, again.stdout, again.stderr, found.text)
+    _assert_no_trace(home, done.stdout, done.stderr, again.stdout, again.stderr, response.text)
 
 
 @pytest.mark.slow
@@ -502,10 +504,12 @@ def test_it_follows_the_archive_and_says_what_each_pass_changed(
     assert (done.returncode, paused) == (130, [2.5] * 5)
     one = "1 studies; 1 instances found = 1 taken + 0 up to date + 0 refused + 0 left out + 0 quarantined"
     assert done.stdout.splitlines() == [f"films: {one}.", f"films: {one.replace('1 ', '0 ')}. Removed: 1."]
-    told = [line for line in done.stderr.splitlines() if not line.startswith("Syncing")]
-    assert told[0].endswith("user, password or token. The next pass is in 2.5 seconds.")
-    assert told[1] == "1 quarantined: BurnedInAnnotation is YES."
-    assert told[2:] == ["recoquest: Stopped. What is written is kept; the same command continues from there."]
+    output = [line for line in done.stderr.splitlines() if not line.startswith("Syncing")]
+    assert output[0].endswith("user, password or token. The next pass is in 2.5 seconds.")
+    assert output[1] == "1 quarantined: BurnedInAnnotation is YES."
+    assert output[2:] == [
+        "recoquest: Stopped. What is written is kept; the same command continues from there."
+    ]
 
 
 @pytest.mark.slow

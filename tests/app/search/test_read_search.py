@@ -238,7 +238,7 @@ def test_a_wrong_query_of_a_form_is_told_with_its_field(client: TestClient, quer
 def test_too_many_files_are_told_how_many_are_taken(
     client: TestClient, grouped: Indexed, number: int
 ) -> None:
-    files = [("image", (f"{place}.png", grouped.image_bytes(0))) for place in range(number)]
+    files = [("image", (f"{position}.png", grouped.image_bytes(0))) for position in range(number)]
     document = problem(client.post(SEARCH, files=files), 422, "invalid-request", "like")
     assert document["detail"] == "Too many files are sent: a search takes at most 16 examples."
     answer = client.post(SEARCH, files=files[:16], data={"query": '{"like": [{"id": "image-1"}]}'})
