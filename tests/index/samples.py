@@ -128,8 +128,8 @@ def ingest(
     engine: SearchEngine, encoder: ImageEncoder, manifest: Manifest, collection: str = "c", **options: Any
 ) -> IngestReport:
     """Put what a manifest has into a collection, in small batches."""
-    submitted = {"batch_size": 6, "show_progress": False, **options}
-    return ingest_manifest(engine, collection, encoder, manifest, **submitted)
+    arguments = {"batch_size": 6, "show_progress": False, **options}
+    return ingest_manifest(engine, collection, encoder, manifest, **arguments)
 
 
 def unit_vectors(count: int, dim: int, seed: int = 0) -> Vectors:

@@ -25,8 +25,8 @@ TEXT = JudgedQuery(texts=("two dogs",))
 def say(
     engine: SearchEngine, query: JudgedQuery, image: int, relevant: bool | None, to: str = "c", **other: Any
 ) -> bool:
-    name, submitted = f"image-{image:03}", {"limit": 100, **other}
-    return in_write(engine, feedback.record_judgement, to, query, name, relevant, **submitted)
+    name, options = f"image-{image:03}", {"limit": 100, **other}
+    return in_write(engine, feedback.record_judgement, to, query, name, relevant, **options)
 
 
 def said(engine: SearchEngine, collection: str = "c") -> list[Judgement]:

@@ -343,7 +343,7 @@ def test_what_was_measured_holds_within_a_factor() -> None:
     )
     measured = Confidence(count=60, held_out=0, kinds=0, known=0.5, counts=none)
     assert [measured.fits(count) for count in (49, 50, 72, 73)] == [False, True, True, False]
-    assert [measured.least(known=existing) for existing in (True, False)] == [0.5, inf]
+    assert [measured.least(known=known) for known in (True, False)] == [0.5, inf]
 
 
 def test_unknown_words_need_a_score_that_few_unanswerable_phrases_reach() -> None:
@@ -448,7 +448,7 @@ def test_texts_that_find_nothing_make_nothing_confident(engine: SearchEngine) ->
     generation = _collection(engine, 140, good=False, labelled=False)
     measured = _measured(engine, generation, _Texts())
     assert (measured.known, measured.unknown) == (None, None)
-    assert [measured.least(known=existing) for existing in (True, False)] == [inf, inf]
+    assert [measured.least(known=known) for known in (True, False)] == [inf, inf]
     assert [_asked(engine, text) for text in ("sign1", "a film", "a dog")] == [False] * 3
 
 

@@ -155,9 +155,9 @@ def check_new_keys(engine: SearchEngine, encoder: Encoder, folder: Path) -> None
     records = make_records(25)
     ingest(engine, encoder, make_manifest(folder / "data", records))
     with engine.home.catalogue.read() as session:
-        submitted = {("images", key) for key in session.execute(select(ImageRow.id)).scalars()}
-        submitted |= {("texts", key) for key in session.execute(select(TextRow.id)).scalars()}
-    assert not submitted & removed
+        issued = {("images", key) for key in session.execute(select(ImageRow.id)).scalars()}
+        issued |= {("texts", key) for key in session.execute(select(TextRow.id)).scalars()}
+    assert not issued & removed
 
 
 def test_what_is_removed_meanwhile_is_in_the_backup_and_goes_afterwards(
