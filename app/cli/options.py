@@ -217,7 +217,7 @@ def say_refused(refused: Sequence[str], *, in_folder: bool) -> None:
     if len(refused) > _SHOWN:
         typer.echo(f"Refused: and {len(refused) - _SHOWN:,} more.", err=True)
     if refused and in_folder:
-        typer.echo(f"File numbers are positions in: {ORDER}.", err=True)
+        typer.echo(f"File numbers are places in: {ORDER}.", err=True)
 
 
 def shown_time(stamp: str | None) -> str:

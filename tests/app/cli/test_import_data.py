@@ -297,7 +297,7 @@ def test_the_command_names_no_file_and_says_where_to_look(tmp_path: Path) -> Non
     assert code == 1
     assert "Too much of SOURCE cannot be used: 1 of 2 files" in message
     assert "File 2: The DICOM image is damaged" in message
-    assert "File numbers are positions in: find SOURCE -type f | LC_ALL=C sort." in message
+    assert "File numbers are places in: find SOURCE -type f | LC_ALL=C sort." in message
     assert MARKER not in message
     assert not (tmp_path / "out" / "manifest.jsonl").exists()
 

@@ -87,7 +87,7 @@ def test_reports_reach_all_images_of_their_studies(films: Indexed, tmp_path: Pat
     assert _counted(said) == "6 found = 2 matched + 1 waiting + 2 refused + 1 left out; 3 images changed."
     assert "Refused: File 4, message 1: its patient is another one than that of its study's images." in said
     assert "Refused: File 5: it has no message that begins with MSH." in said
-    assert "File numbers are positions in: find SOURCE ! -type d | LC_ALL=C sort." in said
+    assert "File numbers are places in: find SOURCE ! -type d | LC_ALL=C sort." in said
     assert "Left out: 1 files (.pdf: not known as a format of reports)." in said
     for name in ("image-1", "image-2"):
         image = stored(films, name)

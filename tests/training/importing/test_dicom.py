@@ -144,7 +144,7 @@ def test_refused_files_are_named_by_number(everything: Everything) -> None:
     )
     assert second.startswith(f"File {order['cut']}: The DICOM image is damaged")
     assert everything.report.notes == [
-        "File numbers are positions in: find SOURCE -type f | LC_ALL=C sort.",
+        "File numbers are places in: find SOURCE -type f | LC_ALL=C sort.",
         "Files without a SOP Instance UID, with ids made of their content: 1.",
         "Review the films in quarantine.csv; --take-quarantined takes those that you list.",
     ]
