@@ -1,4 +1,4 @@
-"""Embeddings in OpenAI's form: vectors of the space that is searched, and whoever may have them."""
+"""Embeddings in OpenAI's form: vectors of the space that is searched, and who may have them."""
 
 import base64
 import json

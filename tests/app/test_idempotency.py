@@ -206,7 +206,7 @@ def _until_answered(client: httpx.Client, key: str) -> httpx.Response:
 def test_an_upload_whose_caller_has_gone_is_answered_later(
     own: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a key it would be given up; with one, the work continues for whoever sends it again."""
+    """Without a key it would be given up; with one, the work continues for a caller who sends it again."""
     begun, go_on = threading.Event(), threading.Event()
     real = put_images
 

@@ -100,7 +100,7 @@ def test_the_page_of_the_description_loads_from_this_server_only(client: TestCli
     for address in loaded:
         assert not re.match(r"[a-z]+:|//", address)
         assert client.get(f"/{address}").status_code == 200, address
-    # Whatever the scripts try, the browser lets nothing but this server answer.
+    # The browser lets only this server answer, whatever scripts try.
     assert page.headers["content-security-policy"].startswith("default-src 'self'")
     assert "http" not in page.headers["content-security-policy"]
 

@@ -21,7 +21,7 @@ from index.catalogue.database import Catalogue
 from tests.needed import needed_module
 from training.common.progress import PROGRESS_VARIABLE
 
-# Values beside the defaults of settings for which `_other` knows none, or whose value matters to others.
+# Non-default values of settings for which `_other` has none, or whose value matters to others.
 GIVEN: Final[dict[str, Any]] = {
     "viewer_url": "/viewer?StudyInstanceUIDs={study}",
     "pacs_url": "https://pacs.example.org/dicom-web",

@@ -121,7 +121,7 @@ def test_photographs_are_served_without_code_for_films(own: Indexed, tmp_path: P
     noted = imports.read_text() if imports.exists() else ""
     assert (REFUSAL in done.stdout) is not radiology
     assert bool(loaded) is radiology, loaded
-    # The decoding worker's own, too.
+    # Also the decoding worker's own.
     assert ("app.decoding.worker" in noted) is radiology, noted
     assert bool(noted) is radiology, noted
 

@@ -116,7 +116,7 @@ def launched(playwright: "Playwright", arguments: list[str]) -> "Iterator[Browse
 
 @pytest.fixture(scope="package")
 def playwright() -> "Iterator[Playwright]":
-    """The one Playwright of a process, which allows no second one beside it."""
+    """The one Playwright of a process, which allows no second one."""
     module = needed_module("playwright.sync_api", "`pip install playwright`")
     with module.sync_playwright() as started:
         yield started

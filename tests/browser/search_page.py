@@ -138,7 +138,7 @@ class SearchPage:
         expect(self.panel).to_be_visible()
 
     def open_hit(self, position: int = 0, pixels: str = "pixels") -> str:
-        """Open a hit, wait for what is told of it, and give its id."""
+        """Open a hit, wait for its details, and return its id."""
         image_id = self.ids()[position]
         self.tiles.nth(position).locator(".hit-open").click()
         expect(self.dialog.locator(".details")).to_contain_text(pixels)

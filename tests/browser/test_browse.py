@@ -60,7 +60,7 @@ def test_a_collection_is_looked_around_in_and_a_broken_link_told(open_search: Op
     assert search.open_hit(2) == everything[2]
     expect(search.dialog.locator(".details")).to_contain_text(everything[2])
     expect(search.dialog.locator(".dialog-score")).to_have_count(0)
-    step("a broken link is told, and not searched")
+    step("a broken link is reported, and not searched")
     requests: list[str] = []
     search.page.on("request", lambda request: requests.append(request.url))
     for broken, expected in {
@@ -213,7 +213,7 @@ def test_choices_in_the_panel_narrow_the_hits(open_search: OpenSearch) -> None:
     expect(search.checks("group").first).to_have_text("train patient 12")
     search.group("size").get_by_label("size to").fill("25")
     expect(search.checks("labels")).to_have_text(["circle1", "square0", "triangle1"])
-    step("part of a date in a link stands for the whole month")
+    step("part of a date in a link means the whole month")
     search.go('#filter={"field":"taken","gte":"2021-02","lte":"2021-02"}')
     assert {int(name.removeprefix("shape-")) % 6 for name in search.ids()} == {1}
     search.open_filters()

@@ -85,7 +85,7 @@ def test_hits_and_an_open_image_are_saved_in_lists(open_search: OpenSearch, no_c
         (first, "Round.\nEasily missed."),
         (second, ""),
     ]
-    # The id stands in addresses: it says nothing.
+    # The id occurs in addresses: it reveals nothing.
     assert "ound" not in listed["id"]
     step("the open image, whose report has the matched words marked")
     search.page.goto(f"{search.service}/#q=picture+shows&words=exact&image=shape-0")
@@ -108,7 +108,7 @@ def test_tiles_tell_date_view_age_and_sex_and_a_case_that_is_refused_stays_in_it
     ):
         search = open_search("", site=room_service, locale=locale).settle()
         expected = search.page.locator(".hit-facts").all_inner_texts()
-        # Of the picture without metadata nothing is told.
+        # Nothing is shown for the picture without metadata.
         assert len(expected) == search.tiles.count() - 1
         assert [expected[0], expected[4]] == facts
     watch.allow("401")

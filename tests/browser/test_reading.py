@@ -1,4 +1,4 @@
-"""OHIF on a real archive: from its films to similar cases beside them and judgements, by real processes."""
+"""OHIF on a real archive: from its films to similar cases next to them and judgements, by real processes."""
 
 import io
 import json
@@ -222,7 +222,7 @@ def test_films_of_an_archive_are_read_beside_similar_ones(hospital: Hospital, wi
         page = open_study(window, address, OPEN, key)
         _the_panel_follows_the_active_image(open_study(window, address, OPEN))
         _the_page_is_german_in_a_german_browser(window, address, key)
-        step("similar cases are told")
+        step("similar cases are listed")
         expect(_cases(page).get_by_role("listitem")).to_have_count(2)
         expect(_case(page, OTHER)).to_contain_text(REPORTS[3])
         expect(_case(page, LEAVING)).to_contain_text(REPORTS[4])
@@ -280,7 +280,7 @@ def test_films_of_an_archive_are_read_beside_similar_ones(hospital: Hospital, wi
         expect(_identity(page)).not_to_contain_text("several patients")
         expect(page.frame_locator("iframe").get_by_text("Multiple Patients")).to_have_count(0)
         shot(page, "beside")
-        step("a namesake is told apart")
+        step("a namesake is distinguished")
         # Collections know patients by hashes of their ids; the names on the screen tell them apart.
         _case(page, NAMESAKE).get_by_role("button", name="Open side by side").click()
         wait_for_both(page, OPEN, NAMESAKE)

@@ -1,4 +1,4 @@
-"""The panel of similar cases when another film becomes active, beside a viewer that says what it is told."""
+"""The panel of similar cases when another film becomes active, next to a viewer that logs its messages."""
 
 import json
 import re
@@ -70,7 +70,7 @@ THIRD: Final = Film(5, study=4, patient=3)
 RUN: Final = tuple(Film(6, study=5, patient=4, frame=frame) for frame in (1, 2))
 HELD: Final = {FILMS: (OPEN, LATERAL, PRIOR, OTHER, THIRD), SECOND: (OPEN, LATERAL, THIRD), FRAMES: RUN}
 
-# Browsers show a frame in an isolated page only where it is isolated, too.
+# Browsers show a frame in an isolated page only if the frame is also isolated.
 _ISOLATED: Final = {
     "Cross-Origin-Embedder-Policy": "require-corp",
     "Cross-Origin-Resource-Policy": "same-origin",

@@ -103,7 +103,7 @@ def test_priors_open_beside_and_a_search_comes_back_or_begins_with_a_part(open_r
     assert all(expected in texts[0] for expected in ("2023-11-02", "AP", "74 d before"))
     assert "same day" in texts[2]
     assert "138 d later" in texts[3]
-    step("they open beside")
+    step("they open side by side")
     for position, number, expected in ((3, 4, "138 d later"), (0, 1, "74 d before")):
         room.priors.nth(position).click()
         room.wait(1, number)

@@ -82,7 +82,7 @@ def test_searches_begin_in_many_ways_and_the_page_says_what_became_of_them(open_
     search.expect_link("q", "green triangle")
     search.settle()
     assert search.ids() == search.found(text="green triangle")
-    step("a text that was cut is told")
+    step("a truncated text is reported")
     search.search("a red circle beside a green square " * 10)
     expect(strip.filter(has_text="The text was cut: the model reads 32 tokens")).to_have_count(1)
     search.search("a red circle")
@@ -328,7 +328,7 @@ def test_typed_words_are_looked_up_until_the_switch_is_off(open_search: OpenSear
         search.likeness.check()
     # Hits need have none of the words then.
     expect(search.checks("labels")).to_have_text(["circle20", "square20", "triangle20"])
-    step("words that no image has are told with a way on")
+    step("words that no image has are reported with a way on")
     circles = {"field": "labels", "eq": "circle"}
     search.page.goto(f'{search.service}/#q=giraffe&words=only&filter={{"field":"labels","eq":"circle"}}')
     expect(search.notice).to_contain_text("No image has these words")
@@ -374,7 +374,7 @@ def test_the_switches_stay_and_words_are_marked_where_they_are(open_search: Open
     expect(search.words).to_be_checked()
     search.field.fill("w")
     expect(search.words).to_be_checked()
-    step("words that no image has are told")
+    step("words that no image has are reported")
     search.go("#q=giraffe&words=exact")
     strip = search.page.locator(".strip")
     expect(strip).to_contain_text("No image found has any of these words in its texts or report.")

@@ -241,7 +241,7 @@ def test_who_gets_no_further_is_told_why(
     step("so is one that another browser began")
     page.goto(f"{organised}/#sign-in=ended")
     expect(page.get_by_role("alert")).to_contain_text("begun in another browser")
-    step("who has no role is told whom to ask")
+    step("a user without a role learns whom to ask")
     search = open_page(organised)
     _log_in(search.page, "strangers")
     for expected in (

@@ -30,7 +30,7 @@ from index.vectors.protocol import Vectors
 from index.vectors.view import CosineView
 from index.writes.deletion import delete_images
 from tests.index.homes import in_write, open_home, remove_collection
-from tests.index.meanwhile import at_first, beside, statements
+from tests.index.meanwhile import at_first, concurrently, statements
 from tests.index.orders import DIM, PA, Filled, all_pages, group_of, make_grouped, name_of, query_of
 from tests.index.samples import (
     begin_generation,
@@ -138,7 +138,7 @@ def test_searches_beside_writes_never_fail_or_repeat(engine: SearchEngine) -> No
             assert seen <= len(ids) == len(set(ids))
             seen = len(ids)
 
-    with beside(*[search] * 3):
+    with concurrently(*[search] * 3):
         for first in range(20, MANY, 40):
             records = make_records(MANY)[first : first + 40]
             put_vectors(engine, generation, records, vectors[first : first + 40])

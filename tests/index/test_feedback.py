@@ -150,7 +150,7 @@ def taught(indexed: SearchEngine) -> Iterator[SearchEngine]:
     say(indexed, JudgedQuery(("two dogs", "a beach"), ("image-011",)), 2, True)
     say(indexed, JudgedQuery(("two dogs", "a beach")), 3, False)
     say(indexed, JudgedQuery(("two dogs",), unlike_images=("image-014",)), 4, False)
-    # What was said of a part alone stands against what was said of several, in either order.
+    # A judgement of a part alone takes precedence over one of several, in either order.
     say(indexed, JudgedQuery(("two dogs", "a cat")), 1, True)
     say(indexed, JudgedQuery(("a cat",)), 5, False)
     say(indexed, JudgedQuery(("a cat", "a mat")), 5, True)

@@ -16,7 +16,7 @@ from index.scoring import Background, Confidence, KeptBackground, Outcomes, Voca
 from index.search.request import SearchRequest
 from index.vectors.protocol import Keys, Vectors, unit
 from index.vectors.view import CosineView
-from tests.index.meanwhile import beside
+from tests.index.meanwhile import concurrently
 from tests.index.samples import begin_generation, make_records, put_records, put_vectors, unit_vectors
 from tests.index.vectors.reference import ReferenceView
 from training.common.manifest import Record, Split
@@ -171,7 +171,7 @@ def test_threads_that_come_together_measure_once(engine: SearchEngine) -> None:
         with engine.home.catalogue.reading() as reading:
             results.append(backgrounds.get(reading, generation, view))
 
-    with beside(*[ask] * 6):
+    with concurrently(*[ask] * 6):
         pass
     assert len(results) == 6
     assert all(background is results[0] for background in results)
@@ -385,7 +385,7 @@ def _centres() -> Vectors:
 def _collection(
     engine: SearchEngine, count: int, *, split: Split = "test", good: bool = True, labelled: bool = True
 ) -> Generation:
-    """Images of 14 labels, each with a text of its own that lies with them, or anywhere."""
+    """Images of 14 labels, each with its own text, whose vector is near them or anywhere."""
     of_label = np.arange(count) % len(LABELS)
     records = [
         Record(

@@ -26,7 +26,7 @@ from tests.app.access.conftest import with_checked_settings
 from tests.app.conftest import COLLECTION, Indexed
 from tests.oidc import AUDIENCE, OidcProvider
 
-# Open, and about the caller itself: a credential that does not hold is told.
+# Open, and about the caller itself: an invalid credential is reported.
 OWN: Final = {"begin_session", "get_session", "end_session"}
 _ROLES: Final[dict[Role, str]] = {
     "reader": """

@@ -87,7 +87,7 @@ def test_keys_are_found_by_identifier_and_algorithm_and_fetched_once() -> None:
     for algorithm, kid in (("ES256", "rsa"), ("RS256", "ec"), ("RS256", "another"), ("ES256", "late")):
         with pytest.raises(UnknownSigningKeyError):
             _found(provider, algorithm, kid)
-    # Whatever tokens name, the provider is not asked again so soon.
+    # The provider is not asked again so soon, whichever keys tokens name.
     assert len(site.asked) == 2
 
 

@@ -25,7 +25,7 @@ from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
 from index.catalogue import Catalogue, open_catalogue
 from index.errors import CatalogueBusyError
-from tests.app.commands import said as said_by
+from tests.app.commands import plain_output as said_by
 from tests.app.conftest import COLLECTION, Indexed
 
 HERE = f"/v1/collections/{COLLECTION}"

@@ -1,4 +1,4 @@
-"""Near-duplicates by the command, by a job and over HTTP: what is told; and what `erase` tells."""
+"""Near-duplicates by the command, by a job and over HTTP; and the output of `erase`."""
 
 import json
 from pathlib import Path

@@ -208,7 +208,7 @@ def searched(tmp_path: Path, json_log: io.StringIO) -> Iterator[tuple[Searched, 
         film = marked_film(number, patient=number // 2, view="PA" if number % 2 else "LL")
         (source / f"{MARKER}^{number}").write_bytes(encoded(film))
     (source / "jpeg").write_bytes(encoded(jpeg_film(7)))
-    # Refused and left-out files have markers, too.
+    # Refused and left-out files also have markers.
     (source / f"{MARKER}.cut").write_bytes(encoded(marked_film(20))[:-1000])
     for number, name in enumerate(SPOILT, 21):
         (source / name).write_bytes(_spoilt(encoded(marked_film(number)), name))

@@ -289,7 +289,7 @@ def test_a_model_is_registered_shown_and_embedded_with(changing: Work) -> None:
     assert (card["digest"], card["generations"]) == (digest, [])
 
     assert changing.run("models", "register", "second", "--home", "empty").stdout == registered.stdout
-    # Whatever becomes of the folder, the model is there.
+    # The model stays when the folder is removed.
     (changing.folder / "second").rename(changing.folder / "elsewhere")
     changing.run("reindex", "c", "--model", digest[:12], "--activate")
     shown = changing.run("models", "show", "second").stdout

@@ -134,7 +134,7 @@ def test_one_that_passes_waits_for_a_person_and_then_takes_over(
     first = load_recipe(str(work.folder / "first" / "recipe.yaml"))
     assert recipe.optimizer.lr == pytest.approx(0.3 * first.optimizer.lr)
     assert recipe.data.cache_images == "memory"
-    # Of the model that it continues from it has a copy, whatever becomes of that one meanwhile.
+    # It has a copy of the model that it starts from, even if that one is removed meanwhile.
     assert Path(recipe.train.start_from or "").parent == work.folder / "easy" / "base"
     # Given again with --promote it trains and embeds nothing again, and still waits.
     again = work.run(*arguments, "--promote")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import Result
 
-from tests.app.commands import said
+from tests.app.commands import plain_output
 from tests.app.conftest import COLLECTION, REPORT, Indexed, make_bundle, serve
 from tests.app.search.test_search import SEARCH, ids, search_image
 from tests.e2e.work import Work
@@ -154,7 +154,7 @@ def test_a_file_that_is_no_vector_is_named_with_its_option(
     if content is not None:
         Path("v").write_bytes(content)
     for option in ("--like-vector", "--unlike-vector"):
-        told = said(_search(indexed, "--like", "image-3", option, "v", code=2))
+        told = plain_output(_search(indexed, "--like", "image-3", option, "v", code=2))
         assert f"Invalid value for {option} v:" in told
         assert sentence in told
 
@@ -188,7 +188,7 @@ def test_what_makes_no_search_is_told_in_a_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("lines").write_text("a dog\n")
-    assert sentence in said(_search(indexed, *options, code=2))
+    assert sentence in plain_output(_search(indexed, *options, code=2))
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_lines_that_cannot_be_searched_for_are_refused_in_a_sentence(
     file = tmp_path / "texts.txt"
     file.write_bytes(content)
     done = _search(indexed, "--queries", file, code=code)
-    assert message in said(done)
+    assert message in plain_output(done)
     assert not done.stdout
 
 

@@ -1,4 +1,4 @@
-"""Errors are told in sentences of the service, and every kind of problem is explained."""
+"""Errors are reported in the service's sentences, and every kind of problem is explained."""
 
 import ast
 import json
@@ -97,7 +97,7 @@ def test_the_first_of_many_wrong_fields_are_told() -> None:
     assert len(errors) == 8
     told = describe_errors(errors, more=1_002)
     assert told.endswith("f6: It is missing; f7: It is missing; and 1,002 more.")
-    # One that lies deep has a short name.
+    # A deeply nested one has a short name.
     results = [{"type": "value_error", "loc": ("body", *["x" * 90] * 50), "msg": "y" * 10_000}] * 20
     (error, *others) = field_errors(results)
     assert len(others) == 7

@@ -560,7 +560,7 @@ def test_idle_time_does_not_end_a_request_that_came_with_a_shed_one() -> None:
 
 
 class Recorded(asyncio.Transport):
-    """A transport that notes what it is told."""
+    """A transport that records its calls."""
 
     def __init__(self) -> None:
         super().__init__()

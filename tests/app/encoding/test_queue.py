@@ -418,7 +418,7 @@ def test_a_batch_too_large_for_the_memory_is_halved_and_later_ones_stay_small_fo
     assert all(isinstance(outcome(job), Encoded) for job in jobs)
     assert encoder.batches == [2, 2, 2, 2]
     assert batches.size == 2
-    # A query that alone is too large is told so.
+    # A query that is too large by itself gets an error.
     alone = jobs_of(["small", "large"])
     Batches(refusing(lambda seen: "large" in seen, error), 8, None).encode(alone)
     assert [type(outcome(job)) for job in alone] == [Encoded, EncoderMemoryError]
@@ -562,7 +562,7 @@ def test_texts_that_came_while_both_lanes_worked_are_not_forgotten(
 ) -> None:
     encoder.gates["a"] = threading.Event()
     hold(encoder, queue, "first")
-    beside = [queue.submit("text", text) for text in ("a", "b")]
+    concurrent = [queue.submit("text", text) for text in ("a", "b")]
     wait_until_at_work(encoder, "first", "a")
     late = queue.submit("text", "late")
     encoder.gates["first"].set()
@@ -571,7 +571,7 @@ def test_texts_that_came_while_both_lanes_worked_are_not_forgotten(
     assert not late.done()
     encoder.gates["a"].set()
     late.result(PATIENCE)
-    for future in beside:
+    for future in concurrent:
         future.result(PATIENCE)
 
 

@@ -203,7 +203,7 @@ def test_a_broken_bundle_makes_only_its_own_collections_unsearchable(own: Indexe
         }
         problem(search(client, "broken"), 503, "encoder-unavailable")
         assert search(client).status_code == 200
-        # One that is loaded and fails beside it makes the service unready.
+        # Another one that is loaded and fails makes the service unready.
         trouble.error = RuntimeError()
         names = [f"encoder {result[:12]}" for result in sorted([read_bundle(own.bundle).digest, digest])]
         failed = client.get("/readyz")

@@ -38,7 +38,7 @@ from index.errors import CollectionInUseError, JobStateError, NoErasureError
 from index.files.image_store import ImageStore
 from index.ingest import ingest_manifest
 from index.keys.home_secret import patient_key
-from tests.app.commands import said
+from tests.app.commands import plain_output
 from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.radiology.films import give_studies
 from tests.training.clinical.reports.documents import PATIENT, STUDY, hl7_report
@@ -321,7 +321,7 @@ def test_the_command_erases_and_names_backups(marked: Indexed, tmp_path: Path) -
     for name in ("first.tar", "second.tar"):
         marked.run("backup", tmp_path / name)
     (tmp_path / "second.tar").unlink()
-    told = said(marked.run("erase", COLLECTION, "image-5", "gone"))
+    told = plain_output(marked.run("erase", COLLECTION, "image-5", "gone"))
     assert f"{COLLECTION}: image-5 is erased." in told
     assert f"{COLLECTION}: gone was not in the collection." in told
     assert f"Still in the backup {tmp_path / 'first.tar'} of " in told

@@ -126,7 +126,7 @@ def test_the_automatic_window_of_a_film_shows_what_no_window_shows(client: TestC
     stored = np.asarray(film())
     assert (result["smallest"], result["largest"]) == (stored.min(), 65_535)
     window = result["automatic"]
-    # The marker is beyond it, and beside it the film keeps its grey levels.
+    # The marker is beyond it, and around it the film keeps its grey levels.
     assert window["centre"] + window["width"] / 2 < 255 * 12 + 300
     plain = get(client, name)
     same = get(client, name, window=f"{window['centre']},{window['width']}")

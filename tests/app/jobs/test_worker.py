@@ -471,7 +471,7 @@ def test_jobs_are_done_or_fail_and_keep_what_they_ran_with(jobs: Jobs, tmp_path:
         worker.terminate()
         worker.wait(60)
         assert count_workers(jobs.settings) == 0
-    # What lay where its folder is to be, such as that of a job of a lost catalogue, is put aside.
+    # An existing folder in its place, such as that of a job of a lost catalogue, is moved aside.
     assert len(list(jobs.settings.home.glob(f"jobs/{bad}.before-*"))) == 1
     kept = json.loads((_folder(jobs, good).path / "environment.json").read_text())
     assert kept["command"] == ["recoquest", "tidy"]
@@ -538,7 +538,7 @@ def test_a_worker_that_was_only_asleep_gives_its_job_up_and_never_do_two_process
 
 @pytest.fixture
 def begun(engine: SearchEngine, tmp_path: Path) -> Generation:
-    """A generation without vectors beside the one that is searched."""
+    """A generation without vectors next to the searched one."""
     encoders = [
         load_encoder(make_bundle(tmp_path / name, seed=seed, name=name).folder, "cpu")
         for seed, name in enumerate(("first", "second"))

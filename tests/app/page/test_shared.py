@@ -37,7 +37,7 @@ def run(expression: str, *, around: list[str], reader: list[str]) -> Any:
     const {{ en, de }} = {json.dumps({language: {"shared": texts} for language, texts in TEXTS.items()})};
     {re.sub(r"^import .*$", "", source, flags=re.MULTILINE)}
     const inShadow = (lang, host) => ({{ lang, parentElement: null, getRootNode: () => ({{ host }}) }});
-    // The innermost lies in a shadow tree.
+    // The innermost is in a shadow tree.
     const place = {json.dumps(around)}.reduceRight((outer, lang, depth) =>
       (depth === 0 ? inShadow(lang, outer) : {{ lang, parentElement: outer }}), inShadow('', undefined));
     speakAt(place);

@@ -142,7 +142,7 @@ def test_every_text_is_said_somewhere(page: str) -> None:
 
 
 class _Texts(HTMLParser):
-    """Texts and labels of a page, each with the key beside it."""
+    """Texts and labels of a page, each with its key."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -81,7 +81,7 @@ def film(record: Record, number: int) -> Record:
 
 
 def index_films(home: Indexed) -> None:
-    """Index the pictures of a home as films, into a collection beside its own."""
+    """Index the pictures of a home as films, into an additional collection."""
     data = home.manifest.folder.parent / FILMS
     data.mkdir()
     (data / "images").symlink_to(home.manifest.folder / "images")

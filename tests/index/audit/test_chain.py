@@ -39,7 +39,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _without_triggers(path: Path) -> sqlite3.Connection:
-    """Open a catalogue as whoever changes it behind the back of the service."""
+    """Open a catalogue like somebody who changes it behind the service's back."""
     connection = sqlite3.connect(path, isolation_level=None)
     triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
     for (name,) in triggers:

@@ -95,7 +95,7 @@ def test_everything_comes_back_where_nothing_else_is_left(
         assert [(alias.name, alias.collection) for alias in list_aliases(session)] == [("current", "c")]
         assert names_of(session, "d") == ["d", "e"]
         assert [message.relevant for message in judgements(session, "d")] == [True, False]
-        # Whoever has a job continues with it where it was given.
+        # The worker that has a job continues with it where it was submitted.
         assert list_jobs(session) == []
     for name, expected in answered.items():
         assert answers(again, name, load_encoder(again.active(name).bundle, "cpu")) == expected

@@ -187,7 +187,7 @@ def _put(catalogue: Catalogue, name: str) -> None:
 
 @contextmanager
 def _writers(url: str) -> Iterator[list["subprocess.Popen[str]"]]:
-    """Processes that write at the same time, each round when it is told to."""
+    """Processes that write at the same time, each round when it is signalled."""
     with ExitStack() as started:
         processes = []
         for number in range(WRITERS):

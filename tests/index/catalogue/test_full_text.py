@@ -139,7 +139,7 @@ KNOWN = (
 
 @pytest.fixture(scope="module")
 def filled(shared: SearchEngine) -> Written:
-    """`WORDS`, beside an image of another collection that has such a word too."""
+    """`WORDS`, and an image of another collection that also has such a word."""
     write(shared, ["a dog in the other collection", "a zebra"], collection="other")
     return write(shared, WORDS, collection="words")
 

@@ -107,7 +107,7 @@ def either(engine: SearchEngine, request: pytest.FixtureRequest) -> Collection:
 
 @pytest.fixture
 def read_anew(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of values that were read again, by whatever memory."""
+    """The names of values that any cache has read again."""
     seen: list[str] = []
     get = IncrementalCache.get
 

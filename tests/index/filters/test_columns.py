@@ -113,7 +113,7 @@ def rows_read(session: Session, ask: Callable[[], object]) -> float:
         ask()
         driver.set_progress_handler(None, 0)
         return len(steps)
-    # Of tables this small PostgreSQL reads all rows, whatever indexes they have.
+    # PostgreSQL reads all rows of tables this small, even with indexes.
     session.execute(text("SET LOCAL enable_seqscan = off"))
     count = text(
         "SELECT sum(pg_stat_get_xact_tuples_returned(oid) + pg_stat_get_xact_tuples_fetched(oid)) "

@@ -135,7 +135,7 @@ def _holds(value: Any, condition: grammar.Equals | grammar.AnyOf | grammar.Range
 
 
 def _on_side(value: str, sign: str, bound: Any) -> bool:
-    """Whether a date lies on its side of a bound: a value begins where it does, a bound is a whole period."""
+    """Whether a date is on its side of a bound: a value begins where it does, a bound is a whole period."""
     period, (start, end) = parse_date(value), parse_date(bound) or (math.nan, math.nan)
     if period is None:
         return False

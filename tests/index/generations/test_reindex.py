@@ -1,4 +1,4 @@
-"""Generations that are embedded beside the active one, compared with it, and take its place."""
+"""Generations that are embedded next to the active one, compared with it, and replace it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -48,7 +48,7 @@ reindex(engine, generation_for(engine.home, "c", encoder), encoder, batch_size=4
 
 
 class _Watched:
-    """An encoder that does something while a batch is in it, and is told which batch that is."""
+    """An encoder that does something while a batch is in it, and gets the number of the batch."""
 
     min_image_side = None
 

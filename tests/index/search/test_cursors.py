@@ -57,7 +57,7 @@ def shown_while_changed(
         cursor = page.next_cursor
         if cursor is None:
             return shown, removed
-        # Mostly of what stands first, which moves most of the others.
+        # Mostly among the first hits, which moves most of the others.
         gone = {draw.choice(there), draw.choice(shown[-9:])} & set(there)
         in_write(filled.engine, delete_images, "signed", sorted(gone))
         removed |= gone
@@ -178,7 +178,7 @@ def test_a_page_goes_on_behind_a_hit_that_was_removed(tmp_path: Path, values: di
     second = filled.search("signed", replace(request, k=5, cursor=first.next_cursor))
     results = [hit.id for hit in second.hits]
     assert not set(results) & set(expected[:10])
-    # What is gone no longer stands for its group, nor beside others: only the order behind it may move.
+    # A removed image no longer represents its group: only the order behind it may change.
     assert results[:1] == expected[10:11]
     assert [hit.rank for hit in second.hits] == [11, 12, 13, 14, 15]
 

@@ -13,7 +13,7 @@ from index.vectors.ann import IvfPq
 from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName, best_first, cosines, unit
 from index.vectors.view import CosineView
 from tests.benchmarks.search.made_vectors import make_clusters, make_vectors
-from tests.index.meanwhile import beside, note_calls
+from tests.index.meanwhile import concurrently, note_calls
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import COUNT, DIM, Both, clustered, once_measured, prefer_codes, stored_as
 from tests.index.vectors.reference import ReferenceView
@@ -120,7 +120,7 @@ def test_files_hold_what_codes_have_not_learnt(both: _Growing, learnt: bool, tmp
     again.read(both.view.write(tmp_path, "v"))
     prefer_codes(again)
     both.view = again
-    # Codes in the file are those of the build; whoever reads it has them learn the others.
+    # Codes in the file are those of the build; its readers encode the other rows.
     assert before < both.learnt == COUNT + 700
     assert both.recall(np.concatenate((_new_kind(20, seed=5), clustered(20, seed=5)))) >= 0.99
 
@@ -147,7 +147,7 @@ def test_searches_beside_learning_find_what_is_there(both: _Growing) -> None:
             if over.is_set() and position > 200:
                 break
 
-    with beside(*(partial(search, first) for first in range(3))):
+    with concurrently(*(partial(search, first) for first in range(3))):
         assert both.view.encode_pending()
     assert both.learnt == COUNT + 2000
 
@@ -155,7 +155,7 @@ def test_searches_beside_learning_find_what_is_there(both: _Growing) -> None:
 def test_two_that_have_codes_learn_at_once_learn_each_row_once(both: _Growing) -> None:
     vectors = clustered(900, seed=4)
     both.append(vectors)
-    with beside(*[lambda _: both.view.encode_pending()] * 2):
+    with concurrently(*[lambda _: both.view.encode_pending()] * 2):
         pass
     assert both.learnt == COUNT + 900
     assert both.recall(clustered(40, seed=5)) >= 0.99
@@ -196,7 +196,7 @@ def test_a_removed_vector_makes_no_search_a_filtered_one(
     queries = clustered(_QUERIES, seed=7)
 
     def asked() -> list[int]:
-        """Candidates of each search for a batch, in whatever order."""
+        """Candidates of each search for a batch, in any order."""
         candidates.clear()
         both.view.search_many(queries, 10)
         return sorted(candidates)
@@ -368,7 +368,7 @@ def _mixed(usual: Vectors, tight: Vectors) -> Both:
     return both
 
 
-# Minutes, and recall of other queries is measured beside them.
+# Takes minutes, and also measures the recall of other queries.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ivf", _MAPPED])
 def test_a_small_kind_that_was_there_at_the_build(name: ViewName, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_free_memory_is_what_pytorch_measures_and_an_error_is_said(monkeypatch: 
 
 
 def test_a_gpu_whose_trial_fails_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The child process doesn't find the GPU that this process is told of.
+    # The child process doesn't find the GPU that this process is configured with.
     monkeypatch.setattr(faiss, "get_num_gpus", lambda: 1)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1 << 40, 1 << 40))
     gpu = Gpu("cuda")

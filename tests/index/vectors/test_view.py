@@ -18,7 +18,7 @@ from index.vectors.ann import IvfPq
 from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName, unit
 from index.vectors.store import VectorStore
 from index.vectors.view import CosineView, FlatView, ReadWriteLock, VectorView, new_view, oriented_bases
-from tests.index.meanwhile import at_first, beside, note_calls
+from tests.index.meanwhile import at_first, concurrently, note_calls
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import Both, once_measured, prefer_codes, same
 from tests.index.vectors.reference import ReferenceView
@@ -158,7 +158,7 @@ def test_searches_beside_adds_see_whole_states() -> None:
             assert page.keys[0] == 0
             np.testing.assert_allclose(vectors[page.keys] @ vectors[0], page.scores, atol=1e-5)
 
-    with beside(*[search] * 3):
+    with concurrently(*[search] * 3):
         for start in range(10, 4000, 190):
             view.add(np.arange(start, min(start + 190, 4000)), vectors[start : start + 190])
     assert len(view) == 4000
@@ -323,7 +323,7 @@ def test_codes_answer_and_say_that_they_do(built: Both) -> None:
     assert not all(one.exact for one in results)
     assert built.recall(queries) >= 0.99
     for one, query in zip(results, queries, strict=True):
-        # Scores are those of the stored vectors, whatever found them.
+        # Scores are those of the stored vectors, for every kind of search.
         same(one, built.reference.search(query, 10, allowed=np.sort(one.keys)))
     for one, other in zip(built.view.search_many(queries, 10), results, strict=True):
         assert one.keys.tolist() == other.keys.tolist()
@@ -337,7 +337,7 @@ def test_threads_that_search_many_at_once_beside_writes_each_get_their_own_answe
     if coded:
         view.build()
         prefer_codes(view)
-    # What is added lies opposite to every query, and so changes no answer.
+    # Added vectors point away from every query, and so change no answer.
     away = unit(-queries.mean(axis=0, keepdims=True))
     expected = [neighbours.keys.tolist() for neighbours in view.search_many(queries, 10)]
 
@@ -346,7 +346,7 @@ def test_threads_that_search_many_at_once_beside_writes_each_get_their_own_answe
             neighbours = view.search_many(queries[first : first + 20], 10)
             assert [one.keys.tolist() for one in neighbours] == expected[first : first + 20]
 
-    with beside(*(partial(ask, first) for first in (0, 5, 10, 20))):
+    with concurrently(*(partial(ask, first) for first in (0, 5, 10, 20))):
         for key in range(4000, 4500):
             view.add(np.array([key]), away)
     assert len(view) == 4500
@@ -446,7 +446,7 @@ def test_a_filter_finds_nothing_in_a_view_with_codes_whose_vectors_are_all_remov
 
 def test_memory_of_codes_is_counted_and_small(built: Both) -> None:
     rows = COUNT * (25 + (0 if built.view.mapped else DIM * 2))
-    # What they take beside vectors does not grow with these, which have 512 numbers elsewhere.
+    # Their memory besides vectors doesn't grow with the dimension, which is 512 elsewhere.
     assert rows < built.view.memory_bytes < rows + COUNT * 44
 
 
@@ -530,7 +530,7 @@ def test_readers_share() -> None:
         with lock.reading():
             inside.wait()
 
-    with beside(*[read] * 3):
+    with concurrently(*[read] * 3):
         pass
 
 
@@ -542,7 +542,7 @@ def test_a_writer_is_alone_and_is_not_starved() -> None:
             with lock.reading():
                 assert not writing.is_set()
 
-    with beside(*[read] * 3):
+    with concurrently(*[read] * 3):
         for _ in range(20):
             with lock.writing():
                 writing.set()

@@ -570,7 +570,7 @@ def test_an_engine_scans_on_the_gpu_that_is_asked_for_also_after_a_restart(tmp_p
     assert view.name == "gpu"
     engine.save_snapshot("c")
     engine.close()
-    # The snapshot is that of an exact view: whoever has no GPU reads it as well.
+    # The snapshot is that of an exact view, which processes without a GPU can also read.
     for gpu, name in ((CpuAsGpu(), "gpu"), (None, "exact")):
         restarted = open_home(tmp_path / "home", gpu=gpu)
         assert _asked(restarted) == expected
