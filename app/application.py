@@ -56,7 +56,7 @@ from index.home import Home
 from index.writes.deletion import collect_garbage
 from training.common.errors import RecoquestError
 
-# Less than the server gives the whole end of the application.
+# Less than the server's limit for the shutdown of the application.
 _FINISH_S: Final = 2.0
 # A process that is not ready after so long takes requests as it is.
 _JOIN_S: Final = 120.0
@@ -84,7 +84,7 @@ class RecoquestService(FastAPI):
         if scope["type"] != "http":
             await self.router({**scope, "app": self}, receive, send)
             return
-        scope[OPERATION] = self.stages.operations.of(scope)
+        scope[OPERATION] = self.stages.operations.match(scope)
         # Routes, folders of files and links in answers need the path again.
         scope["path"] = self.root_path + scope["path"]
         await super().__call__(scope, receive, send)
@@ -119,14 +119,14 @@ def create_app(
     settings, sharing = settings or Settings(), sharing or Sharing()
     metrics = Metrics(sharing)
     guesses = BruteForceLimiter(metrics.key_refused, sharing=sharing)
-    of_radiology, archive = _radiology(settings)
+    radiology_routers, archive = _radiology(settings)
     application = RecoquestService(
         title="recoquest",
         summary="Search over images by what they show.",
         description=DESCRIPTION,
         version=version("recoquest"),
         openapi_tags=TAGS,
-        # The framework's own traces tell addresses and bodies; `app.edge.request_context` does not.
+        # The framework's own traces contain addresses and bodies; `app.edge.request_context` leaves them out.
         telemetry={"tracing": False, "metrics": False, "logs": False},
         docs_url=None,
         redoc_url=None,
@@ -149,7 +149,7 @@ def create_app(
         feedback.router,
         case_lists.router,
         images.router,
-        *of_radiology,
+        *radiology_routers,
         images.writes,
         search.browse_router,
         collections.router,
@@ -223,7 +223,7 @@ async def _run(
         catalogue = engine.home.catalogue
         if sharing.leads():
             await threads.background(_tidy_up, engine.home)
-        signer = await threads.background(SessionSigner.of, settings.home)
+        signer = await threads.background(SessionSigner.from_home, settings.home)
         metrics.queries_waiting.set_function(encoders.waiting)
         recorder = await threads.background(_open_recorder, settings, engine.home, metrics)
         application.state.services = services = Services(
@@ -268,7 +268,7 @@ async def _run(
 
 
 async def _until_useful(services: Services) -> None:
-    """Wait until this process is ready, if another one answers until then."""
+    """Wait until this process is ready, if another one answers in the meantime."""
     end = time.monotonic() + _JOIN_S
     while not services.sharing.leads() and time.monotonic() < end:
         results = (await services.readiness.report()).values()
@@ -292,7 +292,7 @@ def _open_recorder(settings: Settings, home: Home, metrics: Metrics) -> Recorder
 
 
 def _tidy_up(home: Home) -> None:
-    """Remove what a killed process has left; a full disk keeps nobody from searching."""
+    """Remove leftovers of killed processes; a full disk doesn't prevent searches."""
     try:
         collect_garbage(home)
     except RecoquestError as error:

@@ -1,4 +1,4 @@
-"""How requests work: times of their parts, threads for what blocks, and an end when the caller has gone."""
+"""How requests run: timings of their parts, threads for blocking work, and cancellation on disconnect."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from index.errors import CatalogueBusyError
 
 Part = Literal["queue", "load", "decode", "encode", "search", "catalogue"]
 PARTS: Final[tuple[Part, ...]] = ("queue", "load", "decode", "encode", "search", "catalogue")
-# Of a request with thousands of texts; further ones are not told.
+# Limit for a request with thousands of texts; further ones are left out.
 _MOST: Final = 1000
 _NS: Final = 1_000_000_000
 
@@ -30,17 +30,17 @@ class Timings:
     def milliseconds(self) -> dict[Part, float]:
         """Return the time in which each part was at work, once where it was several times at once.
 
-        A search reads the catalogue, too: its time is not counted again there.
+        A search also reads the catalogue: that time isn't counted twice.
         """
-        found: dict[Part, list[tuple[int, int]]] = {}
+        spans_of: dict[Part, list[tuple[int, int]]] = {}
         for part, start, end in self.spans:
-            found.setdefault(part, []).append((start, end))
-        total = {part: _covered(found[part]) / 1e6 for part in PARTS if part in found}
+            spans_of.setdefault(part, []).append((start, end))
+        total = {part: _covered(spans_of[part]) / 1e6 for part in PARTS if part in spans_of}
         if "search" in total and "catalogue" in total:
-            total["catalogue"] = _covered(found["search"] + found["catalogue"]) / 1e6 - total["search"]
+            total["catalogue"] = _covered(spans_of["search"] + spans_of["catalogue"]) / 1e6 - total["search"]
         return total
 
-    def told(self) -> str:
+    def header(self) -> str:
         """Return the times as the header Server-Timing has them."""
         return ", ".join(f"{part};dur={ms:.2f}" for part, ms in self.milliseconds().items())
 
@@ -102,7 +102,7 @@ _WRITES: Final = 3
 _MAX_WAIT_S: Final = 5.0
 # Threads for thumbnails: each waits for a decoding process, behind searches and uploads.
 _THUMBNAILS: Final = 4
-# Requests to the image archive: a person waits for each, and the archive is asked by few.
+# Requests to the image archive: a person waits for each, and there are few.
 _ARCHIVE: Final = 4
 # Following generations, loading their views, and loading one that is activated.
 _BACKGROUND: Final = 3
@@ -137,7 +137,7 @@ class Threads:
         """Call what writes, and may wait for a lock that another process holds.
 
         Raises:
-            CatalogueBusyError: Other writers have held the catalogue for some seconds.
+            CatalogueBusyError: Other writers have locked the catalogue for some seconds.
         """
         arrived = time.monotonic()
 
@@ -154,7 +154,7 @@ class Threads:
         return await asyncio.wrap_future(self._submit(self._thumbnails, work, *args, **kwargs))
 
     async def archive(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
-        """Call what asks the image archive."""
+        """Call work that requests the image archive."""
         return await asyncio.wrap_future(self._submit(self._archive, work, *args, **kwargs))
 
     async def background(self, work: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
@@ -195,12 +195,12 @@ class Threads:
 
 
 async def side_by_side(
-    works: Sequence[Coroutine[Any, Any, Result]], places: asyncio.Semaphore
+    works: Sequence[Coroutine[Any, Any, Result]], slots: asyncio.Semaphore
 ) -> list[Result]:
-    """Await works side by side, as many at once as there are places; the first error ends the others."""
+    """Await works concurrently, as many at once as there are slots; the first error cancels the others."""
 
     async def one(work: Coroutine[Any, Any, Result]) -> Result:
-        async with places:
+        async with slots:
             return await work
 
     try:
@@ -223,7 +223,7 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result
     The body must have been read before, since what arrives after it is taken for the end.
 
     Raises:
-        ClientDisconnect: The caller has gone; nobody will see an answer.
+        ClientDisconnect: The caller is gone; nobody would see an answer.
     """
     working = asyncio.create_task(work)
     watching = asyncio.create_task(_disconnected(request))
@@ -234,7 +234,7 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result
         raise ClientDisconnect
     finally:
         if not working.done():
-            # Work that fails while it is cancelled has nobody to tell: its error is looked at here.
+            # The error of work that fails while it is cancelled is retrieved here.
             working.add_done_callback(lambda task: task.cancelled() or task.exception())
             working.cancel()
         watching.cancel()

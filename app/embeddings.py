@@ -127,7 +127,7 @@ class Embeddings(Answer):
 
     object: Literal["list"] = "list"
     data: list[Embedding]
-    model: str = Field(description="As it was asked for.")
+    model: str = Field(description="As requested.")
     digest: str = Field(description="Digest of the encoder: vectors of one digest can be compared.")
     truncations: list[Truncation] = Field(description="The texts that were too long for the encoder.")
     usage: EmbeddingsUsage
@@ -192,10 +192,10 @@ async def create_embeddings(
     return Embeddings.model_construct(
         data=[
             Embedding.model_construct(
-                index=place,
+                index=index,
                 embedding=_written(unit_query(one.part.vector, active.dim), query.encoding_format),
             )
-            for place, one in enumerate(made)
+            for index, one in enumerate(made)
         ],
         model=query.model,
         digest=active.digest,
@@ -205,7 +205,7 @@ async def create_embeddings(
 
 
 def _written(vector: Vectors, encoding_format: Literal["float", "base64"]) -> list[float] | str:
-    """Write a vector (D,) in the form that was asked for."""
+    """Write a vector (D,) in the requested encoding."""
     if encoding_format == "float":
         numbers: list[float] = vector.tolist()
         return numbers
@@ -215,7 +215,7 @@ def _written(vector: Vectors, encoding_format: Literal["float", "base64"]) -> li
 def _parsed(content: bytes, settings: Settings) -> tuple[EmbeddingsQuery, list[Source]]:
     """Read a request, of which all but its files is as short as other requests."""
     if len(content) > settings.max_json_bytes:
-        rest = len(content) - sum(len(found[0]) for found in _FILES.finditer(content))
+        rest = len(content) - sum(len(match[0]) for match in _FILES.finditer(content))
         if rest > settings.max_json_bytes:
             raise RequestError(
                 TOO_LARGE,
@@ -224,8 +224,8 @@ def _parsed(content: bytes, settings: Settings) -> tuple[EmbeddingsQuery, list[S
             )
     query = parsed(EmbeddingsQuery.model_validate_json, content, "body")
     sources: list[Source] = []
-    for place, sent in enumerate(query.input):
-        field = f"input.{place}"
+    for index, sent in enumerate(query.input):
+        field = f"input.{index}"
         if sent.image is not None:
             file = ImageFile(field, _file(f"{field}.image", sent.image))
             sources.append(Source(field, file=file))
@@ -261,24 +261,24 @@ def _find_space(engine: SearchEngine, model: str, collection: str, principal: Pr
         for info in engine.models()
         if (names := [name for name in info.collections if principal.may("reader", name)])
     ]
-    found = [one for one in usable if one[0].digest == model] or [
+    matches = [one for one in usable if one[0].digest == model] or [
         one for one in usable if one[0].name == model
     ]
-    if len(found) > 1:
-        digests = ", ".join(info.digest for info, _ in found)
+    if len(matches) > 1:
+        digests = ", ".join(info.digest for info, _ in matches)
         raise invalid(
             "model", f"Several models have the name {shortened(model)!r}: give a digest, {digests}."
         )
-    for active in (engine.active(name) for _, names in found for name in names):
+    for active in (engine.active(name) for _, names in matches for name in names):
         # Another one may have been activated meanwhile.
-        if active.digest == found[0][0].digest:
+        if active.digest == matches[0][0].digest:
             return active
     collections = sorted(name for _, names in usable for name in names)
     models = dict.fromkeys(info.name for info, _ in usable)
-    known = (
+    available = (
         f"Collections: {listed(collections)}. Models: {listed(models)}."
         if usable
         else "No collection that you may read can be searched yet."
     )
-    message = f"There is no collection or model {shortened(model)!r} to embed with. {known}"
+    message = f"There is no collection or model {shortened(model)!r} to embed with. {available}"
     raise invalid("model", message, KINDS[UnregisteredModelError])

@@ -31,7 +31,7 @@ def open_engine(
 ) -> SearchEngine:
     """Open catalogue, image store and bundles below the home folder, which is made when missing.
 
-    `leads` as of `Views`. Without `bound`, the caller asks later, or never, whether catalogue and home folder
+    `leads` as in `Views`. Without `bound`, the caller checks later, or never, that catalogue and home folder
     belong together.
 
     Raises:

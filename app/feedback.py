@@ -49,14 +49,14 @@ class SearchedQuery(Body):
     """The query, as in the search itself, without files and vectors: they teach nothing."""
 
     text: Text | None = Field(default=None, examples=["two dogs run through shallow water"])
-    like: _Examples = Field(default=[], description="Examples of what was wanted.", examples=[[]])
-    unlike: _Examples = Field(default=[], description="Examples of what was not wanted.", examples=[[]])
+    like: _Examples = Field(default=[], description="Examples that were searched for.", examples=[[]])
+    unlike: _Examples = Field(default=[], description="Examples of what to avoid.", examples=[[]])
 
     def judged(self) -> JudgedQuery:
         """Return it as it is kept."""
-        asked = () if self.text is None else (self.text,)
+        texts = () if self.text is None else (self.text,)
         return JudgedQuery(
-            (*asked, *_texts(self.like)), _ids(self.like), _texts(self.unlike), _ids(self.unlike)
+            (*texts, *_texts(self.like)), _ids(self.like), _texts(self.unlike), _ids(self.unlike)
         )
 
     def parts(self) -> dict[str, tuple[str, ...]]:
@@ -74,7 +74,7 @@ class NewJudgement(Body):
     """A relevance judgement of a hit."""
 
     query: SearchedQuery
-    hit: _ImageId = Field(description="Id of the image that was found.", examples=["scene00012"])
+    hit: _ImageId = Field(description="Id of the image that was a hit.", examples=["scene00012"])
     relevant: bool | None = Field(
         description="Whether the hit is relevant to the query; null withdraws the judgement."
     )
@@ -84,7 +84,7 @@ class NewJudgement(Body):
     )
 
     def write(self, session: Session, collection: str, user: User | None, limit: int) -> bool:
-        """Write it down; return whether something had been said of the hit before."""
+        """Record it; return whether the hit was judged before."""
         return record_judgement(
             session,
             collection,
@@ -141,14 +141,14 @@ async def judge_hit(
 ) -> Judged:
     """Say whether a hit is what was searched for; models learn from it when they are trained again.
 
-    The last judgement of the same query and image stands, so it can be sent again. Searches do not change by
-    it. Images of the collection that are named in the query must be there.
+    The last judgement of the same query and image counts, so it can be sent again. It doesn't change
+    searches. Images of the collection that the query names must exist.
     """
     limit = services.settings.max_text_length
     check_length("query.text", new.query.text or "", limit)
     for name, examples in (("like", new.query.like), ("unlike", new.query.unlike)):
-        for place, example in enumerate(examples):
-            check_length(f"query.{name}.{place}.text", example.text or "", limit)
+        for index, example in enumerate(examples):
+            check_length(f"query.{name}.{index}.text", example.text or "", limit)
     caller = principal_of(request)
     user = User(caller.id, caller.name) if caller.id else None
 

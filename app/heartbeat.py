@@ -12,7 +12,7 @@ from app.settings import Settings
 
 # A worker beats every 5 seconds, later where a catalogue lets it wait.
 _SILENT_SECONDS: Final = 30.0
-# The files of workers that were killed are kept no longer.
+# The files of killed workers are kept this long.
 _GONE_SECONDS: Final = 3600.0
 
 

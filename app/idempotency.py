@@ -38,7 +38,7 @@ MAX_KEY: Final = 255
 _KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY}}}")
 _KEPT_HEADERS: Final = ("content-type", "location", "etag", "link")
 _FIRST_ERROR: Final = 400
-# Of answers that are kept without ids.
+# Fields with ids, which stored answers leave out.
 _ID_FIELDS: Final = ("erased", "unknown")
 # Bytes that are hashed and searched for boundaries at once; longer bodies are left to a thread.
 _WINDOW: Final = 1 << 16
@@ -62,7 +62,7 @@ async def idempotency_key(
 
 
 async def ids_left_out() -> None:
-    """Declare that answers are kept without the ids of images; `IdempotentRoute` heeds it."""
+    """Declare that answers are stored without ids of images; `IdempotentRoute` reads this."""
 
 
 class IdempotentRoute(GuardedRoute):
@@ -96,7 +96,7 @@ class Attempt:
 
 
 def attempt_of(request: Request) -> Attempt | None:
-    """Return the attempt that answers a request; None where it has no key."""
+    """Return the attempt that answers a request; None if it has no key."""
     attempt = request.scope.get("state", {}).get("attempt")
     return attempt if isinstance(attempt, Attempt) else None
 
@@ -109,7 +109,7 @@ async def _answer_once(request: Request, handle: Handler, *, leaves_out: bool) -
         sent = await services.threads.read(fingerprint, request, body)
     else:
         sent = fingerprint(request, body)
-    # Tokens and cookies change, a caller stays.
+    # Tokens and cookies change, the caller doesn't.
     principal = principal_of(request)
     caller = hashlib.sha256(f"{principal.kind}\n{principal.id}".encode()).hexdigest()
     attempt = Attempt(KeyedRequest(caller, key, sent), uuid.uuid4().hex)
@@ -119,8 +119,8 @@ async def _answer_once(request: Request, handle: Handler, *, leaves_out: bool) -
         content = _with_ids(kept.body, body) if leaves_out else kept.body
         return Response(content, kept.status, {**kept.headers, REPLAYED: "true"})
     request.scope.setdefault("state", {})["attempt"] = attempt
-    # The work goes on when the caller has gone, as the answer will be asked for again.
-    inner = Request(request.scope, _whole(body))
+    # The work continues after a disconnect, as the request will be sent again.
+    inner = Request(request.scope, _complete(body))
     try:
         async with _renewed(services, attempt):
             response = await handle(inner)
@@ -141,18 +141,18 @@ async def _answer_once(request: Request, handle: Handler, *, leaves_out: bool) -
 
 
 def _without_ids(answer: bytes, request: bytes) -> bytes:
-    """Return an answer with the places of ids in the request instead of the ids; others are left out."""
-    found, ids = json.loads(answer), json.loads(request).get("ids", ())
-    places = {name: place for place, name in enumerate(ids)}
-    kept = {field: [places[name] for name in found[field] if name in places] for field in _ID_FIELDS}
-    return json.dumps({**found, **kept}).encode()
+    """Return an answer with indices of the request's ids instead of ids; others are left out."""
+    fields, ids = json.loads(answer), json.loads(request).get("ids", ())
+    indices = {name: index for index, name in enumerate(ids)}
+    kept = {field: [indices[name] for name in fields[field] if name in indices] for field in _ID_FIELDS}
+    return json.dumps({**fields, **kept}).encode()
 
 
 def _with_ids(kept: bytes, request: bytes) -> bytes:
-    """Return an answer as `_without_ids` was given it; the request is the same."""
-    found, ids = json.loads(kept), json.loads(request).get("ids", ())
-    restored = {field: [ids[place] for place in found[field]] for field in _ID_FIELDS}
-    return json.dumps({**found, **restored}).encode()
+    """Undo `_without_ids`, with the same request."""
+    fields, ids = json.loads(kept), json.loads(request).get("ids", ())
+    restored = {field: [ids[index] for index in fields[field]] for field in _ID_FIELDS}
+    return json.dumps({**fields, **restored}).encode()
 
 
 async def _release(services: Services, attempt: Attempt) -> None:
@@ -162,7 +162,7 @@ async def _release(services: Services, attempt: Attempt) -> None:
 
 
 def fingerprint(request: Request, body: bytes) -> str:
-    """Return the SHA-256 of a request; the boundary of a form, which clients draw anew, is left out."""
+    """Return the SHA-256 of a request; the boundary of a form, which clients draw again, is left out."""
     kind, parameters = parse_options_header(request.headers.get("content-type", ""))
     boundary = parameters.get(b"boundary", b"")
     scope = request.scope
@@ -181,20 +181,20 @@ def _without(body: bytes, boundary: bytes) -> Iterator[memoryview]:
     view, start = memoryview(body), 0
     while start < len(body):
         end = min(start + _WINDOW, len(body))
-        found = body.find(boundary, start, end + len(boundary) - 1) if boundary else -1
-        yield view[start : end if found < 0 else found]
-        start = end if found < 0 else found + len(boundary)
+        at = body.find(boundary, start, end + len(boundary) - 1) if boundary else -1
+        yield view[start : end if at < 0 else at]
+        start = end if at < 0 else at + len(boundary)
 
 
-def _checked_key(given: list[str]) -> str:
-    if len(given) == 1 and _KEY.fullmatch(given[0]):
-        return given[0]
-    wanted = f"one to {MAX_KEY} visible ASCII characters, such as a UUID, sent once"
-    raise invalid(HEADER, f"{HEADER} must be {wanted}.")
+def _checked_key(keys: list[str]) -> str:
+    if len(keys) == 1 and _KEY.fullmatch(keys[0]):
+        return keys[0]
+    expected = f"one to {MAX_KEY} visible ASCII characters, such as a UUID, sent once"
+    raise invalid(HEADER, f"{HEADER} must be {expected}.")
 
 
-def _whole(body: bytes) -> Receive:
-    """Give a body that has come whole; its caller stays."""
+def _complete(body: bytes) -> Receive:
+    """Replay a body that has been read; its caller stays connected."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:

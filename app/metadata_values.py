@@ -13,13 +13,13 @@ _DAY_LENGTH: Final = len("2024-01-15")
 
 
 def text_of(metadata: Mapping[str, MetadataValue], name: str) -> str | None:
-    """Return a field as text; None where there is none, or another kind of value."""
+    """Return a field as text; None if it is missing, or not a text."""
     value = metadata.get(name)
     return value if isinstance(value, str) else None
 
 
 def whole_number_of(metadata: Mapping[str, MetadataValue], name: str) -> int | None:
-    """Return a field as a whole number; None where it is none."""
+    """Return a field as an integer; None if it isn't one."""
     value = metadata.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -34,7 +34,7 @@ def day_of(metadata: Mapping[str, MetadataValue]) -> date | None:
 
 
 def age_band(metadata: Mapping[str, MetadataValue]) -> str | None:
-    """Return the ten years that an age lies in."""
+    """Return the decade of an age."""
     age = whole_number_of(metadata, "age")
     if age is None or age < 0:
         return None

@@ -12,8 +12,8 @@ from app.images.schemas import ImageWords, NewImage
 from app.search.schemas import SearchQuery
 
 DESCRIPTION = """
-Find images, or the texts that belong to them, by texts, by images, and by examples of what is wanted and what
-is not.
+Find images, or the texts that belong to them, by texts, by images, and by positive and negative
+examples.
 
 Every answer names the model and the generation that gave it. A score orders hits and is not a probability;
 `z_score` and `confident` say how it compares with the collection. Errors are problem documents (RFC 9457)
@@ -29,11 +29,14 @@ TAGS = [
     {"name": "writes", "description": "Changes of images and of whole collections."},
     {"name": "collections", "description": "What can be searched."},
     {"name": "generations", "description": "Which embedding of a collection is searched."},
-    {"name": "jobs", "description": "What workers do in their own time; for whoever runs the service."},
-    {"name": "sessions", "description": "Signing in by a browser, which cannot send a key with images."},
+    {"name": "jobs", "description": "Background jobs of the workers; for operators."},
+    {
+        "name": "sessions",
+        "description": "Sign-in for browsers, which can't send a key when they load images.",
+    },
     {"name": "audit", "description": "Who did what."},
     {"name": "models", "description": "What encodes the queries."},
-    {"name": "health", "description": "For whoever runs the service."},
+    {"name": "health", "description": "For operators."},
 ]
 
 _PROBLEM_REFERENCE = "#/components/schemas/Problem"
@@ -61,7 +64,7 @@ def describe(schema: dict[str, Any]) -> dict[str, Any]:
                 elif _EVENTS in response.get("content", {}):
                     # The framework describes single events, for which OpenAPI 3.1 has no word.
                     response["content"][_EVENTS] = {"schema": {"type": "string"}}
-    # Bodies that are read by hand: the framework knows nothing of their schemas.
+    # Bodies that are read by hand: the framework doesn't know their schemas.
     for model in (SearchQuery, EmbeddingsQuery, ImageWords, NewImage):
         described = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schema["components"]["schemas"] |= {**described.pop("$defs", {}), model.__name__: described}
@@ -71,7 +74,7 @@ def describe(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe_role(path: str, operation: dict[str, Any]) -> None:
-    """Say which role an operation needs, and what it answers without that, or without what its path names."""
+    """Document the role of an operation, and its responses without the role or the resource."""
     roles = {role for needed in operation["security"] for names in needed.values() for role in names}
     operation["description"] = f"{operation.get('description', '')}\n\nRole: {', '.join(sorted(roles))}."
     for status in (*_REFUSALS, *((HTTPStatus.NOT_FOUND,) if "{" in path else ())):

@@ -67,7 +67,7 @@ async def get_room() -> Response:
 @router.get("/operate")
 @operation(None, "read", page=True)
 async def get_operate() -> Response:
-    """The operator's page; what it shows beyond lists is asked for with the admin key, where there is one."""
+    """The operator's page; everything but lists needs the admin key, if there is one."""
     return _page("operate/operate.html")
 
 
@@ -88,8 +88,8 @@ async def get_docs_start() -> Response:
 @router.get("/docs/problems")
 @operation(None, "read")
 async def get_problems() -> Response:
-    """The kinds of problems, with what to do about each; a problem document leads to the name of its kind."""
-    # The page is seldom asked for.
+    """The kinds of problems, with what to do about each; problem documents link to their kind."""
+    # The page is rarely requested.
     from markdown_it import MarkdownIt
 
     markdown = MarkdownIt()

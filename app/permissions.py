@@ -35,7 +35,7 @@ class Permission:
     Attributes:
         role: Role that is needed; in all collections where the path has none.
         somewhere: Whether the role in any collection is enough, because the answer is limited to those.
-        everywhere: Whether the role in all collections is needed, also where the path has one.
+        everywhere: Whether the role in all collections is needed, even if the path has one.
         of_job: Whether a role in one collection may be enough, by the job of the path.
     """
 
@@ -62,25 +62,25 @@ class Permission:
         principal: Principal | None = state.get("principal")
         if principal is None:
             principal = state["principal"] = await services.authenticator.identify(request)
-        collection = asked = request.path_params.get(_COLLECTION)
+        collection = named = request.path_params.get(_COLLECTION)
         somewhere = principal.may_somewhere(self.role)
-        # A caller who has the role nowhere is refused without a look at the catalogue.
-        if asked is not None and somewhere:
-            collection = services.names.known(asked)
+        # A caller without the role in any collection is refused without reading the catalogue.
+        if named is not None and somewhere:
+            collection = services.names.cached(named)
             if collection is None:
-                collection = await services.threads.read(services.names.behind, asked)
-            if collection != asked:
-                # Rights and work go by a collection's own name.
-                state["alias"] = asked
+                collection = await services.threads.read(services.names.behind, named)
+            if collection != named:
+                # Permissions and work use the collection's own name.
+                state["alias"] = named
                 request.scope["path_params"] = {**request.path_params, _COLLECTION: collection}
         may = principal.may(self.role, None if self.everywhere else collection)
         if not (may or (self.somewhere and somewhere) or await self._may_by_job(principal, request)):
-            raise self._refusal(principal, None if self.everywhere else asked)
+            raise self._refusal(principal, None if self.everywhere else named)
         state["checked"] = self
         return principal
 
     async def recheck(self, request: Request) -> RequestError | None:
-        """Look at the caller of a long answer anew; return why the answer must end, None: it need not.
+        """Check the caller of a long answer again; return why the answer must end, None if it may continue.
 
         A caller that cannot be checked now is as it was.
         """
@@ -88,13 +88,13 @@ class Permission:
             principal, _ = await services_of(request).authenticator.recognize(request)
         except RequestError as error:
             return error if error.kind.status == HTTPStatus.UNAUTHORIZED else None
-        asked = request.path_params.get(_COLLECTION)
-        may = principal.may(self.role, None if self.everywhere else asked)
-        return None if may or await self._may_by_job(principal, request) else self._refusal(principal, asked)
+        named = request.path_params.get(_COLLECTION)
+        may = principal.may(self.role, None if self.everywhere else named)
+        return None if may or await self._may_by_job(principal, request) else self._refusal(principal, named)
 
     async def _may_by_job(self, principal: Principal, request: Request) -> bool:
-        """Tell whether a caller has the role that is enough for the job."""
-        # Of all roles that may be enough for a job, this one is part of the others.
+        """Return whether a caller has the role that is enough for the job."""
+        # This role is part of all roles that may be enough for a job.
         if not self.of_job or not principal.may_somewhere("curator"):
             return False
         enough = await services_of(request).role_of_job(request.path_params["job"])
@@ -103,10 +103,10 @@ class Permission:
     def _refusal(self, principal: Principal, collection: str | None) -> RequestError:
         """The same for a collection that exists and one that does not."""
         if collection is not None:
-            place = f"in the collection {shortened(collection)!r}"
+            scope = f"in the collection {shortened(collection)!r}"
         else:
-            place = "in some collection" if self.somewhere else "in all collections (*)"
-        needed = f"This needs the role {self.role} {place}"
+            scope = "in some collection" if self.somewhere else "in all collections (*)"
+        needed = f"This needs the role {self.role} {scope}"
         if principal.kind == "anonymous":
             detail = (
                 f"{needed}: send a key as `Authorization: Bearer KEY`; `recoquest keys create` makes one on "
@@ -115,7 +115,7 @@ class Permission:
             return RequestError(KEY_NEEDED, detail)
         kind = Kind(
             "role-needed",
-            "The caller has not the role",
+            "The caller lacks the role",
             HTTPStatus.FORBIDDEN,
             authenticate=f'Bearer error="insufficient_scope", scope="{self.role}"',
         )
@@ -163,7 +163,7 @@ class GuardedRoute(APIRoute):
         return checked
 
     def answering(self, handle: Handler) -> Handler:
-        """Return what answers a request that has passed the check; other routes may do more before."""
+        """Return the handler of a request that has passed the check; other routes may do more before."""
         return handle
 
 

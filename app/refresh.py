@@ -26,17 +26,17 @@ _log = structlog.stdlib.get_logger(__name__)
 
 @contextmanager
 def _logged(tell: Callable[..., object], event: str, **about: object) -> Iterator[None]:
-    """Log that the block has failed; it is repeated, and the service works with what was there before."""
+    """Log a failure of the block; it is retried, and the service uses the previous state."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - whatever it is, the other work goes on
+    except Exception as error:  # noqa: BLE001 - the other work continues after any error
         tell(event, error=type(error).__name__, **about)
 
 
 async def follow(services: Services) -> None:
     """Keep the encoders loaded of active generations, and of those that any process is about to activate."""
     while True:
-        # Readiness tells of a failure.
+        # Readiness reports a failure.
         with _logged(_log.error, "active generations cannot be read"):
             followed = await services.threads.background(generations_to_load, services.engine)
             services.encoders.follow(followed)
@@ -84,14 +84,14 @@ async def publish_figures(services: Services) -> None:
 
 
 async def _measure(services: Services, active: ActiveGeneration) -> None:
-    """Measure which scores count in a collection that has grown; searches go on with what was measured."""
-    with _logged(_log.warning, "which scores count is not measured", generation=active.generation):
-        encoder, measure = (await services.encoders.of(active)).encoder, services.engine.measure_confidence
+    """Measure which scores are confident in a collection that has grown; searches use the old ones."""
+    with _logged(_log.warning, "confident scores were not measured", generation=active.generation):
+        encoder, measure = (await services.encoders.get(active)).encoder, services.engine.measure_confidence
         await services.threads.background(measure, active.generation, encoder, grown=True)
 
 
 async def _warm(services: Services, load: Callable[[int], None], generation: int) -> None:
-    # A search that needs it will tell what is wrong.
+    # A search that needs it will report the error.
     about = {"step": load.__name__, "generation": generation}
     with _logged(_log.warning, "a collection cannot be loaded ahead", **about):
         await services.threads.background(load, generation)
@@ -100,7 +100,7 @@ async def _warm(services: Services, load: Callable[[int], None], generation: int
 def verdicts_of_months(
     catalogue: Catalogue, today: datetime | None = None
 ) -> dict[str, dict[tuple[str, str], int]]:
-    """Count the judgements that stand of the calendar month of `today`, in UTC, and of the one before."""
+    """Count the valid judgements of the calendar month of `today`, in UTC, and of the previous one."""
     begin = (today or datetime.now(UTC)).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     before = (begin - timedelta(days=1)).replace(day=1)
     after = (begin + timedelta(days=31)).replace(day=1)

@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class Archive(Protocol):
-    """What reads the image archive; `app.radiology`, which an installation may lack, knows the rest."""
+    """Reader of the image archive; the rest is in `app.radiology`, which an installation may lack."""
 
     async def close(self) -> None:
         """Close its connections."""
@@ -39,7 +39,7 @@ class Services:
 
     Attributes:
         names: Finds the collections behind aliases.
-        recorder: Takes events for the audit trail; None where the settings want none.
+        recorder: Takes events for the audit trail; None if the settings disable it.
         role_of_job: Returns the role in a collection that is enough for a job, by the job's number.
         archive: Reads the image archive for viewers; None where the settings don't open it.
         stopping: Set when the service is to end; an answer without an end of its own ends then.

@@ -26,7 +26,7 @@ _PUBLIC_URL: Final = re.compile(rf"{_ORIGIN.pattern}(/[a-z0-9._~/-]*)?")
 
 
 def is_safe_url(url: str) -> bool:
-    """Whether nobody between can change what an address answers: HTTPS, or HTTP on this machine."""
+    """Whether nobody can tamper with responses of an address: HTTPS, or HTTP on this machine."""
     try:
         parts = urlsplit(url)
         name = parts.hostname or ""
@@ -39,11 +39,11 @@ def is_safe_url(url: str) -> bool:
 
 def _checked_public_url(url: str) -> str:
     """Return the address of the service in browsers, without a final slash."""
-    found = url.rstrip("/")
-    origin, path = _PUBLIC_URL.fullmatch(found.lower()), found.partition("://")[2].partition("/")[2]
+    address = url.rstrip("/")
+    origin, path = _PUBLIC_URL.fullmatch(address.lower()), address.partition("://")[2].partition("/")[2]
     if origin is None or any(not part or part in (".", "..") for part in path.split("/") if path):
         raise ValueError(f"{url!r} is not an address such as https://images.example.org")
-    return found
+    return address
 
 
 def _each(form: re.Pattern[str], described: str) -> AfterValidator:

@@ -77,7 +77,7 @@ class Settings(RadiologySettings):
     """Threads that encode queries on the CPU; None: the number of cores."""
 
     admin_key: SecretStr | None = Field(default=None, min_length=16)
-    """A key with every right, beside those of `recoquest keys`."""
+    """A key with all permissions, in addition to those of `recoquest keys`."""
     open_reading: bool = False
     """Whether everybody who reaches the service may search, without a key."""
     open_network: bool = False
@@ -171,7 +171,7 @@ class Settings(RadiologySettings):
     keep_jobs_days: int = Field(default=90, ge=0)
     """Days after which `recoquest tidy` removes the files of ended jobs; 0: never."""
     allowed_hosts: Hosts = ()
-    """Names under which the service answers beside localhost, separated by commas, such as
+    """Names under which the service answers in addition to localhost, separated by commas, such as
     images.example.org; .example.org: all below it, *: every name."""
     cors_origins: Origins = ()
     """Origins of other pages that may call the service, separated by commas."""
@@ -211,12 +211,12 @@ class Settings(RadiologySettings):
             if not self.oidc_audience and self.oidc_client_id is None:
                 raise ValueError(
                     "RECOQUEST_OIDC_ISSUER needs RECOQUEST_OIDC_AUDIENCE, for tokens of programs, or "
-                    "RECOQUEST_OIDC_CLIENT_ID, for people at the page, beside it"
+                    "RECOQUEST_OIDC_CLIENT_ID, for people at the page"
                 )
         elif self.oidc_client_id is not None:
-            raise ValueError("RECOQUEST_OIDC_CLIENT_ID needs RECOQUEST_OIDC_ISSUER beside it")
+            raise ValueError("RECOQUEST_OIDC_CLIENT_ID needs RECOQUEST_OIDC_ISSUER")
         if self.oidc_client_secret is not None and self.oidc_client_id is None:
-            raise ValueError("RECOQUEST_OIDC_CLIENT_SECRET needs RECOQUEST_OIDC_CLIENT_ID beside it")
+            raise ValueError("RECOQUEST_OIDC_CLIENT_SECRET needs RECOQUEST_OIDC_CLIENT_ID")
         return self
 
     @property
@@ -243,12 +243,12 @@ class Settings(RadiologySettings):
         )
 
     def environment_of_a_job(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """An environment like the one given, in which another process has these settings in any folder.
+        """A copy of an environment, with which another process has these settings in any folder.
 
-        What says who may send requests is left out, and the passphrase of backups: a job does neither.
+        Access settings and the passphrase of backups are left out, as jobs don't use them.
         """
-        known = _known_variables()
-        kept = {name: value for name, value in environment.items() if name.upper() not in known}
+        variables = _known_variables()
+        kept = {name: value for name, value in environment.items() if name.upper() not in variables}
         values = {name: getattr(self, name) for name in self.model_fields_set - _OF_CALLERS}
         values["home"] = self.home
         # No path may depend on the folder that the process works in.
@@ -259,8 +259,8 @@ class Settings(RadiologySettings):
                 values[name] = value.absolute()
         if self.database_url is not None:
             values["database_url"] = _absolute_url(self.database_url)
-        given = {PREFIX + n.upper(): as_text(value) for n, value in values.items() if value is not None}
-        return {**kept, **given}
+        set_values = {PREFIX + n.upper(): as_text(value) for n, value in values.items() if value is not None}
+        return {**kept, **set_values}
 
     def printable(self) -> dict[str, Any]:
         """Every setting resolved, as JSON values and without a password."""
@@ -282,23 +282,23 @@ def load_settings(env_file: Path | None = None, **values: Any) -> Settings:
         env_file = Path(named)
     if env_file is not None and not env_file.is_file():
         raise SettingsError(f"The settings file {env_file} does not exist.")
-    given = {name: value for name, value in values.items() if value is not None}
+    explicit = {name: value for name, value in values.items() if value is not None}
     try:
-        return Settings(_env_file=env_file, **given)
+        return Settings(_env_file=env_file, **explicit)
     except ValidationError as error:
         raise SettingsError(_explained(error)) from None
 
 
 def _explained(error: ValidationError) -> str:
     parts = []
-    for found in error.errors(include_url=False, include_input=False):
-        name = ".".join(str(part) for part in found["loc"]).upper().removeprefix(PREFIX)
-        if found["type"] == "extra_forbidden":
+    for problem in error.errors(include_url=False, include_input=False):
+        name = ".".join(str(part) for part in problem["loc"]).upper().removeprefix(PREFIX)
+        if problem["type"] == "extra_forbidden":
             parts.append(f"{PREFIX}{name} is not a setting")
-        elif found["type"] == "too_short":
-            parts.append(f"{PREFIX}{name}: at least {found['ctx']['min_length']} letters are needed")
+        elif problem["type"] == "too_short":
+            parts.append(f"{PREFIX}{name}: at least {problem['ctx']['min_length']} letters are needed")
         else:
-            message = found["msg"].removeprefix("Value error, ")
+            message = problem["msg"].removeprefix("Value error, ")
             parts.append(f"{PREFIX}{name}: {message}" if name else message)
     return f"The settings cannot be used: {'; '.join(parts)}."
 
@@ -314,18 +314,20 @@ def _secrets() -> list[str]:
 
 def _secrets_of_files(lines: Mapping[str, str | None]) -> dict[str, Any]:
     """Read the files that the environment or the settings file, whose lines these are, names for secrets."""
-    given: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for source in (lines, os.environ):
-        given |= {name.upper(): value for name, value in source.items() if value}
+        variables |= {name.upper(): value for name, value in source.items() if value}
     return {
-        name.removeprefix(PREFIX).lower(): _secret(name, given) for name in _secrets() if name + _END in given
+        name.removeprefix(PREFIX).lower(): _secret(name, variables)
+        for name in _secrets()
+        if name + _END in variables
     }
 
 
-def _secret(name: str, given: Mapping[str, str]) -> str:
-    """Read the file of a secret; the last end of line does not count."""
-    variable, path = name + _END, given[name + _END]
-    if name in given:
+def _secret(name: str, variables: Mapping[str, str]) -> str:
+    """Read the file of a secret, without a final newline."""
+    variable, path = name + _END, variables[name + _END]
+    if name in variables:
         raise SettingsError(f"Give {name} or {variable}, not both: variables and lines of the settings file.")
     try:
         with Path(path).open("rb") as file:
@@ -359,11 +361,11 @@ def _absolute_url(url: str) -> str:
 
 
 def unknown_variables() -> list[str]:
-    """Names in the environment that look like settings and are none: a likely slip of the pen."""
-    # A switch of the command line, and what a worker gives its jobs.
-    known = _known_variables() | {PREFIX + "DEBUG", PREFIX + "PROGRESS"}
+    """Names in the environment that look like settings but aren't: probably typos."""
+    # A switch of the command line, and a variable that workers set for jobs.
+    known_names = _known_variables() | {PREFIX + "DEBUG", PREFIX + "PROGRESS"}
     candidates = (name for name in os.environ if name.upper().startswith(PREFIX))
-    return sorted(n for n in candidates if n.upper() not in known and not n.startswith(_TEST_PREFIX))
+    return sorted(n for n in candidates if n.upper() not in known_names and not n.startswith(_TEST_PREFIX))
 
 
 def _known_variables() -> set[str]:

@@ -56,7 +56,7 @@ class CaseEntry(NamedTuple):
         image: Id of the image.
         note: Note on it; empty without one.
         saved: Time in ISO 8601 at which the note was last written.
-        user: The user who wrote it; None where nobody is told apart.
+        user: The user who wrote it; None if users aren't distinguished.
     """
 
     position: int
@@ -96,12 +96,12 @@ def put_list(
     key = require_collection(session, collection).id
     lock_collection(session, key)
     row = session.get(CaseListRow, (key, list_id))
-    known = row is not None
-    place = "is none" if row is None else f"is named {row.name!r}"
+    existed = row is not None
+    state = "is none" if row is None else f"is named {row.name!r}"
     _meet(
         condition,
         None if row is None else _revision(row.name, row.created),
-        f"The list {shortened(list_id)!r} {place} now",
+        f"The list {shortened(list_id)!r} {state} now",
     )
     if row is None:
         count = select(func.count()).select_from(CaseListRow).where(CaseListRow.collection_id == key)
@@ -118,7 +118,7 @@ def put_list(
     row.name = name
     session.add(row)
     session.flush()
-    return _read(session, key, list_id)[0], known
+    return _read(session, key, list_id)[0], existed
 
 
 def delete_list(session: Session, collection: str, list_id: str) -> None:
@@ -155,15 +155,15 @@ def save_case(
     own = _require_list(session, collection, list_id)
     key = require_image(session, collection, image).id
     row = session.get(CaseEntryRow, (own.collection_id, list_id, key))
-    known = row is not None
-    place = "is not in the list" if row is None else "has another note"
+    existed = row is not None
+    state = "is not in the list" if row is None else "has another note"
     _meet(
         condition,
         None if row is None else _revision(row.note, row.saved),
-        f"The image {shortened(image)!r} {place} now",
+        f"The image {shortened(image)!r} {state} now",
     )
     if row is None:
-        ends = select(func.count(), func.max(CaseEntryRow.position)).where(*_of(own))
+        ends = select(func.count(), func.max(CaseEntryRow.position)).where(*_in_list(own))
         count, last = session.execute(ends).one()
         if count >= MAX_ENTRIES:
             raise CasesFullError(
@@ -171,11 +171,11 @@ def save_case(
             )
         position = 0 if last is None else last + 1
         row = CaseEntryRow(collection_id=own.collection_id, list_id=list_id, image_id=key, position=position)
-    if note is not None or not known:
+    if note is not None or not existed:
         row.note, row.saved = note or "", now()
         row.user_id, row.user_name = (None, None) if user is None else user
     session.add(row)
-    return _entry(row, image), known
+    return _entry(row, image), existed
 
 
 def remove_case(session: Session, collection: str, list_id: str, image: str) -> bool:
@@ -196,7 +196,7 @@ def read_list(
     query = (
         select(CaseEntryRow, ImageRow.external_id)
         .join(ImageRow, ImageRow.id == CaseEntryRow.image_id)
-        .where(*_of(own), CaseEntryRow.position > after)
+        .where(*_in_list(own), CaseEntryRow.position > after)
         .order_by(CaseEntryRow.position)
         .limit(limit)
     )
@@ -212,8 +212,8 @@ def _require_list(session: Session, collection: str, list_id: str) -> CaseListRo
     return row
 
 
-def _of(row: CaseListRow) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    """Return what the entries of a list fulfil."""
+def _in_list(row: CaseListRow) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Return the conditions for the entries of a list."""
     return CaseEntryRow.collection_id == row.collection_id, CaseEntryRow.list_id == row.id
 
 

@@ -28,7 +28,7 @@ from training.common.progress import progress_bar
 from training.evaluation.similarity import as_blades, similarity
 from training.imaging.perceptual import SKETCH_DIM, Picture, read_picture, same_picture
 
-# Neighbours to compare for each image; the threshold lets as many pass by chance, whatever the model.
+# Neighbours to compare for each image; for any model, the threshold lets that many pass by chance.
 _NEAREST: Final = 5
 _SAMPLE: Final = 2000
 _ROWS: Final = 1024
@@ -70,7 +70,7 @@ def find_duplicates(home: Home, collection: str, *, show_progress: bool = True) 
 
     Equal files belong together. Beyond them, the model's vectors and small sketches of the pictures name
     pairs that are worth a look, at thresholds that follow from the collection itself, and the pictures
-    decide; neither can tell a copy from another picture of the same thing.
+    decide; neither can distinguish a copy from another picture of the same subject.
     """
     # Views of this call are closed in the end: a build that they began has no other use.
     with closing(Views(home.snapshots_folder)) as views:
@@ -104,7 +104,7 @@ def find_duplicates(home: Home, collection: str, *, show_progress: bool = True) 
                 bar.advance()
                 if sets.root(pair[0]) == sets.root(pair[1]):
                     continue
-                one, other = map(pictures.of, pair)
+                one, other = map(pictures.get, pair)
                 if one is not None and other is not None and same_picture(one, other):
                     sets.unite(*pair)
         groups = [
@@ -156,16 +156,16 @@ def _neighbours(
     others: list[Keys] = []
     scores: list[Vectors] = []
     for columns in _blocks(keys, _COLUMNS):
-        found = alike(own, view.vectors(columns))
-        row, column = np.nonzero((found >= threshold) & (rows[:, None] != columns))
+        similarities = alike(own, view.vectors(columns))
+        row, column = np.nonzero((similarities >= threshold) & (rows[:, None] != columns))
         at.append(row)
         others.append(columns[column])
-        scores.append(found[row, column])
+        scores.append(similarities[row, column])
     row, other, score = np.concatenate(at), np.concatenate(others), np.concatenate(scores)
     order = np.lexsort((other, -score, row))
     row, other = row[order], other[order]
-    for place, key in enumerate(rows.tolist()):
-        start, end = np.searchsorted(row, (place, place + 1)).tolist()
+    for index, key in enumerate(rows.tolist()):
+        start, end = np.searchsorted(row, (index, index + 1)).tolist()
         yield key, other[start : min(end, start + _NEAREST)].tolist()
 
 
@@ -181,7 +181,7 @@ class _Pictures:
         self._store = store
         self._files = files
         self.unread: set[int] = set()
-        self.of = lru_cache(maxsize=_CACHE_PICTURES)(self._read)
+        self.get = lru_cache(maxsize=_CACHE_PICTURES)(self._read)
 
     def _read(self, key: int) -> Picture | None:
         try:
@@ -196,7 +196,7 @@ def _sketches(pictures: _Pictures, keys: Keys, show_progress: bool) -> CosineVie
     view = CosineView(SKETCH_DIM)
     with progress_bar("Reading pictures", len(keys), shown=show_progress) as bar:
         for block in _blocks(keys, _ROWS):
-            read = {key: pictures.of(key) for key in block.tolist()}
+            read = {key: pictures.get(key) for key in block.tolist()}
             drawn = {key: one.sketch for key, one in read.items() if one is not None and one.sketch.any()}
             if drawn:
                 view.add(np.array(list(drawn)), np.stack(list(drawn.values())))
@@ -224,21 +224,21 @@ class _Sets:
 
     def groups(self) -> list[list[int]]:
         """Return all sets of more than one key, and the keys in them, rising."""
-        found: dict[int, list[int]] = {}
+        members: dict[int, list[int]] = {}
         for key in sorted(self._parent):
-            found.setdefault(self.root(key), []).append(key)
-        return [group for group in found.values() if len(group) > 1]
+            members.setdefault(self.root(key), []).append(key)
+        return [group for group in members.values() if len(group) > 1]
 
 
-def as_json(found: Duplicates) -> dict[str, list[Any]]:
-    """The groups, and the ids of images that could not be looked at."""
-    groups = [{"ids": list(group.ids), "same_file": group.same_file} for group in found.groups]
-    return {"groups": groups, "unread": list(found.unread)}
+def as_json(duplicates: Duplicates) -> dict[str, list[Any]]:
+    """The groups, and the ids of unreadable images."""
+    groups = [{"ids": list(group.ids), "same_file": group.same_file} for group in duplicates.groups]
+    return {"groups": groups, "unread": list(duplicates.unread)}
 
 
-def write_groups(found: Duplicates, folder: Path) -> None:
+def write_groups(duplicates: Duplicates, folder: Path) -> None:
     """Write all into `groups.json` of a folder, and what a job shows of it into `result.json`."""
-    everything = as_json(found)
+    everything = as_json(duplicates)
     rooms = {"groups": _GROUP_BYTES, "unread": _UNREAD_BYTES}
     shown = {name: _fitting(everything[name], room) for name, room in rooms.items()}
     left_out = {name: len(everything[name]) - len(entries) for name, entries in shown.items()}

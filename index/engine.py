@@ -1,4 +1,4 @@
-"""The search engine: what the service and the command line ask."""
+"""The search engine that the service and the command line use."""
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -59,7 +59,7 @@ from index.search.orders import (
     BY_FINDINGS,
     BY_VECTOR,
     BY_WORDS,
-    FUSED_PLACES,
+    FUSED_DEPTH,
     LIST_ORDERS,
     DiverseRanking,
     FusedRanking,
@@ -75,9 +75,9 @@ from index.search.results import (
     CollectionInfo,
     FieldInfo,
     FoundBy,
-    FoundImage,
-    FoundImages,
     Hit,
+    HitImage,
+    HitImages,
     MatchedText,
     ModelInfo,
     SearchPage,
@@ -89,7 +89,7 @@ from index.vectors.protocol import NOTHING, After, Keys, Neighbours, Vectors, Vi
 from index.vectors.view import VectorView
 from index.views.manager import Choice, ViewEntry, Views
 
-# Attempts at a page whose hits are removed meanwhile.
+# Attempts at a page whose hits are removed while it is made.
 _TRIES: Final = 3
 _LISTS: Final[tuple[tuple[int, FoundBy], ...]] = (
     (BY_VECTOR, "vector"),
@@ -120,21 +120,21 @@ class _Resolved(NamedTuple):
 class _Search(NamedTuple):
     """A search or a list that has begun: its order, and what its pages need.
 
-    `version` is None where it is not all of one state of the catalogue; `newest` is that of the view `held`
-    when it began. `findable` gives those of all keys that can be found, None for all; `nearest` is the order
-    by likeness, None for a list; `fused` tells whether several lists are fused.
+    `version` is None if not everything was read from one state of the catalogue; `newest` is the `newest` of
+    `entry` when the search began. `findable` filters keys to those that can be hits, None for all; `nearest`
+    is the order by likeness, None for a list; `fused` tells whether several lists are fused.
     """
 
     collection_id: int
     sequence: int
     binding: Binding
     query: Vectors
-    place: PagePosition | None
+    position: PagePosition | None
     ranking: Ranking
     groups: Groups | None
     findable: Callable[[Keys], Keys | None]
     nearest: VectorRanking | None = None
-    held: ViewEntry | None = None
+    entry: ViewEntry | None = None
     newest: int = 0
     version: Hashable | None = None
     measure: Callable[[], ScoreScale] | None = None
@@ -159,7 +159,7 @@ class SearchEngine:
         self._fields = FieldColumns()
         self._columns = GroupColumns()
         self._overviews = Overviews(self._catalogue, self._fields)
-        self._images = FoundImages(self._catalogue)
+        self._images = HitImages(self._catalogue)
         self._active = ReadThroughCache(self._catalogue, self._read_active)
         self._generations = ReadThroughCache(self._catalogue, get_generation)
         self._confidences = ReadThroughCache(self._catalogue, read_confidence)
@@ -227,7 +227,7 @@ class SearchEngine:
             return has_texts(session, require_collection(session, collection).id)
 
     def image(self, collection: str, image_id: str) -> StoredImage:
-        """Return everything that is known of an image."""
+        """Return everything that is stored about an image."""
         with self._catalogue.read() as session:
             return read_image(session, collection, image_id)
 
@@ -239,9 +239,9 @@ class SearchEngine:
         """Return the generation that is searched, and the bundle that queries must go through."""
         return self._active.get(collection)
 
-    def known_active(self, collection: str) -> ActiveGeneration | None:
-        """Return what `active` does, where nothing has to be waited for; else None."""
-        return self._active.known(collection)
+    def cached_active(self, collection: str) -> ActiveGeneration | None:
+        """Return what `active` does if it is cached; otherwise None."""
+        return self._active.cached(collection)
 
     def vector_of(self, active: ActiveGeneration, image_id: str) -> Vectors:
         """Return the vector (D,) of a stored image.
@@ -303,34 +303,34 @@ class SearchEngine:
         for _ in range(_TRIES):
             search = self._begin(resolved, request, text)
             page = self._page(search, request, started)
-            # Rows that another thread has added since the search began might come twice: search again.
-            if search.place is None or search.held is None or search.held.newest == search.newest:
+            # Rows that another thread added since the search began could repeat: search again.
+            if search.position is None or search.entry is None or search.entry.newest == search.newest:
                 break
         return page
 
     def search_batch(
         self, active: ActiveGeneration, entries: Sequence[BatchEntry]
     ) -> list[SearchPage | SearchError]:
-        """Find what is nearest to each of many queries, faster than one by one; see `search`.
+        """Run many searches together, faster than one by one; see `search`.
 
-        A search that is wrong, by itself or for this collection, gives its error in place of its page.
+        An invalid search gets its error instead of a page.
         """
         searches: dict[int, _Search] = {}
         answers: dict[int, SearchPage | SearchError] = {}
-        for place, (vector, request, text) in enumerate(entries):
+        for index, (vector, request, text) in enumerate(entries):
             try:
                 resolved = self._resolve(active, vector, request)
-                searches[place] = self._begin(resolved, request, text)
+                searches[index] = self._begin(resolved, request, text)
             except SEARCH_ERRORS as error:
-                answers[place] = error
+                answers[index] = error
         firsts = self._nearest_together(searches, entries)
-        for place, search in searches.items():
+        for index, search in searches.items():
             try:
                 started = time.perf_counter()
-                answers[place] = self._page(search, entries[place].request, started, firsts.get(place))
+                answers[index] = self._page(search, entries[index].request, started, firsts.get(index))
             except SEARCH_ERRORS as error:
-                answers[place] = error
-        return [answers[place] for place in range(len(entries))]
+                answers[index] = error
+        return [answers[index] for index in range(len(entries))]
 
     def _generation(self, active: ActiveGeneration, version: Hashable = None) -> tuple[Generation, int]:
         """Return the generation that a caller means, and the sequence number of its collection."""
@@ -350,9 +350,9 @@ class SearchEngine:
     def _ready(
         self, reading: Reading, generation: Generation, sequence: int, target: Target
     ) -> tuple[ViewEntry, VectorView, Background | None]:
-        """Return what holds the view of a generation, the view at a sequence number, and its background."""
-        held, view = self._views.current(reading, generation, sequence, target)
-        return held, view, held.background.of(reading, generation, view, target)
+        """Return the entry of a generation's view, the view at a sequence number, and its background."""
+        entry, view = self._views.current(reading, generation, sequence, target)
+        return entry, view, entry.background.get(reading, generation, view, target)
 
     def _resolve(self, active: ActiveGeneration, vector: Vectors, request: SearchRequest) -> _Resolved:
         """Check a search, and look up the generation, the groups and the images that it names."""
@@ -367,32 +367,32 @@ class SearchEngine:
         if excluded or request.group_by is not None:
             with self._catalogue.read() as session:
                 if request.group_by is not None:
-                    check_group_field(session, collection_id, request.group_by, of="group_by")
+                    check_group_field(session, collection_id, request.group_by, request_field="group_by")
                 if request.exclude_groups_of:
                     by = request.exclude_groups_by
-                    check_group_field(session, collection_id, by, of="exclude_same_group")
+                    check_group_field(session, collection_id, by, request_field="exclude_same_group")
                 hidden = keys_left_out(session, collection_id, request)
         moved_on = self._catalogue.version() != version
         return _Resolved(query, generation, sequence, None if moved_on else version, binding, hidden)
 
     def _begin(self, resolved: _Resolved, request: SearchRequest, text: str | None) -> _Search:
         """Bring the view up to date, evaluate the filter, and put the order of the hits together."""
-        query, generation, place = resolved.query, resolved.generation, None
+        query, generation, position = resolved.query, resolved.generation, None
         if request.cursor is not None:
-            query, place = decode_cursor(request.cursor, resolved.binding, query)
+            query, position = decode_cursor(request.cursor, resolved.binding, query)
         # Reads are of the resolved state or of a later one; often there are none.
         with self._catalogue.reading() as reading:
-            held, view, background = self._ready(reading, generation, resolved.sequence, request.target)
-            newest, hidden = held.newest, resolved.hidden
+            entry, view, background = self._ready(reading, generation, resolved.sequence, request.target)
+            newest, hidden = entry.newest, resolved.hidden
             # Rows rewritten since the first page could repeat.
-            if place is not None and newest > place.sequence:
+            if position is not None and newest > position.sequence:
                 table, key = EMBEDDINGS[request.target]
                 written = select(key).where(
-                    table.generation_id == generation.id, table.sequence > place.sequence
+                    table.generation_id == generation.id, table.sequence > position.sequence
                 )
                 hidden = np.union1d(hidden, read_keys(reading.session, written))
             state = CollectionState(reading, generation.collection_id, resolved.sequence)
-            allowed, saying = None, NOTHING
+            allowed, stating = None, NOTHING
             if request.filter is not None:
                 allowed = self._fields.passing(state, request.filter, request.target)
             nearest = VectorRanking(view, query, allowed, hidden, request.min_score)
@@ -401,13 +401,13 @@ class SearchEngine:
             ranking: Ranking = nearest
             if request.stated:
                 stated = And(filters=request.stated)
-                saying = self._fields.passing_among(state, stated, request.target, nearest.allowed)
-            fused = request.words is not None or len(saying) > 0
-            if place is not None and request.stated and not request.is_remade:
+                stating = self._fields.passing_among(state, stated, request.target, nearest.allowed)
+            fused = request.words is not None or len(stating) > 0
+            if position is not None and request.stated and not request.is_remade:
                 # Also after later writes, all pages are of the order of the first.
-                fused = len(place.seen) > 0
+                fused = len(position.seen) > 0
             if fused:
-                ranking = FusedRanking(nearest, self._matches(state, request, hidden), saying)
+                ranking = FusedRanking(nearest, self._matches(state, request, hidden), stating)
         groups = None
         if request.group_by is not None:
             groups = Groups(partial(self._newest_groups, generation, request.group_by, request.target))
@@ -423,12 +423,12 @@ class SearchEngine:
             resolved.sequence,
             resolved.binding,
             query,
-            place,
+            position,
             ranking,
             groups,
             nearest.findable,
             nearest,
-            held,
+            entry,
             newest,
             None if reading.opened else resolved.version,
             measure,
@@ -446,10 +446,10 @@ class SearchEngine:
         """Return the keys that match the request's words, best first, without those that are left out."""
         if request.words is None:
             return NOTHING
-        limit = FUSED_PLACES + len(hidden) if request.target == "images" else MAX_RANKED
+        limit = FUSED_DEPTH + len(hidden) if request.target == "images" else MAX_RANKED
         images = None if request.filter is None else self._fields.passing(state, request.filter, "images")
         keys = self._with_words(state, request, limit, images)
-        return keys[~contains_sorted(hidden, keys)][:FUSED_PLACES]
+        return keys[~contains_sorted(hidden, keys)][:FUSED_DEPTH]
 
     def _with_words(
         self, state: CollectionState, request: SearchRequest, limit: int, images: Keys | None
@@ -462,46 +462,46 @@ class SearchEngine:
         if request.target == "images":
             return keys
         # The words may be in another text of the image, or in its report.
-        found = [NOTHING]
+        matched = [NOTHING]
         # Databases bound the number of values in a statement.
         for start in range(0, len(keys), MAX_RANKED):
             texts = texts_with(state.session, keys[start : start + MAX_RANKED], words)
-            found.append(texts_saying(state.session, texts, findings) if findings else texts)
-        return np.concatenate(found)
+            matched.append(texts_saying(state.session, texts, findings) if findings else texts)
+        return np.concatenate(matched)
 
     def _nearest_together(
         self, searches: Mapping[int, _Search], entries: Sequence[BatchEntry]
     ) -> dict[int, Ranked]:
-        """Return the first hits, by place, of searches by likeness alone, made together."""
+        """Return the first hits of searches by vector alone, run together, by index in `searches`."""
         alike: dict[tuple[int, int], dict[int, VectorRanking]] = {}
-        for place, search in searches.items():
+        for index, search in searches.items():
             order = search.ranking
-            if isinstance(order, VectorRanking) and search.place is None and not len(order.hidden):
-                alike.setdefault((id(order.view), id(order.allowed)), {})[place] = order
+            if isinstance(order, VectorRanking) and search.position is None and not len(order.hidden):
+                alike.setdefault((id(order.view), id(order.allowed)), {})[index] = order
         firsts = {}
         for orders in alike.values():
-            places, one = list(orders), next(iter(orders.values()))
-            most = max(entries[place].request.k for place in places) + 1
+            indices, one = list(orders), next(iter(orders.values()))
+            most = max(entries[index].request.k for index in indices) + 1
             queries = np.stack([order.query for order in orders.values()])
             near = one.view.search_many(queries, most, allowed=one.allowed)
-            for place, (keys, scores, exact) in zip(places, near, strict=True):
-                k = entries[place].request.k + 1
-                firsts[place] = orders[place].near_enough(Neighbours(keys[:k], scores[:k], exact))
+            for index, (keys, scores, exact) in zip(indices, near, strict=True):
+                k = entries[index].request.k + 1
+                firsts[index] = orders[index].near_enough(Neighbours(keys[:k], scores[:k], exact))
             # Read together, they are kept for the pages one by one.
-            every = np.unique(np.concatenate([firsts[place].keys for place in places])).tolist()
-            self._images.of(every, entries[places[0]].request.target, searches[places[0]].version)
+            every = np.unique(np.concatenate([firsts[index].keys for index in indices])).tolist()
+            self._images.get(every, entries[indices[0]].request.target, searches[indices[0]].version)
         return firsts
 
     def _page(
         self, search: _Search, request: SearchRequest, started: float, first: Ranked | None = None
     ) -> SearchPage:
-        """Return a page; `first` are its first `request.k + 1` hits, where they are known."""
-        place, ranking, k = search.place, search.ranking, request.k
-        before = 0 if place is None else place.after.rank
+        """Return a page; `first` are its first `request.k + 1` hits if the caller already has them."""
+        position, ranking, k = search.position, search.ranking, request.k
+        before = 0 if position is None else position.after.rank
         if ranking.is_remade:
             k = max(1, min(k, MAX_RANKED - before))
-        found, images, is_last = self._found(search, request, k, first)
-        shown, keys = images[:k], found.keys[:k]
+        ranked, images, is_last = self._hits_and_images(search, request, k, first)
+        shown, keys = images[:k], ranked.keys[:k]
         unknown: tuple[str, ...] = ()
         matched: Iterable[MatchedText | None] = repeat(None)
         if request.words is not None:
@@ -512,47 +512,47 @@ class SearchEngine:
         if search.groups is not None:
             findable = search.findable(search.groups.column.keys)
             others = map(search.groups.others(keys, findable).get, keys.tolist())
-        found_by = map(_FOUND_BY.__getitem__, found.lists.tolist())
-        scores, cosines = found.scores.tolist(), found.cosines.tolist()
+        found_by = map(_FOUND_BY.__getitem__, ranked.lists.tolist())
+        scores, cosines = ranked.scores.tolist(), ranked.cosines.tolist()
         hits = tuple(map(Hit, shown, count(before + 1), scores, cosines, found_by, others, matched))
         return SearchPage(
             hits,
-            place,
-            None if is_last or not hits else partial(_end, search, found, len(hits)),
+            position,
+            None if is_last or not hits else partial(_end, search, ranked, len(hits)),
             search.measure,
-            found.exact,
+            ranked.exact,
             (time.perf_counter() - started) * 1000,
             search.fused,
             ranking.total() if search.nearest is None else None,
             unknown,
         )
 
-    def _found(
+    def _hits_and_images(
         self, search: _Search, request: SearchRequest, k: int, first: Ranked | None
-    ) -> tuple[Ranked, list[FoundImage], bool]:
-        """Return more than `k` hits if there are more, their images, and whether none is behind them."""
-        wanted = k + 1
+    ) -> tuple[Ranked, list[HitImage], bool]:
+        """Return more than `k` hits if there are more, their images, and whether the page is the last."""
+        needed = k + 1
         for _ in range(_TRIES):
-            found = search.ranking.page(wanted, search.place) if first is None else first
+            ranked = search.ranking.page(needed, search.position) if first is None else first
             first = None
             # A view with later writes needs the present state of its hits.
-            beyond = search.held is not None and search.held.newest > search.sequence
+            beyond = search.entry is not None and search.entry.newest > search.sequence
             version = None if beyond else search.version
-            held = self._images.of(found.keys.tolist(), request.target, version)
-            images = list(filter(None, held))
-            if len(images) > k or len(found) < wanted:
+            images_or_none = self._images.get(ranked.keys.tolist(), request.target, version)
+            images = list(filter(None, images_or_none))
+            if len(images) > k or len(ranked) < needed:
                 break
-            wanted += len(found) - len(images)
-        is_last = len(images) <= k and len(found) < wanted
-        if len(images) < len(held):
-            found = found.take(np.flatnonzero([image is not None for image in held]))
-        return found, images, is_last
+            needed += len(ranked) - len(images)
+        is_last = len(images) <= k and len(ranked) < needed
+        if len(images) < len(images_or_none):
+            ranked = ranked.take(np.flatnonzero([image is not None for image in images_or_none]))
+        return ranked, images, is_last
 
     def browse(self, collection: str, request: SearchRequest) -> SearchPage:
         """List the images or texts that pass the filter and have the words, without a query vector.
 
         Hits have no scores. No generation need be active. The order is that of the request's `sort`, without
-        it that of the words, if any, or else the first of `LIST_ORDERS`.
+        it that of the words, if any, otherwise the first of `LIST_ORDERS`.
 
         Raises:
             QueryError: The request cannot be answered without a query.
@@ -619,11 +619,11 @@ class SearchEngine:
         """Begin a request without a query; `most` as in `_listed`."""
         if request.sort is not None and request.sort not in LIST_ORDERS:
             raise QueryError(f"sort must be one of {', '.join(LIST_ORDERS)}.", field="sort")
-        binding, place, groups = Binding(f"browse {state.collection_id}", request.bound()), None, None
+        binding, position, groups = Binding(f"browse {state.collection_id}", request.bound()), None, None
         if request.cursor is not None:
-            place = decode_cursor(request.cursor, binding, _NO_QUERY)[1]
+            position = decode_cursor(request.cursor, binding, _NO_QUERY)[1]
         if request.group_by is not None:
-            check_group_field(state.session, state.collection_id, request.group_by, of="group_by")
+            check_group_field(state.session, state.collection_id, request.group_by, request_field="group_by")
             groups = Groups(partial(self._columns.get, state, request.group_by, request.target))
 
         def findable(_every: Keys) -> Keys:
@@ -639,7 +639,7 @@ class SearchEngine:
                 keys, lists = np.sort(keys), BY_WORDS
             ranking = LIST_ORDERS[request.sort or "added"](keys, groups, lists, findable)
         return _Search(
-            state.collection_id, state.sequence, binding, _NO_QUERY, place, ranking, groups, findable
+            state.collection_id, state.sequence, binding, _NO_QUERY, position, ranking, groups, findable
         )
 
     def confidence(self, active: ActiveGeneration) -> Confidence | None:
@@ -657,12 +657,12 @@ class SearchEngine:
         if "text" not in encoder.modalities:
             return
         with self._catalogue.reading() as reading:
-            found, sequence = get_generation(reading.session, generation)
-            _, view, background = self._ready(reading, found, sequence, "images")
-            known = self._confidences.get(generation)
-            if background is None or (grown and known is not None and known.fits(len(view))):
+            row, sequence = get_generation(reading.session, generation)
+            _, view, background = self._ready(reading, row, sequence, "images")
+            previous = self._confidences.get(generation)
+            if background is None or (grown and previous is not None and previous.fits(len(view))):
                 return
-            measured = measure_confidence(reading.session, found, view, background.knows, encoder)
+            measured = measure_confidence(reading.session, row, view, background.knows, encoder)
         with self._catalogue.write() as session:
             keep_confidence(session, generation, measured)
 
@@ -673,9 +673,9 @@ class SearchEngine:
             return scale
         return scale._replace(least=confidence.least(known=background.knows(text)))
 
-    def images_of(self, keys: Sequence[int]) -> list[FoundImage | None]:
-        """Return images as hits tell of them, in the order of their keys; None for one that is gone."""
-        return self._images.of(keys)
+    def images_of(self, keys: Sequence[int]) -> list[HitImage | None]:
+        """Return images as hits describe them, in the order of their keys; None for one that was removed."""
+        return self._images.get(keys)
 
     def save_snapshot(self, collection: str) -> None:
         """Write the snapshot of a collection's active generation, so that the next start reads it."""
@@ -686,10 +686,10 @@ class SearchEngine:
                 self._views.save(session, generation, row.sequence)
 
     def save_snapshot_of(self, generation: Generation) -> None:
-        """Write the snapshot of any generation, so that whoever searches it next reads it."""
+        """Write the snapshot of any generation, so that the next process that searches it reads it."""
         with self._catalogue.read() as session:
-            found, sequence = get_generation(session, generation.id)
-            self._views.save(session, found, sequence)
+            current, sequence = get_generation(session, generation.id)
+            self._views.save(session, current, sequence)
 
     def explain_views(self, collection: str) -> list[Choice]:
         """Return what views a collection could have, and why one was chosen."""
@@ -730,31 +730,31 @@ class SearchEngine:
     def warm(self, generation: int) -> None:
         """Load and measure what searches of a generation need, or bring it up to date."""
         with self._catalogue.reading() as reading:
-            found, sequence = get_generation(reading.session, generation)
+            current, sequence = get_generation(reading.session, generation)
             for target in TARGETS:
-                self._ready(reading, found, sequence, target)
-                self._views.share(reading.session, found, target)
+                self._ready(reading, current, sequence, target)
+                self._views.share(reading.session, current, target)
 
     def warm_filters(self, generation: int) -> None:
         """Read the fields of a generation's collection, or bring them up to date."""
         with self._catalogue.reading() as reading:
-            found, sequence = get_generation(reading.session, generation)
-            self._fields.warm(CollectionState(reading, found.collection_id, sequence))
+            current, sequence = get_generation(reading.session, generation)
+            self._fields.warm(CollectionState(reading, current.collection_id, sequence))
 
     def forget_removed(self) -> None:
-        """Free what is held of collections and generations that were removed, by whatever process.
+        """Free what is cached of collections and generations that any process has removed.
 
         Views of generations that are neither active nor about to be are freed a minute after their last use.
         """
         with self._catalogue.read() as session:
             collections = set(session.execute(select(CollectionRow.id).where(NOT_DELETED)).scalars())
             query = select(GenerationRow.id, GenerationRow.state)
-            found = session.execute(query.where(GenerationRow.collection_id.in_(collections))).all()
+            rows = session.execute(query.where(GenerationRow.collection_id.in_(collections))).all()
             in_use = {generation.id for generation in preloading(session)}
-        generations = {row.id for row in found}
-        in_use.update(row.id for row in found if row.state == "active")
-        for held in (self._fields, self._columns, self._overviews):
-            held.keep(collections)
+        generations = {row.id for row in rows}
+        in_use.update(row.id for row in rows if row.state == "active")
+        for cache in (self._fields, self._columns, self._overviews):
+            cache.keep(collections)
         self._views.keep(generations, in_use)
         for generation in list(self._counts):
             if generation not in generations:
@@ -766,7 +766,7 @@ class SearchEngine:
             return list(map(self.describe, preloading(session)))
 
     def describe(self, generation: Generation, count: int = 0) -> ActiveGeneration:
-        """Return what a query must know of a generation."""
+        """Return what a query needs from a generation."""
         bundle = self.home.bundles_folder / generation.digest
         return ActiveGeneration(**asdict(generation), bundle=bundle, count=count)
 
@@ -793,11 +793,11 @@ def _describe(session: Session, collection_id: int, name: str) -> CollectionInfo
     )
 
 
-def _end(search: _Search, found: Ranked, k: int, confident: bool | None) -> PageEnd:
+def _end(search: _Search, ranked: Ranked, k: int, confident: bool | None) -> PageEnd:
     before, seen, began = 0, NOTHING, search.sequence
-    if search.place is not None:
-        before, seen, began = search.place.after.rank, search.place.seen, search.place.sequence
-    score = float(found.scores[k - 1]) if len(search.query) else 0.0
-    last = After(score, int(found.keys[k - 1]), before + k)
-    seen = search.ranking.seen_after(seen, found.keys[:k])
+    if search.position is not None:
+        before, seen, began = search.position.after.rank, search.position.seen, search.position.sequence
+    score = float(ranked.scores[k - 1]) if len(search.query) else 0.0
+    last = After(score, int(ranked.keys[k - 1]), before + k)
+    seen = search.ranking.seen_after(seen, ranked.keys[:k])
     return PageEnd(search.binding, search.query, PagePosition(last, began, confident, seen))

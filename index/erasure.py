@@ -37,7 +37,7 @@ _UID: Final = re.compile(r"[0-9.]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class KnownBackup:
-    """A backup that was written while an image was there: place, time and digest of its `backup.json`."""
+    """A backup that was written while an image existed: path, time and digest of its `backup.json`."""
 
     path: str
     created: str
@@ -45,7 +45,7 @@ class KnownBackup:
 
     @property
     def is_there(self) -> bool:
-        """Whether the file lies where it was written."""
+        """Whether the file is still where it was written."""
         return Path(self.path).exists()
 
 
@@ -78,7 +78,7 @@ class People:
     studies: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, key: bytes, patient: str | None, study: str | None) -> Self:
+    def from_names(cls, key: bytes, patient: str | None, study: str | None) -> Self:
         """Return the patient and the study that a person names; the numbers themselves are kept nowhere.
 
         Args:
@@ -123,24 +123,25 @@ def erase_images(
     """Remove images with all that belongs to them; the free pages of the database still hold rows of them.
 
     Rows, the event and the ids in the audit trail change in one transaction. Then files, thumbnails and
-    snapshots go. After a stop the same call goes on.
+    snapshots are removed. After an interruption the same call continues.
 
     Args:
         home: Home of the collection.
         trail: The audit trail, which keeps keyed hashes of the ids.
         collection: Name of the collection.
         ids: Ids of the images, also of those that were removed before.
-        event: Event that tells of it; None: no audit trail is kept.
+        event: Event that records it; None: no audit trail is kept.
         check: Raises an error where the images must stay now, in the transaction that removes them.
-        people: Patients and studies whose reports go, beside those of studies that have no image left.
-        former: Ids that images had before, which no image has now: the trail forgets them, too.
+        people: Patients and studies whose reports are removed, in addition to those of studies that have no
+            image left.
+        former: Ids that images had before, which no image has now: they are also removed from the trail.
 
     Raises:
         UnknownCollectionError: No collection has this name.
         CollectionInUseError: A backup is being written, which would hold them.
         CatalogueError: The catalogue cannot be used.
         DiskFullError: The disk has no space left.
-        StoreError: The disk does not let go of a file.
+        StoreError: The disk does not remove a file.
     """
     ids = [name for name in ids if storable_text(name)]
     with home.store.removing() as allowed:
@@ -189,7 +190,7 @@ def erase_images(
 
 
 def unfinished_backups(session: Session) -> list[Path]:
-    """Return what killed backups have left in the folders that backups were written to."""
+    """Return leftovers of killed backups in the folders that backups were written to."""
     folders = {Path(path).parent for path in session.execute(select(BackupRow.path)).scalars()}
     return sorted(path for folder in folders for path in folder.glob(".*.part") if path.is_dir())
 
@@ -211,7 +212,7 @@ def _forget_examples(session: Session, collection_id: int, ids: frozenset[str]) 
 
 
 def _rewrite_snapshots(home: Home, collection: str) -> None:
-    """Remove the snapshots of all generations of a collection, and write those of their images anew."""
+    """Remove the snapshots of all generations of a collection, and write those of their images again."""
     with home.catalogue.read() as session:
         of_collection = GenerationRow.collection_id == require_collection(session, collection).id
         numbers = session.execute(select(GenerationRow.id).where(of_collection)).scalars().all()
@@ -229,20 +230,20 @@ def _rewrite_snapshots(home: Home, collection: str) -> None:
                 suppress(GenerationError),
                 home.catalogue.read() as session,
             ):
-                found, sequence = get_generation(session, generation.id)
-                views.save(session, found, sequence)
+                current, sequence = get_generation(session, generation.id)
+                views.save(session, current, sequence)
 
 
 @dataclass(slots=True)
 class PendingErasure:
-    """An erasure in a file of the home, from before the first row goes until the last file has gone.
+    """An erasure in a file of the home, from before the first row is removed until the last file is.
 
     Attributes:
         path: The file.
         collection: Name of the collection.
         ids: Ids of the images.
         digests: SHA-256 of their files.
-        people: Patients and studies whose reports go, too.
+        people: Patients and studies whose reports are also removed.
         jobs: Numbers of the jobs that name none of them any more.
     """
 
@@ -282,7 +283,7 @@ class PendingErasure:
             file.write(json.dumps(values).encode())
 
     def end(self) -> None:
-        """Forget it: nothing is left to be removed."""
+        """Delete the record: nothing is left to remove."""
         self.path.unlink(missing_ok=True)
 
     def erased_ids(self, session: Session) -> list[str]:

@@ -73,7 +73,7 @@ class DiskFullError(RecoquestError):
 
 
 class ViewError(RecoquestError):
-    """The files that vectors are searched in were damaged meanwhile; the next search reads them anew."""
+    """The files that vectors are searched in were damaged meanwhile; the next search reads them again."""
 
 
 class BackupError(RecoquestError):
@@ -87,10 +87,10 @@ class StaleWriteError(RecoquestError):
 class UnexpectedCountError(RecoquestError):
     """A deletion by filter would remove another number of images than its caller expects."""
 
-    def __init__(self, found: int, expected: int) -> None:
+    def __init__(self, matching: int, expected: int) -> None:
         super().__init__(
-            f"The filter finds {found:,} images and not {expected:,}, and nothing was deleted: look at them "
-            "by a dry run, then send the number that it gives."
+            f"The filter matches {matching:,} images and not {expected:,}, and nothing was deleted: list "
+            "them by a dry run, then send the number that it gives."
         )
 
 
@@ -161,7 +161,7 @@ class AliasTakenError(CollectionExistsError):
 
 
 class NoErasureError(RecoquestError):
-    """No erasure was stopped that could go on."""
+    """There is no interrupted erasure to continue."""
 
 
 class UnknownAliasError(RecoquestError):
@@ -217,12 +217,12 @@ class NoActiveGenerationError(RecoquestError):
         self.collection = collection
         super().__init__(
             f"Collection {collection!r} cannot be searched yet: its indexing has not finished. "
-            "Run `recoquest index` for it again; it goes on where it stopped."
+            "Run `recoquest index` for it again; it continues where it stopped."
         )
 
 
 class GenerationError(RecoquestError):
-    """A generation that cannot be built, activated or searched as asked."""
+    """A generation that cannot be built, activated or searched as requested."""
 
 
 class UnknownGenerationError(GenerationError):
@@ -238,7 +238,7 @@ class ActiveChangedError(GenerationError):
 
 
 class QueryError(RecoquestError):
-    """A search that cannot be made as asked.
+    """A search that cannot be made as requested.
 
     Attributes:
         field: The part of the request that is wrong; None where it is not one part.
@@ -279,7 +279,7 @@ class FilterError(RecoquestError):
     """A filter that cannot be applied.
 
     Attributes:
-        field: The filtered field, or the place in the filter such as `and[1]`; empty for the whole filter.
+        field: The filtered field, or the path in the filter such as `and[1]`; empty for the whole filter.
     """
 
     def __init__(self, field: str, message: str) -> None:
@@ -300,7 +300,7 @@ class UnknownJobError(RecoquestError):
 
 
 class JobExistsError(RecoquestError):
-    """A job that is not given because another does the same already."""
+    """A job that isn't submitted because another already does the same."""
 
 
 class JobStateError(RecoquestError):

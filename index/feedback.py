@@ -49,7 +49,7 @@ class JudgedQuery:
     unlike_images: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, list[str]]:
-        """The query as the catalogue keeps it: the same for the same parts, in whatever order they came."""
+        """The query as the catalogue keeps it: the same for the same parts in any order."""
         return {name: sorted(set(parts)) for name, parts in asdict(self).items() if parts}
 
     @classmethod
@@ -68,7 +68,7 @@ class Judgement:
         relevant: Whether it is relevant.
         model: Digest of the model that was searched with.
         created: Time in ISO 8601.
-        user: The user who judged; None where nobody is told apart.
+        user: The user who judged; None if users aren't distinguished.
         supplemented: Whether the image is relevant and was not among the hits.
     """
 
@@ -127,7 +127,7 @@ class UsableFeedback:
 
 @dataclass(frozen=True, slots=True)
 class LearningPair:
-    """A part of a query, which is a text or else an example by its id, and an image by its id."""
+    """A part of a query, which is a text or an example by its id, and an image by its id."""
 
     text: str | None
     example: str | None
@@ -140,7 +140,7 @@ class LearningPairs:
 
     Attributes:
         positives: Pairs whose image was judged relevant.
-        negatives: Pairs whose image was found and judged not relevant: hard negatives.
+        negatives: Pairs whose image was a hit and judged not relevant: hard negatives.
     """
 
     positives: tuple[LearningPair, ...]
@@ -158,7 +158,7 @@ def record_judgement(
     user: User | None = None,
     missed: bool = False,
 ) -> bool:
-    """Write down whether an image is relevant to a query; said again, the last time counts.
+    """Record whether an image is relevant to a query; the last judgement counts.
 
     Args:
         session: Session of a transaction.
@@ -185,9 +185,9 @@ def record_judgement(
     if not (query.texts or query.images):
         raise QueryError("Give the text or the liked images that were searched for.", field="query")
     if not all(storable_text(text) for parts in kept.values() for text in parts):
-        raise QueryError("A text holds a character that cannot be stored.", field="query")
+        raise QueryError("A text contains a character that cannot be stored.", field="query")
     if missed and relevant is False:
-        raise QueryError("An image that was not found cannot be rejected: only a hit can.", field="missed")
+        raise QueryError("Only a hit can be rejected, not a missed image.", field="missed")
     generation, _ = require_active(session, collection)
     # The lock excludes removal of the image and a concurrent judgement of it.
     session.execute(
@@ -197,27 +197,27 @@ def record_judgement(
     for example in (*query.images, *query.unlike_images):
         require_image(session, collection, example)
     digest = _digest(kept)
-    found = session.get(FeedbackRow, (key, digest))
+    existing = session.get(FeedbackRow, (key, digest))
     if relevant is None:
-        if found is not None:
-            session.delete(found)
-        return found is not None
-    known = found is not None
-    if found is None:
+        if existing is not None:
+            session.delete(existing)
+        return existing is not None
+    replaced = existing is not None
+    if existing is None:
         count = select(func.count()).where(FeedbackRow.collection_id == generation.collection_id)
         if session.execute(count).scalar_one() >= limit:
             raise FeedbackFullError(
                 f"The collection has {limit:,} judgements, as many as it may have: remove them with "
                 "`recoquest feedback clear`, or allow more with RECOQUEST_MAX_FEEDBACK."
             )
-        found = FeedbackRow(
+        existing = FeedbackRow(
             image_id=key, query_digest=digest, collection_id=generation.collection_id, query=kept
         )
-        session.add(found)
-    found.relevant, found.model, found.created = relevant, generation.digest, now()
-    found.supplemented = missed
-    found.user_id, found.user_name = (None, None) if user is None else user
-    return known
+        session.add(existing)
+    existing.relevant, existing.model, existing.created = relevant, generation.digest, now()
+    existing.supplemented = missed
+    existing.user_id, existing.user_name = (None, None) if user is None else user
+    return replaced
 
 
 def rename_examples(session: Session, collection_id: int, ids: Mapping[str, str]) -> None:
@@ -234,7 +234,7 @@ def rename_examples(session: Session, collection_id: int, ids: Mapping[str, str]
             renamed.append((row, FeedbackRow(**values | {"query": kept, "query_digest": _digest(kept)})))
     for row, _ in renamed:
         session.delete(row)
-    # First, since ids may have changed places.
+    # First, since ids may have been swapped.
     session.flush()
     session.expunge_all()
     for _, new in renamed:
@@ -242,7 +242,7 @@ def rename_examples(session: Session, collection_id: int, ids: Mapping[str, str]
 
 
 def count_feedback(session: Session, collection: str, *, since: str = "") -> FeedbackCounts:
-    """Count what was said of the hits in a collection, or what was after a time in ISO 8601."""
+    """Count the judgements of hits in a collection, or those after a time in ISO 8601."""
     counted = (
         FeedbackRow.collection_id == require_collection(session, collection).id,
         FeedbackRow.created > since,
@@ -314,7 +314,7 @@ def count_usable(session: Session, collection: str, *, since: str = "") -> Usabl
 
 
 def judgements(session: Session, collection: str) -> Iterator[Judgement]:
-    """Yield what was said of the hits in a collection, the oldest first."""
+    """Yield the judgements of hits in a collection, the oldest first."""
     rows = (
         select(FeedbackRow, ImageRow.external_id)
         .join(ImageRow, ImageRow.id == FeedbackRow.image_id)
@@ -337,7 +337,7 @@ def judged_images(session: Session, collection: str) -> Iterator[str]:
 
 
 def clear_feedback(session: Session, collection: str) -> int:
-    """Forget all that was said of the hits in a collection, and return how much that was."""
+    """Delete all judgements of hits in a collection, and return their number."""
     key = require_collection(session, collection).id
     forget = delete(FeedbackRow).where(FeedbackRow.collection_id == key).returning(FeedbackRow.image_id)
     return len(session.execute(forget).all())
@@ -346,10 +346,10 @@ def clear_feedback(session: Session, collection: str) -> int:
 def learning_pairs(session: Session, collection: str) -> LearningPairs:
     """Return what a model can learn from the feedback of a collection.
 
-    A relevant hit is a positive of each text and each example that was asked for. A hit that is not relevant
-    is a negative only of a query of one part: of several, nobody knows which part it does not fit. What was
-    said of that part alone weighs more than what was said of it among others. Examples that have been
-    removed since are left out.
+    A relevant hit is a positive of each text and each example of the query. A hit that is not relevant is a
+    negative only of a query of one part: with several, it isn't known which part it doesn't fit. A judgement
+    of a part alone takes precedence over one of it among others. Examples that have been removed since are
+    left out.
     """
     alone: dict[LearningPair, bool] = {}
     together: dict[LearningPair, bool] = {}
@@ -359,12 +359,13 @@ def learning_pairs(session: Session, collection: str) -> LearningPairs:
             alone[pairs[0]] = judgement.relevant
         elif judgement.relevant:
             together |= dict.fromkeys(pairs, True)
-    said = together | alone
-    examples = {pair.example for pair in said if pair.example is not None}
+    judged = together | alone
+    examples = {pair.example for pair in judged if pair.example is not None}
     there = images_named(session, require_collection(session, collection).id, examples)
-    left = [pair for pair in said if pair.example is None or pair.example in there]
+    remaining = [pair for pair in judged if pair.example is None or pair.example in there]
     return LearningPairs(
-        tuple(pair for pair in left if said[pair]), tuple(pair for pair in left if not said[pair])
+        tuple(pair for pair in remaining if judged[pair]),
+        tuple(pair for pair in remaining if not judged[pair]),
     )
 
 
@@ -387,9 +388,9 @@ class ExportReport:
     Attributes:
         images: Number of records.
         left_out: Images whose file is missing, or that no manifest can hold.
-        liked: Pairs of a text that was searched for and an image for training that was found relevant.
-        disliked: Pairs of a text and an image that was found and not relevant: hard negatives.
-        alone: Further such pairs that training meets nowhere: the image has no text, or the text no image.
+        liked: Pairs of a query text and an image for training that was judged relevant.
+        disliked: Pairs of a query text and a hit that was judged not relevant: hard negatives.
+        alone: Further such pairs that training doesn't use: the image has no text, or the text no image.
         judged: Number of judgements behind these pairs, and of those that cannot be used, by reason.
     """
 
@@ -419,17 +420,17 @@ def export_collection(
 ) -> ExportReport:
     """Write a folder with the manifest of a collection and links to its images, whole or not at all.
 
-    Images for training get the texts that they were found relevant to beside their own, so often that every
-    other draw is one of them, and as `not_texts` those that they were found for and not relevant to. Images
-    that are held out get the first alone, and only where they have no text of their own: models are measured
-    by them. An image for validation without text and label can choose no epoch, and goes to split `test`; so
-    do all where no two have different texts, and ten or fewer have labels.
+    Images for training get the texts that they were judged relevant to in addition to their own, so often
+    that every other draw is one of them, and as `not_texts` those that they were judged not relevant to.
+    Held-out images only get the former, and only if they have no text of their own: models are
+    measured by them. An image for validation without text and label can choose no epoch, and goes to split
+    `test`; so do all where no two have different texts, and ten or fewer have labels.
 
     Args:
         home: Home of the collection.
         collection: Name of the collection.
         folder: Must not exist.
-        feedback: Whether what was said of hits goes in.
+        feedback: Whether judgements are included.
         label_sentences: Whether training makes texts from labels, which matters to the counts alone.
     """
     with home.catalogue.read() as session, atomic_folder(folder) as fresh:
@@ -498,14 +499,14 @@ def _taught(session: Session, collection: str) -> _Taught:
 
 
 def _can_choose(validation: Iterable[tuple[ImageRow, list[str]]], taught: _Taught) -> bool:
-    """Tell if images for validation distinguish two models: two by their texts, or eleven by labels."""
-    said: set[frozenset[str]] = set()
+    """Return whether images for validation can compare two models: two by texts, or eleven by labels."""
+    described: set[frozenset[str]] = set()
     labelled = 0
     for row, texts in validation:
         labelled += bool(row.labels)
         if own := frozenset(texts or taught.liked.get(row.external_id, [])):
-            said.add(own)
-        if labelled > _DEEP or len(said) > 1:
+            described.add(own)
+        if labelled > _DEEP or len(described) > 1:
             return True
     return False
 

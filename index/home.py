@@ -1,4 +1,4 @@
-"""The parts of a home folder that index code shares: the catalogue, and the folders beside it."""
+"""The parts of a home folder that index code shares: the catalogue, and the folders next to it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ class Home:
 
     @classmethod
     def at(cls, folder: Path, catalogue: Catalogue, store: ImageStore | None = None) -> "Home":
-        """Return the home in a folder; image files lie in `images` below it."""
+        """Return the home in a folder; image files are in `images` below it."""
         return cls(
             catalogue, store or ImageStore(folder / "images"), folder / "bundles", folder / "snapshots"
         )

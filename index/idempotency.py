@@ -13,7 +13,7 @@ from index.catalogue.tables import IdempotencyKeyRow
 from index.errors import KeyInUseError, KeyReusedError
 
 KEPT: Final = timedelta(hours=24)
-# An attempt that renews its lease no more was killed, or was given up at its deadline.
+# An attempt that no longer renews its lease was killed, or was abandoned at its deadline.
 LEASE: Final = timedelta(seconds=30)
 
 
@@ -22,7 +22,7 @@ class KeyedRequest:
     """A request with its idempotency key.
 
     Attributes:
-        caller: SHA-256 of whoever sends it; keys of different callers have nothing to do with each other.
+        caller: SHA-256 of the caller's identity; keys of different callers are independent.
         key: The caller's name for it.
         request: SHA-256 of its method, address and body.
     """
@@ -56,12 +56,12 @@ def begin_request(
     at = at or datetime.now(UTC)
     session.execute(delete(IdempotencyKeyRow).where(IdempotencyKeyRow.created < _text(at - KEPT)))
     values = {"attempt": attempt, "leased_until": _text(at + LEASE)}
-    found = IdempotencyKeyRow(
+    new = IdempotencyKeyRow(
         caller=sent.caller, key=sent.key, request=sent.request, created=_text(at), **values
     )
     try:
         with session.begin_nested():
-            session.add(found)
+            session.add(new)
     except IntegrityError:
         row = session.get(IdempotencyKeyRow, (sent.caller, sent.key), with_for_update=True)
     else:
@@ -82,7 +82,7 @@ def begin_request(
 def renew_lease(session: Session, sent: KeyedRequest, attempt: str, at: datetime | None = None) -> None:
     """Say that an attempt is still being made."""
     until = _text((at or datetime.now(UTC)) + LEASE)
-    session.execute(update(IdempotencyKeyRow).where(*_held(sent, attempt)).values(leased_until=until))
+    session.execute(update(IdempotencyKeyRow).where(*_open_attempt(sent, attempt)).values(leased_until=until))
 
 
 def keep_answer(session: Session, sent: KeyedRequest, attempt: str, answer: KeptAnswer) -> None:
@@ -92,12 +92,12 @@ def keep_answer(session: Session, sent: KeyedRequest, attempt: str, answer: Kept
         "headers": dict(answer.headers),
         "body": answer.body,
     }
-    session.execute(update(IdempotencyKeyRow).where(*_held(sent, attempt)).values(**values))
+    session.execute(update(IdempotencyKeyRow).where(*_open_attempt(sent, attempt)).values(**values))
 
 
 def release_key(session: Session, sent: KeyedRequest, attempt: str) -> None:
     """Forget the key of an attempt that has done nothing; the request can be sent again."""
-    session.execute(delete(IdempotencyKeyRow).where(*_held(sent, attempt)))
+    session.execute(delete(IdempotencyKeyRow).where(*_open_attempt(sent, attempt)))
 
 
 def forget_answers(session: Session) -> None:
@@ -109,7 +109,7 @@ def _same(sent: KeyedRequest) -> tuple[Any, ...]:
     return IdempotencyKeyRow.caller == sent.caller, IdempotencyKeyRow.key == sent.key
 
 
-def _held(sent: KeyedRequest, attempt: str) -> tuple[Any, ...]:
+def _open_attempt(sent: KeyedRequest, attempt: str) -> tuple[Any, ...]:
     return *_same(sent), IdempotencyKeyRow.attempt == attempt, IdempotencyKeyRow.status.is_(None)
 
 

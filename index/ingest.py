@@ -101,10 +101,10 @@ class IngestReport:
         pruned: Number of these that were removed.
         replaced: Ids of images that were removed, since the manifest gives their ids to moved files.
         copies: Ids of new images that have the file of a moved image.
-        ambiguous: Ids of new images that may be one of several with the file that an image had which is gone.
+        ambiguous: Ids of new images that may be one of several with the file of an image that is gone.
         outdated: Ids of the images whose line or file cannot be used now; they stay as they were.
         truncated: Different texts embedded by this run that are longer than the encoder reads.
-        took_over: The generation that took the place of another one; None where none did.
+        took_over: The generation that replaced another one; None if none did.
     """
 
     added: int
@@ -131,7 +131,7 @@ class IngestReport:
 
     @property
     def left_out(self) -> int:
-        """Usable lines that the run was not given, such as those of other splits."""
+        """Usable lines that weren't part of the run, such as those of other splits."""
         return self.found - self.taken - self.refused_lines - len(self.rejections)
 
 
@@ -154,10 +154,10 @@ def ingest_manifest(
 ) -> IngestReport:
     """Put the images of a manifest into a collection, embedded by a bundle.
 
-    Each batch is one transaction, so a run that was stopped goes on when it is repeated: what is there
-    already is not embedded again. With the bundle that the collection is searched with, images can be found
-    as soon as their batch is written. With another bundle a new generation is built beside the active one,
-    and takes its place once it has every image of the collection; see `swap`. Texts are
+    Each batch is one transaction, so an interrupted run continues when it is repeated: existing embeddings
+    aren't computed again. With the bundle that the collection is searched with, images can be found
+    as soon as their batch is written. With another bundle a new generation is built next to the active one,
+    and replaces it once it has every image of the collection; see `swap`. Texts are
     embedded with their images where the bundle has a text encoder, and those that still lack a vector at the
     end. Images whose file the manifest has under another id get that id first, in one transaction.
 
@@ -175,7 +175,7 @@ def ingest_manifest(
             on lines of other splits and on unusable lines stay.
         prune_limit: Most images to remove: a number, or a share of the collection's where it is a fraction
             below 1 or is 1.0; None: 10 images or a tenth of them, whichever is more.
-        record: Writes down the outcomes of a batch by id, at the end of its transaction.
+        record: Records the outcomes of a batch by id, at the end of its transaction.
         record_pruned: Writes down the ids of a batch that is removed, at the end of its transaction.
         record_moved: Writes down the moves, at the end of their transaction.
 
@@ -201,39 +201,39 @@ def ingest_manifest(
     ):
         generation = open_generation(session, collection, register_bundle(session, info))
     with engine.home.catalogue.read() as session:
-        known = known_images(session, generation)
-    absent = tuple(sorted(known.keys() - manifest.lines.ids - {record.id for record in manifest.records}))
+        stored = known_images(session, generation)
+    absent = tuple(sorted(stored.keys() - manifest.lines.ids - {record.id for record in manifest.records}))
     limits = limits or ImageLimits()
     moves = _find_moves(
-        engine, generation, known, manifest, absent, limits, keep_metadata=keep_metadata, shown=show_progress
+        engine, generation, stored, manifest, absent, limits, keep_metadata=keep_metadata, shown=show_progress
     )
     absent = tuple(name for name in absent if name not in moves.ids)
     if prune:
-        _require_prunable(engine, generation, manifest, len(known), absent, prune_limit)
+        _require_prunable(engine, generation, manifest, len(stored), absent, prune_limit)
     if moves.ids:
         with engine.home.catalogue.write() as session:
-            _move_images(session, generation, moves, known)
+            _move_images(session, generation, moves, stored)
             if record_moved is not None:
                 record_moved(session, moves)
         with engine.home.catalogue.read() as session:
-            known = known_images(session, generation)
+            stored = known_images(session, generation)
     files, embedder = FileDecoder(), Embedder(generation, encoder)
-    run = _Run(engine, encoder, embedder, files, manifest, known, limits, moves, record, keep_metadata)
+    run = _Run(engine, encoder, embedder, files, manifest, stored, limits, moves, record, keep_metadata)
     with files, progress_bar(f"Indexing {collection}", len(manifest.records), shown=show_progress) as bar:
         for batch in run.stored_batches(batch_size):
             run.write(batch)
             bar.advance(len(batch), f"{len(run.rejections):,} left out" if len(run.rejections) else "")
-    # Before the generation is complete: it need not have what goes.
+    # Before the generation is complete: it doesn't need the removed images.
     pruned = _prune(engine, collection, absent, record_pruned, shown=show_progress) if prune else 0
     embed_missing_texts(engine.home, embedder, shown=show_progress)
     try:
         with engine.home.catalogue.write() as session:
-            place = _place_at_end(session, generation, run.outdated, texts=embedder.reads_texts)
+            role = _role_at_end(session, generation, run.outdated, texts=embedder.reads_texts)
     except IncompleteGenerationError as error:
         if absent and not prune:
             error.add_note(f"{len(absent):,} images of it are not in the manifest: --prune removes them.")
         raise
-    if place == "beside":
+    if role == "additional":
         # Services that are to load it read this.
         engine.save_snapshot_of(generation)
         swap(
@@ -245,17 +245,17 @@ def ingest_manifest(
             show_progress=show_progress,
         )
     else:
-        if place == "first" or run.embedded or pruned or moves.replaced:
+        if role == "first" or run.embedded or pruned or moves.replaced:
             engine.save_snapshot(collection)
         engine.measure_confidence(generation.id, encoder)
     collect_orphans(engine.home.catalogue, engine.home.store, begun=run.begun)
-    return run.report(absent, pruned, generation if place == "beside" else None)
+    return run.report(absent, pruned, generation if role == "additional" else None)
 
 
 def _find_moves(
     engine: SearchEngine,
     generation: Generation,
-    known: Mapping[str, KnownImage],
+    stored: Mapping[str, KnownImage],
     manifest: Manifest,
     absent: Sequence[str],
     limits: ImageLimits,
@@ -264,7 +264,7 @@ def _find_moves(
     shown: bool,
 ) -> Moves:
     """Compare the files of a manifest with those of its collection; images that are being erased stay."""
-    if not known:
+    if not stored:
         return Moves({})
     erased = {
         name
@@ -280,13 +280,15 @@ def _find_moves(
 
     with progress_bar(f"Comparing with {generation.collection}", len(records), shown=shown) as bar:
         for batch in prefetch(records, digests, _COMPARED_AT_ONCE):
-            contents |= {record.id: (record, found) for record, found in batch if record.id not in erased}
+            contents |= {
+                record.id: (record, candidates) for record, candidates in batch if record.id not in erased
+            }
             bar.advance(len(batch))
-    return _matched(known, contents, [name for name in absent if name not in erased])
+    return _matched(stored, contents, [name for name in absent if name not in erased])
 
 
 def _matched(
-    known: Mapping[str, KnownImage],
+    stored: Mapping[str, KnownImage],
     contents: Mapping[str, tuple[Record, Collection[str]]],
     absent: Collection[str],
 ) -> Moves:
@@ -298,23 +300,23 @@ def _matched(
     changed = {
         name
         for name, (_, digests) in contents.items()
-        if digests and name in known and known[name].sha256 not in digests
+        if digests and name in stored and stored[name].sha256 not in digests
     }
     former: defaultdict[str, list[str]] = defaultdict(list)
     for name in sorted(changed.union(absent)):
-        former[known[name].sha256].append(name)
-    wanted: defaultdict[str, list[Record]] = defaultdict(list)
+        former[stored[name].sha256].append(name)
+    claims: defaultdict[str, list[Record]] = defaultdict(list)
     for name, (record, digests) in contents.items():
-        found = next((digest for digest in digests if digest in former), None)
-        if found is not None and (name in changed or name not in known):
-            wanted[found].append(record)
+        former_digest = next((digest for digest in digests if digest in former), None)
+        if former_digest is not None and (name in changed or name not in stored):
+            claims[former_digest].append(record)
     ids: dict[str, str] = {}
-    for digest, records in wanted.items():
+    for digest, records in claims.items():
         ids |= _pairs(former[digest], records)
     moved_to = frozenset(ids.values())
     copies: list[str] = []
     ambiguous: list[str] = []
-    for digest, records in wanted.items():
+    for digest, records in claims.items():
         rest = copies if ids.keys() >= set(former[digest]) else ambiguous
         rest += (record.id for record in records if record.id not in moved_to)
     return Moves(
@@ -332,8 +334,8 @@ def _pairs(former: Sequence[str], records: Sequence[Record]) -> dict[str, str]:
     if len(former) * len(records) > _MOST_PAIRS:
         return {}
     closest = {record.id: _closest(record, former) for record in records}
-    wanted = Counter(closest.values())
-    return {name: new for new, name in closest.items() if name is not None and wanted[name] == 1}
+    counts = Counter(closest.values())
+    return {name: new for new, name in closest.items() if name is not None and counts[name] == 1}
 
 
 def _closest(record: Record, former: Sequence[str]) -> str | None:
@@ -345,7 +347,7 @@ def _closest(record: Record, former: Sequence[str]) -> str | None:
 
 
 def _move_images(
-    session: Session, generation: Generation, moves: Moves, known: Mapping[str, KnownImage]
+    session: Session, generation: Generation, moves: Moves, stored: Mapping[str, KnownImage]
 ) -> None:
     """Give images their new ids, in the caller's transaction, and remove those whose ids they take."""
     collection_id = generation.collection_id
@@ -356,7 +358,7 @@ def _move_images(
         # No id has a slash: none of these is taken on the way.
         {"key": row.id, "aside": f"/{row.id}", "name": moves.ids[name]}
         for name, row in images_named(session, collection_id, moves.ids).items()
-        if row.sha256 == known[name].sha256
+        if row.sha256 == stored[name].sha256
     ]
     if len(rows) < len(moves.ids):
         raise StaleWriteError("Images were changed by somebody else meanwhile: index the manifest again.")
@@ -371,7 +373,7 @@ def _require_prunable(
     engine: SearchEngine,
     generation: Generation,
     manifest: Manifest,
-    known: int,
+    count: int,
     absent: Sequence[str],
     limit: float | None,
 ) -> None:
@@ -382,15 +384,15 @@ def _require_prunable(
             f"{manifest.lines.unnamed:,}. They may be of any image, so none is removed: mend them, or index "
             "without pruning."
         )
-    if known and len(absent) == known:
+    if count and len(absent) == count:
         raise DataError(
-            f"None of the {known:,} images of {collection!r} is in the manifest in {manifest.folder}: is it "
+            f"None of the {count:,} images of {collection!r} is in the manifest in {manifest.folder}: is it "
             "the right one? Pruning would remove them all; index without it, or remove the collection."
         )
     if limit is None:
-        most: float = max(_FEW_PRUNED, known * _SHARE_PRUNED)
+        most: float = max(_FEW_PRUNED, count * _SHARE_PRUNED)
     else:
-        most = known * limit if isinstance(limit, float) else limit
+        most = count * limit if isinstance(limit, float) else limit
     if len(absent) > most:
         with engine.home.catalogue.read() as session:
             keys = [row.id for row in images_named(session, generation.collection_id, absent).values()]
@@ -400,7 +402,7 @@ def _require_prunable(
             folders = Counter(row.text_value for row in rows if row.text_value is not None)
         named = ", ".join(f"{count:,} in {folder!r}" for folder, count in folders.most_common(_SHOWN_FOLDERS))
         raise DataError(
-            f"--prune would remove {len(absent):,} of the {known:,} images of {collection!r}"
+            f"--prune would remove {len(absent):,} of the {count:,} images of {collection!r}"
             f"{named and f' ({named})'}, more than the limit of {int(most):,}; nothing was changed. Is a "
             f"folder missing or a disk not mounted? If they are to go, give --prune-limit {len(absent)}."
         )
@@ -437,7 +439,7 @@ class _Run:
     embedder: Embedder
     files: FileDecoder
     manifest: Manifest
-    known: Mapping[str, KnownImage]
+    stored: Mapping[str, KnownImage]
     limits: ImageLimits
     moves: Moves
     record: RecordWrites | None
@@ -451,7 +453,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.rejections = self.manifest.rejections.continued(len(self.manifest.records))
-        self.outdated = set(self.manifest.lines.unusable & self.known.keys())
+        self.outdated = set(self.manifest.lines.unusable & self.stored.keys())
         self.moved_here = frozenset(self.moves.ids.values())
 
     def stored_batches(self, batch_size: int) -> Iterator[list[tuple[_Item, _Outcome]]]:
@@ -465,7 +467,7 @@ class _Run:
         try:
             content = read_limited(self.manifest.image_path(record), self.limits)
             try:
-                item = compare(self.known, record, content, keep_metadata=self.keep_metadata)
+                item = compare(self.stored, record, content, keep_metadata=self.keep_metadata)
             except ImageError:
                 # The decoder has better words for most damage.
                 self._decoded(content)
@@ -483,12 +485,12 @@ class _Run:
         return self.files.decode(content, self.limits, self.encoder.min_image_side)
 
     def _noted(self, batches: Iterable[list[_Item]]) -> Iterator[_Item]:
-        """Note the files that are to be kept, so that they are found if this run is killed."""
+        """Note the files to keep, so that they are found if this run is killed."""
         for batch in batches:
             coming = [
                 item
                 for _, item in batch
-                # One that is there may be gone when its image is written, and is put back then.
+                # An existing file may be gone by the time its image is written; it is then stored again.
                 if isinstance(item, Prepared) and (item.is_new or item.replaces or not item.is_kept)
             ]
             if coming:
@@ -525,7 +527,7 @@ class _Run:
         for (record, _), outcome in batch:
             if isinstance(outcome, ImageError):
                 self.rejections.add(record.line, f"{record.image}: {outcome}")
-                if record.id in self.known:
+                if record.id in self.stored:
                     self.outdated.add(record.id)
             elif outcome.is_same:
                 done[record.id] = "unchanged"
@@ -574,10 +576,10 @@ class _Run:
         )
 
 
-def _place_at_end(
+def _role_at_end(
     session: Session, generation: Generation, outdated: Collection[str], *, texts: bool
-) -> Literal["active", "first", "beside"]:
-    """Make a complete generation active where none is; tell whether it was, is the first, or is beside one.
+) -> Literal["active", "first", "additional"]:
+    """Activate a complete generation if none is active, and return its role.
 
     Images whose file cannot be used now are embedded from the store when it takes over.
     """
@@ -590,6 +592,6 @@ def _place_at_end(
     refuse_retired(session, generation)
     lacking = images_without_vectors(session, generation, limit=len(outdated) + 1)
     if not all(image.id in outdated for image in lacking):
-        # A swap would embed what the manifest lacks, which nobody has asked for.
+        # A swap would embed images that aren't in the manifest, which nobody has requested.
         require_complete(session, generation, texts=texts)
-    return "beside"
+    return "additional"

@@ -28,7 +28,7 @@ def add_reports(session: Session, collection_id: int, reports: "Sequence[StudyRe
     query = select(ReportRow.digest).where(
         ReportRow.collection_id == collection_id, ReportRow.digest.in_(list(digests))
     )
-    known = set(session.execute(query).scalars())
+    stored = set(session.execute(query).scalars())
     today = datetime.now(UTC).date().isoformat()
     rows = [
         {
@@ -43,7 +43,7 @@ def add_reports(session: Session, collection_id: int, reports: "Sequence[StudyRe
             "received": today,
         }
         for digest, report in digests.items()
-        if digest not in known
+        if digest not in stored
     ]
     if rows:
         session.execute(insert(ReportRow), rows)
@@ -126,12 +126,12 @@ def remove_reports_of(
     own = ReportRow.collection_id == collection_id
     count = _removed(session, own & ReportRow.patient.in_(list(patients))) if patients else 0
     # Of a patient with several ids, the others are among the keys.
-    wanted = {*keys, *(f"patient:{patient}" for patient in patients)}
-    if wanted:
+    matching = {*keys, *(f"patient:{patient}" for patient in patients)}
+    if matching:
         query = select(ReportRow.id, ReportRow.keys).where(own, ReportRow.study.is_(None))
         rows = session.execute(query.execution_options(yield_per=AT_ONCE))
-        found = [row.id for row in rows if not wanted.isdisjoint(row.keys)]
-        for part in parts(found):
+        ids = [row.id for row in rows if not matching.isdisjoint(row.keys)]
+        for part in parts(ids):
             count += _removed(session, ReportRow.id.in_(part))
     return count
 
@@ -141,10 +141,10 @@ def images_of_people(
 ) -> list[str]:
     """Return the ids of the images of patients, by `patient` or group, and of studies, by their keys."""
     ours = (ImageRow.collection_id == collection_id) & ImageRow.group_name.in_(list(patients))
-    found = list(session.execute(select(ImageRow.external_id).where(ours)).scalars())
+    ids = list(session.execute(select(ImageRow.external_id).where(ours)).scalars())
     for key in (*(f"{name}:{patient}" for name in PATIENT_FIELDS for patient in patients), *keys):
-        found += images_of(session, collection_id, key)
-    return list(dict.fromkeys(found))
+        ids += images_of(session, collection_id, key)
+    return list(dict.fromkeys(ids))
 
 
 def remove_report(session: Session, collection_id: int, digest: str) -> "tuple[str, StudyReport] | None":

@@ -106,7 +106,7 @@ class Vocabulary:
     coverage_threshold: float
 
     @classmethod
-    def of(cls, texts: Sequence[Sequence[str]]) -> "Vocabulary":
+    def from_texts(cls, texts: Sequence[Sequence[str]]) -> "Vocabulary":
         """Return the vocabulary of the texts of each image."""
         words = [[list(dict.fromkeys(pieces(text))) for text in of_image] for of_image in texts]
         counts = Counter(word for of_image in words for word in set().union(*of_image))
@@ -119,22 +119,22 @@ class Vocabulary:
         return cls(weights, unknown, coverage_threshold)
 
     def knows(self, text: str) -> bool:
-        """Tell whether no larger share of a text's words is unknown than of the collection's own texts."""
+        """Return whether no larger share of a text's words is unknown than of the collection's own texts."""
         words = dict.fromkeys(pieces(text))
         return _coverage(words, self.weights, self.unknown) >= self.coverage_threshold
 
 
 def _coverage(words: Collection[str], weights: Mapping[str, float], unknown: float) -> float:
     """Return the token coverage of different words: the share with a weight, by weight; 0 without words."""
-    known, missing = 0.0, 0
+    covered, missing = 0.0, 0
     for word in words:
         weight = weights.get(word)
         if weight is None:
             missing += 1
         else:
-            known += weight
-    every = known + unknown * missing
-    return known / every if every else 0.0
+            covered += weight
+    every = covered + unknown * missing
+    return covered / every if every else 0.0
 
 
 def read_vocabulary(session: Session, images: Sequence[int]) -> Vocabulary:
@@ -145,7 +145,7 @@ def read_vocabulary(session: Session, images: Sequence[int]) -> Vocabulary:
         select(TextRow.image_id, TextRow.text).where(TextRow.image_id.in_(images))
     ):
         texts[image].append(text)
-    return Vocabulary.of(list(texts.values()))
+    return Vocabulary.from_texts(list(texts.values()))
 
 
 class ScoreScale(NamedTuple):
@@ -172,8 +172,8 @@ class Background:
 
     Attributes:
         sample: Vectors (N, D) of a view; at least one.
-        count: How many vectors the view held.
-        blades: k of a k-blade model, else 1.
+        count: How many vectors the view had.
+        blades: k of a k-blade model, otherwise 1.
         unsigned: Whether a vector and its opposite are the same.
         vocabulary: The words of the collection's texts and labels, where images are searched.
     """
@@ -185,11 +185,11 @@ class Background:
     vocabulary: Vocabulary | None = None
 
     def fits(self, count: int) -> bool:
-        """Tell whether the sample still fits a view of `count` vectors: within a factor of 1.5 of its own."""
+        """Return whether the sample fits a view of `count` vectors: within a factor of 1.5 of its own."""
         return self.count / _GROWTH <= count <= self.count * _GROWTH
 
     def knows(self, text: str) -> bool:
-        """Tell whether the collection's texts and labels have the words of a text; see `Vocabulary`."""
+        """Return whether the collection's texts and labels have the words of a text; see `Vocabulary`."""
         return self.vocabulary is not None and self.vocabulary.knows(text)
 
     @property
@@ -232,7 +232,7 @@ class Background:
     def similarity(self, first: Vectors, second: Vectors) -> Scores:
         """Return how the model compares vectors (N, D) with vectors (M, D), (N, M); see `VectorView`."""
         if self._is_linear and len(first) == 1:
-            # BLAS would wake a thread on each core, and wait for the slowest beside other work.
+            # BLAS would wake a thread on each core, and wait for the slowest of them.
             alone: Scores = np.vecdot(second, first)[None]
             return alone
         scores: Scores = similarity(self._shaped(first), self._shaped(second))
@@ -257,7 +257,7 @@ def draw(keys: Keys, count: int, seed: int) -> Keys:
 
 def measure_background(view: VectorView, *, blades: int = 1, unsigned: bool = False) -> Background | None:
     """Draw a sample of a view; None where it is empty."""
-    drawn, sample = view.held_vectors(draw(view.keys(), _SAMPLE, 0))
+    drawn, sample = view.stored_vectors(draw(view.keys(), _SAMPLE, 0))
     if not len(drawn):
         return None
     background = Background(sample, len(view), blades=blades, unsigned=unsigned)
@@ -271,26 +271,26 @@ class KeptBackground:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self._known: Background | None = None
+        self._background: Background | None = None
 
-    def of(
+    def get(
         self, reading: Reading, generation: Generation, view: VectorView, target: Target = "images"
     ) -> Background | None:
-        """Return the background of a view, measured anew where none fits; None where the view is empty."""
-        count, known = len(view), self._known
-        if count == 0 or (known is not None and known.fits(count)):
-            return known if count else None
-        # While one measures again, the others go on with what was measured before.
-        if not self.lock.acquire(blocking=known is None):
-            return known
+        """Return the background of a view, measured again where none fits; None where the view is empty."""
+        count, background = len(view), self._background
+        if count == 0 or (background is not None and background.fits(count)):
+            return background if count else None
+        # While one thread measures again, the others use the earlier background.
+        if not self.lock.acquire(blocking=background is None):
+            return background
         try:
-            if self._known is None or not self._known.fits(count):
+            if self._background is None or not self._background.fits(count):
                 measured = measure_background(view, blades=generation.blades, unsigned=generation.unsigned)
                 if measured is not None and target == "images":
                     images = draw(view.keys(), _SAMPLE, 0).tolist()
                     measured.vocabulary = read_vocabulary(reading.session, images)
-                self._known = measured
-            return self._known
+                self._background = measured
+            return self._background
         finally:
             self.lock.release()
 
@@ -320,14 +320,14 @@ class FlagCounts(_Kept):
 
 
 class Confidence(_Kept):
-    """What was measured of a generation; kept with it.
+    """Measured confidence of a generation, stored with it.
 
     Attributes:
         count: Images of the collection at that time.
         held_out: Held-out images with texts.
         kinds: Different sets of labels among these; an image without labels is a kind of its own.
-        known: Lowest score of a query of known words that counts; None: no score does.
-        unknown: The same for a query with words that the collection's texts and labels do not have.
+        known: Lowest confident score of a query of known words; None if there is none.
+        unknown: The same for a query with words that aren't in the collection's texts and labels.
         counts: How often the flag was right; None where there are too few pairs to know.
     """
 
@@ -339,11 +339,11 @@ class Confidence(_Kept):
     counts: FlagCounts | None = None
 
     def fits(self, count: int) -> bool:
-        """Tell whether it still holds for a collection of `count` images: within a factor of 1.2."""
+        """Return whether it still holds for a collection of `count` images: within a factor of 1.2."""
         return self.count / _MEASURED_GROWTH <= count <= self.count * _MEASURED_GROWTH
 
     def least(self, *, known: bool) -> float | None:
-        """Return the lowest best score that is confident; infinite if none is, None if nobody can know."""
+        """Return the lowest best score that is confident; infinite if none is, None if unknown."""
         if self.counts is None:
             return None
         score = self.known if known else self.unknown
@@ -368,7 +368,7 @@ class _Facts(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """What held-out queries found.
+    """Results of held-out queries.
 
     Attributes:
         scores: Best score of each query (Q,).
@@ -396,7 +396,7 @@ class TextEncoder(Protocol):
         """Return vectors (B, D) of length one for texts, if it has a text encoder."""
 
 
-def least_known(found: Outcomes) -> float | None:
+def least_known(outcomes: Outcomes) -> float | None:
     """Return the lowest score down to which queries find what they ask for significantly above chance.
 
     From the highest score downwards, queries are tested in up to ten steps of equal numbers, each of ten
@@ -406,30 +406,30 @@ def least_known(found: Outcomes) -> float | None:
     Returns:
         None where the first step fails already, or there are too few kinds.
     """
-    order = np.argsort(-found.scores, kind="stable")
+    order = np.argsort(-outcomes.scores, kind="stable")
     lowest = None
-    for start, stop in pairwise(_steps(found.kinds[order])):
+    for start, stop in pairwise(_steps(outcomes.kinds[order])):
         step = order[start:stop]
-        if not _above_chance(found.excess[step], found.kinds[step]):
+        if not _above_chance(outcomes.excess[step], outcomes.kinds[step]):
             break
-        lowest = float(found.scores[step[-1]])
+        lowest = float(outcomes.scores[step[-1]])
     return lowest
 
 
 def _steps(kinds: NDArray[np.int64]) -> list[int]:
     bounds, seen = [0], set[int]()
-    for place, kind in enumerate(kinds.tolist(), 1):
+    for position, kind in enumerate(kinds.tolist(), 1):
         seen.add(kind)
-        if place - bounds[-1] >= len(kinds) / _STEPS and len(seen) >= MIN_KINDS:
-            bounds.append(place)
+        if position - bounds[-1] >= len(kinds) / _STEPS and len(seen) >= MIN_KINDS:
+            bounds.append(position)
             seen = set()
     bounds[-1] = len(kinds) if len(bounds) > 1 else 0
     return bounds
 
 
 def _above_chance(excess: NDArray[np.float64], kinds: NDArray[np.int64]) -> bool:
-    _, place, counts = np.unique(kinds, return_inverse=True, return_counts=True)
-    means = np.bincount(place, weights=excess) / counts
+    _, kind_index, counts = np.unique(kinds, return_inverse=True, return_counts=True)
+    means = np.bincount(kind_index, weights=excess) / counts
     error = means.std(ddof=1) / np.sqrt(len(means))
     return bool(means.mean() > _student(1 - _LEVEL, len(means) - 1) * error)
 
@@ -463,34 +463,36 @@ def measure_confidence(
     count = len(view)
     images = _held_out(session, generation, random.Random(0))
     queries = _texts(session, generation, images, max(_COMPARED // max(count, 1), 200))
-    own = [query for query, _ in queries]
-    kinds = {kind: number for number, kind in enumerate(dict.fromkeys(query.kind for query in own))}
+    answerable = [query for query, _ in queries]
+    kinds = {kind: number for number, kind in enumerate(dict.fromkeys(query.kind for query in answerable))}
     if len(images) < MIN_IMAGES or len(kinds) < MIN_KINDS:
         return Confidence(count=count, held_out=len(images), kinds=len(kinds))
     names = sorted({label for image in images.values() for label in image.labels})[:_LABELS]
-    own += [_Query(name, frozenset([name]), None, frozenset([name])) for name in names]
-    kinds |= {query.kind: len(kinds) + place for place, query in enumerate(own) if query.kind not in kinds}
+    answerable += [_Query(name, frozenset([name]), None, frozenset([name])) for name in names]
+    kinds |= {
+        query.kind: len(kinds) + index for index, query in enumerate(answerable) if query.kind not in kinds
+    }
     phrases = [phrase for phrase in PHRASES if not knows(phrase)]
-    asked = [*names, *phrases]
-    batches = [asked[start : start + _BATCH] for start in range(0, len(asked), _BATCH)]
+    unembedded = [*names, *phrases]
+    batches = [unembedded[start : start + _BATCH] for start in range(0, len(unembedded), _BATCH)]
     vectors = np.concatenate(
         [
             decode_vectors([vector for _, vector in queries], generation.dim),
             *(encoder.embed_texts(batch).vectors for batch in batches),
         ]
     )
-    found = view.search_many(vectors, _DEPTH)
-    best = np.array([one.scores[:1].max(initial=-inf) for one in found])
-    hits = [one.keys.tolist() for one in found[: len(own)]]
+    neighbours = view.search_many(vectors, _DEPTH)
+    best = np.array([one.scores[:1].max(initial=-inf) for one in neighbours])
+    hits = [one.keys.tolist() for one in neighbours[: len(answerable)]]
     drawn = np.random.default_rng(0).permutation(view.keys())[:_SAMPLE].tolist()
     facts = _facts(session, {*drawn, *(key for keys in hits for key in keys)})
     sample = [facts[key] for key in drawn if key in facts]
     outcomes = Outcomes(
-        best[: len(own)],
-        np.array([_excess(*each, facts, sample, count) for each in zip(own, hits, strict=True)]),
-        np.array([kinds[query.kind] for query in own]),
+        best[: len(answerable)],
+        np.array([_excess(*each, facts, sample, count) for each in zip(answerable, hits, strict=True)]),
+        np.array([kinds[query.kind] for query in answerable]),
     )
-    unanswerable = best[len(own) :]
+    unanswerable = best[len(answerable) :]
     known = least_known(outcomes)
     return Confidence(
         count=count,
@@ -513,7 +515,7 @@ def read_confidence(session: Session, generation: int) -> Confidence | None:
 
 
 def keep_confidence(session: Session, generation: int, measured: Confidence) -> None:
-    """Keep what was measured with the generation."""
+    """Store what was measured with the generation."""
     kept = update(GenerationRow).where(GenerationRow.id == generation)
     session.execute(kept.values(confidence=measured.model_dump(mode="json")))
 
@@ -526,22 +528,22 @@ def _excess(
             return query.labels <= image.labels
         return query.text in image.texts or (bool(query.labels) and query.labels == image.labels)
 
-    found = sum(key == query.image or right(facts[key]) for key in hits if key in facts)
+    right_hits = sum(key == query.image or right(facts[key]) for key in hits if key in facts)
     chance = max(sum(map(right, sample)) / max(len(sample), 1), 1 / count)
-    return found / max(len(hits), 1) - chance
+    return right_hits / max(len(hits), 1) - chance
 
 
-def _cross_checked(found: Outcomes, unanswerable: NDArray[np.float64]) -> FlagCounts:
+def _cross_checked(outcomes: Outcomes, unanswerable: NDArray[np.float64]) -> FlagCounts:
     """Count how often the flag is right on each half of the kinds with the thresholds of the other half."""
-    half, part = found.kinds % 2 == 0, np.arange(len(unanswerable)) % 2 == 0
+    half, part = outcomes.kinds % 2 == 0, np.arange(len(unanswerable)) % 2 == 0
     true = np.zeros(len(half), dtype=bool)
     alarms = 0
     for here, there in ((half, part), (~half, ~part)):
-        known = least_known(found.take(~here))
+        known = least_known(outcomes.take(~here))
         unknown = least_unknown(known, unanswerable[~there])
-        true[here] = known is not None and found.scores[here] >= known
+        true[here] = known is not None and outcomes.scores[here] >= known
         alarms += 0 if unknown is None else int(np.count_nonzero(unanswerable[there] >= unknown))
-    above = found.excess > 0
+    above = outcomes.excess > 0
     return FlagCounts(
         true=int(true.sum()),
         true_right=int((true & above).sum()),
@@ -578,12 +580,12 @@ def _texts(
         .where(TextEmbeddingRow.generation_id == generation.id, TextRow.image_id.in_(list(images)))
         .order_by(TextRow.position, TextRow.image_id)
     )
-    found: dict[str, tuple[_Query, bytes]] = {}
+    queries: dict[str, tuple[_Query, bytes]] = {}
     for key, text, vector in session.execute(query):
         image = images[key]
         kind = image.labels or image.group or key
-        found.setdefault(text, (_Query(text, image.labels, key, kind), vector))
-    return list(found.values())[: min(most, _QUERIES)]
+        queries.setdefault(text, (_Query(text, image.labels, key, kind), vector))
+    return list(queries.values())[: min(most, _QUERIES)]
 
 
 def _facts(session: Session, keys: Collection[int]) -> dict[int, _Facts]:

@@ -39,7 +39,7 @@ class StudyImage(NamedTuple):
     metadata: Mapping[str, MetadataValue]
 
 
-class Wanted(NamedTuple):
+class StudyReference(NamedTuple):
     """A study, an instance of it, or a frame of an instance.
 
     Attributes:
@@ -53,44 +53,46 @@ class Wanted(NamedTuple):
     frame: int | None = None
 
 
-def images_of(session: Session, collection: str, wanted: Wanted) -> list[StudyImage]:
-    """Return the images of a study, in the order in which they were added; none where it is unknown."""
+def images_of(session: Session, collection: str, reference: StudyReference) -> list[StudyImage]:
+    """Return the images of a study, in the order in which they were added; none if the study is unknown."""
     row = require_collection(session, collection)
-    if not _storable(wanted):
+    if not _storable(reference):
         return []
     query = select(ImageRow.id, ImageRow.external_id, ImageRow.details).where(
-        ImageRow.collection_id == row.id, *_conditions([row.id], wanted)
+        ImageRow.collection_id == row.id, *_conditions([row.id], reference)
     )
     rows = session.execute(query.order_by(ImageRow.id).limit(_MOST_IMAGES)).all()
     images = [StudyImage(key, name, details) for key, name, details in rows]
-    if wanted.frame is None:
+    if reference.frame is None:
         return images
-    return [image for image in images if image.metadata.get(FRAME, 1) == wanted.frame]
+    return [image for image in images if image.metadata.get(FRAME, 1) == reference.frame]
 
 
-def collections_with(session: Session, names: Collection[str], wanted: Wanted) -> list[str]:
-    """Return the collections, among some, that hold a study or an instance of it, by name."""
-    if not _storable(wanted) or not names:
+def collections_with(session: Session, names: Collection[str], reference: StudyReference) -> list[str]:
+    """Return the collections, among some, that contain a study or an instance of it, by name."""
+    if not _storable(reference) or not names:
         return []
     query = select(CollectionRow.id, CollectionRow.name).where(NOT_DELETED, CollectionRow.name.in_(names))
     named = dict(session.execute(query).all())
-    held = select(ImageRow.collection_id).where(*_conditions(list(named), wanted)).distinct()
-    return sorted(named[key] for key in session.execute(held).scalars())
+    holding = select(ImageRow.collection_id).where(*_conditions(list(named), reference)).distinct()
+    return sorted(named[key] for key in session.execute(holding).scalars())
 
 
 def spread(images: Sequence[StudyImage], most: int) -> list[StudyImage]:
     """Return up to `most` of some images, evenly spread over them."""
     if len(images) <= most:
         return list(images)
-    return [images[place * len(images) // most] for place in range(most)]
+    return [images[index * len(images) // most] for index in range(most)]
 
 
-def _storable(wanted: Wanted) -> bool:
-    return storable_text(wanted.study) and (wanted.sop is None or storable_text(wanted.sop))
+def _storable(reference: StudyReference) -> bool:
+    return storable_text(reference.study) and (reference.sop is None or storable_text(reference.sop))
 
 
-def _conditions(collections: Sequence[int], wanted: Wanted) -> list[ColumnElement[bool]]:
-    named = {STUDY: wanted.study} if wanted.sop is None else {STUDY: wanted.study, SOP: wanted.sop}
+def _conditions(collections: Sequence[int], reference: StudyReference) -> list[ColumnElement[bool]]:
+    named = (
+        {STUDY: reference.study} if reference.sop is None else {STUDY: reference.study, SOP: reference.sop}
+    )
     images = select(AttributeRow.image_id).where(AttributeRow.collection_id.in_(collections))
     return [
         ImageRow.id.in_(images.where(AttributeRow.name == name, AttributeRow.text_value == value))
@@ -105,8 +107,8 @@ class Sentence(NamedTuple):
         text: The sentence.
         position: Position of the text; None: it is of the report alone.
         start: Offset of its first character in the report; None: the report has no such sentence.
-        end: Offset behind its last character.
-        prior: Whether it compares with an earlier examination, or tells of one.
+        end: Offset after its last character.
+        prior: Whether it compares with an earlier examination, or mentions one.
     """
 
     text: str
@@ -116,20 +118,20 @@ class Sentence(NamedTuple):
     prior: bool
 
 
-class Told(NamedTuple):
+class HitContext(NamedTuple):
     """Text of a hit: a sentence, and whether there is a report."""
 
     sentence: Sentence | None
     has_report: bool
 
 
-def read_told(
+def read_contexts(
     session: Session,
     active: ActiveGeneration,
     hits: Sequence[Hit],
     queries: Sequence[Vectors],
     query_keys: Collection[int],
-) -> list[Told]:
+) -> list[HitContext]:
     """Return for each hit the text nearest to its query, or a sentence with a finding that both have."""
     collection = require_collection(session, active.collection)
     query = select(ImageRow.external_id, ImageRow.id, ImageRow.report).where(
@@ -141,20 +143,20 @@ def read_told(
     comparable = active.blades == 1 and not active.unsigned
     vectors = vectors_of(session, active, keys, texts=True) if comparable else {}
     shared = _shared_mentions(session, keys, query_keys)
-    told = []
+    contexts = []
     for hit, vector in zip(hits, queries, strict=True):
         # The image may have been removed since it was found.
         key, report = rows.get(hit.id, (-1, None))
-        places = [position for position in range(len(hit.image.texts)) if (key, position) in vectors]
+        positions = [position for position in range(len(hit.image.texts)) if (key, position) in vectors]
         sentence = None
-        if places:
-            cosines = np.stack([vectors[key, position] for position in places]) @ vector
-            best = places[int(np.argmax(cosines))]
-            sentence = _of_text(hit.image.texts[best], best, report)
+        if positions:
+            cosines = np.stack([vectors[key, position] for position in positions]) @ vector
+            best = positions[int(np.argmax(cosines))]
+            sentence = _text_sentence(hit.image.texts[best], best, report)
         elif report is not None and key in shared:
-            sentence = _of_report(report, *shared[key])
-        told.append(Told(sentence, report is not None))
-    return told
+            sentence = _report_sentence(report, *shared[key])
+        contexts.append(HitContext(sentence, report is not None))
+    return contexts
 
 
 def _shared_mentions(
@@ -177,15 +179,15 @@ def _shared_mentions(
     return {key: (start, stop) for key, start, stop in session.execute(query)}
 
 
-def _of_text(text: str, position: int, report: str | None) -> Sentence:
+def _text_sentence(text: str, position: int, report: str | None) -> Sentence:
     prior = bool(prior_sentences(text))
-    place = None if report is None else place_in_report(text, report)
-    if place is None:
+    start = None if report is None else place_in_report(text, report)
+    if start is None:
         return Sentence(text, position, None, None, prior)
-    return Sentence(text, position, place, place + len(text), prior)
+    return Sentence(text, position, start, start + len(text), prior)
 
 
-def _of_report(report: str, start: int, stop: int) -> Sentence:
+def _report_sentence(report: str, start: int, stop: int) -> Sentence:
     """Return the sentence around a mention; the mention alone where its sentence is not written so."""
     end = 0
     for sentence in split_sentences(report, fragments=True):
@@ -214,19 +216,19 @@ class SimilarRequest:
 
 
 class SimilarStudy(NamedTuple):
-    """A study that was found.
+    """A similar study.
 
     Attributes:
         hit: The image of the study that is most like one of the query's.
-        query: That image of the query.
-        z_score: Z-score of their cosine; None where it cannot be told.
-        told: Its sentence, and whether it has a report.
+        query: The query's image of the best pair.
+        z_score: Z-score of their cosine; None if unknown.
+        context: Its sentence, and whether it has a report.
     """
 
     hit: Hit
     query: StudyImage
     z_score: float | None
-    told: Told
+    context: HitContext
 
 
 class SimilarStudies(NamedTuple):
@@ -246,14 +248,14 @@ class SimilarStudies(NamedTuple):
 
 
 def find_similar(
-    engine: SearchEngine, active: ActiveGeneration, wanted: Wanted, request: SimilarRequest
+    engine: SearchEngine, active: ActiveGeneration, reference: StudyReference, request: SimilarRequest
 ) -> SimilarStudies:
     """Find the studies most like a study: their similarity is that of the two images most alike.
 
     Images of different views are not mixed into one query, which would be like neither.
     """
     with engine.home.catalogue.read() as session:
-        images = images_of(session, active.collection, wanted)
+        images = images_of(session, active.collection, reference)
         chosen = spread(images, MAX_COMPARED)
         vectors = vectors_of(session, active, [image.key for image in chosen], texts=False)
     compared = [image for image in chosen if (image.key, None) in vectors]
@@ -263,16 +265,16 @@ def find_similar(
     pages = _pages(engine, active, compared, queries, request)
     best = _best_of_each_study(pages, request.limit)
     with engine.home.catalogue.read() as session:
-        told = read_told(
+        contexts = read_contexts(
             session,
             active,
             [hit for _, hit, _ in best],
-            [queries[place] for place, _, _ in best],
+            [queries[index] for index, _, _ in best],
             [image.key for image in compared],
         )
     hits = [
-        SimilarStudy(hit._replace(rank=rank), compared[place], z_score, one)
-        for rank, ((place, hit, z_score), one) in enumerate(zip(best, told, strict=True), 1)
+        SimilarStudy(hit._replace(rank=rank), compared[index], z_score, one)
+        for rank, ((index, hit, z_score), one) in enumerate(zip(best, contexts, strict=True), 1)
     ]
     return SimilarStudies(hits, images, compared, all(page.exact for page in pages))
 
@@ -285,7 +287,7 @@ def _pages(
     request: SimilarRequest,
 ) -> list[SearchPage]:
     ids = tuple(image.id for image in compared)
-    asked = SearchRequest(
+    search = SearchRequest(
         k=request.limit,
         filter=request.filter,
         group_by=STUDY,
@@ -295,7 +297,7 @@ def _pages(
         kind="image",
     )
     pages = []
-    for page in engine.search_batch(active, [BatchEntry(vector, asked, None) for vector in queries]):
+    for page in engine.search_batch(active, [BatchEntry(vector, search, None) for vector in queries]):
         if not isinstance(page, SearchPage):
             raise page
         pages.append(page)
@@ -303,13 +305,13 @@ def _pages(
 
 
 def _best_of_each_study(pages: Sequence[SearchPage], limit: int) -> list[tuple[int, Hit, float | None]]:
-    """Return the query's place, the hit and its z-score for the best pair of each study, best first."""
+    """Return the query's index, the hit and its z-score for the best pair of each study, best first."""
     best: dict[object, tuple[int, Hit, float | None]] = {}
-    for place, page in enumerate(pages):
+    for index, page in enumerate(pages):
         for hit, z_score in zip(page.hits, page.z_scores or repeat(None), strict=False):
             # An image without a study is a group of its own.
             study = hit.image.metadata.get(STUDY, ("", hit.id))
             if study not in best or hit.score > best[study][1].score:
-                best[study] = (place, hit, z_score)
+                best[study] = (index, hit, z_score)
     ranked = sorted(best.values(), key=lambda one: (-one[1].score, one[1].id))
     return ranked[:limit]

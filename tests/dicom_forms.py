@@ -85,7 +85,7 @@ def data_set(
     shift = made.HighBit + 1 - stored
     cells = (pixels.astype(np.int64) & (1 << stored) - 1) << shift
     if pixels.dtype.kind == "i" and not shift:
-        # The sign goes on above the bits stored.
+        # The sign continues above the bits stored.
         cells = pixels.astype(np.int64) & (1 << 8 * pixels.itemsize) - 1
     made.PixelData = padded(cells.astype(f"<u{pixels.itemsize}").tobytes())
     made["PixelData"].VR = "OB" if pixels.itemsize == 1 else "OW"

@@ -184,7 +184,7 @@ def places_of_marker(root: Path) -> list[str]:
 
 
 def has_marker(content: bytes) -> bool:
-    """Tell if bytes have a marker, plain, in UTF-16, or in what is compressed in them."""
+    """Return whether bytes have a marker, plain, in UTF-16, or in what is compressed in them."""
     return any(_has_plainly(part) for part in (content, *inflated(content)))
 
 

@@ -123,7 +123,7 @@ def transparent_gif() -> bytes:
 
 
 def swapped_profile() -> bytes:
-    """Return an RGB profile with the red primary of sRGB in place of the green one, and the reverse.
+    """Return an RGB profile with the red primary of sRGB instead of the green one, and the reverse.
 
     A picture with it is only right after a conversion.
     """

@@ -71,7 +71,7 @@ class BruteForceLimiter:
 
     A wrong key counts for its sender's address, for the proxy that the sender is behind, and for all senders
     of keys with the same first letters. The same wrong key counts once: a script with an old key guesses
-    nothing. Clients of a proxy are told apart by the last address in `X-Forwarded-For`, which the proxy
+    nothing. Clients of a proxy are distinguished by the last address in `X-Forwarded-For`, which the proxy
     itself has written. All processes of a service count together: each follows the wrong keys of all.
     """
 
@@ -98,7 +98,7 @@ class BruteForceLimiter:
         with self._sharing.locked():
             self._follow()
             now = self._clock()
-            guessers = self._known(names, now)
+            guessers = self._guessers_of(names, now)
             comes_again = sent in guessers[client].keys
             wait = 0 if comes_again else math.ceil(max(guesser.wait(now) for guesser in guessers.values()))
             if not wait and not comes_again:
@@ -110,7 +110,7 @@ class BruteForceLimiter:
     def _follow(self) -> None:
         """Count the wrong keys that any process has written down since."""
         for *names, sent, at in self._events.take():
-            for name, guesser in self._known(names, at).items():
+            for name, guesser in self._guessers_of(names, at).items():
                 if sent not in guesser.keys:
                     if len(guesser.keys) >= _MAX_REMEMBERED:
                         guesser.keys.clear()
@@ -122,15 +122,15 @@ class BruteForceLimiter:
             while len(self._guessers) > _MAX_ADDRESSES:
                 self._guessers.popitem(last=False)
 
-    def _known(self, names: Sequence[int], now: float) -> dict[int, _Guesser]:
+    def _guessers_of(self, names: Sequence[int], now: float) -> dict[int, _Guesser]:
         guessers = {}
-        for place, name in enumerate(names):
-            if place and not name:
+        for index, name in enumerate(names):
+            if index and not name:
                 continue
-            known = self._guessers.get(name)
-            if known is None or now - known.last > _FORGOTTEN_AFTER_S:
-                known = _Guesser(_FREE_OF_MANY if place else _FREE)
-            guessers[name] = known
+            guesser = self._guessers.get(name)
+            if guesser is None or now - guesser.last > _FORGOTTEN_AFTER_S:
+                guesser = _Guesser(_FREE_OF_MANY if index else _FREE)
+            guessers[name] = guesser
         return guessers
 
     def _refused(self, reason: Refusal, client: str, now: float) -> None:
@@ -151,7 +151,7 @@ class BruteForceLimiter:
 
 _WRONG: Final = Kind("wrong-key", "The key is wrong", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE)
 _ENDED: Final = Kind(
-    "key-ended", "The key is not valid any more", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE
+    "key-ended", "The key is no longer valid", HTTPStatus.UNAUTHORIZED, authenticate=CHALLENGE
 )
 KEY_NEEDED: Final = Kind(
     "authentication-needed", "A key is needed", HTTPStatus.UNAUTHORIZED, authenticate="Bearer"
@@ -217,11 +217,11 @@ class Authenticator:
         Raises:
             RequestError: As of `identify`, but for links and CSRF tokens.
         """
-        principal, session = await self._own(request)
+        principal, session = await self._credential(request)
         return self._nobody if principal is NOBODY else self._opened(principal), session
 
     async def require_credential(self, request: Request) -> Principal:
-        """Return whoever sends a key or a token.
+        """Return the sender of a key or a token.
 
         Raises:
             RequestError: As of `recognize`; or the request brings neither (401).
@@ -240,17 +240,17 @@ class Authenticator:
         return self._opened(replace(caller, kind="session")), session
 
     async def maker_of(self, request: Request, collection: str, seconds: int) -> Session:
-        """Return the session of whoever makes a link for some seconds, which ends with the link.
+        """Return the session of the maker of a link, which ends with the link.
 
         Of a token, only the roles in the collection are kept, and the link holds no longer than the token.
 
         Raises:
             RequestError: As of `recognize`; or the request brings no credential (401).
         """
-        # Without the roles that everybody has: the settings may take them away before the link ends.
-        principal, session = await self._own(request)
+        # Without the roles that everybody has: the settings may revoke them before the link expires.
+        principal, session = await self._credential(request)
         if principal.kind == "anonymous":
-            raise RequestError(KEY_NEEDED, "A link needs whoever makes it: send a key or a token.")
+            raise RequestError(KEY_NEEDED, "A link needs an identified caller: send a key or a token.")
         if session is None:
             _, session = await self.begin_session(principal)
         expires = int(time.time()) + seconds
@@ -259,7 +259,7 @@ class Authenticator:
         reader = {collection: _READER} if principal.may("reader", collection) else {}
         return replace(session, expires=min(expires, session.expires), grants=reader)
 
-    async def _own(self, request: Request) -> tuple[Principal, Session | None]:
+    async def _credential(self, request: Request) -> tuple[Principal, Session | None]:
         """The caller with the roles of its own credential, and its session."""
         sent = _credential(request)
         if sent is not None:
@@ -271,11 +271,11 @@ class Authenticator:
 
     async def _linked(self, sealed: str, address_of: Callable[[int], str], named: str) -> Principal:
         """The caller of a link: its maker, with the right to see this picture and no other."""
-        found = await self._threads.read(self._collection_named, named)
-        if found is None:
-            # As of one that was changed: nobody learns which collections there are.
+        collection_row = await self._threads.read(self._collection_named, named)
+        if collection_row is None:
+            # As for a forged one: nobody learns which collections exist.
             raise wrong_link()
-        key, collection = found
+        key, collection = collection_row
         maker = self.signer.open_link(sealed, address_of(key))
         principal = await self._resume(maker)
         if principal is None or not self._opened(principal).may("reader", collection):
@@ -306,8 +306,8 @@ class Authenticator:
         try:
             return await verify_token(sent, provider, self._settings, audience)
         except RequestError as error:
-            # An expired token had a right signature: it was no guess of a key. Without its provider nobody
-            # knows whether a token is right.
+            # An expired token had a valid signature: it wasn't a guess. Without its provider a token can't be
+            # checked.
             guessed = error.kind is not EXPIRED and error.kind.status != HTTPStatus.SERVICE_UNAVAILABLE
             if self._admin_looks_like_token and guessed:
                 self._refuse_early(clients_of(request), sent)
@@ -317,14 +317,18 @@ class Authenticator:
         parts = split_key(sent)
         key = None if parts is None else await self._keys.find(parts[0])
         # An unknown key takes as long as a known one with another secret.
-        given, wanted = _digest("" if parts is None else parts[1]), _NO_DIGEST if key is None else key.digest
-        if not hmac.compare_digest(given, wanted) or key is None:
+        sent_digest, expected_digest = (
+            _digest("" if parts is None else parts[1]),
+            _NO_DIGEST if key is None else key.digest,
+        )
+        if not hmac.compare_digest(sent_digest, expected_digest) or key is None:
             # Only wrong keys wait: others at the same address must not lock out the holder of a valid one.
             self._refuse_early(clients, sent)
             raise RequestError(
-                _WRONG, "The key is not known here: send another, or ask the service's administrator for one."
+                _WRONG, "The key is unknown: send another, or ask the service's administrator for one."
             )
-        # Holders of old keys guess nothing: a client that goes on with an old key must not slow others down.
+        # Holders of old keys guess nothing: a client that continues with an old key must not slow others
+        # down.
         if key.state != "live":
             raise RequestError(
                 _ENDED,
@@ -380,18 +384,18 @@ class _Keys:
         return await self._threads.read(self._find, key)
 
     def _find(self, key: str) -> ApiKey | None:
-        # Wrong keys are not kept: there is no end of them.
+        # Wrong keys aren't cached: there is no limit to their number.
         kept = self._kept.at()
-        found = kept.get(key)
-        if found is None:
+        key_row = kept.get(key)
+        if key_row is None:
             with self._catalogue.read() as session:
-                found = find_key(session, key)
-            if found is not None:
-                kept[key] = found
-        return found
+                key_row = find_key(session, key)
+            if key_row is not None:
+                kept[key] = key_row
+        return key_row
 
     def was_used(self, key: ApiKey) -> None:
-        """Note the day of a key's use, once a day and beside the request."""
+        """Note the day of a key's use, once a day and in the background."""
         day = today()
         if key is self.admin or day in (key.used, self._noted.get(key.id)):
             return
@@ -422,5 +426,5 @@ def _credential(request: Request) -> str | None:
 
 
 def _digest(text: str, encoding: str = "utf-8") -> bytes:
-    # Compared as the bytes that were sent; a digest hides the length, too.
+    # Compared as the bytes that were sent; a digest also hides the length.
     return sha256(text.encode(encoding)).digest()

@@ -1,4 +1,4 @@
-"""Names under which the service answers, pages that may ask it, and what browsers may do with answers.
+"""Host names of the service, origins that may call it, and security headers.
 
 A page of another site may give its own name our address. Requests of one that is open in a browser here are
 refused, unless the settings allow its origin.
@@ -40,7 +40,7 @@ _READING: Final = frozenset({"GET", "HEAD"})
 _FILES: Final = "/page/"
 # Swagger UI writes style attributes; its scripts come from this server all the same.
 _DOCS_POLICY: Final = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
-# A browser may keep the page's own files, and asks whether they are current.
+# Browsers may cache the page's own files, and revalidate them.
 _ASSETS: Final = (_FILES, "/docs/assets/")
 _ASK: Final = b"no-cache"
 _NEVER: Final = b"no-store"
@@ -70,7 +70,7 @@ class Authority:
 
     @property
     def is_local(self) -> bool:
-        """Whether browsers take the name for this machine, whatever a name server says."""
+        """Whether browsers resolve the name to this machine without a name server."""
         return self.name == "localhost" or self.name.endswith(".localhost") or is_loopback(self.name)
 
 
@@ -119,7 +119,7 @@ class AllowedHosts:
 
 
 def is_own_origin(origin: str, host: Authority) -> bool:
-    """Whether an Origin header names the service that was asked as `host`; a proxy may have added TLS."""
+    """Whether an Origin header names the service that was addressed as `host`; a proxy may have added TLS."""
     scheme, separator, rest = origin.lower().partition("://")
     authority = parse_authority(rest)
     default = _DEFAULT_PORTS.get(scheme)
@@ -191,12 +191,12 @@ class SiteCheck:
         # The browser compares with the address that it shows, also where a proxy sends another Host.
         if origin in self._origins or site == "same-origin":
             return True
-        asked = parse_authority(host)
-        return asked is not None and is_own_origin(origin, asked)
+        requested_host = parse_authority(host)
+        return requested_host is not None and is_own_origin(origin, requested_host)
 
 
 class SecurityHeaders:
-    """Adds the headers of security to answers; a route that set one itself keeps it."""
+    """Adds security headers to answers; a route that sets one itself keeps it."""
 
     def __init__(self, frame_ancestors: Sequence[str] = (), allowed: Sequence[str] = ()) -> None:
         ancestors = " ".join(frame_ancestors) or "'none'"
@@ -216,18 +216,18 @@ class SecurityHeaders:
 
     def __call__(self, scope: Scope, start: Message) -> None:
         """Add them to the start of an answer."""
-        given = list(start.get("headers", ()))
+        headers = list(start.get("headers", ()))
         if self._allowed and self._embeds(scope):
-            given.append((b"cross-origin-resource-policy", b"cross-origin"))
+            headers.append((b"cross-origin-resource-policy", b"cross-origin"))
         path = path_of(scope)
         policy = _DOCS_POLICY if path.startswith("/docs") else _PAGE_POLICY
         added = self._headers[policy, _ASK if path.startswith(_ASSETS) else _NEVER].copy()
-        for name, _ in given:
+        for name, _ in headers:
             added.pop(name.lower(), None)
-        start["headers"] = [*given, *added.items()]
+        start["headers"] = [*headers, *added.items()]
 
     def _embeds(self, scope: Scope) -> bool:
-        """Whether a page that may call the service asks for it.
+        """Whether the request comes from a page that may call the service.
 
         A script names its page's origin; an image element does not, but browsers say which page holds it, and
         no page can say that of another. A page that is to show images therefore sends its origin as referrer.

@@ -39,7 +39,7 @@ from index.errors import shortened
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
 
-# Signatures by private keys only: with a shared secret, whoever checks a token could make one.
+# Signatures by private keys only: with a shared secret, any verifier could make tokens.
 ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA")
 _KEY_TYPES: Final = {"RS256": "RSA", "PS256": "RSA", "ES256": "EC", "EdDSA": "OKP"}
 _DISCOVERY: Final = "/.well-known/openid-configuration"
@@ -50,14 +50,14 @@ _TIMEOUT_S: Final = 5.0
 # Limit for a complete answer.
 _ANSWER_S: Final = 10.0
 _HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "recoquest"}
-# Keys that the provider has withdrawn are known for as long as this.
+# Keys that the provider has withdrawn stay valid for at most this long.
 _MAX_AGE_S: Final = 300.0
-# A token names any key it likes: for a new one the provider is asked this often at most.
+# A token can name any key: for a new one the provider is asked at most this often.
 _PAUSE_S: Final = 30.0
 
 SigningKey = RSAKey | ECKey | OKPKey
 Fetch = Callable[[str], Awaitable[Any]]
-# What a provider tells of itself (OpenID Connect Discovery 1.0).
+# Metadata of a provider (OpenID Connect Discovery 1.0).
 Discovery = Mapping[str, Any]
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -72,16 +72,16 @@ class UnknownSigningKeyError(Exception):
 
 
 def _address(discovery: Discovery, name: str) -> str | None:
-    """A safe address, which may have a query of its own; None where a provider tells of none."""
-    found = discovery.get(name)
-    fits = isinstance(found, str) and "#" not in found and is_safe_url(found.partition("?")[0])
-    return found if fits else None
+    """A safe address, which may have its own query; None if the provider has none."""
+    address = discovery.get(name)
+    fits = isinstance(address, str) and "#" not in address and is_safe_url(address.partition("?")[0])
+    return address if fits else None
 
 
 def _texts(discovery: Discovery, name: str) -> list[str]:
-    """The texts of a list; none where a provider tells of none, which is an empty list as well."""
-    found = discovery.get(name)
-    return [one for one in (found if isinstance(found, list) else ()) if isinstance(one, str)]
+    """The texts of a list; empty if the provider has none."""
+    texts = discovery.get(name)
+    return [one for one in (texts if isinstance(texts, list) else ()) if isinstance(one, str)]
 
 
 class Provider:
@@ -101,31 +101,31 @@ class Provider:
         self._renewal: asyncio.Task[None] | None = None
 
     async def signing_key(self, algorithm: str, kid: str | None) -> SigningKey:
-        """Return the key that a token says it is signed by.
+        """Return the key that a token claims to be signed by.
 
         Raises:
             UnknownSigningKeyError: The provider has none.
-            ProviderError: It cannot be asked now, and the key is not known from before.
+            ProviderError: It cannot be reached now, and the key is not cached.
         """
-        found = self._find(algorithm, kid)
-        if found is None or self._is_older_than(2 * _MAX_AGE_S):
+        key = self._find(algorithm, kid)
+        if key is None or self._is_older_than(2 * _MAX_AGE_S):
             # After a pause without requests, a key may have been withdrawn long ago.
             await self._renew()
-            found = self._find(algorithm, kid)
+            key = self._find(algorithm, kid)
         elif self._is_older_than(_MAX_AGE_S) and (self._renewal is None or self._renewal.done()):
             # Requests do not wait for a provider whose key they have.
             self._renewal = asyncio.create_task(self._renew())
-        if found is not None:
-            return found
+        if key is not None:
+            return key
         if self._fetched_at is None or self._fetched_at != self._tried_at:
             raise ProviderError(f"{self.issuer} does not answer.")
         raise UnknownSigningKeyError
 
     async def discovery(self) -> Discovery:
-        """Return what the provider tells of itself.
+        """Return the provider's metadata.
 
         Raises:
-            ProviderError: It cannot be asked now, and this is not known from before.
+            ProviderError: It cannot be reached now, and the metadata is not cached.
         """
         if self._is_older_than(2 * _MAX_AGE_S):
             await self._renew()
@@ -138,13 +138,15 @@ class Provider:
 
     def _find(self, algorithm: str, kid: str | None) -> SigningKey | None:
         named = [key for key in self._keys if kid is None or key.kid == kid]
-        wanted = _KEY_TYPES[algorithm]
-        fitting = [key for key in named if key.key_type == wanted and key.get("alg", algorithm) == algorithm]
-        # Without an identifier, two keys cannot be told apart.
+        key_type = _KEY_TYPES[algorithm]
+        fitting = [
+            key for key in named if key.key_type == key_type and key.get("alg", algorithm) == algorithm
+        ]
+        # Without an identifier, two keys can't be distinguished.
         return fitting[0] if len(fitting) == 1 else None
 
     async def _renew(self) -> None:
-        """Read the keys again, unless that was tried a moment ago; those that are known stay if it fails."""
+        """Read the keys again, unless that was just tried; the cached ones stay if it fails."""
         async with self._lock:
             now = self._clock()
             if self._tried_at is not None and now - self._tried_at < _PAUSE_S:
@@ -190,7 +192,7 @@ def _signing_key(entry: Any) -> SigningKey | None:
     return key if isinstance(key, ECKey | OKPKey) else None
 
 
-# Certificates beside a key, which nothing here checks.
+# Certificates of a key, which aren't checked.
 _UNUSED: Final = frozenset({"x5c", "x5t", "x5t#S256", "x5u"})
 
 
@@ -221,10 +223,10 @@ async def ask(
     """Send a request, a form if there is one; return the status and the JSON document of its answer.
 
     A redirection is not followed: it may lead to an address that is not safe. The document is of limited size
-    and read within a limited time. It is None where an answer that tells of no success has none.
+    and read within a limited time. It is None if an unsuccessful answer has none.
 
     Raises:
-        ProviderError: Nobody answers, or a success without such a document.
+        ProviderError: There is no answer, or a successful one without such a document.
     """
     method, content = "GET" if form is None else "POST", bytearray()
     opened = await asyncio.to_thread(_open_client)
@@ -281,7 +283,7 @@ async def verify_token(
     section 3.1.3.7); otherwise an access token.
 
     Raises:
-        RequestError: The token is not valid or has expired (401), or the provider's keys are not known
+        RequestError: The token is not valid or has expired (401), or the provider's keys are unknown
             and it does not answer (503).
     """
     try:
@@ -325,7 +327,7 @@ async def _checked_claims(
         raise ValueError("The token has another type or algorithm.")
     key = await provider.signing_key(algorithm, kid if isinstance(kid, str) else None)
     claims = jwt.decode(token, key, algorithms=[algorithm], registry=registry).claims
-    wanted = jwt.JWTClaimsRegistry(
+    claims_registry = jwt.JWTClaimsRegistry(
         leeway=_LEEWAY_S,
         iss={"essential": True, "value": provider.issuer},
         aud={"essential": True, "value": audience},
@@ -333,7 +335,7 @@ async def _checked_claims(
         exp={"essential": True},
         **further,
     )
-    wanted.validate(claims)
+    claims_registry.validate(claims)
     if not isinstance(claims["sub"], str) or not claims["sub"]:
         raise ValueError("The token has no subject.")
     return claims
@@ -341,14 +343,14 @@ async def _checked_claims(
 
 def _groups_of(claims: Mapping[str, Any], name: str) -> list[str]:
     """The groups of a claim, which is a text or a list of texts; others are none."""
-    found: Any = claims.get(name)
-    if found is None:
-        found = claims
+    groups: Any = claims.get(name)
+    if groups is None:
+        groups = claims
         for part in name.split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-    if isinstance(found, str):
-        return [found]
-    return [group for group in found if isinstance(group, str)] if isinstance(found, list) else []
+            groups = groups.get(part) if isinstance(groups, Mapping) else None
+    if isinstance(groups, str):
+        return [groups]
+    return [group for group in groups if isinstance(group, str)] if isinstance(groups, list) else []
 
 
 def _name_of(claims: Mapping[str, Any]) -> str:
@@ -431,8 +433,8 @@ class CodeRefusedError(Exception):
 class CodeFlow:
     """Sign-in of people at a provider, where the service is a client.
 
-    Without a client's secret in the settings, PKCE alone protects it; without a public URL, requests tell the
-    address of the service.
+    Without a client's secret in the settings, PKCE alone protects it; without a public URL, the address of
+    the service is taken from requests.
     """
 
     def __init__(self, settings: Settings, provider: Provider, client_id: str) -> None:
@@ -455,13 +457,13 @@ class CodeFlow:
         page, scopes = _address(discovery, "authorization_endpoint"), _texts(discovery, "scopes_supported")
         if page is None:
             raise ProviderError(f"{self.issuer} has no page to sign in at.")
-        known = [scope for scope in _SCOPES if scope in (*scopes, "openid")]
+        scopes_to_request = [scope for scope in _SCOPES if scope in (*scopes, "openid")]
         challenge = base64.urlsafe_b64encode(sha256(attempt.verifier.encode()).digest()).rstrip(b"=")
         parameters = {
             "response_type": "code",
             "client_id": self._client_id,
             "redirect_uri": redirect_uri,
-            "scope": " ".join(known if scopes else _SCOPES_OF_ALL),
+            "scope": " ".join(scopes_to_request if scopes else _SCOPES_OF_ALL),
             "state": attempt.state,
             "nonce": attempt.nonce,
             "code_challenge": challenge.decode("ascii"),
@@ -489,11 +491,11 @@ class CodeFlow:
         return await verify_token(token, self._provider, self._settings, self._client_id, attempt.nonce)
 
     async def sign_out_url(self) -> str | None:
-        """Return the address where the provider ends its own session; None where it tells of none now."""
+        """Return the address where the provider ends its own session; None if it has none now."""
         try:
             page = _address(await self._provider.discovery(), "end_session_endpoint")
         except ProviderError:
-            _log.warning("the sign-out of the identity provider is not known")
+            _log.warning("the sign-out page of the identity provider is unknown")
             return None
         return None if page is None else _with_query(page, {"client_id": self._client_id})
 
@@ -511,20 +513,20 @@ class CodeFlow:
             else:
                 form["client_secret"] = secret
         status, answer = await ask(url, form, auth)
-        told = answer if isinstance(answer, dict) else {}
+        response = answer if isinstance(answer, dict) else {}
         if status >= HTTPStatus.MULTIPLE_CHOICES:
-            reason = error_name(told.get("error"))
+            reason = error_name(response.get("error"))
             away = status >= HTTPStatus.INTERNAL_SERVER_ERROR or reason in TEMPORARY
             refused = ProviderError if away else CodeRefusedError
             raise refused(f"{url} answers with status {status}: {reason}.")
-        token = told.get("id_token")
+        token = response.get("id_token")
         if not isinstance(token, str) or not token.isascii():
             raise CodeRefusedError(f"{url} gives no ID token: let the client have the scope openid.")
         return token
 
 
 def error_name(sent: object) -> str:
-    """Return an error of OAuth as a log may have it."""
+    """Return an OAuth error in a form that is safe to log."""
     return sent if isinstance(sent, str) and _ERROR.fullmatch(sent) else "no known error"
 
 

@@ -45,7 +45,7 @@ _PROBLEMS = problem_responses(
 class SessionState(Answer):
     """The caller of a request, and its roles."""
 
-    kind: str = Field(description="How the caller is known: anonymous, key, token or session.")
+    kind: str = Field(description="How the caller is identified: anonymous, key, token or session.")
     name: str | None = Field(description="Name of the caller; null for nobody.")
     roles: dict[str, list[Role]] = Field(
         description="Roles by collection, those that everybody has among them; `*`: in all of them."
@@ -60,7 +60,7 @@ class SessionState(Answer):
         description="Whether GET /v1/session/begin leads to the sign-in of an identity provider."
     )
     provider_sign_out: str | None = Field(
-        description="Page of the identity provider that ends its own session, for whoever signed in there; "
+        description="Page of the identity provider that ends its own session, for users who signed in there; "
         "null without one."
     )
 
@@ -134,7 +134,7 @@ _MAX_LENGTH: Final = 4_096
 _log = structlog.stdlib.get_logger(__name__)
 
 
-# Addresses of links and redirections, as those of pages are; no program asks for them.
+# Targets of links and redirects, like pages; no program requests them.
 @router.get("/begin", include_in_schema=False)
 @operation(None, "read")
 async def begin_sign_in(
@@ -175,12 +175,12 @@ async def finish_sign_in(
 ) -> RedirectResponse:
     """Take a browser back that the provider sends, and begin a session.
 
-    The provider gives tokens for `code`, or says what was wrong; `iss` names it (RFC 9207).
+    The provider gives tokens for `code`, or reports an error; `iss` names it (RFC 9207).
     """
     authenticator, flow = _flow_of(services)
     attempt = find_attempt(request, authenticator.signer, state)
     if attempt is None:
-        # The cookie stays: somebody else's answer must not end a sign-in that goes on.
+        # The cookie stays: somebody else's answer must not end a sign-in that continues.
         return _failed(request, f"{root_of(request.scope)}/", "ended")
     if iss is not None and iss != flow.issuer:
         _log.warning("a sign-in is answered by another provider")

@@ -90,7 +90,7 @@ class SessionSigner:
         self.clock = clock
 
     @classmethod
-    def of(cls, home: Path) -> "SessionSigner":
+    def from_home(cls, home: Path) -> "SessionSigner":
         """The signer with the secret of a home folder.
 
         Raises:
@@ -231,14 +231,14 @@ def _decoded(text: str) -> bytes:
 def wrong_link() -> RequestError:
     """The error of a link that was not signed here, or for another address."""
     return RequestError(
-        _WRONG, "The link is of another picture or was changed: copy it whole, or ask for another."
+        _WRONG, "The link is of another picture or was changed: copy all of it, or ask for another."
     )
 
 
 def ended_link() -> RequestError:
     """The error of a link whose time is over, or whose maker may not see the picture any more."""
     return RequestError(
-        _ENDED, "The link has ended, or whoever made it may not see the picture any more: ask for another."
+        _ENDED, "The link has expired, or its maker may no longer see the picture: ask for another."
     )
 
 
@@ -247,13 +247,13 @@ def linked_address(
 ) -> str:
     """Return what a link signs: method, path without a proxy's prefix, and all other parameters.
 
-    The key of the collection stands in place of its name, which another collection may get.
+    It contains the collection's key instead of its name, which another collection may get.
     """
     return f"GET {image_path(str(collection_id), image_id)}/{picture}?{urlencode(sorted(parameters))}"
 
 
 def link_of(request: HTTPConnection) -> tuple[str, Callable[[int], str]] | None:
-    """Return the link that a request for a picture brings, and the address that it is to open.
+    """Return the link of a request for a picture, and the address that it opens.
 
     The address is a function of the key of the collection that the path names.
     """

@@ -25,7 +25,7 @@ _BATCH_IDS: Final = 20_000
 _CAPACITY_IDS: Final = 500_000
 _LOOK_SECONDS: Final = 0.02
 _RETRY_SECONDS: Final = 0.5
-# Attempts after which a batch is written event by event, and an event is put beside the trail.
+# Attempts after which a batch is written event by event, and an event becomes a dead letter.
 _TRIES: Final = 3
 # Errors that pass, and are no event's fault.
 _PASSING: Final = (CatalogueBusyError, DiskFullError)
@@ -42,9 +42,9 @@ class AuditUnavailableError(RecoquestError):
 class Recorder:
     """Writes the events of this process by one thread, in the order in which they come.
 
-    A batch that could not be written is tried again; `failed` is told of each time. An event that is never
-    written while others are is given to `dead_letter`, which keeps it and returns one that tells of it. A
-    request waits at most `patience_s` seconds for a place in the queue, or for its event to be written.
+    A batch that could not be written is retried; `failed` is called each time. An event that is never written
+    while others are is passed to `dead_letter`, which stores it and returns an event that records it. A
+    request waits at most `patience_s` seconds for room in the queue, or for its event to be written.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Recorder:
                 ) from None
 
     def close(self) -> None:
-        """Write what is queued, and end the thread; the log tells of events that are lost."""
+        """Write queued events, and end the thread; lost events are logged."""
         with self._changed:
             self._closing = time.monotonic() + _CLOSE_SECONDS
             self._changed.notify_all()
@@ -129,7 +129,7 @@ class Recorder:
             if not failures:
                 _log.error("the audit trail cannot be written", error=type(error).__name__)
             failures += not isinstance(error, _PASSING)
-            if failures >= _TRIES and self._write_one_by_one(batch, tell=failures == _TRIES):
+            if failures >= _TRIES and self._write_one_by_one(batch, log_failure=failures == _TRIES):
                 failures = 0
             elif not self._rest():
                 return
@@ -143,10 +143,10 @@ class Recorder:
             return error
         return None
 
-    def _write_one_by_one(self, batch: list[Event], *, tell: bool) -> bool:
-        """Write a batch event by event, those that fail alone as dead letters; return whether none is left.
+    def _write_one_by_one(self, batch: list[Event], *, log_failure: bool) -> bool:
+        """Write a batch event by event, and single failing ones as dead letters; return whether none is left.
 
-        Where that fails too, the log says so if `tell` is set: it is tried again and again.
+        If that also fails, it is logged if `log_failure` is set, as it is retried again and again.
         """
         for event in batch:
             error = self._append([event])
@@ -159,9 +159,9 @@ class Recorder:
                 try:
                     letter = self._dead_letter(self._trail, event, error)
                 except OSError as failure:
-                    if tell:
+                    if log_failure:
                         name = type(failure).__name__
-                        _log.error("an event cannot be put beside the audit trail", error=name)
+                        _log.error("a dead letter of the audit trail cannot be written", error=name)
                     return False
                 name = type(error).__name__
                 _log.error("an event that the audit trail does not take is in a file", error=name)

@@ -1,6 +1,6 @@
 """The event of each request that searched, saw, exported, judged or changed something, or was refused.
 
-A route notes parts of it; the rest is known from the address and the answer.
+A route notes parts of it; the rest follows from the address and the answer.
 """
 
 import math
@@ -31,7 +31,7 @@ class Noted:
 
     Attributes:
         action: Kind of event; None: that of the operation.
-        recorded: Whether the event was written already, with what it tells of.
+        recorded: Whether the event was already written, with the change that it records.
         unknown: Whether something may have been done although the answer fails, as where an archive did not
             answer in time: the event is written, as a failure.
         outcome: `failure` where the answer leads somewhere, but nothing was done, as after a failed sign-in.
@@ -133,10 +133,10 @@ class AuditTrail:
             request=state.get("request_id"),
             details=details,
         )
-        return event if self._is_news(event, known=scope[OPERATION].picture == "thumbnail") else None
+        return event if self._is_news(event, seen=scope[OPERATION].picture == "thumbnail") else None
 
-    def _is_news(self, event: Event, *, known: bool) -> bool:
-        """Tell whether an event shows more than thumbnails of images that the caller was shown of late."""
+    def _is_news(self, event: Event, *, seen: bool) -> bool:
+        """Return whether an event shows more than thumbnails that the caller was recently shown."""
         if event.action not in ("search", "browse", "view"):
             return True
         now, actor = time.monotonic(), event.actor
@@ -144,16 +144,16 @@ class AuditTrail:
         caller = actor.kind, actor.id, actor.name, actor.address, event.collection
         for image in event.objects:
             key = (*caller, image)
-            known = known and self.shown.get(key, -math.inf) > now - _SHOWN_SECONDS
+            seen = seen and self.shown.get(key, -math.inf) > now - _SHOWN_SECONDS
             self.shown[key] = now
             self.shown.move_to_end(key)
         while len(self.shown) > _MAX_REMEMBERED:
             self.shown.popitem(last=False)
-        return not known
+        return not seen
 
     def _refusal(self, scope: Scope, details: Mapping[str, Detail]) -> Event | None:
         connection, now = HTTPConnection(scope), time.monotonic()
-        # Callers invent the addresses that a proxy forwards for, but not the one that they come from.
+        # Callers can forge the addresses that a proxy forwards, but not their own.
         address = clients_of(connection)[-1]
         if self.refused.get(address, -math.inf) > now - _REFUSALS_SECONDS:
             if len(self.unrecorded) < _MAX_REMEMBERED:

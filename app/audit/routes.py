@@ -20,7 +20,7 @@ from index.errors import shortened
 class AuditActor(Answer):
     """A caller: the kind of its credential, its id and its name."""
 
-    kind: str = Field(description="How the caller was known: anonymous, key, token, session or command.")
+    kind: str = Field(description="How the caller was identified: anonymous, key, token, session or command.")
     id: str
     name: str
 
@@ -51,7 +51,7 @@ class AuditEvent(Answer):
     hash: str = Field(description="SHA-256 of this event as canonical JSON, without `hash` and `ids`.")
 
     @classmethod
-    def of(cls, entry: Entry) -> Self:
+    def from_entry(cls, entry: Entry) -> Self:
         """Describe an event."""
         return cls(**entry.record, hash=entry.hash, ids=list(entry.ids))
 
@@ -84,7 +84,7 @@ def _in_utc(time: datetime) -> datetime:
 _Time = Annotated[datetime, AfterValidator(_in_utc)]
 
 
-class AuditWanted(BaseModel):
+class AuditQuery(BaseModel):
     """Events to be read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -114,17 +114,21 @@ router = APIRouter(prefix="/v1/audit", tags=["audit"], route_class=GuardedRoute)
     dependencies=[may("auditor")],
 )
 @operation("audit", "read")
-async def list_audit(wanted: Annotated[AuditWanted, Query()], services: InjectedServices) -> AuditPage:
+async def list_audit(parameters: Annotated[AuditQuery, Query()], services: InjectedServices) -> AuditPage:
     """Searches, views, exports, judgements and changes with their callers, the oldest first, page by page.
 
-    Events of the last half second may still be on their way. Reading the trail is an event, too.
+    Events of the last half second may be missing. Reading the trail is also an event.
     """
-    since, until, after = time_stamp(wanted.since), time_stamp(wanted.until), int(wanted.cursor or 0)
-    selection = Selection(since, until, wanted.collection, wanted.action)
-    entries = await services.read(read_events, selection, after=after, limit=wanted.limit + 1)
-    more = len(entries) > wanted.limit
-    shown = entries[: wanted.limit]
+    since, until, after = (
+        time_stamp(parameters.since),
+        time_stamp(parameters.until),
+        int(parameters.cursor or 0),
+    )
+    selection = Selection(since, until, parameters.collection, parameters.action)
+    entries = await services.read(read_events, selection, after=after, limit=parameters.limit + 1)
+    more = len(entries) > parameters.limit
+    shown = entries[: parameters.limit]
     return AuditPage(
-        events=[AuditEvent.of(entry) for entry in shown],
+        events=[AuditEvent.from_entry(entry) for entry in shown],
         next_cursor=str(shown[-1].record["sequence"]) if more else None,
     )

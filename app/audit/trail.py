@@ -28,8 +28,8 @@ def open_trail(settings: Settings, catalogue: Catalogue) -> Trail:
     Raises:
         HomeError: The key in the home folder cannot be used.
     """
-    given = settings.audit_key
-    key = home_key(settings.home) if given is None else given.get_secret_value().encode()
+    audit_key = settings.audit_key
+    key = home_key(settings.home) if audit_key is None else audit_key.get_secret_value().encode()
     return Trail(catalogue, key, settings.audit_queries)
 
 
@@ -140,7 +140,7 @@ class ImageChanges:
 
 
 def filter_parts(condition: Any) -> dict[str, list[str]]:
-    """Return a filter as JSON without the ids that it names, and these, which are kept as keyed hashes."""
+    """Return a filter as JSON without its ids, and the ids, which are stored as keyed hashes."""
     if condition is None:
         return {}
     ids: list[str] = []

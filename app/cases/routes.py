@@ -14,7 +14,7 @@ from app.cases.schemas import (
     CaseLists,
     CaseNote,
     CasePage,
-    CasesWanted,
+    CasesQuery,
     SavedCase,
 )
 from app.cases.teaching_file import ZipResponse, teaching_file
@@ -57,9 +57,9 @@ IfCondition = Annotated[Condition, Depends(write_condition)]
 @router.get("", summary="Case lists", responses=_READ_PROBLEMS, dependencies=[may("reader")])
 @operation(None, "read")
 async def list_case_lists(collection: str, services: InjectedServices) -> CaseLists:
-    """All lists of a collection, by name; whoever may read the collection sees them."""
-    found = await services.read(case_lists, collection)
-    return CaseLists(collection=collection, lists=[CaseListEntry.of(one) for one in found])
+    """All lists of a collection, by name; anyone who may read the collection sees them."""
+    lists = await services.read(case_lists, collection)
+    return CaseLists(collection=collection, lists=[CaseListEntry.from_list(one) for one in lists])
 
 
 @router.get("/{case_list}", summary="A case list", responses=_READ_PROBLEMS, dependencies=[may("reader")])
@@ -67,29 +67,29 @@ async def list_case_lists(collection: str, services: InjectedServices) -> CaseLi
 async def get_case_list(
     collection: str,
     case_list: ListId,
-    wanted: Annotated[CasesWanted, Query()],
+    parameters: Annotated[CasesQuery, Query()],
     request: Request,
     services: InjectedServices,
 ) -> CasePage:
-    """A list with its images and the notes on them, in the order in which they came into it, page by page."""
-    after = -1 if wanted.cursor is None else int(wanted.cursor)
-    found, entries = await services.read(
-        read_list, collection, case_list, after=after, limit=wanted.limit + 1
+    """A list with its images and their notes, in the order in which they were added, page by page."""
+    after = -1 if parameters.cursor is None else int(parameters.cursor)
+    case_list_row, entries = await services.read(
+        read_list, collection, case_list, after=after, limit=parameters.limit + 1
     )
-    shown = entries[: wanted.limit]
+    shown = entries[: parameters.limit]
     images = await services.threads.read(services.engine.images_of, [entry.key for entry in shown])
     path = images_path(collection, request.scope.get("root_path", ""))
     cases = [
-        SavedCase.of(entry, image, path)
+        SavedCase.from_entry(entry, image, path)
         for entry, image in zip(shown, images, strict=True)
         # Others may have been removed meanwhile.
         if image is not None
     ]
     _note(request, case_list, [entry.image for entry in shown])
     return CasePage(
-        **dict(CaseListEntry.of(found)),
+        **dict(CaseListEntry.from_list(case_list_row)),
         cases=cases,
-        next_cursor=str(shown[-1].position) if len(entries) > wanted.limit else None,
+        next_cursor=str(shown[-1].position) if len(entries) > parameters.limit else None,
     )
 
 
@@ -122,11 +122,11 @@ async def put_case_list(
     A collection has 200 lists at most. Proxies keep addresses: let the name say what the list is, and not its
     id.
     """
-    found, known = await services.write(put_list, collection, case_list, new.name, condition)
-    _note(request, case_list, was_there=known)
-    if not known:
+    saved_list, existed = await services.write(put_list, collection, case_list, new.name, condition)
+    _note(request, case_list, was_there=existed)
+    if not existed:
         response.status_code = HTTPStatus.CREATED
-    entry = CaseListEntry.of(found)
+    entry = CaseListEntry.from_list(saved_list)
     response.headers["ETag"] = entry.etag
     return entry
 
@@ -165,9 +165,9 @@ async def export_case_list(
     modality, days since the patient's first film in the file, findings, the report and the note. What people
     have written into reports and notes is in it as it is: read it before you pass the file on.
     """
-    found, entries = await services.read(read_list, collection, case_list)
+    exported, entries = await services.read(read_list, collection, case_list)
     _note(request, case_list, [entry.image for entry in entries])
-    file = teaching_file(services, collection, found.name, entries)
+    file = teaching_file(services, collection, exported.name, entries)
     return await ZipResponse.begin(file, services.stages.pictures)
 
 
@@ -192,18 +192,20 @@ async def save_case_image(
     """Put an image into a list at its end, or change its note there; a list has 1,000 images at most.
 
     With the `etag` of the case as If-Match, only the note that the caller knows is replaced, and an image
-    that was taken out meanwhile stays out.
+    that was removed meanwhile stays removed.
     """
     user = User(principal.id, principal.name) if principal.id else None
-    kept, known = await services.write(save_case, collection, case_list, image_id, new.note, user, condition)
-    _note(request, case_list, [image_id], was_there=known)
-    response.headers["ETag"] = etag_of(kept.revision)
+    saved, existed = await services.write(
+        save_case, collection, case_list, image_id, new.note, user, condition
+    )
+    _note(request, case_list, [image_id], was_there=existed)
+    response.headers["ETag"] = etag_of(saved.revision)
     return CaseKept(
         case_list=case_list,
-        id=kept.image,
-        note=kept.note,
-        saved=kept.saved,
-        saved_by=None if kept.user is None else kept.user.name,
+        id=saved.image,
+        note=saved.note,
+        saved=saved.saved,
+        saved_by=None if saved.user is None else saved.user.name,
         etag=response.headers["ETag"],
     )
 
@@ -218,16 +220,16 @@ async def save_case_image(
 async def remove_case_image(
     collection: str, case_list: ListId, image_id: str, request: Request, services: InjectedServices
 ) -> CaseKept:
-    """Take an image out of a list with its note; it stays in the collection."""
-    known = await services.write(remove_case, collection, case_list, image_id)
-    _note(request, case_list, [image_id], was_there=known)
+    """Remove an image and its note from a list; the image stays in the collection."""
+    existed = await services.write(remove_case, collection, case_list, image_id)
+    _note(request, case_list, [image_id], was_there=existed)
     return CaseKept(case_list=case_list, id=image_id, note=None)
 
 
 def _note(
     request: Request, case_list: str, images: list[str] | None = None, *, was_there: bool | None = None
 ) -> None:
-    """Note a list by its id: names and notes may tell of people."""
+    """Note a list by its id: names and notes may mention people."""
     details: dict[str, Detail] = {"case_list": case_list}
     if was_there is not None:
         details["was_there"] = was_there

@@ -8,7 +8,7 @@ from app.edge.operations import etag_of
 from app.edge.schemas import Answer, Request, Text
 from app.search.schemas import ListedImage, listed_from
 from index.cases import MAX_ENTRIES, MAX_LISTS, CaseEntry, CaseList
-from index.search.results import FoundImage
+from index.search.results import HitImage
 
 MAX_NAME: Final = 100
 MAX_NOTE: Final = 2_000
@@ -34,7 +34,7 @@ class CaseNote(Request):
 
     note: Annotated[str, StringConstraints(strip_whitespace=True, max_length=MAX_NOTE)] | None = Field(
         default=None,
-        description="Why the image is kept. Without it, a note that is there stays.",
+        description="Why the image is kept. Without it, an existing note stays.",
         examples=["Small apical one, easily missed."],
     )
 
@@ -49,14 +49,14 @@ class CaseListEntry(Answer):
     etag: str = Field(description="The If-Match of its next change; another one once its name is another.")
 
     @classmethod
-    def of(cls, found: CaseList) -> Self:
+    def from_list(cls, case_list: CaseList) -> Self:
         """Describe a list."""
         return cls(
-            id=found.id,
-            name=found.name,
-            images=found.entries,
-            created=found.created,
-            etag=etag_of(found.revision),
+            id=case_list.id,
+            name=case_list.name,
+            images=case_list.entries,
+            created=case_list.created,
+            etag=etag_of(case_list.revision),
         )
 
 
@@ -74,12 +74,12 @@ class SavedCase(Answer):
     note: str
     saved: str = Field(description="Time at which the note was last written.")
     saved_by: str | None = Field(
-        description="Name of the key or person that wrote it; null where nobody is told apart."
+        description="Name of the key or person that wrote it; null where users aren't distinguished."
     )
     etag: str = Field(description="The If-Match of the next change of its note.")
 
     @classmethod
-    def of(cls, entry: CaseEntry, image: FoundImage, images: str) -> Self:
+    def from_entry(cls, entry: CaseEntry, image: HitImage, images: str) -> Self:
         """Describe an entry; `images` is the path of the collection's images."""
         return cls(
             image=listed_from(image, images),
@@ -97,7 +97,7 @@ class CasePage(CaseListEntry):
     next_cursor: str | None = Field(description="Send it as `cursor` for the next page; null on the last.")
 
 
-class CasesWanted(BaseModel):
+class CasesQuery(BaseModel):
     """A page of a list."""
 
     # A parameter that is unknown may be a slip.
@@ -114,9 +114,7 @@ class CaseKept(Answer):
 
     case_list: str
     id: str = Field(description="The image's id.")
-    note: str | None = Field(
-        description="The note as it is kept; null where the image is no longer in the list."
-    )
+    note: str | None = Field(description="The stored note; null if the image is no longer in the list.")
     saved: str | None = Field(default=None, description="Time at which the note was last written.")
     saved_by: str | None = Field(default=None, description="Name of the key or person that wrote it.")
     etag: str | None = Field(default=None, description="The If-Match of the next change of the note.")

@@ -28,7 +28,7 @@ from index.catalogue.images import StoredImage
 from index.errors import StoreError, UnknownImageError
 from index.files.renditions import Rendition
 from index.search.grouping import PATIENT
-from index.search.results import FoundImage
+from index.search.results import HitImage
 from training.clinical.findings import STATES
 from training.common.errors import RecoquestError
 from training.common.manifest import MetadataValue
@@ -40,10 +40,10 @@ _PAUSE_S: Final = 1.0
 _BUSY: Final = (DecodersBusyError, DecodingTimeoutError, DecoderStartError)
 _PICTURE: Final = Rendition("image/png")
 _PIECE: Final = 256 << 10
-# Tries at room for a picture that other callers have not left yet, and the pause between two.
+# Attempts to get capacity for a picture that other callers still use, and the pause between two.
 _ROOM_TRIES: Final = 10
 _ROOM_PAUSE_S: Final = 0.5
-# No file tells when it was made.
+# Files have no creation time.
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
 COLUMNS: Final = (
     "number", "file", "patient", "days", "view", "laterality", "age", "sex", "modality", "body_part",
@@ -60,7 +60,7 @@ _log = structlog.stdlib.get_logger(__name__)
 class _Case(NamedTuple):
     """An image of a teaching file."""
 
-    image: FoundImage
+    image: HitImage
     report: str | None
     note: str
 
@@ -98,10 +98,10 @@ async def _read(services: Services, collection: str, entry: CaseEntry) -> tuple[
     engine = services.engine
 
     def read() -> tuple[StoredImage, _Case]:
-        image, (found,) = engine.image(collection, entry.image), engine.images_of([entry.key])
-        if found is None:
+        image, (hit_image,) = engine.image(collection, entry.image), engine.images_of([entry.key])
+        if hit_image is None:
             raise UnknownImageError(collection, entry.image)
-        return image, _Case(found, image.report, entry.note)
+        return image, _Case(hit_image, image.report, entry.note)
 
     lost, tries = "", 0
     while True:
@@ -136,17 +136,17 @@ def _table(cases: Sequence[_Case]) -> bytes:
         if patient is not None and day is not None:
             first[patient] = min(day, first.get(patient, day))
     for number, (case, (patient, day)) in enumerate(zip(cases, examined, strict=True), 1):
-        known = case.image.metadata
+        metadata = case.image.metadata
         days = "" if patient is None or day is None else str((day - first[patient]).days)
         cells = [
             "" if patient is None else str(patients.setdefault(patient, len(patients) + 1)),
             days,
-            _code(known, "view"),
-            _code(known, "laterality"),
-            age_band(known) or "",
-            _code(known, "sex"),
-            _code(known, "modality"),
-            _code(known, "body_part"),
+            _code(metadata, "view"),
+            _code(metadata, "laterality"),
+            age_band(metadata) or "",
+            _code(metadata, "sex"),
+            _code(metadata, "modality"),
+            _code(metadata, "body_part"),
             "; ".join(f"{name}: {state}" for state in STATES for name in case.image.findings[state]),
             "\n".join(case.image.texts) if case.report is None else case.report,
             case.note,
@@ -181,7 +181,7 @@ cases.csv  One row for each picture, in UTF-8. Patients are numbered within this
 This is no diagnostic device: not for diagnosis or treatment, but for teaching.
 
 Reports, notes and the name of the list were written by people, and pictures may have text burnt in.
-Ids, UIDs, dates and names were left out where the service knows them as such. Read everything before
+Ids, UIDs, dates and names that the service recognizes were left out. Read everything before
 you pass this file on.
 """
 
@@ -220,7 +220,7 @@ class _Window(io.BytesIO):
 
 
 class ZipResponse(StreamingResponse):
-    """A file on its way; one that cannot be finished breaks the connection, which tells the caller so."""
+    """A streamed file; one that cannot be finished breaks the connection, so that the caller notices."""
 
     def __init__(self, first: bytes, rest: AsyncGenerator[bytes]) -> None:
         self._rest = rest

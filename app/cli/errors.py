@@ -42,7 +42,7 @@ class StoppedError(Exception):
 def stoppable(sentence: str | Callable[[], str]) -> Iterator[None]:
     """Say a sentence when a signal stops the block, at once or at the end of a training step.
 
-    A function is asked for the sentence when the block was stopped.
+    A function is called for the sentence when the block was stopped.
     """
     try:
         yield
@@ -61,12 +61,12 @@ def stoppable(sentence: str | Callable[[], str]) -> Iterator[None]:
 
 @contextmanager
 def resumable(out: Path) -> Iterator[None]:
-    """Say how a training with its run in a folder goes on that a signal stops."""
+    """Return how to resume an interrupted training that has its run in a folder."""
 
     def sentence() -> str:
         if (out / "checkpoints" / "last.pt").exists():
-            return f"Stopped. The same command with --resume goes on from the last checkpoint in {out}."
-        return "Stopped before the first checkpoint: the same command begins anew."
+            return f"Stopped. The same command with --resume continues from the last checkpoint in {out}."
+        return "Stopped before the first checkpoint: the same command begins again."
 
     with stoppable(sentence):
         yield
@@ -94,9 +94,9 @@ def leave_hanging() -> NoReturn:
     """End a process whose threads hang, at once: they would keep any orderly end from coming."""
     # Writing blocks for ever if nobody reads standard error.
     sentence = "The encoder hangs: start the process again."
-    told = threading.Thread(target=_say, args=(sentence, HANGING), daemon=True)
-    told.start()
-    told.join(_TELLING_S)
+    writer = threading.Thread(target=_say, args=(sentence, HANGING), daemon=True)
+    writer.start()
+    writer.join(_TELLING_S)
     os._exit(HANGING)
 
 

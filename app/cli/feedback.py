@@ -1,4 +1,4 @@
-"""`recoquest feedback`: what people say of hits, given, taken back, counted, exported and forgotten."""
+"""`recoquest feedback`: judgements of hits, added, removed, counted, exported and cleared."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 from app.cli.options import Collection, Home, line_writer, opened, print_table, shown_time
 
-Hit = Annotated[str, typer.Argument(help="Id of the image that was found.")]
+Hit = Annotated[str, typer.Argument(help="Id of the image that was a hit.")]
 Texts = Annotated[list[str] | None, typer.Option("--text", help="Query text; repeatable.")]
 Like = Annotated[list[str] | None, typer.Option("--like", help="Id of a positive example; repeatable.")]
 Unlike = Annotated[list[str] | None, typer.Option("--unlike", help="Id of a negative example; repeatable.")]
@@ -31,7 +31,7 @@ def add(
     missed: Annotated[bool, typer.Option("--missed", help="The image was not among the hits.")] = False,
     home: Home = None,
 ) -> None:
-    """Say whether an image is what was searched for; the last judgement of query and image stands."""
+    """Judge whether an image is relevant to a query; the last judgement of query and image counts."""
     _judge(collection, hit, relevant, texts, like, unlike, home, missed=missed)
     typer.echo(f"{collection}: {hit} is kept as {'relevant' if relevant else 'not relevant'}.")
 
@@ -45,11 +45,11 @@ def remove(
     unlike: Unlike = None,
     home: Home = None,
 ) -> None:
-    """Take back what was said of an image for a query; given again, it changes nothing."""
+    """Remove the judgement of an image for a query; repeating this changes nothing."""
     if _judge(collection, hit, None, texts, like, unlike, home):
-        typer.echo(f"{collection}: what was said of {hit} for this query is taken back.")
+        typer.echo(f"{collection}: the judgement of {hit} for this query is removed.")
     else:
-        typer.echo(f"{collection}: nothing was said of {hit} for this query.")
+        typer.echo(f"{collection}: there was no judgement of {hit} for this query.")
 
 
 def _judge(
@@ -63,7 +63,7 @@ def _judge(
     *,
     missed: bool = False,
 ) -> bool:
-    """Write it down, by the rules of the service; return whether something had been said before."""
+    """Record it, by the rules of the service; return whether there was a judgement before."""
     from pydantic import ValidationError
 
     from app.audit.trail import command_actor
@@ -87,7 +87,7 @@ def _judge(
     with opened(home=home) as installation:
         with installation.catalogue.write() as session:
             user = User(actor.id, actor.name)
-            known = new.write(session, collection, user, installation.settings.max_feedback)
+            replaced = new.write(session, collection, user, installation.settings.max_feedback)
         installation.record(
             "judge",
             "feedback",
@@ -97,7 +97,7 @@ def _judge(
             relevant=relevant,
             missed=missed,
         )
-    return known
+    return replaced
 
 
 @feedback.command("list")

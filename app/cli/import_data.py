@@ -70,7 +70,7 @@ def import_data(
     encoding: Annotated[
         str | None,
         typer.Option(
-            help="Encoding of the table, of texts beside images, or of MIMIC-CXR's reports, if it is not "
+            help="Encoding of the table, of texts next to images, or of MIMIC-CXR's reports, if it is not "
             "UTF-8: windows-1252."
         ),
     ] = None,
@@ -85,7 +85,7 @@ def import_data(
     ] = None,
     modality: Annotated[
         list[str] | None,
-        typer.Option(help="dicom only: a modality to take beside films, such as CT; repeatable."),
+        typer.Option(help="dicom only: a modality to take in addition to films, such as CT; repeatable."),
     ] = None,
     take_quarantined: Annotated[
         Path | None,
@@ -121,7 +121,7 @@ def import_data(
     key = b""
     if chosen.pseudonymizes:
         settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # A synchronisation with an archive makes pseudonyms by this key, too.
+        # A synchronisation with an archive also makes pseudonyms with this key.
         key = patient_key(settings.home)
     data = Source(
         source,
@@ -138,12 +138,12 @@ def import_data(
         keep_dates=settings.keep_dates,
         limits=settings.image_limits,
     )
-    goes_on = "Stopped. The same command goes on where this one ended."
+    goes_on = "Stopped. The same command continues where this one ended."
     with stoppable(goes_on) if chosen.writes_images else nullcontext():
         report = import_data_set(
             chosen, data, max_rejected=max_rejected, most_decoded=sys.maxsize if check else MOST_DECODED
         )
-    of_reports: Sequence[str] = ()
+    report_sentences: Sequence[str] = ()
     if reports is not None:
         from training.importing.reports import attach_source
 
@@ -151,9 +151,9 @@ def import_data(
         say_refused(attached.refused, in_folder=reports.is_dir())
         attached.contents.doubts.update(report.contents.doubts)
         report = replace(report, contents=attached.contents)
-        of_reports = attached.sentences
+        report_sentences = attached.sentences
     name_left_out(report.rejections)
-    for sentence in (*report.sentences(), *of_reports):
+    for sentence in (*report.sentences(), *report_sentences):
         typer.echo(sentence)
     records = "record" if report.records == 1 else "records"
     typer.echo(f"Wrote {report.records:,} {records} to {report.folder / 'manifest.jsonl'}.")

@@ -68,14 +68,14 @@ def index(
         bool, typer.Option("--explain", help="Say which view is searched, and why; embeds nothing.")
     ] = False,
 ) -> None:
-    """Embed the images of a manifest into a collection; run again, it goes on or brings it up to date."""
+    """Embed the images of a manifest into a collection; run again, it continues or brings it up to date."""
     if view is not None or explain:
         _choose(collection, view, explain=explain, home=home, device=device)
         if bundle is None and data is None and not prune:
             return
     if bundle is None or data is None:
         raise typer.BadParameter("--bundle and --data are needed to embed a manifest.")
-    with stoppable("Stopped. What is embedded is kept; the same command goes on from there."):
+    with stoppable("Stopped. What is embedded is kept; the same command continues from there."):
         from app.audit.trail import ImageChanges
         from app.collections.names import refuse_gained_roles
         from app.generations.build import finish_swap, load_bulk_encoder
@@ -124,14 +124,14 @@ def index(
         end_strictly(manifest.rejections, report.rejections, strict=strict)
 
 
-def _limit(given: str) -> float:
-    """A number of images, or a share of them as a fraction that is no integer by its type."""
-    found = re.fullmatch(r"(\d{1,9})|(\d{1,3}(?:\.\d{1,9})?) ?%", given.strip())
-    if found is None or (found[2] and float(found[2]) > 100):
+def _limit(text: str) -> float:
+    """A number of images (int), or a share of them (float)."""
+    match = re.fullmatch(r"(\d{1,9})|(\d{1,3}(?:\.\d{1,9})?) ?%", text.strip())
+    if match is None or (match[2] and float(match[2]) > 100):
         raise typer.BadParameter(
-            f"{given!r} is neither a number of images nor a share such as 50%.", param_hint="--prune-limit"
+            f"{text!r} is neither a number of images nor a share such as 50%.", param_hint="--prune-limit"
         )
-    return int(found[1]) if found[1] else float(found[2]) / 100
+    return int(match[1]) if match[1] else float(match[2]) / 100
 
 
 def _tell_report(collection: str, report: "IngestReport") -> None:
@@ -150,7 +150,7 @@ def _tell_report(collection: str, report: "IngestReport") -> None:
         (report.copies, "Taken as new, as copies of files that moved", ""),
         (
             report.ambiguous,
-            "Taken as new, since several images that are gone, or several new ones, have the same file",
+            "Taken as new, since several removed images, or several new ones, have the same file",
             "; judgements and cases stay with the former ids",
         ),
         (report.outdated, "Refused, and in the collection as they were before", ""),
@@ -212,7 +212,7 @@ def generations(
     with opened(home=home) as installation:
         if drop is not None:
             drop_generation(installation.engine.home, collection, drop)
-        found = list_generations(installation.engine.home, collection)
+        infos = list_generations(installation.engine.home, collection)
     columns = ("Number", "State", "Model", "Images", "Texts", "Missing", "Created", "Activated")
     rows = [
         (
@@ -222,10 +222,10 @@ def generations(
             *(f"{count:,}" for count in (one.images, one.texts, one.missing)),
             *map(shown_time, (one.created, one.activated)),
         )
-        for one in found
+        for one in infos
     ]
     print_table(*columns, rows=rows, utc=True)
-    for one in found:
+    for one in infos:
         if one.comparison is not None:
             print_comparison(one.comparison, one.number)
 
@@ -246,7 +246,7 @@ def reindex(
     home: Home = None,
     device: Device = None,
 ) -> None:
-    """Embed a collection from its stored images with another bundle; run again, it goes on."""
+    """Embed a collection from its stored images with another bundle; run again, it continues."""
     from app.generations.build import build_generation, open_generation
     from index.generations.models import find_model
 
@@ -255,16 +255,16 @@ def reindex(
     keep_freed_memory()
     with (
         opened(home=home, device=device) as installation,
-        stoppable("Stopped. What is embedded is kept; the same command goes on from there."),
+        stoppable("Stopped. What is embedded is kept; the same command continues from there."),
     ):
         settings, engine = installation.settings, installation.engine
         if model is not None:
             with installation.catalogue.read() as session:
                 bundle = engine.home.bundles_folder / find_model(session, model).digest
-        found, encoder, seconds = open_generation(engine, settings, collection, bundle, generation)
-        build_generation(engine, found, encoder, batch_size, activated=activate)
+        generation_row, encoder, seconds = open_generation(engine, settings, collection, bundle, generation)
+        build_generation(engine, generation_row, encoder, batch_size, activated=activate)
         if activate:
-            _swap_to(installation, (found, encoder, seconds), batch_size, "reindex")
+            _swap_to(installation, (generation_row, encoder, seconds), batch_size, "reindex")
 
 
 def activate(

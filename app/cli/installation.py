@@ -23,13 +23,13 @@ def settings(env_file: EnvFile = None, as_json: AsJson = False) -> None:
     """Print every setting as it holds here, without passwords and keys."""
     from app.settings import PREFIX, as_text, load_settings
 
-    found = load_settings(env_file)
-    shown = found.printable()
+    loaded = load_settings(env_file)
+    shown = loaded.printable()
     if as_json:
         typer.echo(json.dumps(shown, indent=2))
         return
     for name, value in shown.items():
-        mark = "" if name in found.model_fields_set else "  # default"
+        mark = "" if name in loaded.model_fields_set else "  # default"
         typer.echo(f"{PREFIX}{name.upper()}={'' if value is None else as_text(value)}{mark}")
 
 
@@ -40,14 +40,14 @@ def doctor(
     from app.health.doctor import examine
     from app.settings import load_settings
 
-    found = []
+    findings = []
     for finding in examine(load_settings(env_file, home=home, device=device)):
-        found.append(finding)
+        findings.append(finding)
         if not as_json:
             typer.echo(f"{_MARKS[finding.state]} {finding.subject}: {finding.found}")
     if as_json:
-        typer.echo(json.dumps([asdict(finding) for finding in found], indent=2))
-    if any(finding.state == "wrong" for finding in found):
+        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    if any(finding.state == "wrong" for finding in findings):
         raise typer.Exit(1)
 
 
@@ -76,8 +76,8 @@ def tidy(home: Home = None) -> None:
         if folders := remove_old_folders(settings, engine.home.catalogue):
             typer.echo(f"Removed what was written by job {', '.join(map(str, folders))}.")
         collect_garbage(engine.home)
-        if left := remove_stale(unfinished(settings.home), UNTOUCHED_SECONDS):
-            typer.echo(f"Removed {left:,} unfinished files of processes that were killed.")
+        if removed := remove_stale(unfinished(settings.home), UNTOUCHED_SECONDS):
+            typer.echo(f"Removed {removed:,} unfinished files of processes that were killed.")
     typer.echo("Garbage is removed.")
 
 
@@ -98,13 +98,13 @@ def backup(
         int | None,
         typer.Option(
             min=1,
-            help="Number of the folder's backups that stay; older ones go when the new one is whole.",
+            help="Number of the folder's backups that stay; older ones are removed after a complete one.",
             show_default=False,
         ),
     ] = None,
     home: Home = None,
 ) -> None:
-    """Write collections, images and encoders into one file, while searches and writes go on."""
+    """Write collections, images and encoders into one file, while searches and writes continue."""
     from index.backup import write_backup
     from index.backup.contents import sealed_keys
 
@@ -168,7 +168,7 @@ def restore(
 
 
 def _keys(settings: "Settings") -> dict[str, bytes]:
-    """Secrets by their files that a restored home needs, of those that are there; sessions can begin anew."""
+    """Existing secrets, by their files, that a restored home needs; sessions can begin again."""
     from index.audit import chain as audit
     from index.backup.contents import AUDIT_SETTING
     from index.keys import home_secret as patients
@@ -184,8 +184,8 @@ def _keys(settings: "Settings") -> dict[str, bytes]:
 
 
 def _passphrase(settings: "Settings") -> str | None:
-    given = settings.backup_passphrase
-    return None if given is None else given.get_secret_value()
+    secret = settings.backup_passphrase
+    return None if secret is None else secret.get_secret_value()
 
 
 def _warn(missing: list[str]) -> None:

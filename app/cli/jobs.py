@@ -44,10 +44,10 @@ def start(
     """Have a worker run a command: `recoquest jobs start train RECIPE --data FOLDER`."""
     from app.jobs.queue import give_job
 
-    given = arguments or []
-    _check(context.find_root(), kind, given)
+    words = arguments or []
+    _check(context.find_root(), kind, words)
     with _opened(home) as (_, catalogue):
-        job = give_job(catalogue, kind, given, folder=str(Path.cwd()))
+        job = give_job(catalogue, kind, words, folder=str(Path.cwd()))
     typer.echo(f"{job.id}")
     typer.echo(f"To see it: recoquest jobs watch {job.id}", err=True)
 
@@ -63,9 +63,9 @@ def list_all(
     from index.catalogue.jobs import list_jobs
 
     with _opened(home) as (_, catalogue), catalogue.read() as session:
-        found = list_jobs(session, state=state, limit=limit)
+        jobs = list_jobs(session, state=state, limit=limit)
     if as_json:
-        typer.echo(json.dumps([asdict(job) for job in found], indent=2))
+        typer.echo(json.dumps([asdict(job) for job in jobs], indent=2))
         return
     rows = [
         (
@@ -75,33 +75,35 @@ def list_all(
             _progress(job),
             *map(shown_time, (job.created, job.started, job.ended)),
         )
-        for job in found
+        for job in jobs
     ]
     print_table("Job", "Kind", "State", "Progress", "Given", "Begun", "Ended", rows=rows, utc=True)
 
 
 @jobs.command()
 def show(job: Number, as_json: AsJson = False, home: Home = None) -> None:
-    """Show everything that is known of a job."""
+    """Show all details of a job."""
     from app.jobs.folder import JobFolder
 
     with _opened(home) as (settings, catalogue):
-        found = _get(catalogue, job)
-    folder = JobFolder.of(settings, job).path
+        details = _get(catalogue, job)
+    folder = JobFolder.for_job(settings, job).path
     if as_json:
-        typer.echo(json.dumps({**asdict(found), "files": str(folder)}, indent=2))
+        typer.echo(json.dumps({**asdict(details), "files": str(folder)}, indent=2))
         return
-    begun = found.started and f"{shown_time(found.started)}, attempt {found.attempts} by {found.worker}"
+    begun = (
+        details.started and f"{shown_time(details.started)}, attempt {details.attempts} by {details.worker}"
+    )
     for name, value in (
-        ("Command", " ".join(("recoquest", *command_of(found.kind), *found.arguments))),
-        ("In", found.folder),
-        ("State", _state(found)),
-        ("Progress", _progress(found)),
-        ("Given", shown_time(found.created)),
-        ("Begun", begun),
-        ("Ended", shown_time(found.ended)),
-        ("Result", found.result and json.dumps(found.result)),
-        ("Error", found.error),
+        ("Command", " ".join(("recoquest", *command_of(details.kind), *details.arguments))),
+        ("In", details.folder),
+        ("State", _state(details)),
+        ("Progress", _progress(details)),
+        ("Submitted", shown_time(details.created)),
+        ("Started", begun),
+        ("Ended", shown_time(details.ended)),
+        ("Result", details.result and json.dumps(details.result)),
+        ("Error", details.error),
         ("Files", str(folder)),
     ):
         if value:
@@ -110,21 +112,21 @@ def show(job: Number, as_json: AsJson = False, home: Home = None) -> None:
 
 @jobs.command()
 def watch(job: Number, home: Home = None) -> None:
-    """Tell how a job goes on until it ends; ends with 1 if it failed or was cancelled."""
-    said = None
+    """Follow a job until it ends; exits with 1 if it failed or was cancelled."""
+    printed = None
     with _opened(home) as (_, catalogue):
         while True:
-            found = _get(catalogue, job)
-            line = " ".join(part for part in (_state(found), _progress(found)) if part)
-            if line != said:
+            current = _get(catalogue, job)
+            line = " ".join(part for part in (_state(current), _progress(current)) if part)
+            if line != printed:
                 typer.echo(line)
-                said = line
-            if found.has_ended:
+                printed = line
+            if current.has_ended:
                 break
             time.sleep(_LOOK_SECONDS)
-    if found.error is not None:
-        typer.echo(found.error, err=True)
-    if found.state != "done":
+    if current.error is not None:
+        typer.echo(current.error, err=True)
+    if current.state != "done":
         raise typer.Exit(1)
 
 
@@ -134,12 +136,12 @@ def log(job: Number, home: Home = None) -> None:
     from app.jobs.folder import JobFolder
 
     with _opened(home) as (settings, catalogue):
-        found = _get(catalogue, job)
+        details = _get(catalogue, job)
     try:
-        sys.stdout.write(JobFolder.of(settings, job).log.read_text(encoding="utf-8", errors="replace"))
+        sys.stdout.write(JobFolder.for_job(settings, job).log.read_text(encoding="utf-8", errors="replace"))
     except FileNotFoundError:
-        gone = "It is not kept any more." if found.has_ended else "It has not begun yet."
-        typer.echo(gone, err=True)
+        missing = "It is not kept any more." if details.has_ended else "It has not begun yet."
+        typer.echo(missing, err=True)
 
 
 @jobs.command()
@@ -148,20 +150,18 @@ def cancel(job: Number, home: Home = None) -> None:
     from index.catalogue.jobs import cancel_job
 
     with _opened(home) as (_, catalogue), catalogue.write() as session:
-        found = cancel_job(session, job)
-    typer.echo(f"Job {job} is {_state(found)}.")
+        cancelled = cancel_job(session, job)
+    typer.echo(f"Job {job} is {_state(cancelled)}.")
 
 
 @jobs.command()
 def promote(job: Number, home: Home = None, device: Device = None) -> None:
     """Search with the model of a retraining that waits for a person."""
     with _opened(home) as (_, catalogue):
-        found = _get(catalogue, job)
-    result = found.result or {}
-    if found.kind != "retrain" or result.get("generation") is None:
-        raise JobStateError(
-            f"Job {job} has no model that waits: `recoquest jobs show {job}` says what it has."
-        )
+        details = _get(catalogue, job)
+    result = details.result or {}
+    if details.kind != "retrain" or result.get("generation") is None:
+        raise JobStateError(f"Job {job} has no model to promote: see `recoquest jobs show {job}`.")
     activate(result["collection"], result["generation"], home, device)
 
 
@@ -191,8 +191,8 @@ def _check(root: Any, kind: str, arguments: list[str]) -> None:
     if kind not in KINDS:
         raise typer.BadParameter(f"{kind!r} is not one of {', '.join(KINDS)}.", param_hint="KIND")
     for option in ("--home", "--out", "--resume", "--json"):
-        if any(given == option or given.startswith(f"{option}=") for given in arguments):
-            raise typer.BadParameter(f"{option} is what the worker sets: leave it out.")
+        if any(argument == option or argument.startswith(f"{option}=") for argument in arguments):
+            raise typer.BadParameter(f"{option} is set by the worker: leave it out.")
     command, words = root.command, command_of(kind)
     for word in words:
         assert isinstance(command, TyperGroup)
@@ -225,5 +225,5 @@ def _progress(job: "Job") -> str:
     if job.progress is None:
         return ""
     done, total = job.progress["done"], job.progress["total"]
-    of = "" if total is None else f" of {total:,}"
-    return f"{job.progress['what']}: {done:,}{of} {job.progress['note']}".strip()
+    of_total = "" if total is None else f" of {total:,}"
+    return f"{job.progress['what']}: {done:,}{of_total} {job.progress['note']}".strip()

@@ -27,8 +27,8 @@ from app.radiology import commands as radiology
 from training.common.host import keep_order_of_sums
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"recoquest {version('recoquest')}")
         raise typer.Exit
 

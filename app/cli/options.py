@@ -37,13 +37,13 @@ Processes = Annotated[
 Sets = Annotated[
     list[str] | None, typer.Option("--set", help="key=value, such as train.epochs=3; may be repeated.")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the run's last checkpoint.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue from the run's last checkpoint.")]
 EnvFile = Annotated[
     Path | None, typer.Option("--env-file", help="Settings as NAME=value lines [RECOQUEST_ENV_FILE].")
 ]
 Track = Annotated[
     list[TrackerName] | None,
-    typer.Option("--track", help="Follow the run by W&B or MLflow beside TensorBoard; may be repeated."),
+    typer.Option("--track", help="Track the run with W&B or MLflow in addition to TensorBoard; repeatable."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Bundle = Annotated[Path | None, typer.Option("--bundle", help="Folder of the trained encoder.")]
@@ -149,7 +149,7 @@ def opened(
 
 
 def chosen_device(device: str | None) -> str:
-    """The device that was given as an option, or else in the settings."""
+    """The device of the option, otherwise that of the settings."""
     from app.settings import load_settings
 
     return load_settings(device=device).device
@@ -161,7 +161,7 @@ def query_device(settings: "Settings") -> str:
 
 
 def read_split(data: Path, split: "Split | None", max_rejected: float) -> "Manifest":
-    """Read a manifest, or one split of it, and say what had to be left out."""
+    """Read a manifest, or one split of it, and report what had to be left out."""
     from training.common.manifest import read_manifest
 
     manifest = read_manifest(data, max_rejected=max_rejected)
@@ -195,7 +195,7 @@ def read_text(path: Path) -> str:
 
 @contextmanager
 def line_writer(file: Path) -> Iterator[Callable[[str], object]]:
-    """Give what writes a line into a file, which is written whole or not at all; `-`: to standard output."""
+    """Yield a function that writes a line to a file, atomically; `-` is standard output."""
     if str(file) == "-":
         yield lambda line: sys.stdout.write(f"{line}\n")
     else:

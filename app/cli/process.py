@@ -30,7 +30,7 @@ def main(purpose: str, parent: int, arguments: list[str]) -> None:
     end_with_parent(parent)
     keep_order_of_sums()
     if purpose == "training":
-        # The process that the user started says how a stopped training goes on.
+        # The process that the user started says how a stopped training continues.
         ended(lambda: build()(arguments), tell_stop=False)
     os.nice(_NICENESS)
     ended(lambda: _run_job(Path(arguments[0]), arguments[1], arguments[2:]))
@@ -60,7 +60,7 @@ def _write_environment(path: Path, command: Sequence[str]) -> None:
         "gpus": gpus,
         "python": platform.python_version(),
         "commit": _commit(),
-        "packages": dict(sorted((found.name, found.version) for found in distributions())),
+        "packages": dict(sorted((package.name, package.version) for package in distributions())),
     }
     write_text(path, json.dumps(content, indent=2))
 

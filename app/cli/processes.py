@@ -28,7 +28,7 @@ _SIGNALS: Final = _ORDERS | {signal.SIGCHLD}
 _log = structlog.stdlib.get_logger(__name__)
 
 
-class _Place:
+class _Slot:
     """A process, or the time of its next start."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ def supervise(taken: socket.socket, sharing: Sharing, serve: Callable[[socket.so
     """Have processes serve on an address that was taken, until a signal orders their end.
 
     Each listens by a socket of its own, and the system gives it its share of the connections: of processes
-    that accept on one socket, whichever wakes first takes a whole burst (measured). They are forked from this
+    that accept on one socket, the first to wake takes a whole burst (measured). They are forked from this
     process whenever one is missing, so it must have no thread of Python's.
     """
     family, address = taken.family, taken.getsockname()
@@ -62,43 +62,43 @@ def supervise(taken: socket.socket, sharing: Sharing, serve: Callable[[socket.so
     taken.close()
     taken = _shared(family, address)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    places = [_Place() for _ in range(sharing.processes)]
+    slots = [_Slot() for _ in range(sharing.processes)]
     parent = os.getpid()
     has_served = False
     while True:
         now = time.monotonic()
-        for number, place in enumerate(places):
-            if place.process is None and place.start_at <= now:
-                place.process, place.started_at = os.fork(), now
-                if not place.process:
+        for number, slot in enumerate(slots):
+            if slot.process is None and slot.start_at <= now:
+                slot.process, slot.started_at = os.fork(), now
+                if not slot.process:
                     end_with_parent(parent)
-                    sharing.place = number
+                    sharing.index = number
                     signal.pthread_sigmask(signal.SIG_SETMASK, before)
                     _run(lambda: serve(_shared(family, address)))
         received = signal.sigtimedwait(_SIGNALS, _LOOK_S)
         if received is not None and received.si_signo in _ORDERS:
-            _end(taken, sharing, places)
+            _end(taken, sharing, slots)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             # Ends as one process would that has received it.
             signal.raise_signal(received.si_signo)
             raise SystemExit(0)
         has_served = has_served or sharing.serving.total > 0
-        for number, place in enumerate(places):
-            if place.process is None or (code := _ended(place.process)) is None:
+        for number, slot in enumerate(slots):
+            if slot.process is None or (code := _ended(slot.process)) is None:
                 continue
-            ended, place.process = place.process, None
+            ended, slot.process = slot.process, None
             sharing.clear(number)
             if not has_served and code >= 0:
-                # It has said why, and another would say so again.
-                _end(taken, sharing, places)
+                # It has reported why, and another one would fail in the same way.
+                _end(taken, sharing, slots)
                 raise SystemExit(code)
-            _rest(place)
-            rest_s = max(0.0, place.start_at - time.monotonic())
+            _rest(slot)
+            rest_s = max(0.0, slot.start_at - time.monotonic())
             _log.error("a process ended and is replaced", process=ended, code=code, next_try_s=round(rest_s))
 
 
 def _shared(family: int, address: Any) -> socket.socket:
-    """Bind a socket to an address that others of this service have, too; it does not listen yet."""
+    """Bind a socket to an address that it shares with others of this service; it does not listen yet."""
     shared = socket.socket(family, socket.SOCK_STREAM)
     shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -122,29 +122,29 @@ def _run(serve: Callable[[], object]) -> NoReturn:
 
 
 def _ended(process: int) -> int | None:
-    """The exit code of a process, or less its signal; None: it runs."""
-    found, status = os.waitpid(process, os.WNOHANG)
-    return os.waitstatus_to_exitcode(status) if found else None
+    """The exit code of a process, or its negative signal; None: it is running."""
+    ended_process, status = os.waitpid(process, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if ended_process else None
 
 
-def _rest(place: _Place) -> None:
-    """Have a process replaced after a while."""
+def _rest(slot: _Slot) -> None:
+    """Schedule the replacement of a process."""
     now = time.monotonic()
-    place.failures = 0 if now - place.started_at > _SOON_S else place.failures + 1
-    rest_s = min(_FIRST_REST_S * 2 ** max(0, place.failures - 1), _MAX_REST_S)
-    place.start_at = now + rest_s
+    slot.failures = 0 if now - slot.started_at > _SOON_S else slot.failures + 1
+    rest_s = min(_FIRST_REST_S * 2 ** max(0, slot.failures - 1), _MAX_REST_S)
+    slot.start_at = now + rest_s
 
 
-def _end(taken: socket.socket, sharing: Sharing, places: list[_Place]) -> None:
-    """End all processes: those that answer in their order, others at once."""
+def _end(taken: socket.socket, sharing: Sharing, slots: list[_Slot]) -> None:
+    """Stop all processes: those that serve gracefully, others at once."""
     taken.close()
-    left = {place.process: number for number, place in enumerate(places) if place.process is not None}
-    for process, number in left.items():
+    remaining = {slot.process: number for number, slot in enumerate(slots) if slot.process is not None}
+    for process, number in remaining.items():
         answers = sharing.serving.part(number)
         os.kill(process, signal.SIGTERM if answers else signal.SIGKILL)
     end = time.monotonic() + _END_S
-    while left := {process: number for process, number in left.items() if _ended(process) is None}:
+    while remaining := {process: number for process, number in remaining.items() if _ended(process) is None}:
         if time.monotonic() > end:
-            for process in left:
+            for process in remaining:
                 os.kill(process, signal.SIGKILL)
         signal.sigtimedwait({signal.SIGCHLD}, 0.1)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def retrain(
     collection: Collection,
-    out: Annotated[Path, typer.Option(help="Folder of the retraining; given again, it goes on.")],
+    out: Annotated[Path, typer.Option(help="Folder of the retraining; repeat the command to continue.")],
     recipe: Annotated[
         str | None, typer.Option(help="Name or YAML file; without it the model's own recipe.")
     ] = None,
@@ -60,10 +60,10 @@ def retrain(
     keep_freed_memory()
     with (
         opened(home=home, device=device) as installation,
-        stoppable(f"Stopped. The same command goes on from there, in {out}."),
+        stoppable(f"Stopped. The same command continues from there, in {out}."),
     ):
         engine, settings = installation.engine, installation.settings
-        # For a job, others were looked for when it was given.
+        # For a job, this was checked when it was submitted.
         if PROGRESS_VARIABLE not in os.environ:
             with installation.catalogue.write() as session:
                 require_collection(session, collection)
@@ -74,10 +74,10 @@ def retrain(
             resume, chosen = run.recover(), settings.device
             count = process_count(settings.train_processes, resolved, run.path, resume=resume, device=chosen)
             if count > 1:
-                kept, where = str(out / "recipe.yaml"), json.dumps(resolved.data.cache_images)
+                kept_recipe, where = str(out / "recipe.yaml"), json.dumps(resolved.data.cache_images)
                 sets = [f"data.cache_images={where}"]
                 options = RunOptions(run.path, resume=resume, device=chosen, trackers=tuple(trackers))
-                train_together(count, "train", kept, data, sets, options)
+                train_together(count, "train", kept_recipe, data, sets, options)
             else:
                 train(resolved, data, run.path, resume=resume, device=chosen, trackers=trackers)
         new = read_bundle(run.bundle)
@@ -91,7 +91,7 @@ def retrain(
 def _recipe(
     engine: "SearchEngine", collection: str, out: Path, recipe: str | None, overrides: list[str]
 ) -> "Recipe":
-    """Return the recipe of the retraining; the first time, export the collection beside it."""
+    """Return the recipe of the retraining; the first time, also export the collection."""
     from app.generations import retraining
     from app.jobs.launch import without_copies
     from index.feedback import export_collection
@@ -100,19 +100,19 @@ def _recipe(
     from training.models.bundle import read_bundle
     from training.recipes.load import dump_recipe, first_difference, load_recipe
 
-    kept, data = out / "recipe.yaml", out / "data"
-    if kept.is_file():
+    kept_recipe, data = out / "recipe.yaml", out / "data"
+    if kept_recipe.is_file():
         # Earlier releases kept images on the disk.
-        begun = without_copies(load_recipe(str(kept)), overrides)
+        begun = without_copies(load_recipe(str(kept_recipe)), overrides)
         if recipe is not None or overrides:
             base = read_bundle(Path(begun.train.start_from or ""))
-            asked = retraining.continued_recipe(base, recipe, overrides, begun.name)
+            requested = retraining.continued_recipe(base, recipe, overrides, begun.name)
             settled = retraining.settled_settings(base, recipe, overrides)
-            asked, _ = retraining.fit_recipe(asked, read_manifest(data), settled)
-            if key := first_difference(asked, begun):
+            requested, _ = retraining.fit_recipe(requested, read_manifest(data), settled)
+            if key := first_difference(requested, begun):
                 raise TrainingError(
                     f"The retraining in {out} was begun with another {key}: leave --recipe and --set out to "
-                    "go on with it, or name another folder by --out."
+                    "continue with it, or name another folder by --out."
                 )
         return begun
     # A copy: the collection may come to be searched with others, and drop this one, before the training ends.
@@ -125,8 +125,10 @@ def _recipe(
     exported = not data.exists()
     if exported:
         learned, sentences = resolved.data.text_unit == "sentence", resolved.data.label_sentences
-        found = export_collection(engine.home, collection, data, feedback=learned, label_sentences=sentences)
-        _tell_export(collection, found, learned=learned)
+        export_report = export_collection(
+            engine.home, collection, data, feedback=learned, label_sentences=sentences
+        )
+        _tell_export(collection, export_report, learned=learned)
     try:
         manifest = read_manifest(data)
         settled = retraining.settled_settings(base, recipe, overrides)
@@ -138,16 +140,16 @@ def _recipe(
         raise
     for sentence in (retraining.describe_held_out(manifest), *changes):
         typer.echo(sentence)
-    write_text(kept, dump_recipe(fitted))
+    write_text(kept_recipe, dump_recipe(fitted))
     return fitted
 
 
-def _tell_export(collection: str, found: "ExportReport", *, learned: bool) -> None:
+def _tell_export(collection: str, exported: "ExportReport", *, learned: bool) -> None:
     typer.echo(
-        f"{collection}: {found.images:,} images, {found.left_out:,} left out; from feedback "
-        f"{found.liked:,} pairs of a text and an image, and {found.disliked:,} that do not go together."
+        f"{collection}: {exported.images:,} images, {exported.left_out:,} left out; from feedback "
+        f"{exported.liked:,} pairs of a text and an image, and {exported.disliked:,} that do not go together."
     )
-    judged = found.judged
+    judged = exported.judged
     if not learned:
         reasons = [(judged.all, "the recipe takes all texts of an image as one report")]
     else:
@@ -156,7 +158,7 @@ def _tell_export(collection: str, found: "ExportReport", *, learned: bool) -> No
             (judged.without_text, "of searches by images only"),
             (judged.several_parts, "of hits that were not relevant to several things at once"),
             (
-                found.alone,
+                exported.alone,
                 "of hits that were not relevant, whose image has no text or whose text has no image",
             ),
         ]

@@ -14,8 +14,8 @@ from app.cli.options import FILTER_OPTION, Device, Home
 
 _GARBAGE_THRESHOLD: Final = 100_000
 _NUMPY: Final = b"\x93NUMPY"
-# An example of a query, and the option that it was given by.
-_Given = tuple[str, dict[str, Any]]
+# The option of an example, and the example.
+_Option = tuple[str, dict[str, Any]]
 
 
 def search(
@@ -34,7 +34,7 @@ def search(
         typer.Option(
             "--box",
             help="Search by this part of the image: x,y,width,height in fractions of the upright picture. "
-            "The first is of the first --image, or of the first --like where no file is given; repeatable.",
+            "The first is of the first --image, or of the first --like if there is no file; repeatable.",
         ),
     ] = None,
     like: Annotated[
@@ -131,7 +131,7 @@ def search(
         raise typer.BadParameter("name a field, such as group.", param_hint="--exclude-same-group")
     from app.cli import search_pages
 
-    given = [part for part in (text, *(texts or ())) if part is not None]
+    texts_given = [part for part in (text, *(texts or ())) if part is not None]
     common = {
         "keywords": keywords,
         "keywords_state": keywords_state,
@@ -143,32 +143,34 @@ def search(
         "filter": condition,
     }
     if queries is not None:
-        wanted = (given, map_of, images, boxes, like, like_texts, like_vectors)
-        unwanted = (unlike, unlike_texts, unlike_vectors, unlike_images)
-        if any((*wanted, *unwanted, exclude_same_group is not None, same_patient, cursor)):
-            raise typer.BadParameter("each line is a whole query: give no other.", param_hint="--queries")
+        positive_options = (texts_given, map_of, images, boxes, like, like_texts, like_vectors)
+        negative_options = (unlike, unlike_texts, unlike_vectors, unlike_images)
+        if any((*positive_options, *negative_options, exclude_same_group is not None, same_patient, cursor)):
+            raise typer.BadParameter(
+                "each line is a whole query: give no other query.", param_hint="--queries"
+            )
         search_pages.print_pages(
             collection, queries, common, likeness_alone=likeness_alone, home=home, device=device
         )
         return
     marked = _boxes(boxes, len(images or like or ()))
-    examples: dict[str, list[_Given]] = {
+    examples: dict[str, list[_Option]] = {
         "like": [
-            *(("--text", {"text": more}) for more in given[1:]),
+            *(("--text", {"text": more}) for more in texts_given[1:]),
             *_examples("--like", like, like_texts, like_vectors, () if images else marked),
         ],
         "unlike": _examples("--unlike", unlike, unlike_texts, unlike_vectors),
     }
     options = {
-        f"{field}.{place}": option
+        f"{field}.{index}": option
         for field, several in examples.items()
-        for place, (option, _) in enumerate(several)
+        for index, (option, _) in enumerate(several)
     }
     query = search_pages.parse_query(
         options,
         **common,
         **{field: [example for _, example in several] for field, several in examples.items()},
-        text=given[0] if given else None,
+        text=texts_given[0] if texts_given else None,
         image_boxes=marked if images else [],
         exclude_same_group=False if same_patient and exclude_same_group is None else exclude_same_group,
         cursor=True if cursor == "true" else cursor,
@@ -180,7 +182,7 @@ def search(
             shown = search_pages.map_image(collection, map_of, query, files, home=home, device=device)
             typer.echo(shown.model_dump_json(indent=2))
             return
-        words = "" if likeness_alone else " ".join(given)
+        words = "" if likeness_alone else " ".join(texts_given)
         page = search_pages.find_page(collection, query, files, words, home=home, device=device)
     if as_json:
         typer.echo(page.model_dump_json(indent=2))
@@ -191,11 +193,11 @@ def search(
 
 
 def _boxes(boxes: Sequence[str] | None, pictures: int) -> list[dict[str, float]]:
-    """Read the boxes of `--box`, of so many image files, or stored images where no file is given."""
+    """Read the boxes of `--box`, of so many image files, or stored images if there is no file."""
     if len(boxes or ()) > pictures:
         message = f"{len(boxes or ())} boxes for {pictures} images: give an --image or a --like for each."
         raise typer.BadParameter(message, param_hint="--box")
-    found = []
+    parsed = []
     for text in boxes or ():
         try:
             x, y, width, height = (float(number) for number in text.split(","))
@@ -204,8 +206,8 @@ def _boxes(boxes: Sequence[str] | None, pictures: int) -> list[dict[str, float]]
                 f"{text!r} is not x,y,width,height in fractions of the picture, such as 0.1,0.2,0.3,0.4.",
                 param_hint="--box",
             ) from None
-        found.append({"x": x, "y": y, "width": width, "height": height})
-    return found
+        parsed.append({"x": x, "y": y, "width": width, "height": height})
+    return parsed
 
 
 def _examples(
@@ -214,7 +216,7 @@ def _examples(
     texts: Sequence[str] | None,
     vectors: Sequence[Path] | None,
     boxes: Sequence[dict[str, float]] = (),
-) -> list[_Given]:
+) -> list[_Option]:
     """Gather the examples of `--like` or `--unlike`; boxes are parts of the first stored images."""
     return [
         *(
@@ -222,11 +224,11 @@ def _examples(
             for name, box in zip(ids or (), chain(boxes, repeat(None)), strict=False)
         ),
         *((f"{option}-text", {"text": text}) for text in texts or ()),
-        *(_given_vector(f"{option}-vector {path}", path) for path in vectors or ()),
+        *(_vector_option(f"{option}-vector {path}", path) for path in vectors or ()),
     ]
 
 
-def _given_vector(option: str, path: Path) -> _Given:
+def _vector_option(option: str, path: Path) -> _Option:
     values: Any
     try:
         content = path.read_bytes()

@@ -15,10 +15,10 @@ from app.cli.options import Installation, opened, print_table, query_device, rea
 from app.edge.problems import sentence
 from app.search.schemas import SearchHit, SearchQuery, SearchResponse, SimilarityMap, TookMs, Truncation
 from app.search.search import (
-    Found,
     ImageFile,
     MadePart,
     Search,
+    SearchResult,
     Source,
     file_named,
     find_batch,
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 64
 
-# Image files that are asked for, and those of examples of what is not wanted.
+# Image files of the query, and those of negative examples.
 Files = tuple[Sequence[Path], Sequence[Path]]
 
 
 def parse_query(examples: Mapping[str, str], **values: Any) -> SearchQuery:
     """Return the query of these fields, or a usage error that names the option of the wrong one.
 
-    `examples` are the options of examples by their places in the query, such as `like.0`.
+    `examples` are the options of examples by their paths in the query, such as `like.0`.
     """
     try:
         return SearchQuery.model_validate(values)
@@ -75,13 +75,13 @@ def options_named(examples: Mapping[str, str]) -> Iterator[None]:
         raise typer.BadParameter(str(error), param_hint=option) from None
 
 
-def _option(examples: Mapping[str, str], field: str, *place: str) -> str:
-    """The option of a place in the query: that of the example there, or else that of the field."""
+def _option(examples: Mapping[str, str], field: str, *location: str) -> str:
+    """The option of a path in the query: that of the example there, otherwise that of the field."""
     if field == "text":
         return "TEXT"
-    if field == "image_boxes" or "box" in place:
+    if field == "image_boxes" or "box" in location:
         return "--box"
-    return examples.get(".".join((field, *place[:1])), f"--{field.replace('_', '-')}")
+    return examples.get(".".join((field, *location[:1])), f"--{field.replace('_', '-')}")
 
 
 def find_page(
@@ -99,7 +99,7 @@ def find_page(
 def map_image(
     collection: str, image_id: str, query: SearchQuery, files: Files, **options: Any
 ) -> SimilarityMap:
-    """Tell which parts of a stored image fit a query, and note it in the audit trail."""
+    """Show which parts of a stored image match a query; recorded in the audit trail."""
     with opened(**options) as installation:
         search = _read_search(query, files, installation)
         if not search.sources:
@@ -118,7 +118,7 @@ def map_image(
             model=active.digest,
             generation=active.generation,
         )
-    return SimilarityMap.of(image, active, grid, entry.vector)
+    return SimilarityMap.from_grid(image, active, grid, entry.vector)
 
 
 def print_pages(
@@ -154,7 +154,7 @@ def print_pages(
 def _with_words(query: SearchQuery, text: str, engine: SearchEngine, collection: str) -> SearchQuery:
     """Return the query with its text's words also looked up, if the collection has texts.
 
-    Words that were given stay; a text without a word, or with more than can be looked up, has none.
+    Explicit keywords stay; a text without a word, or with more than can be looked up, has none.
     """
     words = parse_words(text).size
     if query.keywords is not None or not 0 < words <= MAX_WORDS or not engine.has_texts(collection):
@@ -197,21 +197,21 @@ class _Searcher:
         started = perf_counter()
         answers = find_batch(self._installation.engine, self._active, searches, made)
         encode, search = (ms / len(searches) for ms in (self._encode_ms, 1000 * (perf_counter() - started)))
-        found = []
+        results = []
         for one in answers:
-            if not isinstance(one, Found):
+            if not isinstance(one, SearchResult):
                 raise one
-            found.append(one)
-        self._record(found)
+            results.append(one)
+        self._record(results)
         took = TookMs(encode=encode, search=search, total=encode + search)
-        return [one.answer(took) for one in found]
+        return [one.answer(took) for one in results]
 
-    def _record(self, found: Sequence[Found]) -> None:
+    def _record(self, results: Sequence[SearchResult]) -> None:
         installation, active = self._installation, self._active
         if not installation.settings.audit:
             return
         with installation.catalogue.write() as session:
-            for one in found:
+            for one in results:
                 installation.record(
                     "search",
                     "search",
@@ -227,15 +227,15 @@ class _Searcher:
 
     def make(self, searches: Sequence[Search]) -> list[list[MadePart]]:
         """Make the parts of searches, of all texts in one pass through the encoder."""
-        made = self._of_texts(
+        made = self._text_parts(
             [source for search in searches for source in search.sources if source.text is not None]
         )
         return [
-            [self._of_image(source) if source.text is None else next(made) for source in search.sources]
+            [self._image_part(source) if source.text is None else next(made) for source in search.sources]
             for search in searches
         ]
 
-    def _of_texts(self, sources: Sequence[Source]) -> Iterator[MadePart]:
+    def _text_parts(self, sources: Sequence[Source]) -> Iterator[MadePart]:
         if not sources:
             return
         encoder, texts = self._encoder, [source.text or "" for source in sources]
@@ -244,10 +244,10 @@ class _Searcher:
         for source, text, vector, cut in zip(
             sources, texts, embedded.vectors, embedded.truncations, strict=True
         ):
-            told = None if cut is None else Truncation.of(source.field, cut)
-            yield MadePart(Part(vector, "text", text), told)
+            truncation = None if cut is None else Truncation.from_cut(source.field, cut)
+            yield MadePart(Part(vector, "text", text), truncation)
 
-    def _of_image(self, source: Source) -> MadePart:
+    def _image_part(self, source: Source) -> MadePart:
         if source.file is not None:
             encoder, limits = self._encoder, self._installation.settings.image_limits
             with file_named(source.file.name):
@@ -308,7 +308,7 @@ def print_page(page: SearchResponse, query: SearchQuery) -> None:
         return
     if page.confident is False:
         typer.echo(
-            "Likely nothing here is what was asked for: no test on held-out images shows that hits with such "
+            "Probably nothing here matches the query: no test on held-out images shows that hits with such "
             "scores are better than chance.",
             err=True,
         )
@@ -343,7 +343,7 @@ def _why_nothing(query: SearchQuery, page: SearchResponse) -> str:
         return f"No image {'that passes the filter ' if query.filter else ''}has any of the words."
     if query.filter is not None:
         return "Nothing else passes the filter." if query.stored else "Nothing passes the filter."
-    return "Nothing is left beside what was left out." if query.stored else "The collection is empty."
+    return "There are no images other than the excluded ones." if query.stored else "The collection is empty."
 
 
 def print_confidence(collection: str, **options: Any) -> None:

@@ -71,7 +71,7 @@ def train(
 
     overrides = [*(overrides or []), *(["train.heads=true"] if heads else [])]
     if _UNDER_TORCHRUN not in os.environ:
-        # A wrong setting is told before the seconds that the rest takes to import.
+        # A wrong setting is reported before the imports, which take seconds.
         _check_kind(recipe)
         load_recipe(recipe, overrides)
     from app.jobs.launch import process_count, train_together, without_copies
@@ -85,13 +85,13 @@ def train(
         if PROGRESS_VARIABLE in os.environ:
             # A worker has started this process.
             resolved = without_copies(resolved, overrides)
-        place = chosen_device(device)
-        count = process_count(processes, resolved, out, resume=resume, device=place)
+        device_name = chosen_device(device)
+        count = process_count(processes, resolved, out, resume=resume, device=device_name)
         if count > 1:
-            options = RunOptions(out, resume=resume, device=place, trackers=tuple(track or ()))
+            options = RunOptions(out, resume=resume, device=device_name, trackers=tuple(track or ()))
             train_together(count, "train", recipe, data, overrides, options)
             return
-        result = run_training(resolved, data, out, resume=resume, device=place, trackers=track or ())
+        result = run_training(resolved, data, out, resume=resume, device=device_name, trackers=track or ())
     if not speaks:
         return
     if result.rejections:
@@ -251,10 +251,10 @@ def _language_table(recipe: "LanguageModelRecipe", figures: dict[str, float]) ->
     from training.papers.language_models import published
 
     table = Table("Test sentences", *(name.replace("_", " ") for name in figures))
-    for label, found in {"this run": figures, "published": published(recipe)}.items():
-        if found:
+    for label, values in {"this run": figures, "published": published(recipe)}.items():
+        if values:
             cells = {
-                name: f"{figure:.{0 if name == 'active_units' else 2}f}" for name, figure in found.items()
+                name: f"{figure:.{0 if name == 'active_units' else 2}f}" for name, figure in values.items()
             }
             table.add_row(label, *(cells.get(name, "") for name in figures))
     return table
@@ -266,7 +266,7 @@ def bundle(
     ],
     out: Annotated[Path, typer.Option(help="Folder of the bundle.")],
     name: Annotated[
-        str | None, typer.Option(help="Of the bundle; without it the last part of SOURCE.")
+        str | None, typer.Option(help="Name of the bundle; default: the last part of SOURCE.")
     ] = None,
     image_size: Annotated[
         int | None,
@@ -294,7 +294,9 @@ def bundle(
     texts = "" if parity.texts is None else f", {parity.texts:.6f} for texts"
     typer.echo(f"Lowest cosine with {parity.original}: {parity.images:.6f} for images{texts}")
     try:
-        with stoppable(f"Stopped. The bundle {out} is whole; its ONNX graphs are made when it is indexed."):
+        with stoppable(
+            f"Stopped. The bundle {out} is complete; its ONNX graphs are made when it is indexed."
+        ):
             export_towers(made.encoder, out)
     except ExportError as error:
         typer.echo(f"On a CPU by PyTorch, which takes longer: {error}")
@@ -303,7 +305,7 @@ def bundle(
     typer.echo(f"Encoder: {out}")
 
 
-@stoppable("Stopped. Figures come at the end: the same command measures anew.")
+@stoppable("Stopped. Figures come at the end: the same command measures again.")
 def evaluate(
     bundle: Annotated[Path, typer.Argument(help="Folder of the trained encoder.")],
     data: Data,
@@ -448,10 +450,10 @@ def _tables(report: "EvaluationReport") -> Iterator[Table]:
 
 def _label_search_table(labels: "LabelRetrieval") -> Table:
     directions = {"image to image": labels.image_to_image, "text to image": labels.text_to_image}
-    found = {name: measured for name, measured in directions.items() if measured is not None}
-    depths = next(iter(found.values())).precision
+    measurements = {name: measured for name, measured in directions.items() if measured is not None}
+    depths = next(iter(measurements.values())).precision
     table = Table("Search by label", "Queries", *(f"P@{k}" for k in depths), "Chance")
-    for name, measured in found.items():
+    for name, measured in measurements.items():
         row = map(_percent, measured.precision.values())
         table.add_row(name, f"{measured.queries:,}", *row, _percent(measured.chance))
         table.add_row("  at best", "", *map(_percent, measured.ceiling.values()), "", style="dim")
@@ -479,10 +481,10 @@ def _print_published(report: "EvaluationReport", embedded: "EmbeddedManifest", d
     """Show the published figures of a data set where they are of the same queries; else say why not."""
     from training.evaluation.published import published_results
 
-    known = published_results(dataset)
-    if known is None:
+    published_table = published_results(dataset)
+    if published_table is None:
         return
-    protocol, results = known
+    protocol, results = published_table
     texts = frozenset(len(record.texts) for record in embedded.records)
     if (reason := protocol.differs(report, texts)) is not None:
         typer.echo(f"Published figures on {dataset} are not shown: {reason}.")

@@ -73,12 +73,12 @@ def tune(
 @contextmanager
 def _warned_once() -> Iterator[None]:
     """Show a warning of a run only the first time, since other runs have the same data and towers."""
-    said: set[str] = set()
+    seen: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:
-        before = len(said)
-        said.add(record.getMessage())
-        return len(said) > before
+        before = len(seen)
+        seen.add(record.getMessage())
+        return len(seen) > before
 
     handlers = [handler for handler in (*logging.getLogger().handlers, logging.lastResort) if handler]
     for handler in handlers:
@@ -131,7 +131,7 @@ def _print(tuning: "Tuning", data: Path, out: Path) -> None:
     if not best.error:
         bundle = best.runs[0].folder.bundle
         screen.print(
-            f"Measure the best anew: recoquest evaluate {bundle} --data {data} --split test", soft_wrap=True
+            f"Measure the best again: recoquest evaluate {bundle} --data {data} --split test", soft_wrap=True
         )
 
 

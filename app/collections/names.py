@@ -1,4 +1,4 @@
-"""Changes of the names of collections, and what refuses an alias in place of one."""
+"""Changes of the names of collections, and what refuses an alias instead of one."""
 
 from http import HTTPStatus
 from typing import Final
@@ -46,11 +46,11 @@ def remove(settings: Settings, engine: SearchEngine, collection: str) -> None:
     What fails after that is done by the next garbage collection.
 
     Raises:
-        CollectionInUseError: Images of it were not erased whole, or images are being erased; nothing is
+        CollectionInUseError: An erasure of its images is incomplete or in progress; nothing is
             removed.
         RecoquestError: It cannot be removed; nothing is.
     """
-    # Else the note of an erasure would be left, and go on in another collection of this name.
+    # Otherwise the record of an erasure would remain, and continue in another collection of this name.
     with keep_others_away(settings.home), engine.home.catalogue.write() as session:
         _refuse_unfinished(settings, collection, "remove")
         hide_collection(session, collection)
@@ -58,7 +58,7 @@ def remove(settings: Settings, engine: SearchEngine, collection: str) -> None:
         engine.forget_removed()
         collect_garbage(engine.home)
     except RecoquestError as error:
-        _log.warning("what a removed collection left is not removed yet", reason=str(error))
+        _log.warning("leftovers of a removed collection are not removed yet", reason=str(error))
 
 
 def refuse_gained_roles(settings: Settings, session: Session, name: str) -> None:
@@ -89,7 +89,7 @@ def _groups_of(settings: Settings, name: str) -> list[str]:
 def _refuse_unfinished(settings: Settings, collection: str, then: str) -> None:
     if any(one.collection == collection for one in pending_erasures(settings.home)):
         raise CollectionInUseError(
-            f"Images of {collection!r} were not erased whole: erase them again, or run `recoquest erase "
+            f"Images of {collection!r} were not completely erased: erase them again, or run `recoquest erase "
             f"{collection}`, then {then} it."
         )
 
@@ -99,7 +99,7 @@ def rename(
 ) -> list[str]:
     """Rename a collection, and write an event under either name, in one transaction.
 
-    Returns the variables of the settings that still have its old name, which the log tells, too.
+    Returns the variables of the settings that still have its old name, which are also logged.
 
     Raises:
         RequestError: Groups of the identity provider have roles in the new name, by the settings.

@@ -51,8 +51,8 @@ _ETAG = {"ETag": {"description": "Of the alias as it is now.", "schema": {"type"
 @operation(None, "read")
 async def list_collections(services: InjectedServices, principal: InjectedPrincipal) -> Collections:
     """Every collection that the caller may read, with its active generation and the fields to filter by."""
-    found = await services.threads.read(services.engine.collections)
-    readable = [info for info in found if principal.may("reader", info.name)]
+    infos = await services.threads.read(services.engine.collections)
+    readable = [info for info in infos if principal.may("reader", info.name)]
     return Collections(collections=[collection_from(info) for info in readable])
 
 
@@ -120,7 +120,7 @@ async def get_collection(collection: str, services: InjectedServices) -> Collect
 )
 @operation("change", "write")
 async def rename_collection(
-    collection: str, wanted: NewName, request: Request, services: InjectedServices
+    collection: str, new_name: NewName, request: Request, services: InjectedServices
 ) -> RenamedCollection:
     """Give a collection another name, in one step; the roles of API keys in it follow, settings do not.
 
@@ -129,19 +129,19 @@ async def rename_collection(
     The old name is free then: make it an alias for clients that still use it.
     """
     still: list[str] = []
-    if wanted.name != collection:
+    if new_name.name != collection:
         still = await services.threads.write(
             rename,
             services.settings,
             services.engine.home,
             collection,
-            wanted.name,
+            new_name.name,
             actor_of(request),
             operation="rename_collection",
             request=request.state.request_id,
         )
         note(request, Noted(recorded=True))
-    info = await services.threads.read(services.engine.collection, wanted.name)
+    info = await services.threads.read(services.engine.collection, new_name.name)
     return RenamedCollection(**dict(collection_from(info)), settings=still)
 
 
@@ -149,8 +149,10 @@ async def rename_collection(
 @operation(None, "read")
 async def list_aliases(services: InjectedServices, principal: InjectedPrincipal) -> Aliases:
     """Every alias of the collections that the caller may read."""
-    found = await services.read(names.list_aliases)
-    return Aliases(aliases=[Alias.of(one) for one in found if principal.may("reader", one.collection)])
+    aliases = await services.read(names.list_aliases)
+    return Aliases(
+        aliases=[Alias.from_alias(one) for one in aliases if principal.may("reader", one.collection)]
+    )
 
 
 @router.put(
@@ -189,7 +191,7 @@ async def put_alias(
     note(request, Noted(collection=after.collection, details=led))
     if before is None:
         response.status_code = HTTPStatus.CREATED
-    answer = Alias.of(after)
+    answer = Alias.from_alias(after)
     response.headers["ETag"] = answer.etag
     return answer
 

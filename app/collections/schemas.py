@@ -16,8 +16,8 @@ class FilterField(Answer):
 
     name: str
     kinds: list[str] = Field(
-        description="Kinds of values seen in it: text, number, boolean; date where every value is one, which "
-        "is told with the values."
+        description="Kinds of values seen in it: text, number, boolean; date if every value is one, which "
+        "is returned with the values."
     )
 
 
@@ -34,7 +34,7 @@ class RenamedCollection(CollectionSummary):
     """A collection under its new name."""
 
     settings: list[str] = Field(
-        description="Settings of the service that still have the old name: change them, and start it anew.",
+        description="Settings of the service that still have the old name: change them, and start it again.",
         examples=[["RECOQUEST_OIDC_ROLES"]],
     )
 
@@ -56,7 +56,7 @@ class FacetField(FilterField):
     )
     maximum: float | str | None
     date_shifted: bool | None = Field(
-        description='Of "date", whether de-identification has shifted some; null where this is not known.'
+        description='Of "date", whether de-identification has shifted some; null if unknown.'
     )
 
 
@@ -75,8 +75,8 @@ class CountedFields(Answer):
     count: int = Field(description="Images that pass the filter.")
     fields: list[FacetField] = Field(validation_alias="facets")
     findings: list[CountedFinding] = Field(
-        description="Findings that texts and reports mention, those of most images first; empty where one "
-        "field is asked for."
+        description="Findings that texts and reports mention, those of most images first; empty if one "
+        "field is requested."
     )
 
 
@@ -94,9 +94,9 @@ class CollectionOverview(Answer):
     count: int = Field(description="Images that it holds.")
     generation: GenerationName | None = Field(description="null while nothing can be searched.")
     regions: bool = Field(
-        description="Whether it can be searched by a part of a picture, and tells what matched in an image."
+        description="Whether it can be searched by a part of a picture, and shows what matched in an image."
     )
-    fields: list[FacetField] = Field(description="Fields, but for id and group, which tell images apart.")
+    fields: list[FacetField] = Field(description="Fields, except id and group, which identify images.")
     findings: list[CountedFinding] = Field(
         description="Findings that texts and reports mention, those of most images first."
     )
@@ -162,7 +162,7 @@ class Alias(Answer):
     etag: str = Field(description="ETag of the alias: If-Match of the next change.")
 
     @classmethod
-    def of(cls, alias: names.Alias) -> Self:
+    def from_alias(cls, alias: names.Alias) -> Self:
         """Describe an alias."""
         return cls(alias=alias.name, collection=alias.collection, etag=etag_of(alias.revision))
 

@@ -49,7 +49,7 @@ class FilmRules:
 
     Attributes:
         key: Secret of the pseudonyms and of the shifts of dates.
-        modalities: Modalities that are taken beside those of films, such as CT.
+        modalities: Modalities that are taken in addition to those of films, such as CT.
     """
 
     key: bytes = field(repr=False)
@@ -57,7 +57,7 @@ class FilmRules:
     modalities: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, settings: Settings, modalities: tuple[str, ...] = ()) -> "FilmRules":
+    def from_settings(cls, settings: Settings, modalities: tuple[str, ...] = ()) -> "FilmRules":
         """Return the rules of a home folder.
 
         Raises:
@@ -150,26 +150,28 @@ class FilmReader:
         assert isinstance(metadata, dict)
         assert isinstance(sizes, list)
         # JSON has no tuples.
-        known = {name: tuple(value) if isinstance(value, list) else value for name, value in metadata.items()}
-        films, place = [], 0
+        parsed = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in metadata.items()
+        }
+        films, offset = [], 0
         for frame, size in enumerate(sizes, 1):
-            content = bytes(answer.body[place : place + size])
-            films.append(Film(self._record(known, frame if len(sizes) > 1 else None), content))
-            place += size
+            content = bytes(answer.body[offset : offset + size])
+            films.append(Film(self._record(parsed, frame if len(sizes) > 1 else None), content))
+            offset += size
         return Reading("taken", tuple(films))
 
     def _record(self, metadata: Mapping[str, MetadataValue], frame: int | None) -> Record:
         sop = str(metadata["sop"])
         group = group_of(metadata, self.rules.key)
-        own = metadata if frame is None else {**metadata, "frame": frame}
+        fields = metadata if frame is None else {**metadata, "frame": frame}
         name = sop if frame is None else f"{sop}.{frame}"
-        return Record(name, "sent", draw_split(group), group=group, metadata=own)
+        return Record(name, "sent", draw_split(group), group=group, metadata=fields)
 
 
 @contextmanager
 def film_reader(settings: Settings, modalities: tuple[str, ...] = ()) -> Iterator[FilmReader]:
     """Give a reader with processes of its own, for a command that takes many films."""
-    rules = FilmRules.of(settings, modalities)
+    rules = FilmRules.from_settings(settings, modalities)
     limits = replace(settings.image_limits, max_bytes=settings.image_limits.max_dicom_bytes)
     decoder = DecoderLimits(settings.decode_memory_bytes, cpu_s=_CPU_S)
     pool = DecodingPool(PoolLimits(WORKER, decoding_threads(), _WAITING, _DEADLINE_S, decoder))
@@ -198,8 +200,8 @@ def read_film(header: Mapping[str, Any], content: bytes) -> tuple[dict[str, Any]
     image = open_dicom(content, limits.max_bytes, limits.max_pixels)
     films = []
     for film in write_films(image, metadata, uid_of(dataset, "SOPClassUID"), MOST_FRAMES):
-        if place := look_at(film, limits)[0]:
-            return _not_taken("quarantined", f"text {place}")
+        if location := look_at(film, limits)[0]:
+            return _not_taken("quarantined", f"text {location}")
         films.append(film)
     about = {"what": "taken", "metadata": metadata, "sizes": [len(film) for film in films]}
     return {"outcome": "done", **about}, b"".join(films)

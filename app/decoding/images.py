@@ -90,7 +90,7 @@ class ImageDecoders:
         return await self._prepare(source, config, Priority.SEARCH, self.pool.deadline_s)
 
     async def decode_upload(self, content: bytes, config: ImagePreprocessingConfig) -> PreparedImage:
-        """Decode an image that is to be kept, as `decode_query` does, behind those of searches."""
+        """Decode an image to be stored, as `decode_query` does, with lower priority than searches."""
         return await self._prepare(content, config, Priority.UPLOAD, _UPLOAD_DEADLINES * self.pool.deadline_s)
 
     def thumbnail(self, original: Path) -> bytes:
@@ -113,11 +113,11 @@ class ImageDecoders:
         """Find the stored values of an image file; None where its samples have 8 bits."""
         task = Task({"task": "levels", "path": str(original.absolute())}, 0)
         answer = await self._answer(task, Priority.THUMBNAIL, self.pool.deadline_s)
-        found = answer.header.get("levels")
-        if found is None:
+        values = answer.header.get("levels")
+        if values is None:
             return None
         try:
-            levels = _LEVELS.validate_python(found)
+            levels = _LEVELS.validate_python(values)
         except ValidationError:
             raise _nonsense() from None
         if not all(map(isfinite, (levels.smallest, levels.largest, levels.low, levels.high))):
@@ -153,8 +153,8 @@ class ImageDecoders:
 
 
 def _nonsense() -> ImageError:
-    # A process of ours answers otherwise; one that an image has taken over may not.
-    return ImageError("The image cannot be decoded: its decoder broke down; save it anew.")
+    # Only a process that an image has compromised answers so.
+    return ImageError("The image cannot be decoded: its decoder broke down; save it again.")
 
 
 def _too_late() -> DecodingTimeoutError:

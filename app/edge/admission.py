@@ -23,12 +23,12 @@ _EXPECTED: Final = 0.5
 _WEIGHT: Final = 0.1
 # A body that takes longer is a slow caller's, who keeps nobody out.
 _SOON_S: Final = 0.5
-# Half-life of the mean while idle: a past load says little of the next one.
+# Half-life of the mean while idle: a past load says little about the next one.
 _HALF_LIFE_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Slot:
     """Place of a request: its start, the number of concurrent requests, and for how many it counts."""
 
     since: float
@@ -74,8 +74,8 @@ class ConcurrencyLimiter:
         """Count a request no more as one that arrives."""
         self._arriving.pop(id(who), None)
 
-    def take(self) -> Place | None:
-        """Take a place; None: they are taken."""
+    def take(self) -> Slot | None:
+        """Take a slot; None if there is none."""
         number = self._at_work.total
         if self._too_many(number):
             return None
@@ -83,23 +83,23 @@ class ConcurrencyLimiter:
             idle_s = time.monotonic() - self._idle_since
             self._seconds_each *= 0.5 ** (idle_s / _HALF_LIFE_S)
         self._at_work.own += 1
-        return Place(time.monotonic(), number + 1)
+        return Slot(time.monotonic(), number + 1)
 
-    def widen(self, place: Place, weight: int) -> Place | None:
-        """Return the place of a request that counts for several; None: there is no room beside others."""
-        others = self._at_work.total - place.weight
+    def widen(self, slot: Slot, weight: int) -> Slot | None:
+        """Return the slot of a request that counts for several; None if other requests leave no room."""
+        others = self._at_work.total - slot.weight
         if others and self._too_many(others + weight - 1):
             return None
-        self._at_work.own += weight - place.weight
-        return Place(place.since, others + weight, weight)
+        self._at_work.own += weight - slot.weight
+        return Slot(slot.since, others + weight, weight)
 
-    def give_back(self, place: Place, *, answered: bool) -> None:
-        """Give a place back; `answered` tells whether the request was worked on to its end."""
-        self._at_work.own -= place.weight
+    def give_back(self, slot: Slot, *, answered: bool) -> None:
+        """Release a slot; `answered` is whether the request was processed to its end."""
+        self._at_work.own -= slot.weight
         if not self._at_work.own:
             self._idle_since = time.monotonic()
         if answered:
-            each = (time.monotonic() - place.since) / place.number
+            each = (time.monotonic() - slot.since) / slot.number
             self._seconds_each += _WEIGHT * (each - self._seconds_each)
 
     def _too_many(self, others: int) -> bool:
@@ -137,7 +137,7 @@ class Budget:
 _NOT_KEPT: Final = {"Cache-Control": "no-store"}
 _BUSY: Final = "More requests are at work than the service can answer in time; try again in a moment."
 _PASSAGE: Final = "recoquest.passage"
-# Bytes of a body that do not count: searches without images have room beside the largest forms.
+# Bytes of a body that don't count: searches without images fit next to the largest forms.
 _SMALL: Final = 64 << 10
 _WRITES: Final = 32
 _READS: Final = 256
@@ -172,13 +172,13 @@ class BodyTooLargeError(HTTPException):
 class Stage:
     """Limits of one kind of request: concurrency, and bytes of bodies."""
 
-    places: ConcurrencyLimiter
+    limiter: ConcurrencyLimiter
     bodies: Budget
     refused: Callable[[str], None]
 
     def refusal(self) -> BusyError:
         """Count a request that is refused."""
-        self.refused(self.places.kind)
+        self.refused(self.limiter.kind)
         return BusyError()
 
 
@@ -202,7 +202,7 @@ class Stages:
             return Stage(ConcurrencyLimiter(kind, limit, deadline_s, sharing.count()), bodies, refused)
 
         self.searches = stage("search", searches, deadline + _GRACE_S)
-        # Decoding takes its time: it keeps no place, and says nothing of the time, of searches by text.
+        # Decoding is slow: it takes no slot of searches by text, and doesn't count in their mean time.
         self.image_searches = stage("image-search", settings.encode_queue_size, deadline + _GRACE_S)
         self._kinds: Final[dict[Work, Stage]] = {
             "search": self.searches,
@@ -220,28 +220,28 @@ class Stages:
         self._unlogged = 0
         self._logged_at = float("-inf")
 
-    def of(self, operation: Operation, headers: Mapping[bytes, bytes]) -> tuple[Stage | None, int]:
-        """The stage of a request, None: it is never refused; and the bytes that its body may have."""
+    def select(self, operation: Operation, headers: Mapping[bytes, bytes]) -> tuple[Stage | None, int]:
+        """The stage of a request, None if it is never refused; and the maximum bytes of its body."""
         form = headers.get(b"content-type", b"").lower().startswith(b"multipart/")
         work: Work = "image-search" if form and operation.work == "search" else operation.work
         large = form or operation.files_in_json
         return self._kinds.get(work), self._max_form_bytes if large else self._max_other_bytes
 
     def shed(self, scope: Scope, closing: bool) -> bytes | None:
-        """Return the answer to a search for which there is no place; None: the application answers.
+        """Return the answer to a search for which there is no slot; None: the application answers.
 
         Parsing, routing and logging it would take many times as long, at ten times the capacity all that
         there is. A page of another origin reads no answer without the headers that the application gives.
         """
-        full = [stage for stage in (self.searches, self.image_searches) if stage.places.is_full]
+        full = [stage for stage in (self.searches, self.image_searches) if stage.limiter.is_full]
         if not full:
             return None
         # Of several headers of one name, the first counts.
         headers = dict(reversed(scope["headers"]))
-        stage, _ = self.of(self.operations.of(scope), headers)
+        stage, _ = self.select(self.operations.match(scope), headers)
         if stage not in full or headers.get(b"origin"):
             return None
-        stage.refused(stage.places.kind)
+        stage.refused(stage.limiter.kind)
         self._unlogged += 1
         now = time.monotonic()
         if now - self._logged_at >= _LOG_EVERY_S:
@@ -253,9 +253,9 @@ class Stages:
 class Admission:
     """ASGI middleware: bounds requests at work by kind, bytes of bodies, and the time to an answer.
 
-    A request takes a place when its head has come, leaves it while its body is waited for, and takes one
-    again when it has come whole: a caller that is slow to send keeps nobody out. It gives the place back when
-    its answer begins. A body counts against the budget as it arrives. Checks of health are never refused.
+    A request takes a slot when its head has arrived, releases it while it waits for the body, and takes one
+    again when the body is complete: a slow sender blocks nobody. It releases the slot when its answer
+    begins. A body counts against the budget as it arrives. Checks of health are never refused.
     `Methods` answers HEAD and OPTIONS, and reads ranges.
     """
 
@@ -267,7 +267,7 @@ class Admission:
         """Answer one request, or refuse it."""
         # Of several headers of one name, the first counts.
         headers = dict(reversed(scope["headers"]))
-        stage, limit = self._stages.of(scope[OPERATION], headers)
+        stage, limit = self._stages.select(scope[OPERATION], headers)
         length = headers.get(b"content-length") or b"0"
         # A body in chunks may have any length.
         chunked = headers.get(b"transfer-encoding") or not length.isdigit()
@@ -283,11 +283,13 @@ class Admission:
         if stage is None:
             await app(scope, receive, send)
             return
-        if stage.places.is_full or (declared > _SMALL and not stage.bodies.has_room(declared - _SMALL)):
+        if stage.limiter.is_full or (declared > _SMALL and not stage.bodies.has_room(declared - _SMALL)):
             # The server throws the body away, so that a caller that still sends it reads the answer.
             await problem_response(BUSY, stage.refusal().detail, scope=scope)(scope, receive, send)
             return
-        passage = scope[_PASSAGE] = _Passage(stage, limit, receive, send, whole=not (declared or chunked))
+        passage = scope[_PASSAGE] = _Passage(
+            stage, limit, receive, send, is_complete=not (declared or chunked)
+        )
         try:
             async with passage.timeout:
                 passage.begin()
@@ -295,7 +297,7 @@ class Admission:
         except TimeoutError:
             if not passage.timeout.expired():
                 raise
-            detail = f"The request was not answered within {stage.places.deadline_s:g} s; try again later."
+            detail = f"The request was not answered within {stage.limiter.deadline_s:g} s; try again later."
             await problem_response(LATE, detail, scope=scope)(scope, passage.take, passage.give)
         finally:
             passage.end()
@@ -308,8 +310,8 @@ class _Passage:
         timeout: Runs but for the time in which the body is waited for, and ends when the answer begins.
     """
 
-    def __init__(self, stage: Stage, limit: int, receive: Receive, send: Send, *, whole: bool) -> None:
-        self._whole = whole
+    def __init__(self, stage: Stage, limit: int, receive: Receive, send: Send, *, is_complete: bool) -> None:
+        self._is_complete = is_complete
         self.timeout = asyncio.timeout(None)
         self._stage = stage
         self._limit = limit
@@ -317,23 +319,23 @@ class _Passage:
         self._send = send
         self._received = 0
         self._reserved = 0
-        self._place: Place | None = None
+        self._slot: Slot | None = None
         self._answered = False
 
     def begin(self) -> None:
-        """Take the place of a request whose head, or whose body, has come."""
-        self._place = self._stage.places.take()
-        if self._place is None:
+        """Take a slot for a request whose head, or whose body, has arrived."""
+        self._slot = self._stage.limiter.take()
+        if self._slot is None:
             raise self._stage.refusal()
-        self.timeout.reschedule(asyncio.get_running_loop().time() + self._stage.places.deadline_s)
+        self.timeout.reschedule(asyncio.get_running_loop().time() + self._stage.limiter.deadline_s)
 
     async def take(self) -> Message:
-        """Take a part of the body; after the last one the work goes on."""
-        if not self._whole and not self._answered and self._place is not None:
-            # It leaves the place while the body is waited for.
-            self._stage.places.give_back(self._place, answered=False)
-            self._place = None
-            self._stage.places.announce(self)
+        """Receive a part of the body; after the last one the work begins."""
+        if not self._is_complete and not self._answered and self._slot is not None:
+            # Release the slot while waiting for the body.
+            self._stage.limiter.give_back(self._slot, answered=False)
+            self._slot = None
+            self._stage.limiter.announce(self)
             self.timeout.reschedule(None)
         message = await self._receive()
         if message["type"] == "http.request":
@@ -345,21 +347,21 @@ class _Passage:
                 if not self._stage.bodies.reserve(more):
                     raise self._stage.refusal()
                 self._reserved += more
-            if not self._whole and not message.get("more_body", False):
-                self._whole = True
+            if not self._is_complete and not message.get("more_body", False):
+                self._is_complete = True
                 if not self._answered:
-                    self._stage.places.withdraw(self)
+                    self._stage.limiter.withdraw(self)
                     self.begin()
         return message
 
     def count_as(self, weight: int) -> None:
-        """Have a request whose body has come count for several."""
-        if self._place is None:
+        """Count a request whose body has arrived as several."""
+        if self._slot is None:
             return
-        wider = self._stage.places.widen(self._place, weight)
+        wider = self._stage.limiter.widen(self._slot, weight)
         if wider is None:
             raise self._stage.refusal()
-        self._place = wider
+        self._slot = wider
 
     async def give(self, message: Message) -> None:
         """Send a part of the answer; the first one ends the work."""
@@ -371,12 +373,12 @@ class _Passage:
         await self._send(message)
 
     def end(self, *, answered: bool = False) -> None:
-        """Give back what the request has taken."""
-        if self._place is not None:
-            self._stage.places.give_back(self._place, answered=answered)
-            self._place = None
+        """Release everything that the request has taken."""
+        if self._slot is not None:
+            self._stage.limiter.give_back(self._slot, answered=answered)
+            self._slot = None
         else:
-            self._stage.places.withdraw(self)
+            self._stage.limiter.withdraw(self)
         if self._reserved:
             self._stage.bodies.free(self._reserved)
             self._reserved = 0

@@ -82,11 +82,11 @@ def _tags(request: Request, name: str, *, weak: bool) -> frozenset[str]:
     if parts == ["*"]:
         return frozenset()
     tags = [_TAG.fullmatch(part) for part in parts]
-    found = [tag for tag in tags if tag is not None]
-    if len(found) < len(parts) or len(parts) > _MAX_TAGS:
+    tags_found = [tag for tag in tags if tag is not None]
+    if len(tags_found) < len(parts) or len(parts) > _MAX_TAGS:
         raise invalid(
             name,
             f"{name} must be *, or at most {_MAX_TAGS} ETags as answers gave them, with their double quotes: "
             f'{name}: "...".',
         )
-    return frozenset(f"{'' if weak else tag[1] or ''}{tag[2]}" for tag in found)
+    return frozenset(f"{'' if weak else tag[1] or ''}{tag[2]}" for tag in tags_found)

@@ -60,9 +60,9 @@ def where(error: BaseException) -> list[str]:
 def _name_exception(
     _logger: object, _method: str, line: structlog.types.EventDict
 ) -> structlog.types.EventDict:
-    """Replace a traceback by its kind and place."""
-    given = line.pop("exc_info", None)
-    error = given[1] if isinstance(given, tuple) else given
+    """Replace a traceback by the exception's type and location."""
+    exc_info = line.pop("exc_info", None)
+    error = exc_info[1] if isinstance(exc_info, tuple) else exc_info
     if isinstance(error, BaseException):
         line.update(error=type(error).__name__, at=where(error))
     return line

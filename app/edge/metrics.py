@@ -30,7 +30,7 @@ _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 # Figures of one process as JSON; those of sixty operations are 130 kB.
 _ROOM: Final = 16 << 20
 _ADDED: Final = frozenset({"counter", "histogram"})
-# Gauges whose values add up over processes; of others, one process knows the value, or all have the same.
+# Gauges whose values add up over processes; for the others, one process has the value, or all have the same.
 _LOADS: Final = frozenset(
     {
         "recoquest_connections",
@@ -80,7 +80,7 @@ def _events(registry: CollectorRegistry, name: str, about: str, label: str) -> C
 class Metrics:
     """The figures of one application; labels never hold anything of a query or a patient.
 
-    Of several processes, each writes its figures where all read them, and the one that is asked adds up.
+    With several processes, each writes its figures where all can read them, and the scraped one adds them up.
     """
 
     def __init__(self, sharing: Sharing | None = None) -> None:
@@ -110,7 +110,7 @@ class Metrics:
         self.refused = events("recoquest_refused", "Requests that were not begun.", "kind")
         self.connection_ended = events(
             "recoquest_connections_ended",
-            "Connections that the service ended: time-outs, bytes that are no HTTP, no place.",
+            "Connections that the service ended: time-outs, bytes that are not HTTP, no capacity.",
             "reason",
         )
         self.connections = gauge("recoquest_connections", "Open connections.")
@@ -141,13 +141,13 @@ class Metrics:
         )
         self.audit_letters = counter(
             "recoquest_audit_dead_letters",
-            "Events that the audit trail never took, kept in audit-dead-letters.ndjson of the home folder.",
+            "Events that the audit trail never stored, kept in audit-dead-letters.ndjson of the home folder.",
         )
         self.audit_waiting = gauge("recoquest_audit_queue_depth", "Events that wait to be written.")
 
         self._verdicts = gauge(
             "recoquest_feedback_verdicts",
-            "Judgements that stand, of this calendar month (UTC) and the one before.",
+            "Valid judgements of this calendar month (UTC) and the previous one.",
             ("collection", "month", "verdict"),
         )
         self._rejected = gauge(
@@ -194,8 +194,10 @@ class Metrics:
             for (collection, verdict), count in counts.items():
                 self._verdicts.labels(collection, month, verdict).set(count)
             for collection in {collection for collection, _ in counts}:
-                accepted, rejected = (counts.get((collection, of), 0) for of in ("accepted", "rejected"))
-                # A supplement is no hit that was judged.
+                accepted, rejected = (
+                    counts.get((collection, verdict), 0) for verdict in ("accepted", "rejected")
+                )
+                # A supplement isn't a judged hit.
                 if accepted + rejected:
                     self._rejected.labels(collection, month).set(rejected / (accepted + rejected))
 
@@ -212,12 +214,12 @@ class Metrics:
         """All figures, of all processes, in Prometheus' text format."""
         if self._texts is None:
             return generate_latest(self.registry)
-        # Before others are read: whichever process is asked next, no count is smaller than here.
+        # Before others are read: then no process that is scraped next reports a smaller count.
         self.publish()
         total: _Figures = {}
-        for place in range(self._sharing.processes):
-            figures = _loaded(self._texts.read(place))
-            serves = place == self._sharing.place or self._sharing.serving.part(place)
+        for index in range(self._sharing.processes):
+            figures = _loaded(self._texts.read(index))
+            serves = index == self._sharing.index or self._sharing.serving.part(index)
             _add(total, figures if serves else _counts(figures))
         registry = CollectorRegistry()
         registry.register(_Given(total))
@@ -228,13 +230,13 @@ class Metrics:
         if self._texts is None:
             return
         if self._inherited is None:
-            self._inherited = _counts(_loaded(self._texts.read(self._sharing.place)))
+            self._inherited = _counts(_loaded(self._texts.read(self._sharing.index)))
         figures: _Figures = {}
         _add(figures, self._inherited)
         for metric in self.registry.collect():
             family = (metric.name, metric.documentation, metric.type)
-            found = {(one.name, tuple(one.labels.items())): one.value for one in metric.samples}
-            _add(figures, {family: found})
+            samples = {(one.name, tuple(one.labels.items())): one.value for one in metric.samples}
+            _add(figures, {family: samples})
         written = [[*family, list(values.items())] for family, values in figures.items()]
         self._texts.write(json.dumps(written).encode())
 
@@ -248,18 +250,19 @@ class _Given(Collector):
     def collect(self) -> Iterable[Metric]:
         for (name, about, kind), values in self._figures.items():
             metric = Metric(name, about, kind)
-            for (of, labels), value in values.items():
-                metric.add_sample(of, dict(labels), value)
+            for (sample, labels), value in values.items():
+                metric.add_sample(sample, dict(labels), value)
             yield metric
 
 
 def _loaded(text: bytes) -> _Figures:
-    found: list[Any] = json.loads(text or b"[]")
+    families: list[Any] = json.loads(text or b"[]")
     return {
         (name, about, kind): {
-            (of, tuple((label, is_) for label, is_ in labels)): value for (of, labels), value in values
+            (sample, tuple((label, is_) for label, is_ in labels)): value
+            for (sample, labels), value in values
         }
-        for name, about, kind, values in found
+        for name, about, kind, values in families
     }
 
 
@@ -271,14 +274,14 @@ def _counts(figures: _Figures) -> _Figures:
 def _add(total: _Figures, figures: _Figures) -> None:
     for family, values in figures.items():
         name, _, kind = family
-        held = total.setdefault(family, {})
-        for of, value in values.items():
-            known = held.get(of)
-            if known is None:
-                held[of] = value
-            elif of[0].endswith(_STARTED):
-                held[of] = min(known, value)
+        sums = total.setdefault(family, {})
+        for sample, value in values.items():
+            current = sums.get(sample)
+            if current is None:
+                sums[sample] = value
+            elif sample[0].endswith(_STARTED):
+                sums[sample] = min(current, value)
             elif kind in _ADDED or name in _LOADS:
-                held[of] = known + value
+                sums[sample] = current + value
             else:
-                held[of] = max(known, value)
+                sums[sample] = max(current, value)

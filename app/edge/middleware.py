@@ -16,7 +16,7 @@ from app.edge.problems import Kind, problem_response
 _UNSATISFIABLE: Final = Kind(
     "range-not-satisfiable", "The file has no such part", HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
 )
-# Viewers ask for one or two; hundreds of small ones cost more than the whole file.
+# Viewers request one or two; hundreds of small ones cost more than the whole file.
 _MAX_RANGES: Final = 8
 # Python takes quadratic time for a number of thousands of digits.
 _RANGE: Final = re.compile(r"(?P<first>[0-9]{1,18})-(?P<last>[0-9]{0,18})|-(?P<suffix>[0-9]{1,18})")
@@ -37,7 +37,7 @@ class _Caught:
 
 
 def _ranges_of(scope: Scope) -> list[re.Match[str]]:
-    """Return the ranges that a request asks for; none where its header is to be ignored."""
+    """Return the ranges that a request asks for; none if its header must be ignored."""
     sent = Headers(scope=scope).getlist("range")
     if scope["method"] != "GET" or len(sent) != 1:
         return []
@@ -45,12 +45,12 @@ def _ranges_of(scope: Scope) -> list[re.Match[str]]:
     if unit.strip().lower() != "bytes":
         return []
     parts = [part.strip(" \t") for part in rest.split(",", _MAX_RANGES)]
-    found = [_RANGE.fullmatch(part) for part in parts if part]
+    matches = [_RANGE.fullmatch(part) for part in parts if part]
     # None of them ends before it begins.
     ranges = [
-        part for part in found if part and not (part["last"] and int(part["last"]) < int(part["first"]))
+        part for part in matches if part and not (part["last"] and int(part["last"]) < int(part["first"]))
     ]
-    return ranges if len(found) == len(ranges) <= _MAX_RANGES else []
+    return ranges if len(matches) == len(ranges) <= _MAX_RANGES else []
 
 
 def _with_ranges(scope: Scope, ranges: list[re.Match[str]]) -> Scope:
@@ -64,7 +64,7 @@ def _is_inside(part: re.Match[str], size: int) -> bool:
 
 
 class _NothingMoreError(OSError):
-    """Ends an answer whose headers were all that was asked for, as a closed connection would."""
+    """Ends an answer to a request for headers alone, as a closed connection would."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Methods:
     """ASGI middleware for what any address takes.
 
     It answers HEAD as GET without its body, and OPTIONS with the methods there are. Valid ranges of a GET are
-    passed on, and those outside of a file are told of (RFC 9110, section 14).
+    passed on, and unsatisfiable ones are answered with 416 (RFC 9110, section 14).
     """
 
     app: ASGIApp
@@ -103,7 +103,7 @@ class Methods:
         size = int(caught.content_range.rpartition("/")[2])
         inside = [part for part in ranges if _is_inside(part, size)]
         if inside and len(inside) < len(ranges):
-            # The framework refuses all for one that is outside. Routing begins anew.
+            # The framework refuses all for one that is outside. Routing begins again.
             scope.update(before)
             await self.app(_with_ranges(scope, inside), receive, send)
             return
@@ -134,7 +134,7 @@ class _HeadersOnly:
     sent: bool = False
 
     def tell(self) -> None:
-        """Let the log and the audit trail know the operation and its parameters."""
+        """Report the operation and its parameters to the log and the audit trail."""
         # What routing finds.
         for name in ("endpoint", "path_params"):
             if name in self.inner:

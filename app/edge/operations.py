@@ -74,7 +74,7 @@ class Operations:
                 for method in route.methods or ():
                     self._by_method[method].append((route.path_regex, declared))
 
-    def of(self, scope: Scope) -> Operation:
+    def match(self, scope: Scope) -> Operation:
         """Return the operation of a request; HEAD has that of GET."""
         method, path = scope["method"], path_of(scope)
         for at, declared in self._by_method.get("GET" if method == "HEAD" else method, ()):
@@ -116,11 +116,11 @@ def etag_of(revision: str) -> str:
 
 def allowed_methods(application: Any, scope: Scope) -> list[str]:
     """Return the methods that the address of a request takes; none where nothing is there."""
-    scope, found = {**scope, "root_path": root_of(scope)}, set[str]()
+    scope, methods = {**scope, "root_path": root_of(scope)}, set[str]()
     for route in application.router.routes:
         if route.matches(scope)[0] is not Match.NONE:
             # A folder of files takes GET.
-            found |= getattr(route, "methods", {"GET"})
-    if "GET" in found:
-        found.add("HEAD")
-    return sorted(found | {"OPTIONS"}) if found else []
+            methods |= getattr(route, "methods", {"GET"})
+    if "GET" in methods:
+        methods.add("HEAD")
+    return sorted(methods | {"OPTIONS"}) if methods else []

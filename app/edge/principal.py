@@ -23,7 +23,7 @@ _REMEMBERED: Final = 64
 _OWN_BITS: Final = 64
 
 # The roles that have all rights of a role, itself among them.
-_GIVEN_BY: Final[Mapping[Role, frozenset[Role]]] = {
+_ROLES_WITH: Final[Mapping[Role, frozenset[Role]]] = {
     "reader": frozenset({"reader", "judge", "curator", "admin"}),
     "judge": frozenset({"judge", "admin"}),
     "curator": frozenset({"curator", "admin"}),
@@ -53,14 +53,14 @@ class Principal:
 
     def may(self, role: Role, collection: str | None) -> bool:
         """Whether the caller has the rights of a role in a collection; None: in all of them."""
-        given = _GIVEN_BY[role]
-        if not given.isdisjoint(self.grants.get(EVERY_COLLECTION, ())):
+        sufficient = _ROLES_WITH[role]
+        if not sufficient.isdisjoint(self.grants.get(EVERY_COLLECTION, ())):
             return True
-        return collection is not None and not given.isdisjoint(self.grants.get(collection, ()))
+        return collection is not None and not sufficient.isdisjoint(self.grants.get(collection, ()))
 
     def may_somewhere(self, role: Role) -> bool:
         """Whether the caller has the rights of a role in any collection."""
-        return not _GIVEN_BY[role].isdisjoint(chain.from_iterable(self.grants.values()))
+        return not _ROLES_WITH[role].isdisjoint(chain.from_iterable(self.grants.values()))
 
 
 NOBODY: Final = Principal("anonymous", "", "anonymous", MappingProxyType({}))
@@ -68,9 +68,9 @@ NOBODY: Final = Principal("anonymous", "", "anonymous", MappingProxyType({}))
 
 def principal_of(request: HTTPConnection) -> Principal:
     """The caller of a request; nobody with any right before the request was checked."""
-    found = getattr(request.state, "principal", NOBODY)
-    assert isinstance(found, Principal)
-    return found
+    principal = getattr(request.state, "principal", NOBODY)
+    assert isinstance(principal, Principal)
+    return principal
 
 
 def clients_of(request: HTTPConnection) -> list[str]:

@@ -74,7 +74,7 @@ TOO_LARGE = Kind("content-too-large", "The request is too large", HTTPStatus.REQ
 UNSUPPORTED = Kind(
     "unsupported-media-type", "The content type is not supported", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 )
-NOT_ACCEPTABLE = Kind("not-acceptable", "No such format can be made", HTTPStatus.NOT_ACCEPTABLE)
+NOT_ACCEPTABLE = Kind("not-acceptable", "The format is not available", HTTPStatus.NOT_ACCEPTABLE)
 NOT_READY = Kind("not-ready", "The service is not ready", HTTPStatus.SERVICE_UNAVAILABLE, retry_after_s=1)
 BUSY = Kind("too-many-requests", "The service is busy", HTTPStatus.TOO_MANY_REQUESTS, retry_after_s=1)
 ENCODED_LATE = Kind("encoding-timeout", "Encoding took too long", HTTPStatus.GATEWAY_TIMEOUT)
@@ -196,7 +196,7 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
     ),
     errors.UnknownJobError: Kind("unknown-job", "There is no such job", _NOT_FOUND),
     errors.JobExistsError: Kind("job-exists", "A job for this collection is already running", _CONFLICT),
-    errors.CollectionInUseError: Kind("collection-in-use", "Work on the collection goes on", _CONFLICT),
+    errors.CollectionInUseError: Kind("collection-in-use", "The collection is in use", _CONFLICT),
     errors.JobStateError: Kind("job-ended", "The job has ended", _CONFLICT),
     errors.StoreError: Kind(
         "image-file-unavailable",
@@ -215,12 +215,12 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         "feedback-full",
         "The collection keeps no more judgements",
         _CONFLICT,
-        detail="The collection has as many judgements as it keeps: whoever runs the service can remove them "
+        detail="The collection has as many judgements as it keeps: the service's operator can remove them "
         "or allow more.",
     ),
     errors.UnknownCaseListError: Kind("unknown-case-list", "There is no such list of cases", _NOT_FOUND),
     errors.CaseListExistsError: Kind(
-        "case-list-exists", "There is such a list of cases", _CONFLICT, field="name"
+        "case-list-exists", "The list of cases already exists", _CONFLICT, field="name"
     ),
     errors.CasesFullError: Kind("cases-full", "No more cases are kept here", _CONFLICT),
     errors.CollectionNameError: Kind("invalid-name", "The name is not valid", _UNPROCESSABLE, field="name"),
@@ -251,7 +251,7 @@ KINDS: Mapping[type[RecoquestError], Kind] = {
         "disk-full",
         "The disk is full",
         HTTPStatus.INSUFFICIENT_STORAGE,
-        detail="The disk of the service is full, so nothing was written; searches go on. Free some space "
+        detail="The disk of the service is full, so nothing was written; searches continue. Free some space "
         "there and send it again.",
     ),
     RecoquestError: DEFECT,
@@ -363,11 +363,11 @@ class FieldError(BaseModel):
     message: str
 
 
-def field_errors(found: Sequence[Mapping[str, Any]]) -> list[FieldError]:
-    """Name the first of the wrong fields that pydantic has found; the values themselves are not repeated."""
+def field_errors(errors: Sequence[Mapping[str, Any]]) -> list[FieldError]:
+    """Describe the first fields that pydantic rejects, without repeating their values."""
     return [
         FieldError(field=_name(error["loc"]), message=shortened(sentence(error), _MAX_MESSAGE_LENGTH))
-        for error in found[:_MAX_ERRORS]
+        for error in errors[:_MAX_ERRORS]
     ]
 
 
@@ -380,7 +380,7 @@ def describe_errors(errors: Sequence[FieldError], more: int = 0) -> str:
 
 
 def sentence(error: Mapping[str, Any]) -> str:
-    """Say what pydantic has found wrong with a value, which is not repeated."""
+    """Describe why pydantic rejects a value, without repeating it."""
     if error["type"] in _SENTENCES:
         return _SENTENCES[error["type"]].format_map(error.get("ctx", {}))
     if error["type"] in _OF_PYDANTIC:
@@ -461,7 +461,7 @@ def problem_response(
     errors: Sequence[FieldError] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """Make the answer that tells of a problem with the request of this scope."""
+    """Make the response that describes a problem with the request of this scope."""
     document = _document(kind, detail, scope, errors)
     all_headers = dict(headers or {})
     if kind.retry_after_s is not None:
@@ -474,7 +474,7 @@ def problem_response(
 
 
 def raw_answer(answer: Response) -> bytes:
-    """The bytes of a whole HTTP/1.1 answer, for what is answered before there is a request."""
+    """The bytes of a complete HTTP/1.1 response, for answers before there is a request."""
     head = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()]
     head += [name + b": " + value for name, value in answer.raw_headers]
     return b"\r\n".join([*head, b"", bytes(answer.body)])
@@ -524,9 +524,9 @@ def _answer_validation_error(request: Request, error: RequestValidationError) ->
     content_type = request.headers.get("content-type", "")
     if isinstance(error.body, bytes) and "json" not in content_type:
         return problem_response(UNSUPPORTED, "Send the body as application/json.", scope=request.scope)
-    found = error.errors()
-    errors = field_errors(found)
-    detail = describe_errors(errors, more=len(found) - len(errors))
+    details = error.errors()
+    errors = field_errors(details)
+    detail = describe_errors(errors, more=len(details) - len(errors))
     return problem_response(INVALID, detail, scope=request.scope, errors=errors)
 
 

@@ -53,14 +53,14 @@ class HeadLimits:
 Reason = Literal["head-timeout", "body-timeout", "answer-unread", "replaced", "refused", "malformed"]
 
 _SWEEP_S: Final = 0.25
-# Beyond this share of the places, connections without a request are ended ...
+# Above this share of the limit, connections without a request are ended ...
 _FULL: Final = 0.75
 # ... that had the time to send one.
 _A_MOMENT_S: Final = 0.1
 _LOG_EVERY_S: Final = 5.0
 # Connections beyond the limit, for checks of health.
 _RESERVE: Final = 32
-# Connections that were told of their end and may still read it.
+# Connections that were sent their last response and may still read it.
 _MAX_LEAVING: Final = 256
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -68,12 +68,12 @@ _log = structlog.stdlib.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Bounds of connections, in seconds where nothing else is said.
+    """Bounds of connections, in seconds unless stated otherwise.
 
     Attributes:
         head_s: Seconds from the opening, or the first byte of a later request, to the end of the head.
         stall_s: Seconds without a byte of an unfinished body.
-        body_s: From the end of a head to the end of a body, beside the time for its bytes.
+        body_s: From the end of a head to the end of a body, in addition to the time for its bytes.
         body_rate: Least bytes a second of a body in the mean.
         answer_s: Without the caller reading on in its answer.
         leave_s: For a caller to read why its connection ends.
@@ -92,8 +92,8 @@ class ConnectionLimits:
 class Connections:
     """Counts connections, looks at each a few times a second, and sums up in the log which it has ended.
 
-    Beyond three quarters of the places, connections that wait for a request are ended, those that have waited
-    longest first: who sends nothing, or a byte at a time, keeps nobody out.
+    Above three quarters of the limit, connections that wait for a request are ended, those that have waited
+    longest first: a client that sends nothing, or a byte at a time, blocks nobody.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class Connections:
 
     @property
     def crowded(self) -> bool:
-        """Whether only checks of health are answered on the connection that came last."""
+        """Whether the newest connection only gets answers to health checks."""
         return self._number.total > self.limits.connections
 
     def enter(self, connection: "BoundedProtocol", now: float) -> bool:
-        """Take a place for a connection; False: there is none."""
+        """Count a connection; False if the limit is reached."""
         if self._number.total >= self.limits.connections:
             self._trim(now)
             if self._number.total >= self.limits.connections + _RESERVE:
@@ -130,7 +130,7 @@ class Connections:
         return True
 
     def leave(self, connection: "BoundedProtocol") -> bool:
-        """Free the place of a connection that is told why it ends; False: too many are at that."""
+        """Stop counting a connection that is sent why it ends; False if too many are in that state."""
         self._open.pop(connection, None)
         self._number.own = len(self._open)
         if len(self._leaving) >= _MAX_LEAVING:
@@ -168,10 +168,14 @@ class Connections:
         total = self._number.total
         # Where there are several processes, each ends its share.
         surplus = -(-(total - int(self.limits.connections * _FULL)) * len(self._open) // max(total, 1))
-        waits = [(place.spare_for(now), place) for place in self._open] if surplus > 0 else []
-        spare = [(waited, place) for waited, place in waits if waited is not None and waited > _A_MOMENT_S]
-        for _, place in sorted(spare, key=lambda pair: pair[0], reverse=True)[:surplus]:
-            place.replace()
+        waits = [(connection.spare_for(now), connection) for connection in self._open] if surplus > 0 else []
+        spare = [
+            (waited, connection)
+            for waited, connection in waits
+            if waited is not None and waited > _A_MOMENT_S
+        ]
+        for _, connection in sorted(spare, key=lambda pair: pair[0], reverse=True)[:surplus]:
+            connection.replace()
 
     def _sweep_later(self) -> None:
         if self._sweeping is None:
@@ -206,7 +210,7 @@ class LingeringTransport:
     def __init__(self, transport: asyncio.Transport, may_close: Callable[[], bool]) -> None:
         self._transport = transport
         self._may_close = may_close
-        self._held = bytearray()
+        self._pending = bytearray()
         self._ended = False
 
     def __getattr__(self, name: str) -> Any:
@@ -214,7 +218,7 @@ class LingeringTransport:
 
     def get_write_buffer_size(self) -> int:
         """Bytes that the system has not taken."""
-        return len(self._held) + self._transport.get_write_buffer_size()
+        return len(self._pending) + self._transport.get_write_buffer_size()
 
     def is_closing(self) -> bool:
         """Whether nothing more may be sent."""
@@ -230,13 +234,13 @@ class LingeringTransport:
         """Send bytes, small ones together with those that follow at once; none after the end."""
         if self._ended:
             return
-        if len(self._held) + len(data) > _MAX_BUFFERED:
+        if len(self._pending) + len(data) > _MAX_BUFFERED:
             self._flush()
             self._transport.write(data)
             return
-        if data and not self._held:
+        if data and not self._pending:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._held += data
+        self._pending += data
 
     def write_eof(self) -> None:
         """Say that nothing more is sent."""
@@ -245,9 +249,9 @@ class LingeringTransport:
         self._transport.write_eof()
 
     def _flush(self) -> None:
-        if self._held and not self._transport.is_closing():
-            held, self._held = self._held, bytearray()
-            self._transport.write(held)
+        if self._pending and not self._transport.is_closing():
+            pending, self._pending = self._pending, bytearray()
+            self._transport.write(pending)
 
 
 _SLOW: Final = Kind("request-timeout", "The request came too slowly", HTTPStatus.REQUEST_TIMEOUT)
@@ -262,9 +266,10 @@ _LARGE_HEAD: Final = Kind(
 # Bytes that are parsed at once outside of bodies of known length.
 _PIECE: Final = 8 << 10
 _VERSIONS: Final = ("1.0", "1.1")
-# An idle connection gives its place before any that has begun a request.
+# An idle connection is ended before any that has begun a request.
 _IDLE_FIRST: Final = 1e6
-# A body that comes at this rate, in bytes a second, keeps its place; the rate is measured over this time.
+# A body that arrives at this rate, in bytes a second, keeps its connection; the rate is measured over this
+# time.
 _MOVING: Final = 1024.0
 _MOVING_S: Final = 1.0
 _CHECK_OF_HEALTH: Final = re.compile(rb"(?:GET|HEAD) /(?:livez|readyz|metrics) ")
@@ -322,7 +327,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return self._answering is not None and not self._answering.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a place, or refuse the connection."""
+        """Accept the connection, or refuse it."""
         super().connection_made(cast(asyncio.Transport, LingeringTransport(transport, self._close_gently)))
         now = self.loop.time()
         self._head_since = self._last_byte = now
@@ -332,14 +337,14 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the place back."""
+        """Stop counting the connection."""
         self._all.gone(self)
         self._unset_keepalive_if_required()
         self.pipeline.clear()
         self._rest = b""
         if self._answering is not None:
             self._disconnect(self._answering)
-        # Nothing more is told to a caller that has gone.
+        # Nothing more is sent to a disconnected caller.
         self._body_since = None
         super().connection_lost(exc)
 
@@ -380,8 +385,8 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._body_since is not None and self._outside > _MAX_BETWEEN_CHUNKS:
                 raise _too_large(f"The trailers of the request have over {_MAX_BETWEEN_CHUNKS:,} bytes.")
         except httptools.HttpParserUpgrade as upgrade:
-            # No other protocol is spoken here. The parser takes a body that follows for the next request,
-            # unless it is told.
+            # No other protocol is spoken here. The parser takes a following body for the next request,
+            # unless it is prevented.
             if self._body_since is not None:
                 self._telling = True
                 length = (
@@ -421,7 +426,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise OverBoundError(_LONG_URL, f"{detail} as a body.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header field, or a trailer, which nobody asks for."""
+        """A header field, or a trailer, which is ignored."""
         if self._telling:
             return
         self._fields += 1
@@ -433,7 +438,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
-        """The head is whole: the work begins, or waits for its turn."""
+        """The head is complete: the work begins, or waits for its turn."""
         if self._telling:
             return
         limits, names = self._limits.head, [name for name, _ in self.headers]
@@ -480,11 +485,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle.response_complete:
             self._discarded += len(body)
             if self._discarded > MAX_DISCARDED:
-                raise OverBoundError(_NO_HTTP, "The body goes on long after the answer.")
+                raise OverBoundError(_NO_HTTP, "The body continues long after the answer.")
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
+        """The request is complete."""
         if self.parser.should_upgrade() and (self._chunked or self._declared):
             return
         self._body_since = None
@@ -541,7 +546,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
 
     def eof_received(self) -> None:
-        """Close; a caller that was told of the end has read it."""
+        """Close; a caller that was sent the last response has read it."""
         if self._leave_by is not None:
             self.transport.abort()
 
@@ -594,12 +599,12 @@ class BoundedProtocol(HttpToolsProtocol):
             return None
         if self._head_since is not None:
             return now - self._head_since
-        # An answer that is under way, or has just gone, is not yet read.
+        # An answer in transit, or just sent, hasn't been read yet.
         return None if self.transport.get_write_buffer_size() else now - self._last_byte + _IDLE_FIRST
 
     def replace(self) -> None:
-        """End, because another connection needs the place."""
-        self._time_out("replaced", "Another caller needed the connection before the request was whole.")
+        """End, because another connection needs the capacity."""
+        self._time_out("replaced", "Another caller needed the connection before the request was complete.")
 
     def _refuse(self) -> None:
         self._all.count("refused")

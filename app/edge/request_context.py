@@ -45,8 +45,8 @@ class RequestContext:
     A log line names the operation, never the path or the query: both may hold what belongs to a patient.
 
     Attributes:
-        wrong_site: Returns why a request is refused for where it comes from or what name it is for.
-        audit: Records an answer that is about to begin; returns another that takes its place.
+        wrong_site: Returns why a request is refused for its origin or its host name.
+        audit: Records an answer that is about to begin; returns another one to send instead.
         add_headers: Adds headers to the start of an answer.
         origins: Their pages may read the times of an answer.
     """
@@ -78,14 +78,14 @@ class RequestContext:
             named["trace_id"] = trace_id
         status, replaced = 0, False
 
-        async def tell(message: Message) -> None:
+        async def forward(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = int(message["status"])
                 added = MutableHeaders(scope=message)
                 added[REQUEST_ID_HEADER] = request_id
                 if timings.spans:
-                    added["Server-Timing"] = timings.told()
+                    added["Server-Timing"] = timings.header()
                     origin = headers.get("origin", "")
                     if origin in self.origins:
                         added["Timing-Allow-Origin"] = origin
@@ -98,9 +98,9 @@ class RequestContext:
                 other = await self.audit(scope, message["status"])
                 if other is not None:
                     replaced = True
-                    await other(scope, receive, tell)
+                    await other(scope, receive, forward)
             if not replaced:
-                await tell(message)
+                await forward(message)
 
         with structlog.contextvars.bound_contextvars(**named), collected_timings() as timings:
             problem: Kind | None = None
@@ -111,14 +111,14 @@ class RequestContext:
             except ClientDisconnect:
                 status = _CLIENT_CLOSED_REQUEST
             except asyncio.CancelledError:
-                # Only a server that ends cancels a request as a whole.
+                # Only a stopping server cancels whole requests.
                 problem = STOPPING
             except Exception as error:  # noqa: BLE001 - the last place where a defect can become an answer
                 _log.error("defect", error=type(error).__name__, at=where(error))
                 let_go(error)
                 problem = DEFECT
             if problem is not None and not status:
-                await problem_response(problem, "", scope=scope)(scope, receive, tell)
+                await problem_response(problem, "", scope=scope)(scope, receive, forward)
             seconds, endpoint = time.perf_counter() - started, scope.get("endpoint")
             operation = getattr(endpoint, "__name__", "none" if endpoint is None else "static")
             self.metrics.answered(operation, status, seconds)
@@ -165,9 +165,9 @@ def open_provider(endpoint: str) -> TracerProvider:
 
 
 def trace_id_of(traceparent: str) -> str | None:
-    """Return the trace that a caller's header names (W3C Trace Context); None where it names none."""
-    found = _TRACEPARENT.fullmatch(traceparent)
-    return found[1] if found else None
+    """Return the trace id of a caller's header (W3C Trace Context); None if there is none."""
+    match = _TRACEPARENT.fullmatch(traceparent)
+    return match[1] if match else None
 
 
 def _end_span(
@@ -175,7 +175,7 @@ def _end_span(
 ) -> None:
     """End the span of a request, with a child for each of its parts.
 
-    Neither address nor query is told: both may hold what belongs to a patient.
+    Neither address nor query is recorded: both may contain patient data.
     """
     below = set_span_in_context(span)
     for part, started, ended in parts:

@@ -64,17 +64,17 @@ class Request(BaseModel):
         if info.mode == "python":
             refuse_lone_surrogates(value)
         if isinstance(value, dict):
-            known = _known_fields(cls)
+            fields = _field_names(cls)
             for name in value:
-                if name not in known:
-                    message = "This field is unknown; known are {known}."
-                    error = PydanticCustomError("unknown_field", message, {"known": ", ".join(known)})
+                if name not in fields:
+                    message = "This field is unknown; the fields are {known}."
+                    error = PydanticCustomError("unknown_field", message, {"known": ", ".join(fields)})
                     raise _error_at((name,), error)
         return value
 
 
 @cache
-def _known_fields(model: type[BaseModel]) -> dict[str, None]:
+def _field_names(model: type[BaseModel]) -> dict[str, None]:
     return dict.fromkeys(field.alias or name for name, field in model.model_fields.items())
 
 
@@ -94,7 +94,7 @@ def images_path(collection: str, prefix: str) -> str:
     return f"{prefix}/v1/collections/{quote(collection, safe='')}/images"
 
 
-_Place = tuple[str | int, ...]
+_Location = tuple[str | int, ...]
 
 # UTF-16 writes some characters as two of these; alone, one is none.
 _HALF: Final = re.compile("[\ud800-\udfff]")
@@ -104,20 +104,20 @@ def refuse_lone_surrogates(value: Any) -> None:
     """Refuse a JSON value in which a text, or the name of a field, holds a lone surrogate.
 
     Raises:
-        ValidationError: The text has one; the error names the place.
+        ValidationError: The text has one; the error names its location.
     """
     # Ten times as fast as a look at each value.
     with suppress(PydanticSerializationError):
         to_json(value)
         return
-    place = _place_of_half(value)
-    if place is not None:
+    location = _find_half_character(value)
+    if location is not None:
         half = PydanticCustomError("half_character", "It holds half of a character (a lone surrogate).")
-        raise _error_at(place, half)
+        raise _error_at(location, half)
 
 
 def explained(error: ValidationError, content: str | bytes) -> ValidationError:
-    """Return the error that names the place of a lone surrogate: pydantic's parser of JSON tells a column."""
+    """Return an error that locates a lone surrogate by field; pydantic's JSON parser only gives a column."""
     if error.errors(include_url=False, include_input=False)[0]["type"] == "json_invalid":
         try:
             refuse_lone_surrogates(json.loads(content))
@@ -128,23 +128,23 @@ def explained(error: ValidationError, content: str | bytes) -> ValidationError:
     return error
 
 
-def _error_at(place: _Place, error: PydanticCustomError) -> ValidationError:
-    details = InitErrorDetails(type=error, loc=place, input=None)
+def _error_at(location: _Location, error: PydanticCustomError) -> ValidationError:
+    details = InitErrorDetails(type=error, loc=location, input=None)
     return ValidationError.from_exception_data("text", [details])
 
 
-def _place_of_half(value: Any) -> _Place | None:
-    waiting: deque[tuple[_Place, Any]] = deque([((), value)])
+def _find_half_character(value: Any) -> _Location | None:
+    waiting: deque[tuple[_Location, Any]] = deque([((), value)])
     while waiting:
-        place, part = waiting.popleft()
+        location, part = waiting.popleft()
         if isinstance(part, str):
             if _HALF.search(part):
-                return place
+                return location
         elif isinstance(part, dict):
             # A name that cannot be written cannot be named.
             if any(isinstance(name, str) and _HALF.search(name) for name in part):
-                return place
-            waiting.extend(((*place, name), inner) for name, inner in part.items())
+                return location
+            waiting.extend(((*location, name), inner) for name, inner in part.items())
         elif isinstance(part, list):
-            waiting.extend(((*place, number), inner) for number, inner in enumerate(part))
+            waiting.extend(((*location, number), inner) for number, inner in enumerate(part))
     return None

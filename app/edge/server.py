@@ -1,4 +1,4 @@
-"""A server that ends in time, whatever its requests and threads do, and the limits that it starts within."""
+"""A server that always ends in time, and the resource limits that it needs to start."""
 
 import asyncio
 import os
@@ -49,10 +49,10 @@ def require_limits() -> None:
         (resource.RLIMIT_AS, "v", _LEAST_ADDRESSES),
         (resource.RLIMIT_DATA, "d", _LEAST_DATA),
     ):
-        given = resource.getrlimit(kind)[0]
-        if given != resource.RLIM_INFINITY and given < least:
+        limit_now = resource.getrlimit(kind)[0]
+        if limit_now != resource.RLIM_INFINITY and limit_now < least:
             raise LimitsError(
-                f"This process may use {given / _GIB:.1f} GiB of memory addresses and needs at least "
+                f"This process may use {limit_now / _GIB:.1f} GiB of memory addresses and needs at least "
                 f"{least // _GIB} GiB: raise the limit (`ulimit -{option} unlimited`) and start it again."
             )
     free = free_memory()
@@ -124,7 +124,7 @@ class GracefulServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application, and accept connections in several places at once."""
+        """Start the application, and accept connections on several listeners."""
         listeners = [listener.dup() for listener in sockets or [] for _ in range(_LISTENERS)]
         await super().startup(listeners or None)
 
@@ -156,10 +156,10 @@ class GracefulServer(uvicorn.Server):
         return True
 
     async def _give_up(self) -> None:
-        """Cancel the requests that are left, which answers them, and close their connections."""
+        """Cancel the remaining requests, which answers them, and close their connections."""
         state = self.server_state
         _log.warning(
-            "requests were given up at the stop",
+            "requests were cancelled at the stop",
             requests=len(state.tasks),
             connections=len(state.connections),
         )
@@ -173,11 +173,11 @@ class GracefulServer(uvicorn.Server):
     def _end_at_last(self) -> None:
         self._no_order.acquire()
         time.sleep(_ALL_S)
-        # Writing to a log that nobody reads may be the call that blocks.
-        told = threading.Thread(
+        # Writing to a log that nobody reads may block.
+        warning = threading.Thread(
             target=lambda: _log.warning("the process is ended: a thread did not come back", seconds=_ALL_S),
             daemon=True,
         )
-        told.start()
-        told.join(_TELLING_S)
+        warning.start()
+        warning.join(_TELLING_S)
         os._exit(0)

@@ -1,6 +1,6 @@
 """What the processes of one `recoquest serve` share: counts, events, texts, and locks that end with it.
 
-All of it is made before the processes are forked, and found by each in the same place.
+All of it is made before the processes are forked, and inherited by each at the same address.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ _HEAD: Final = struct.Struct("3q")
 
 
 class Count:
-    """A number to which each process adds its own part, which is gone when the process ends."""
+    """A number to which each process adds its own part, which is removed when the process ends."""
 
     def __init__(self, sharing: "Sharing", parts: "memoryview[int]") -> None:
         self._sharing = sharing
@@ -30,15 +30,15 @@ class Count:
     @property
     def own(self) -> int:
         """The part of this process."""
-        return self._parts[self._sharing.place]
+        return self._parts[self._sharing.index]
 
     @own.setter
     def own(self, number: int) -> None:
-        self._parts[self._sharing.place] = number
+        self._parts[self._sharing.index] = number
 
-    def part(self, place: int) -> int:
-        """The part of the process in a place."""
-        return self._parts[place]
+    def part(self, index: int) -> int:
+        """The part of the process with an index."""
+        return self._parts[index]
 
     @property
     def total(self) -> int:
@@ -58,23 +58,23 @@ class Events:
         self._form = struct.Struct(form)
         self._kept = kept
         self._memory = sharing.memory(_NUMBER.size + kept * self._form.size)
-        self._known = 0
+        self._taken = 0
 
     def take(self) -> Iterator[tuple[Any, ...]]:
         """Give the events since the last call, with the lock of `Sharing` held."""
         (written,) = _NUMBER.unpack_from(self._memory)
-        for number in range(max(self._known, written - self._kept), written):
-            yield self._form.unpack_from(self._memory, self._place(number))
-        self._known = written
+        for number in range(max(self._taken, written - self._kept), written):
+            yield self._form.unpack_from(self._memory, self._offset(number))
+        self._taken = written
 
     def put(self, *event: object) -> None:
         """Add an event, with the lock held; `take` gives it to this process as well."""
         (written,) = _NUMBER.unpack_from(self._memory)
-        self._form.pack_into(self._memory, self._place(written), *event)
+        self._form.pack_into(self._memory, self._offset(written), *event)
         # Last: a process may end anywhere.
         _NUMBER.pack_into(self._memory, 0, written + 1)
 
-    def _place(self, number: int) -> int:
+    def _offset(self, number: int) -> int:
         return _NUMBER.size + number % self._kept * self._form.size
 
 
@@ -98,7 +98,7 @@ class Texts:
         """
         if len(text) > self._room:
             raise ValueError(f"a text of {len(text)} bytes is too long")
-        memory = self._memory[self._sharing.place]
+        memory = self._memory[self._sharing.index]
         with self._sharing.locked():
             valid, *sizes = _HEAD.unpack_from(memory)
             start = _HEAD.size + (1 - valid) * self._room
@@ -107,9 +107,9 @@ class Texts:
             # Last: a process may end anywhere.
             _HEAD.pack_into(memory, 0, 1 - valid, *sizes)
 
-    def read(self, place: int) -> bytes:
-        """Return the text that the process in a place has written; empty: none yet."""
-        memory = self._memory[place]
+    def read(self, index: int) -> bytes:
+        """Return the text that the process with an index has written; empty: none yet."""
+        memory = self._memory[index]
         with self._sharing.locked():
             valid, *sizes = _HEAD.unpack_from(memory)
             start = _HEAD.size + valid * self._room
@@ -117,17 +117,17 @@ class Texts:
 
 
 class Sharing:
-    """Shared by processes that are forked later; each then takes its place.
+    """Shared by processes that are forked later; each then sets its index.
 
     Attributes:
         processes: Their number.
-        place: The place of this process, from 0 on.
+        index: Index of this process, from 0.
         serving: Counts the processes that take requests.
     """
 
     def __init__(self, processes: int = 1) -> None:
         self.processes = processes
-        self.place = 0
+        self.index = 0
         self._counts: list[memoryview[int]] = []
         self._file = None if processes == 1 else tempfile.TemporaryFile()  # noqa: SIM115 - it stays open
         self._leads = processes == 1
@@ -145,10 +145,10 @@ class Sharing:
         """Return so many bytes of memory that all processes share, which are 0."""
         return memoryview(bytearray(size) if self.processes == 1 else mmap.mmap(-1, size))
 
-    def clear(self, place: int) -> None:
-        """Forget what a process that has ended had counted."""
+    def clear(self, index: int) -> None:
+        """Remove the counts of a process that has ended."""
         for parts in self._counts:
-            parts[place] = 0
+            parts[index] = 0
 
     def leads(self) -> bool:
         """Whether this process does what only one has to; another does so once that one has ended.

@@ -32,14 +32,14 @@ def main(parent: int, descriptor: int) -> None:
     orders = socket.socket(fileno=descriptor)
     while True:
         try:
-            order, given, _, _ = socket.recv_fds(orders, 1, 1)
+            order, descriptors, _, _ = socket.recv_fds(orders, 1, 1)
         except OSError:
             return
-        if not given:
+        if not descriptors:
             return
         if order == WITH_TORCH:
             import_torch()
-        _fork(orders, given[0])
+        _fork(orders, descriptors[0])
 
 
 def _fork(orders: socket.socket, descriptor: int) -> None:
@@ -75,7 +75,7 @@ def _serve(connection: socket.socket) -> None:
     load, _ = receive(connection, 0)
     try:
         encoder = _loaded(Path(load["bundle"]), load["threads"])
-    except Exception as error:  # noqa: BLE001 - the service tells of it
+    except Exception as error:  # noqa: BLE001 - the service reports it
         send(connection, {"outcome": "refused", "reason": str(error)[:_MAX_REASON]})
         return
     send(connection, {"outcome": "ready"})

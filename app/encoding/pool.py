@@ -44,7 +44,7 @@ class EncoderLoader:
         self, device: str, threads: int | None, limit_s: float, replaced: Callable[[], object] = lambda: None
     ) -> None:
         self._device = device
-        self._threads = ComputeThreads.of(threads)
+        self._threads = ComputeThreads.share(threads)
         self._limit_s = limit_s
         self._replaced = replaced
         self._server = ForkServer() if self._threads.lanes > 1 and computes_on_cpu(device) else None
@@ -90,8 +90,8 @@ class _Entry:
     """An encoder that is in use, loaded or not.
 
     Attributes:
-        loading: The last try to load it.
-        last_active: When it was last the encoder of an active generation.
+        loading: The last attempt to load it.
+        last_active: Time at which it was last the encoder of an active generation.
         loaded: It with its queue, once it is loaded.
         failures: Number of tries that failed, in a row.
         rest: Keeps a bundle that failed from being tried again at once.
@@ -135,11 +135,11 @@ class Encoders:
         self._entries: dict[str, _Entry] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def of(self, active: ActiveGeneration) -> LoadedEncoder:
+    async def get(self, active: ActiveGeneration) -> LoadedEncoder:
         """The encoder that made a generation's vectors, loaded now if it has to be.
 
         Raises:
-            EncoderLoadingError: Loading takes longer than a query may wait; it goes on.
+            EncoderLoadingError: Loading takes longer than a query may wait; it continues.
             EncoderBrokenError: The bundle is missing or damaged and is not tried again at once.
         """
         entry = self._entries.get(active.digest)
@@ -199,7 +199,7 @@ class Encoders:
 
     def _start(self, active: ActiveGeneration) -> asyncio.Task[LoadedEncoder]:
         task = asyncio.create_task(self._open(active.digest, active.bundle))
-        # Someone must look at the outcome even when every caller has gone.
+        # The outcome must be retrieved even if every caller is gone.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 

@@ -70,7 +70,7 @@ def import_for(bundles: Iterable[Path], device: str) -> None:
     if device != "cpu" and (device != "auto" or has_gpu_driver()):
         return
     for bundle in bundles:
-        # Loading it will tell what is wrong with it.
+        # Loading it will report what is wrong with it.
         with suppress(BundleError):
             if read_graphs(read_bundle(bundle), bundle / FOLDER) is None:
                 import_torch()
@@ -115,7 +115,7 @@ class ForkServer:
                     worker = self._forked(with_torch)
                 except (OSError, RuntimeError) as error:
                     raise WorkerStartError from error
-        # Its end is told to those that wait until it is ready.
+        # Callers that wait until it is ready are notified of its end.
         with suppress(OSError):
             send(worker.connection, load)
         return worker
@@ -150,7 +150,7 @@ class ForkServer:
             if not answer:
                 raise OSError("the fork server has ended")
             if not handles:
-                # The others that it has forked go on.
+                # The others that it has forked continue.
                 raise WorkerStartError
             opened.pop_all()
         return Worker(int(answer), handles[0], own)
@@ -212,7 +212,7 @@ class EncoderProcesses(IndirectEncoder, ImageInput):
         return [worker.pid for worker in self._workers.workers]
 
     def close(self) -> None:
-        """Kill all processes; whoever waits for a vector is told."""
+        """Kill all processes; callers that wait for a vector get an error."""
         self._workers.close()
 
     def _watched(self) -> dict[int, Callable[[], object]]:

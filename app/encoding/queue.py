@@ -24,7 +24,7 @@ from training.models.text_input import TextEmbeddings, Truncation
 
 Kind = Literal["text", "image", "regions"]
 
-# A pass that outlives the deadline has no caller left, but a paused machine is not yet a hanging encoder.
+# A pass that exceeds the deadline has no caller left, but a paused machine is not yet a hanging encoder.
 _DEADLINES_OF_A_PASS = 2.0
 _SHORTEST_PASS_LIMIT_S = 10.0
 # Under a constant load of searches, uploads get every fifth pass, of a quarter of a batch: a search waits
@@ -188,9 +188,9 @@ def fail(jobs: Sequence[Job], error: RecoquestError, cause: BaseException | None
 class PriorityQueue:
     """Queries that wait, in order of arrival; its owner's lock guards it.
 
-    Where more wait than a batch holds, the oldest takes with it those of about its length: a pass costs as
-    much for each text as for the longest. Each priority has places of its own, so that uploads cannot fill
-    those of searches.
+    If more queries wait than a batch holds, the oldest is batched with those of similar length: a pass costs
+    as much for each text as for the longest. Each priority has its own capacity, so that uploads can't use up
+    that of searches.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -205,7 +205,7 @@ class PriorityQueue:
         """Put a query at the end of its line.
 
         Raises:
-            QueueFullError: All places of its priority are taken.
+            QueueFullError: The capacity of its priority is used up.
         """
         if len(self._waiting[job.priority]) >= self._capacity:
             self.drop_stale(now)
@@ -250,7 +250,7 @@ class PriorityQueue:
         return batch
 
     def drop_stale(self, now: float) -> None:
-        """Forget queries whose caller has gone or whose deadline has passed."""
+        """Drop queries whose caller is gone or whose deadline has passed."""
         for priority, line in self._waiting.items():
             if line:
                 self._waiting[priority] = _in_time(line, now)
@@ -297,14 +297,14 @@ class Batches:
                 parts += [part[middle:], part[:middle]]
 
     def _answered(self, part: list[Job]) -> bool:
-        """Pass a part of a batch through the encoder; False asks for its halves."""
+        """Pass a part of a batch through the encoder; False: it must be halved."""
         started = time.perf_counter()
         try:
             vectors, truncations, tokens = self._vectors(part)
         except (MissingModalityError, EncodingTimeoutError) as error:
             fail(part, error)
             return True
-        except Exception as error:  # noqa: BLE001 - whatever the encoder raises must reach the callers
+        except Exception as error:  # noqa: BLE001 - every error of the encoder must reach the callers
             return self._failed(part, error)
         seconds = time.perf_counter() - started
         for job, vector, cut, count in zip(part, vectors, truncations, tokens, strict=True):
@@ -363,9 +363,9 @@ def _in_time(jobs: list[Job], now: float) -> list[Job]:
 class EncodingQueue:
     """Batches the queries of many callers for one encoder.
 
-    A lane's thread takes the queries that wait, up to a batch of one kind. Only when the batch before held
+    A lane's thread takes the queries that wait, up to a batch of one kind. Only if the previous batch had
     several queries, it waits a moment for more, so that a lone query is never delayed. Every query has a
-    deadline; one whose caller has gone is skipped; an error reaches the query that causes it. The encoder,
+    deadline; one whose caller is gone is skipped; an error reaches the query that causes it. The encoder,
     which the threads of the lanes share, bounds the time of a pass.
 
     The lanes after the first join in only when enough queries wait for a pass of their own, so that a few
@@ -455,7 +455,7 @@ class EncodingQueue:
         return job.future
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Refuse new queries, fail those that wait, and let the batches in work end within the time given."""
+        """Refuse new queries, fail those that wait, and let running batches end within a time."""
         with self._lock:
             self._closed = True
             waiting = self._line.clear()
@@ -483,17 +483,17 @@ class EncodingQueue:
                 batch = self._take(lane, busy=busy)
             try:
                 self._batches.encode(batch)
-            except Exception as error:  # noqa: BLE001 - the lane goes on, and the callers are told
+            except Exception as error:  # noqa: BLE001 - the lane continues, and the callers get the error
                 _log.error("encoding a batch failed", error=type(error).__name__)
                 fail(batch, EncodingFailedError(FAILED))
             # An idle lane keeps no pictures.
             busy, batch = len(batch) > 1, []
 
     def _take(self, lane: int, *, busy: bool) -> list[Job]:
-        """Wait for a batch and take it; the lane's last one is over. The lock is held.
+        """Wait for a batch and take it; the lane's last one is over. Requires the lock.
 
-        The first lane takes whatever waits if no other lane works, and any lane what is enough for one more
-        pass. `busy`: the last batch held several.
+        The first lane takes all waiting queries if no other lane works; any lane takes enough for one more
+        pass. `busy`: the last batch had several.
         """
         self._at_work.pop(lane, None)
         changed = self._others if lane else self._first

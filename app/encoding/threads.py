@@ -64,8 +64,8 @@ class ComputeThreads:
     alone: int
 
     @classmethod
-    def of(cls, count: int | None = None) -> "ComputeThreads":
-        """Share out the threads that an operator gave to all lanes together; None: one for each core."""
+    def share(cls, count: int | None = None) -> "ComputeThreads":
+        """Divide the threads that an operator gave to all lanes together; None: one for each core."""
         total = count or cores()
         lanes = min(total, _MAX_LANES)
         return cls(lanes, total // lanes, count or min(total, _MOST_ALONE))
@@ -76,7 +76,7 @@ def use_torch_threads(count: int) -> None:
     # A service whose bundles have ONNX graphs needs no torch.
     import torch
 
-    # A thread takes over the number that was set last, by whichever thread, when it first asks or computes.
+    # A thread adopts the number that any thread set last when it first asks or computes.
     torch.get_num_threads()
     torch.set_num_threads(count)
     later = threading.Thread(target=torch.set_num_threads, args=(1,))

@@ -74,15 +74,15 @@ def open_generation(
     """The generation of a bundle or a number, its encoder, and the seconds that loading this took."""
     if number is not None:
         with engine.home.catalogue.read() as session:
-            found = generation_of(session, collection, number)
-        bundle = registered_bundle(found, engine.home.bundles_folder).folder
+            generation = generation_of(session, collection, number)
+        bundle = registered_bundle(generation, engine.home.bundles_folder).folder
     assert bundle is not None
     started = monotonic()
     encoder = load_bulk_encoder(engine.home, bundle, settings.device)
     seconds = monotonic() - started
     if number is None:
-        found = generation_for(engine.home, collection, encoder)
-    return found, encoder, seconds
+        generation = generation_for(engine.home, collection, encoder)
+    return generation, encoder, seconds
 
 
 def swap_to(

@@ -34,13 +34,13 @@ from training.recipes.schema import Recipe, TrainConfig
 from training.trainer.requirements import used_modalities
 from training.trainer.setup import usable_records
 
-# Measured: fewer epochs or lower rates learn less of what was judged, higher rates lose what the model knows.
+# Measured: fewer epochs or lower rates learn less from judgements, higher rates forget what the model knows.
 _EPOCHS: Final = 5
 _SLOWER: Final = 0.3
 # An epoch of a small collection has about as many batches, and each of them at least so many pairs.
 _BATCHES: Final = 8
 _LEAST_BATCH: Final = 8
-# Measured on 64 photographs: fewer steps change little, and the best epoch lies before the last.
+# Measured on 64 photographs: fewer steps change little, and the best epoch isn't the last.
 _LEAST_STEPS: Final = 80
 _WARMUP_SHARE: Final = 0.1
 # Of fewer images, rsum moves by more than two points with a single rank.
@@ -50,11 +50,11 @@ _LENGTH: Final = frozenset({"train.epochs", "train.steps", "schedule.warmup_step
 _HELD_OUT: Final[tuple[Split, ...]] = ("test", "val")
 _METRICS: Final = ("rsum", "image_precision_at_10")
 _MEANS: Final = frozenset({"precision_at_5", "precision_at_10", "precision_at_50"})
-# Fewer held-out images tell no model from another: the interval of rsum is some 40 points wide at 100.
+# Fewer held-out images can't distinguish models: the interval of rsum is some 40 points wide at 100.
 MIN_IMAGES: Final = 100
-# Images of one patient are drawn together: few patients tell no model from another either.
+# Images of one patient are drawn together: few patients can't distinguish models either.
 _IMAGES_A_GROUP: Final = 4
-# Comparisons before the decision is left to whoever changes the active model so often.
+# Comparisons before the decision is left to the operator who keeps changing the active model.
 _MAX_COMPARISONS: Final = 3
 _JUDGED: Final = "judged.json"
 
@@ -71,7 +71,7 @@ def version_name(base: BundleInfo, taken: Collection[str]) -> str:
 def continued_recipe(
     base: BundleInfo, recipe: str | None, overrides: Sequence[str], name: str | None = None
 ) -> Recipe:
-    """The recipe that goes on with a model: its own or another, shorter and at lower learning rates.
+    """The recipe that continues with a model: its own or another, shorter and at lower learning rates.
 
     A recipe that starts from a model is short and has low rates already: both stay. Images of a service are
     copied to no disk.
@@ -102,7 +102,7 @@ def continued_recipe(
 
 
 def settled_settings(base: BundleInfo, recipe: str | None, overrides: Sequence[str]) -> frozenset[str]:
-    """Keys of settings that stay as they are, whatever the collection holds.
+    """Keys of settings that don't depend on the collection.
 
     Overrides do, and the length of a recipe that starts from a model.
     """
@@ -145,7 +145,7 @@ def fit_recipe(
     if pairs < train.batch_size:
         # A power of two, which processes can share.
         size = 1 << (max(pairs // _BATCHES, min(pairs, _LEAST_BATCH), 2).bit_length() - 1)
-        changes.append(f"Batches of {size} pairs in place of {train.batch_size}: there are too few pairs.")
+        changes.append(f"Batches of {size} pairs instead of {train.batch_size}: there are too few pairs.")
         train = train.model_copy(update={"batch_size": size})
     steps_an_epoch = max(1, pairs // train.batch_size)
     # Without a choice of the best epoch, more of them may do harm.
@@ -153,7 +153,7 @@ def fit_recipe(
     if validated and train.epochs is not None and not settled & {"train.epochs", "train.steps"}:
         epochs = max(train.epochs, -(-_LEAST_STEPS // steps_an_epoch))
         if epochs > train.epochs:
-            changes.append(f"{epochs} epochs in place of {train.epochs}: there are few pairs.")
+            changes.append(f"{epochs} epochs instead of {train.epochs}: there are few pairs.")
             train = train.model_copy(update={"epochs": epochs})
     if "schedule.warmup_steps" not in settled:
         steps = train.steps or (train.epochs or 0) * steps_an_epoch
@@ -220,10 +220,10 @@ def compare_models(
     """Compare a new model with the active one on held-out images.
 
     The interval of the rise has to be above `gain`; if negative, the metric may fall. `metric` is a name of
-    `figures_by_image`; None: rsum, or else image_precision_at_10.
+    `figures_by_image`; None: rsum, otherwise image_precision_at_10.
 
     Returns:
-        None if the held-out images tell no model from another: no two have different texts, and too few have
+        None if the held-out images can't distinguish models: no two have different texts, and too few have
         labels.
 
     Raises:
@@ -242,11 +242,11 @@ def compare_models(
     if chosen is None:
         return None
     if chosen in _MEANS:
-        # Sentences of labels are too few to be drawn anew.
+        # Sentences of labels are too few to be drawn again.
         chosen = f"image_{chosen}"
     if chosen not in figures:
-        known = ", ".join(figures) or "none"
-        raise RecipeError(f"{chosen} cannot be measured on the held-out images; these can: {known}.")
+        measurable = ", ".join(figures) or "none"
+        raise RecipeError(f"{chosen} cannot be measured on the held-out images; these can: {measurable}.")
     figure = figures_by_image(after)[chosen]
     compared = compare_figures(figures[chosen], figure, groups)
     better = new.digest != base.digest and compared.low > gain and compared.above_chance
@@ -275,7 +275,7 @@ def _groups(records: Sequence[Record]) -> NDArray[np.int64]:
 
 
 def judging_split(manifest: Manifest) -> Manifest | None:
-    """The held-out images that tell one model from another: those of `test`, else of `val`."""
+    """The held-out images that can distinguish models: those of `test`, otherwise of `val`."""
     for split in _HELD_OUT:
         held_out = manifest.split(split)
         if differ_in_texts(held_out.records) or any(record.labels for record in held_out.records):
@@ -383,12 +383,12 @@ def decide(engine: SearchEngine, settings: Settings, retrained: Retrained, batch
 
 def _judged(retrained: Retrained, base: BundleInfo, device: str, batch_size: int) -> ModelVerdict | None:
     """Verdict on the new model against another, stored until it is compared with a third."""
-    out, new, kept = retrained.out, retrained.new, _stored_verdict(retrained.out)
+    out, new, previous = retrained.out, retrained.new, _stored_verdict(retrained.out)
     # Earlier releases compared without an interval.
-    if kept is not None and kept.against == base.digest and kept.judgement.verdict is not None:
-        found: ModelVerdict | None = kept.judgement
+    if previous is not None and previous.against == base.digest and previous.judgement.verdict is not None:
+        verdict: ModelVerdict | None = previous.judgement
     else:
-        found = compare_models(
+        verdict = compare_models(
             base,
             new,
             read_manifest(out / "data"),
@@ -397,26 +397,26 @@ def _judged(retrained: Retrained, base: BundleInfo, device: str, batch_size: int
             device=device,
             batch_size=batch_size,
         )
-    if found is None:
+    if verdict is None:
         typer.echo(
-            "No images that are held out (split test or val) can judge the new model: that takes two "
+            "No held-out images (split test or val) can judge the new model: that takes two "
             "with different texts, or eleven with labels."
         )
         return None
-    stored = StoredVerdict(against=base.digest, judgement=found)
+    stored = StoredVerdict(against=base.digest, judgement=verdict)
     write_text(out / _JUDGED, stored.model_dump_json(indent=2))
-    on = f"{found.metric} on {found.images:,} images held out ({found.held_out})"
+    on = f"{verdict.metric} on {verdict.images:,} held-out images ({verdict.held_out})"
     if base.digest == new.digest:
-        typer.echo(f"{on}: {found.before:.2f}.")
-        return found
+        typer.echo(f"{on}: {verdict.before:.2f}.")
+        return verdict
     typer.echo(
-        f"{on}: {found.before:.2f} before, by {base.digest[:12]}, {found.after:.2f} after (a rise of "
-        f"{found.low:.2f} to {found.high:.2f}; chance gives {found.chance:.2f}): the verdict "
-        f"on the new model is {found.verdict}."
+        f"{on}: {verdict.before:.2f} before, by {base.digest[:12]}, {verdict.after:.2f} after (a rise of "
+        f"{verdict.low:.2f} to {verdict.high:.2f}; chance gives {verdict.chance:.2f}): the verdict "
+        f"on the new model is {verdict.verdict}."
     )
-    if found.verdict == "not enough to judge":
+    if verdict.verdict == "not enough to judge":
         typer.echo(f"It takes {MIN_IMAGES} held-out images with texts, or labels, of 25 patients.")
-    return found
+    return verdict
 
 
 def _stored_verdict(out: Path) -> StoredVerdict | None:

@@ -80,9 +80,9 @@ _Async = Annotated[bool, Depends(prefers_async)]
 @router.get("/generations", summary="All generations", dependencies=[may("reader")])
 @operation(None, "read")
 async def list_generations(collection: str, services: InjectedServices) -> Generations:
-    """Every generation that is kept, with its state and what was measured of it."""
-    found = await services.threads.read(catalogue.list_generations, services.engine.home, collection)
-    return Generations(generations=[Generation.of(info) for info in found])
+    """Every generation that is kept, with its state and measurements."""
+    infos = await services.threads.read(catalogue.list_generations, services.engine.home, collection)
+    return Generations(generations=[Generation.from_info(info) for info in infos])
 
 
 @router.post(
@@ -101,7 +101,7 @@ async def activate_generation(
     later: BackgroundTasks,
     by_job: _Async,
 ) -> Generation | Response:
-    """Load the generation and its encoder, tell other services, then search in it from one moment on.
+    """Load the generation and its encoder, notify other services, then switch searches to it at once.
 
     409 if it lacks many images or texts; with `Prefer: respond-async`, a job embeds them first.
     """
@@ -132,7 +132,7 @@ async def _swap(request: Request, services: Services, find: _Find, later: Backgr
     """Search in a generation when it and its encoder are loaded; what it lacks is embedded first."""
     started = time.monotonic()
     generation = await services.read(_nearly_complete, services, find)
-    loaded = await services.encoders.of(services.engine.describe(generation))
+    loaded = await services.encoders.get(services.engine.describe(generation))
     collection = generation.collection
     try:
         await services.threads.background(
@@ -158,7 +158,7 @@ async def _swap(request: Request, services: Services, find: _Find, later: Backgr
         collection,
         services.settings.keep_generations,
     )
-    return Generation.of(await services.read(catalogue.describe_generation, generation.id))
+    return Generation.from_info(await services.read(catalogue.describe_generation, generation.id))
 
 
 def _nearly_complete(session: Session, services: Services, find: _Find) -> Found:
@@ -176,22 +176,22 @@ async def _queue_swap(request: Request, services: Services, find: _Find) -> JSON
     arguments = activation_arguments(collection, generation.id)
     only = partial(refuse_second_embedding, collection=collection)
     job = await queue_job(request, services, REINDEX, arguments, check=only)
-    # The command's own event tells of the activation.
+    # The command's own event records the activation.
     note(
         request,
         Noted(action="create", collection=collection, generation=generation.id, details={"job": job.id}),
     )
     headers = {"Location": location_of(request, job), "Preference-Applied": _ASYNC}
-    return JSONResponse(JobEntry.of(job).model_dump(mode="json"), HTTPStatus.ACCEPTED, headers)
+    return JSONResponse(JobEntry.from_job(job).model_dump(mode="json"), HTTPStatus.ACCEPTED, headers)
 
 
 @models.get("", summary="All models", dependencies=[may("reader")])
 @operation(None, "read")
 async def list_models(services: InjectedServices) -> Models:
     """Every registered encoder with its digest and the collections searched with it."""
-    found = await services.threads.read(services.engine.models)
+    infos = await services.threads.read(services.engine.models)
     loaded = services.encoders.loaded()
-    return Models(models=[ModelSummary.of(info, loaded=info.digest in loaded) for info in found])
+    return Models(models=[ModelSummary.from_info(info, loaded=info.digest in loaded) for info in infos])
 
 
 @models.get("/{digest}", summary="One model", responses=_PROBLEMS, dependencies=[may("reader")])
@@ -216,7 +216,7 @@ async def register_model(
 ) -> ModelCard:
     """Take the model of a training or retraining job, so that collections can be embedded with it."""
     job = await services.read(get_job, new.job)
-    bundle = bundle_of(job.kind, JobFolder.of(services.settings, job.id).path)
+    bundle = bundle_of(job.kind, JobFolder.for_job(services.settings, job.id).path)
     if bundle is None or not await services.threads.read(bundle.is_dir):
         raise RequestError(
             _NO_MODEL, f"Job {job.id} ({job.kind}) has made no model: give a train or retrain job that has."

@@ -47,7 +47,7 @@ class Generation(GenerationName):
     )
 
     @classmethod
-    def of(cls, info: GenerationInfo) -> "Generation":
+    def from_info(cls, info: GenerationInfo) -> "Generation":
         """Describe a generation."""
         return cls.model_validate(info, from_attributes=True)
 
@@ -132,7 +132,7 @@ class ModelSummary(Answer):
     collections: list[str] = Field(description="Collections whose active generation it made.")
 
     @classmethod
-    def of(cls, info: ModelInfo, *, loaded: bool) -> "ModelSummary":
+    def from_info(cls, info: ModelInfo, *, loaded: bool) -> "ModelSummary":
         """Describe a model; `loaded` says whether this process answers queries with it."""
         return cls.model_validate({**asdict(info), "score_kind": cosine_kind(info), "loaded": loaded})
 
@@ -169,10 +169,10 @@ class ModelCard(ModelSummary):
     """One registered bundle: origin, metrics and use."""
 
     regions: bool = Field(
-        description="Whether it searches by a part of a picture, and tells what matched in an image."
+        description="Whether it can search by a part of a picture, and show what matched in an image."
     )
     towers: dict[str, str] | None = Field(
-        description="Architecture of the encoder of images, of texts, of sounds; null: its files are gone."
+        description="Architecture of the encoder of images, of texts, of sounds; null: its files are missing."
     )
     training: Training | None = Field(description="null: the bundle keeps no recipe that this release reads.")
     retraining: Retraining | None = Field(description="null where no retraining here made it.")
@@ -186,7 +186,7 @@ class NewModel(Request):
 
 
 def model_card(engine: SearchEngine, digest: str, *, loaded: bool) -> ModelCard:
-    """Gather everything that is known of a registered model; files of the server are not named."""
+    """Return all details of a registered model; files of the server are not named."""
     info = next((info for info in engine.models() if info.digest == digest), None)
     if info is None:
         raise UnregisteredModelError(digest)
@@ -194,13 +194,13 @@ def model_card(engine: SearchEngine, digest: str, *, loaded: bool) -> ModelCard:
         generations = generations_by(session, digest)
         job = job_that_made(session, digest)
     return ModelCard(
-        **dict(ModelSummary.of(info, loaded=loaded)),
+        **dict(ModelSummary.from_info(info, loaded=loaded)),
         regions=has_regions(engine.home.bundles_folder / digest),
         towers=_towers(engine.home.bundles_folder / digest / CONFIG_FILE),
         training=_training(info.recipe),
         # A result has more fields than an answer shows.
         retraining=None if job is None else Retraining.model_validate({**(job.result or {}), "job": job.id}),
-        generations=[Generation.of(each) for each in generations],
+        generations=[Generation.from_info(each) for each in generations],
     )
 
 

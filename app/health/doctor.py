@@ -54,7 +54,7 @@ class Finding:
     """One thing that was looked at.
 
     Attributes:
-        state: Whether it is well; what is doubtful works now, what is wrong does not.
+        state: ok; doubtful: it works now but may fail; wrong: it doesn't work.
         found: Result, and a remedy unless all is well.
     """
 
@@ -68,7 +68,7 @@ _LOW_MEMORY: Final = 2 * _GIB
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Look at everything that the service needs; what is found comes one by one.
+    """Examine everything that the service needs; yields findings one by one.
 
     An older catalogue is brought up to date, as by every command.
     """
@@ -85,9 +85,9 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 def _settings() -> Finding:
     if unknown := unknown_variables():
-        found = f"{', '.join(map(_slip, unknown))}: not a setting, and without effect"
+        problem = f"{', '.join(map(_slip, unknown))}: not a setting, and without effect"
         advice = "mend the name or remove it; docs/configuration.md lists all settings"
-        return Finding("settings", "doubtful", f"{found}: {advice}.")
+        return Finding("settings", "doubtful", f"{problem}: {advice}.")
     return Finding("settings", "ok", "every RECOQUEST_ variable is a setting")
 
 
@@ -99,10 +99,10 @@ def _slip(name: str) -> str:
 
 def _memory() -> Finding:
     free = free_memory()
-    found = f"{free / _GIB:.1f} GiB free, {cores()} cores"
+    result = f"{free / _GIB:.1f} GiB free, {cores()} cores"
     if free < _LOW_MEMORY:
-        return Finding("memory", "doubtful", f"{found}: an encoder and its index may need more.")
-    return Finding("memory", "ok", found)
+        return Finding("memory", "doubtful", f"{result}: an encoder and its index may need more.")
+    return Finding("memory", "ok", result)
 
 
 def _device(settings: Settings) -> Finding:
@@ -130,34 +130,34 @@ _OLDEST_POSTGRESQL: Final = 13
 
 
 def examine_versions() -> Finding:
-    """Look whether what recoquest says that it needs is installed, in the versions that it says."""
+    """Check that the requirements of recoquest are installed, in the required versions."""
     if not any(map(_installed, _FAISS)):
         advice = 'run `pip install -c constraints.txt ".[cpu]"` in the checkout'
         return Finding("versions", "wrong", f"faiss is not installed: {advice}.")
     unmet = {}
     for needed in _requirements():
-        found = _installed(needed.name)
-        if found is None or not needed.specifier.contains(found, prereleases=True):
-            unmet[needed] = found
+        version = _installed(needed.name)
+        if version is None or not needed.specifier.contains(version, prereleases=True):
+            unmet[needed] = version
     if unmet:
         described = ", ".join(
-            f"{needed.name} {found or 'is not installed'} ({needed.specifier} is needed)"
-            for needed, found in unmet.items()
+            f"{needed.name} {version or 'is not installed'} ({needed.specifier} is needed)"
+            for needed, version in unmet.items()
         )
-        wanted = " ".join(shlex.quote(f"{needed.name}{needed.specifier}") for needed in unmet)
-        advice = f"{described}: run `pip install {wanted}`."
+        requirements = " ".join(shlex.quote(f"{needed.name}{needed.specifier}") for needed in unmet)
+        advice = f"{described}: run `pip install {requirements}`."
         return Finding("versions", "wrong" if None in unmet.values() else "doubtful", advice)
-    shown = [f"{name} {found}" for name in (*_SHOWN, *_FAISS) if (found := _installed(name))]
+    shown = [f"{name} {version}" for name in (*_SHOWN, *_FAISS) if (version := _installed(name))]
     return Finding("versions", "ok", f"Python {platform.python_version()}, {', '.join(shown)}")
 
 
-def judge_postgresql(where: str, said: str) -> Finding:
-    """Say whether a PostgreSQL is new enough, by what it says of its version, such as `15.14 (Debian)`."""
-    major = re.match(r"\d+", said)
+def judge_postgresql(where: str, version: str) -> Finding:
+    """Check that a PostgreSQL is new enough, by its reported version, such as `15.14 (Debian)`."""
+    major = re.match(r"\d+", version)
     if major is None or int(major[0]) < _OLDEST_POSTGRESQL:
         advice = f"use PostgreSQL {_OLDEST_POSTGRESQL} or newer"
-        return Finding("catalogue", "wrong", f"{where} is PostgreSQL {said}, too old: {advice}.")
-    return Finding("catalogue", "ok", f"{where}, PostgreSQL {said}")
+        return Finding("catalogue", "wrong", f"{where} is PostgreSQL {version}, too old: {advice}.")
+    return Finding("catalogue", "ok", f"{where}, PostgreSQL {version}")
 
 
 _SERVICE: Final = "serve"
@@ -211,19 +211,19 @@ def examine_home(settings: Settings) -> Finding:
         return Finding("home", "wrong", f"{home} cannot be written: the disk is full; free some space there.")
     finally:
         probe.unlink(missing_ok=True)
-    found, free = f"{home} can be written", shutil.disk_usage(home).free
+    result, free = f"{home} can be written", shutil.disk_usage(home).free
     for erasure in pending_erasures(home):
-        found += f", but an erasure in {erasure.collection!r} is under way or was stopped (images: "
-        found += f"{len(erasure.ids):,}): `recoquest erase {erasure.collection}` goes on with it."
-        return Finding("home", "doubtful", found)
+        result += f", but an erasure in {erasure.collection!r} is under way or was stopped (images: "
+        result += f"{len(erasure.ids):,}): `recoquest erase {erasure.collection}` continues with it."
+        return Finding("home", "doubtful", result)
     if letters := count_dead_letters(home):
-        found += f", but the audit trail did not take {letters:,} events, which are in "
-        found += f"{dead_letters_of(home)}: keep that file elsewhere, and report the error in it."
-        return Finding("home", "doubtful", found)
-    found += f", {free / _GIB:.1f} GiB free"
+        result += f", but the audit trail did not take {letters:,} events, which are in "
+        result += f"{dead_letters_of(home)}: keep that file elsewhere, and report the error in it."
+        return Finding("home", "doubtful", result)
+    result += f", {free / _GIB:.1f} GiB free"
     if free < _LOW_DISK:
-        return Finding("home", "doubtful", f"{found}: writes are refused when the disk is full.")
-    return Finding("home", "ok", found)
+        return Finding("home", "doubtful", f"{result}: writes are refused when the disk is full.")
+    return Finding("home", "ok", result)
 
 
 def file_in_the_way(home: Path) -> Path | None:
@@ -232,7 +232,7 @@ def file_in_the_way(home: Path) -> Path | None:
     return None if there.is_dir() else there
 
 
-# Files that are read whole; all are looked for.
+# Files that are read; all are checked to exist.
 _READ: Final = 200
 
 
@@ -291,11 +291,11 @@ def _unusable(settings: Settings, error: RecoquestError) -> Finding:
 def _catalogue(catalogue: Catalogue) -> Finding:
     with catalogue.read() as session:
         if session.get_bind().dialect.name != "sqlite":
-            said = session.execute(text("SHOW server_version")).scalar_one()
-            return judge_postgresql(catalogue.url, said)
-        said = session.execute(text("PRAGMA quick_check(1)")).scalar_one()
-    if said != "ok":
-        return Finding("catalogue", "wrong", f"{catalogue.url} is damaged ({said}): restore a backup.")
+            answer = session.execute(text("SHOW server_version")).scalar_one()
+            return judge_postgresql(catalogue.url, answer)
+        answer = session.execute(text("PRAGMA quick_check(1)")).scalar_one()
+    if answer != "ok":
+        return Finding("catalogue", "wrong", f"{catalogue.url} is damaged ({answer}): restore a backup.")
     return Finding("catalogue", "ok", catalogue.url)
 
 
@@ -309,8 +309,8 @@ def _collection(engine: SearchEngine, name: str) -> Finding:
         missing = count_lacking(session, generation)
     count = engine.collection(name).count
     if missing:
-        found = f"{missing:,} of {count:,} images have no vector: run `recoquest reindex` for it again."
-        return Finding(subject, "doubtful", found)
+        result = f"{missing:,} of {count:,} images have no vector: run `recoquest reindex` for it again."
+        return Finding(subject, "doubtful", result)
     return Finding(subject, "ok", f"{count:,} images by {generation.model}")
 
 
@@ -322,10 +322,10 @@ def _images(home: Home) -> Finding:
     read = random.Random(0).sample(there, min(_READ, len(there)))
     damaged = [digest for digest in read if not _whole(home, digest)]
     if missing or damaged:
-        found = f"{len(missing):,} of {len(digests):,} files are missing"
+        result = f"{len(missing):,} of {len(digests):,} files are missing"
         if damaged:
-            found += f", {len(damaged):,} of {len(read):,} that were read are damaged"
-        return Finding("images", "wrong", f"{found}: index their data again, or restore a backup.")
+            result += f", {len(damaged):,} of {len(read):,} that were read are damaged"
+        return Finding("images", "wrong", f"{result}: index their data again, or restore a backup.")
     return Finding("images", "ok", f"{len(digests):,} files are there, {len(read):,} of them were read")
 
 
@@ -349,7 +349,7 @@ def _encoders(engine: SearchEngine, settings: Settings) -> Iterator[Finding]:
             yield Finding(subject, "ok", f"{digest[:12]} embeds")
 
 
-# A worker takes what waits, or says that it is at work, within 5 seconds.
+# A worker claims waiting jobs, or sends a heartbeat, within 5 seconds.
 _WATCH_SECONDS: Final = 8.0
 _LOOK_SECONDS: Final = 0.25
 
@@ -359,15 +359,15 @@ def examine_jobs(catalogue: Catalogue, watch_s: float = _WATCH_SECONDS) -> Findi
     with catalogue.read() as session:
         running = list_jobs(session, state="running")
         queued = list_jobs(session, state="queued")
-    found = f"{len(running):,} running, {len(queued):,} waiting"
+    result = f"{len(running):,} running, {len(queued):,} waiting"
     if not running and not queued:
-        return Finding("jobs", "ok", found)
+        return Finding("jobs", "ok", result)
     if _is_worked_on(catalogue, [*running, *queued], watch_s):
-        return Finding("jobs", "ok", f"{found}; a worker is at work")
+        return Finding("jobs", "ok", f"{result}; a worker is at work")
     return Finding(
         "jobs",
         "doubtful",
-        f"{found}, and no worker has said anything for {watch_s:.0f} seconds: run `recoquest worker` with "
+        f"{result}, and no worker sent a heartbeat for {watch_s:.0f} seconds: run `recoquest worker` with "
         "the settings of the service (home folder and database).",
     )
 
@@ -375,7 +375,7 @@ def examine_jobs(catalogue: Catalogue, watch_s: float = _WATCH_SECONDS) -> Findi
 def examine_retraining(
     settings: Settings, collections: Collection[str], renamed: Mapping[str, str] = MappingProxyType({})
 ) -> Finding:
-    """Look whether workers can retrain by themselves what they are told to.
+    """Check that workers can retrain the configured collections.
 
     `renamed` has the present names of collections by those that they had before.
     """
@@ -384,20 +384,20 @@ def examine_retraining(
     unknown = [name for name in named if name not in collections]
     if unknown:
         shown = [f"{name} (called {renamed[name]} now)" if name in renamed else name for name in unknown]
-        found = f"RECOQUEST_RETRAIN names {', '.join(shown)}, which is no collection and never retrained: "
-        found += f"those here are {', '.join(sorted(collections)) or 'none'}."
+        result = f"RECOQUEST_RETRAIN names {', '.join(shown)}, which is no collection and never retrained: "
+        result += f"those here are {', '.join(sorted(collections)) or 'none'}."
     elif named and not timed:
-        found = "RECOQUEST_RETRAIN alone does nothing: "
-        found += "set RECOQUEST_RETRAIN_AT or RECOQUEST_RETRAIN_FEEDBACK."
+        result = "RECOQUEST_RETRAIN alone does nothing: "
+        result += "set RECOQUEST_RETRAIN_AT or RECOQUEST_RETRAIN_FEEDBACK."
     elif timed and not named:
-        found = "when to retrain is set, but not what: name the collections in RECOQUEST_RETRAIN."
+        result = "when to retrain is set, but not what: name the collections in RECOQUEST_RETRAIN."
     else:
         return Finding("retraining", "ok", f"workers retrain {', '.join(named) or 'nothing'} by themselves")
-    return Finding("retraining", "doubtful", found)
+    return Finding("retraining", "doubtful", result)
 
 
 def _is_worked_on(catalogue: Catalogue, jobs: list[Job], watch_s: float) -> bool:
-    """Whether a worker begins any of the jobs, or says that it is at work on it, within this time."""
+    """Whether a worker starts any of the jobs, or sends a heartbeat for one, within this time."""
     deadline, before = time.monotonic() + watch_s, {(job.id, job.attempts, job.beats) for job in jobs}
     while time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
@@ -411,8 +411,8 @@ def _is_worked_on(catalogue: Catalogue, jobs: list[Job], watch_s: float) -> bool
 def renamed(settings: Settings, session: Session) -> dict[str, str]:
     """Return the present names of renamed collections by those that the settings have."""
     named = {name for grants in settings.oidc_roles.values() for name in grants} | {*settings.retrain}
-    found = {name: called_now(session, name) for name in sorted(named)}
-    return {name: now for name, now in found.items() if now is not None}
+    current_names = {name: called_now(session, name) for name in sorted(named)}
+    return {name: now for name, now in current_names.items() if now is not None}
 
 
 def examine_roles(settings: Settings, session: Session, collections: list[str]) -> Iterator[Finding]:
@@ -424,8 +424,8 @@ def examine_roles(settings: Settings, session: Session, collections: list[str]) 
     behind = {alias.name: alias.collection for alias in list_aliases(session)}
     wrong = [_words(name, before, behind) for name in sorted(named - {*collections})]
     if wrong:
-        found = f"RECOQUEST_OIDC_ROLES names {'; '.join(wrong)}: write the names that collections have."
-        yield Finding("roles of groups", "doubtful", found)
+        result = f"RECOQUEST_OIDC_ROLES names {'; '.join(wrong)}: write the names that collections have."
+        yield Finding("roles of groups", "doubtful", result)
     else:
         yield Finding("roles of groups", "ok", "every collection that RECOQUEST_OIDC_ROLES names is there")
 
@@ -435,4 +435,4 @@ def _words(name: str, before: Mapping[str, str], behind: Mapping[str, str]) -> s
         return f"{name!r}, which is called {before[name]!r} now, and in which no role holds any more"
     if name in behind:
         return f"{name!r}, which is an alias of {behind[name]!r}, and gives no role there"
-    return f"{name!r}, which is no collection, and whose roles hold in whatever gets that name"
+    return f"{name!r}, which is no collection, and whose roles apply to any collection that gets that name"

@@ -54,7 +54,7 @@ class Readiness:
             return self._report
 
     async def _check(self) -> dict[str, str]:
-        # A home that was moved may have taken its catalogue along: both are said.
+        # A moved home may have taken its catalogue along: report both.
         seen: dict[str, str] = {}
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -62,7 +62,7 @@ class Readiness:
                 actives = await self._threads.health(active_generations, self._engine)
         except TimeoutError:
             return {**seen, "catalogue": "took too long"}
-        except Exception as error:  # noqa: BLE001 - whatever is wrong, the service is not ready
+        except Exception as error:  # noqa: BLE001 - after any error the service is not ready
             _log.error("catalogue check failed", error=type(error).__name__)
             return {**seen, "catalogue": "cannot be read"}
         by_digest = {active.digest: active for active in actives}
@@ -84,11 +84,11 @@ class Readiness:
             return _BROKEN
         try:
             async with asyncio.timeout(self._timeout_s):
-                loaded = await self._encoders.of(active)
+                loaded = await self._encoders.get(active)
                 return await self._pass_through(loaded)
         except TimeoutError:
             return "took too long"
-        except Exception as error:  # noqa: BLE001 - whatever is wrong, the service is not ready
+        except Exception as error:  # noqa: BLE001 - after any error the service is not ready
             if self._encoders.is_broken(active.digest):
                 return _BROKEN
             _log.warning("encoder check failed", digest=active.digest, error=type(error).__name__)

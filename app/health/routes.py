@@ -1,4 +1,4 @@
-"""Whether the process lives, whether it answers searches, and its figures."""
+"""Liveness, readiness and metrics."""
 
 from http import HTTPStatus
 from typing import Literal
@@ -34,7 +34,7 @@ router = APIRouter(tags=["health"], route_class=GuardedRoute)
 @router.get("/livez", summary="Liveness")
 @operation(None, "health")
 async def get_liveness() -> Live:
-    """The process answers; restart it when this does not."""
+    """Whether the process answers; restart it if this doesn't."""
     return Live()
 
 

@@ -67,7 +67,7 @@ class Deletion:
         matching: The images that passed the filter when it began.
         ids: Ids of the first of them.
         query: The filter, as events have it.
-        deleted: Number of the images that are gone.
+        deleted: Number of deleted images.
 
     Raises:
         FilterError: The filter is none, or does not fit the collection.
@@ -108,7 +108,7 @@ class Deletion:
         Images that were changed since the beginning stay: they may not pass the filter any more.
 
         Raises:
-            StaleWriteError: The collection is gone.
+            StaleWriteError: The collection was removed.
             CatalogueError: The catalogue cannot be used; nothing of the batch is deleted.
             DiskFullError: The disk has no space left; nothing of the batch is deleted.
         """
@@ -152,10 +152,10 @@ async def delete_batches(services: Services, deletion: Deletion) -> Refusal | No
 
 
 def refusal(what: str, error: RecoquestError) -> Refusal:
-    """Describe an error after the first batch, which must not hide that images are gone."""
-    _log.warning("a deletion is not whole", error=type(error).__name__)
+    """Describe an error after the first batch, which must not hide that images were deleted."""
+    _log.warning("a deletion is incomplete", error=type(error).__name__)
     kind = kind_of(error)
-    return Refusal.of(kind, f"{what}: {kind.detail or error}")
+    return Refusal.from_kind(kind, f"{what}: {kind.detail or error}")
 
 
 @dataclass(slots=True)
@@ -166,9 +166,9 @@ class Erasure:
         erased: Images that were erased now, and backups that hold them.
         ids: Ids of the images that were erased, now or in part before.
         unknown: Ids that neither the collection nor the audit trail knows.
-        later: Ids that images had got since they had one of those that were asked for.
-        unfinished: Unfinished files that may hold them: being written, or left by killed backups.
-        log_is_empty: Whether nothing of them is left in the database's log; it is until its readers end.
+        later: Later ids of images that once had one of the requested ids.
+        unfinished: Unfinished files that may contain them: in progress, or left by killed backups.
+        log_is_empty: Whether the database's log is free of them; it isn't until its readers end.
         jobs: Numbers of the jobs that named them, whose row or folder was changed.
         retrainings: Numbers of the retrainings of the collection: their models have learned from its images.
         left: Files of jobs that name one of them and cannot be rewritten.
@@ -197,10 +197,10 @@ def erase(
     operation: str,
     request: str | None = None,
 ) -> Erasure:
-    """Erase images of a collection, so that no byte of them is left in the files of the home.
+    """Erase images of a collection, so that no byte of them remains in the files of the home.
 
-    After a stop the same call goes on, and so does every erasure in the collection, as one without ids,
-    patient and study does. An id that an image had before it was moved stands for that image.
+    After a stop the same call continues, and so does every erasure in the collection, as one without ids,
+    patient and study does. An id that an image had before it was moved refers to that image.
 
     Raises:
         UnknownCollectionError: No collection has this name.
@@ -213,22 +213,22 @@ def erase(
     """
     people = NOBODY
     if patient is not None or study is not None:
-        people = People.of(patient_key(settings.home), patient, study)
-    # Else one would end the notes of another, whose work it does not know.
+        people = People.from_names(patient_key(settings.home), patient, study)
+    # Otherwise one would end the records of another, whose work it doesn't know.
     with keep_others_away(settings.home):
         with home.catalogue.read() as session:
             _refuse_running(session, collection)
             notes = pending_erasures(settings.home)
             unfinished_before = [one for one in notes if one.collection == collection]
-            asked = ids
-            # A stop may have come before any of their rows was removed.
+            requested = ids
+            # An interrupted erasure may not have removed any of their rows.
             selected = people.images(session, collection)
             stopped = (name for one in unfinished_before for name in one.ids)
             ids = list(dict.fromkeys((*ids, *selected, *stopped)))
             trail, names = open_trail(settings, home.catalogue), names_of(session, collection)
-            there = _there(session, collection, ids)
-            gone = [name for name in ids if name not in there]
-            moved = trail.other_ids(session, names, gone, former=False)
+            existing = _there(session, collection, ids)
+            missing = [name for name in ids if name not in existing]
+            moved = trail.other_ids(session, names, missing, former=False)
             later = sorted(_there(session, collection, sorted(moved)).difference(ids))
             ids += later
             others = sorted(trail.other_ids(session, names, ids, former=True).difference(ids))
@@ -272,13 +272,13 @@ def erase(
         remove_stale(unfinished(settings.home), UNTOUCHED_SECONDS)
         with home.catalogue.read() as session:
             left = (*unfinished(settings.home), *unfinished_backups(session))
-        known = {*erased.images, *begun, *traced}
+        accounted = {*erased.images, *begun, *traced}
         erasure = Erasure(
             erased,
             ids=tuple(dict.fromkeys((*erased.images, *(name for name in ids if name in begun)))),
-            unknown=tuple(name for name in dict.fromkeys(asked) if name not in known),
+            unknown=tuple(name for name in dict.fromkeys(requested) if name not in accounted),
             later=tuple(later),
-            # No encoder holds an image.
+            # No encoder contains an image.
             unfinished=tuple(path for path in left if not path.is_relative_to(home.bundles_folder)),
         )
         for one in (*unfinished_before, pending):
@@ -315,7 +315,7 @@ def _erase_from_jobs(settings: Settings, home: Home, pending: PendingErasure, er
     """Remove ids and digests of images from the results and folders of all jobs of a collection.
 
     Of a JSON document the values that name one go, with the object that they describe; of a file of lines the
-    lines; links and files called so go. All other files stay, and are told of where they name one. Jobs that
+    lines; links and files called so go. All other files stay, and are reported if they name one. Jobs that
     took a single study over from an archive forget which: it may be that of the images. A row is changed in a
     transaction of its own, and files outside of any; the folder's lock lets the attempt of a job
     that begins meanwhile wait. After a stop, jobs that are done are not looked at again.
@@ -329,17 +329,19 @@ def _erase_from_jobs(settings: Settings, home: Home, pending: PendingErasure, er
         )
         jobs = [row for row in rows if pending.collection in row.arguments]
     for row in jobs:
-        own = names | _studies_of(row.kind, row.state, row.arguments)
-        pattern = _pattern(own)
+        job_names = names | _studies_of(row.kind, row.state, row.arguments)
+        pattern = _pattern(job_names)
         if row.kind == "retrain" and row.state == "done" and row.id not in erased.retrainings:
             erased.retrainings.append(row.id)
-        if row.id in pending.jobs or not own:
+        if row.id in pending.jobs or not job_names:
             continue
-        # The folder first: the row tells what else is to go from it.
-        changed = _erase_from_folders(JobFolder.of(settings, row.id), row.id, own, pattern, erased.left)
+        # The folder first: the row names what else must be removed from it.
+        changed = _erase_from_folders(
+            JobFolder.for_job(settings, row.id), row.id, job_names, pattern, erased.left
+        )
         with home.catalogue.write() as session:
-            found = session.get(JobRow, row.id, with_for_update=True)
-            changed |= _erase_from_row(found, own, pattern)
+            current = session.get(JobRow, row.id, with_for_update=True)
+            changed |= _erase_from_row(current, job_names, pattern)
         if changed and row.id not in erased.jobs:
             erased.jobs.append(row.id)
         pending.jobs.add(row.id)
@@ -374,16 +376,16 @@ def _studies_of(kind: str, state: str, arguments: Sequence[str]) -> set[str]:
 def _erase_from_folders(
     folder: JobFolder, job: int, names: frozenset[str], pattern: re.Pattern[bytes], left: list[Path]
 ) -> bool:
-    places = [place.path for place in (folder, *folder.aside()) if place.path.is_dir()]
-    lock = folder.lock() if folder.path in places else None
-    if lock is None and folder.path in places:
+    folders = [each.path for each in (folder, *folder.aside()) if each.path.is_dir()]
+    lock = folder.lock() if folder.path in folders else None
+    if lock is None and folder.path in folders:
         raise CollectionInUseError(
             f"Job {job} is at work in its folder, which may name the images: they are erased from all else; "
             "erase them again when it has ended."
         )
     try:
-        # Of every folder, whether or not one has changed already.
-        return sum(_erase_from_folder(place, names, pattern, left) for place in places) > 0
+        # In every folder, even if one has already changed.
+        return sum(_erase_from_folder(folder_path, names, pattern, left) for folder_path in folders) > 0
     finally:
         if lock is not None:
             os.close(lock)
@@ -402,7 +404,7 @@ def without(value: Any, names: Collection[str]) -> Any:
 
 
 def _erase_from_folder(
-    folder: Path, names: frozenset[str], pattern: re.Pattern[bytes], left: list[Path]
+    folder: Path, names: frozenset[str], pattern: re.Pattern[bytes], unwritable: list[Path]
 ) -> bool:
     changed = False
     for path in sorted(folder.rglob("*")):
@@ -419,7 +421,7 @@ def _erase_from_folder(
                     written.writelines(line for line in read if not pattern.search(line))
                 changed = True
             if _names_one(path, pattern):
-                left.append(path)
+                unwritable.append(path)
     return changed
 
 
@@ -431,7 +433,7 @@ def _pattern(names: Collection[str]) -> re.Pattern[bytes]:
 
 
 def _names_one(path: Path, pattern: re.Pattern[bytes]) -> bool:
-    """Tell whether a file names an image, in bounded memory."""
+    """Return whether a file names an image, in bounded memory."""
     before = b""
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

@@ -1,4 +1,4 @@
-"""A picture of a stored image as a browser shows it: what is asked for, and the making of it."""
+"""Renditions: pictures of stored images for browsers, as requested, and how they are made."""
 
 from contextlib import suppress
 from typing import Final
@@ -46,12 +46,12 @@ def chosen_rendition(image: StoredImage, accept: str, size: int | None, window: 
             NOT_ACCEPTABLE,
             f"The format cannot have a side of {longest:,} pixels: give a size, or accept image/png.",
         )
-    # The same picture has the same name, whatever was asked for.
+    # The same picture has the same name for every request.
     return Rendition(media_type, None if longest == max(image.width, image.height) else longest, window)
 
 
 def rendition_etag(image: StoredImage, rendition: Rendition) -> str:
-    """Return the strong ETag of a rendition, which is known before it is made."""
+    """Return the strong ETag of a rendition, which is available before it is made."""
     kind = rendition.media_type.partition("/")[2]
     # Without a comma, by which lists of tags are split.
     window = "auto" if rendition.window is None else f"{rendition.window.centre!r}:{rendition.window.width!r}"

@@ -1,4 +1,4 @@
-"""Images of a collection: what is known of them, pictures, files, links; writes, deletion and erasure."""
+"""Images of a collection: details, pictures, files, links; writes, deletion and erasure."""
 
 import json
 from collections import Counter
@@ -85,7 +85,7 @@ _PICTURE: dict[str, Any] = {
 _ETAG = {"ETag": {"description": "Of the image as it is now.", "schema": {"type": "string"}}}
 _NOT_MODIFIED: dict[str, Any] = {"description": "The caller's copy is the current one."}
 _FILE_ANSWERS: dict[int | str, dict[str, Any]] = {200: _FILE, 304: _NOT_MODIFIED}
-# Images may be of patients: no shared cache keeps them, and a browser asks whether its copy is current.
+# Images may be of patients: no shared cache may keep them, and browsers revalidate their copies.
 _CACHE_CONTROL = "private, no-cache"
 _NO_SCRIPTS = "default-src 'none'; sandbox"
 IfNoneMatch = Annotated[
@@ -93,7 +93,7 @@ IfNoneMatch = Annotated[
 ]
 Size = Annotated[
     int | None,
-    Query(ge=1, le=MAX_SIZE, description="Longest side in pixels; without it the whole.", examples=[1024]),
+    Query(ge=1, le=MAX_SIZE, description="Longest side in pixels; default: full size.", examples=[1024]),
 ]
 WindowText = Annotated[
     str,
@@ -139,11 +139,11 @@ async def get_rendition(
     window: WindowText = "auto",
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """The image as it is searched: 8 bits a channel, upright, in sRGB, whatever its file is.
+    """The image as it is searched: 8 bits a channel, upright, in sRGB, for files of all formats.
 
     JPEG, WebP or lossless PNG, as `Accept` prefers; JPEG where it likes several alike. Films of more than 8
     bits are shown through the window that their thumbnails and vectors have, or through another one. Nothing
-    is enlarged. A picture is made anew for each request, and not for one whose copy is current.
+    is enlarged. A picture is made again for each request, and not for one whose copy is current.
     """
     levels, lost = parse_window(window), ""
     accept = ",".join(request.headers.getlist("accept"))
@@ -182,8 +182,8 @@ async def get_levels(
     automatic = None
     if levels.high > levels.low:
         automatic = Window((levels.low + levels.high) / 2, levels.high - levels.low)
-    found = {"deep": True, "automatic": automatic, **asdict(levels)}
-    return GreyLevels.model_validate(found, from_attributes=True)
+    levels_found = {"deep": True, "automatic": automatic, **asdict(levels)}
+    return GreyLevels.model_validate(levels_found, from_attributes=True)
 
 
 @router.get("/content", summary="The file itself", response_class=FileResponse, responses=_FILE_ANSWERS)
@@ -199,7 +199,7 @@ async def get_content(
 
 @router.get(
     "",
-    summary="What is known of an image",
+    summary="Get an image's details",
     response_model=ImageInfo,
     responses={200: {"headers": _ETAG}, 304: _NOT_MODIFIED},
 )
@@ -218,8 +218,8 @@ async def get_image(
     def read() -> tuple[str, ImageInfo | None]:
         image = services.engine.image(collection, image_id)
         etag = etag_of(image.revision)
-        known = _matches(if_none_match, etag)
-        return etag, None if known else ImageInfo.of(image, path)
+        unchanged = _matches(if_none_match, etag)
+        return etag, None if unchanged else ImageInfo.from_image(image, path)
 
     etag, info = await services.threads.read(read)
     if info is None:
@@ -231,17 +231,17 @@ async def get_image(
 @router.post("/link", summary="Link to a picture")
 @operation("export", "write")
 async def link_image(
-    collection: str, image_id: str, wanted: LinkWanted, request: Request, services: InjectedServices
+    collection: str, image_id: str, link: LinkWanted, request: Request, services: InjectedServices
 ) -> PictureLink:
     """An address that shows this one picture without a key, in these parameters, until it ends.
 
     It ends before where the caller loses the right to see the picture. The audit trail names the caller at
     each use.
     """
-    picture, parameters = _picture(wanted)
+    picture, parameters = _picture(link)
     await services.threads.read(services.engine.image, collection, image_id)
     authenticator = services.authenticator
-    maker = await authenticator.maker_of(request, collection, wanted.expires_in)
+    maker = await authenticator.maker_of(request, collection, link.expires_in)
     key = await services.read(lambda session: require_collection(session, collection).id)
     sealed = authenticator.signer.seal_link(maker, linked_address(key, image_id, picture, parameters.items()))
     expires = datetime.fromtimestamp(maker.expires, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -279,7 +279,7 @@ async def upload_images(
     """
     written = await unless_disconnected(request, write_sent(services, collection, sent))
     _note(request, written)
-    counts = WriteCounts.of(written.images)
+    counts = WriteCounts.from_images(written.images)
     if counts.refused:
         response.status_code = HTTPStatus.MULTI_STATUS
     return WritesAnswer(
@@ -312,9 +312,9 @@ async def put_image(
     services: InjectedServices,
     condition: IfCondition,
 ) -> WriteAnswer:
-    """Put in an image under this id, or replace the one there with all that is said of it.
+    """Add an image under this id, or replace the existing one with its whole record.
 
-    `If-None-Match: *` puts in a new image only, and `If-Match` replaces only the one that the caller knows.
+    `If-None-Match: *` only adds a new image, and `If-Match` only replaces the version that the caller knows.
     """
     written = await unless_disconnected(
         request, write_sent(services, collection, [sent], condition, refuse=False)
@@ -327,7 +327,7 @@ async def put_image(
 
 @writes.patch(
     "/{collection}/images/{image_id}",
-    summary="Change what is said",
+    summary="Change an image's record",
     responses={**ENCODING_PROBLEMS, **_CONDITION_PROBLEMS, 200: {"headers": _ETAG}},
     dependencies=[may("curator")],
 )
@@ -341,9 +341,10 @@ async def update_image(
     services: InjectedServices,
     condition: IfCondition,
 ) -> WriteAnswer:
-    """Change what is said of an image; what is left out stays.
+    """Change the record of an image; omitted fields stay.
 
-    With `If-Match`, only what the caller knows is changed, so that nobody undoes the change of another.
+    With `If-Match`, only the version that the caller knows is changed, so that concurrent changes aren't
+    lost.
     """
     changing = change_one(services, collection, image_id, changes, condition)
     written = await unless_disconnected(request, changing)
@@ -362,7 +363,7 @@ async def update_image(
 async def delete_image(
     collection: str, image_id: str, services: InjectedServices, condition: IfCondition
 ) -> Removed:
-    """Remove an image with all that is said of it, and its file if no other image has the same."""
+    """Remove an image with its record, and its file if no other image has the same."""
     await services.threads.write(remove_image, services.engine.home, collection, image_id, condition)
     return Removed(collection=collection, id=image_id)
 
@@ -371,40 +372,40 @@ async def delete_image(
     "/{collection}/images/delete",
     summary="Remove images by filter",
     responses={
-        200: {"description": "All images that passed the filter are gone, or were counted."},
-        207: {"model": DeletedImages, "description": "Some are gone; others still pass the filter."},
+        200: {"description": "All images that passed the filter were deleted, or counted."},
+        207: {"model": DeletedImages, "description": "Some were deleted; others still pass the filter."},
     },
     dependencies=[may("curator"), Depends(idempotency_key)],
 )
 @operation("delete", "write")
 async def delete_matching_images(
     collection: str,
-    wanted: ImagesToDelete,
+    deletion_request: ImagesToDelete,
     request: Request,
     response: Response,
     services: InjectedServices,
 ) -> DeletedImages:
-    """Remove the images that pass a filter, up to 10,000 with a request, with all that is said of them.
+    """Remove the images that pass a filter, up to 10,000 per request, with their records.
 
-    They go in batches, each whole: searches and other writers go on in between, and what was removed before a
-    stop stays removed. Images that are changed meanwhile stay. While `remaining` is not 0, send it again with
-    a new `Idempotency-Key`.
+    They are removed in atomic batches: searches and other writers continue in between, and what was removed
+    before an interruption stays removed. Images that are changed meanwhile stay. While `remaining` is not 0,
+    send it again with a new `Idempotency-Key`.
     """
-    if not wanted.filter:
+    if not deletion_request.filter:
         raise invalid("filter", "An empty filter would delete every image: to do so, delete the collection.")
-    check_length("filter", json.dumps(wanted.filter), services.settings.max_filter_length)
+    check_length("filter", json.dumps(deletion_request.filter), services.settings.max_filter_length)
     deletion = await services.threads.read(
         Deletion,
         services.settings,
         services.engine.home,
         collection,
-        wanted.filter,
+        deletion_request.filter,
         actor_of(request),
         operation="delete_matching_images",
         request=request.state.request_id,
-        expected=wanted.expected_count,
+        expected=deletion_request.expected_count,
     )
-    problem = None if wanted.dry_run else await delete_batches(services, deletion)
+    problem = None if deletion_request.dry_run else await delete_batches(services, deletion)
     matched = len(deletion.matching.keys)
     remaining = matched - deletion.deleted
     if problem is None and deletion.deleted:
@@ -413,19 +414,19 @@ async def delete_matching_images(
         except RecoquestError as error:
             problem = refusal("What passes the filter now cannot be counted", error)
     noted = Noted(
-        action="browse" if wanted.dry_run else None,
-        objects=deletion.ids if wanted.dry_run else (),
+        action="browse" if deletion_request.dry_run else None,
+        objects=deletion.ids if deletion_request.dry_run else (),
         query=deletion.query,
         # Events of batches that deleted something are written with them.
         recorded=deletion.deleted > 0,
-        details={**deletion.details, "dry_run": wanted.dry_run},
+        details={**deletion.details, "dry_run": deletion_request.dry_run},
     )
     note(request, noted)
-    if (remaining or problem) and not wanted.dry_run:
+    if (remaining or problem) and not deletion_request.dry_run:
         response.status_code = HTTPStatus.MULTI_STATUS
     return DeletedImages(
         collection=collection,
-        dry_run=wanted.dry_run,
+        dry_run=deletion_request.dry_run,
         matched=matched,
         deleted=deletion.deleted,
         remaining=remaining,
@@ -441,9 +442,9 @@ async def delete_matching_images(
 )
 @operation("erase", "write")
 async def erase_images(
-    collection: str, wanted: ImagesToErase, request: Request, services: InjectedServices
+    collection: str, erasure_request: ImagesToErase, request: Request, services: InjectedServices
 ) -> ErasedImages:
-    """Remove images so that no byte of them is left on the disk, and say which backups still hold them.
+    """Remove images so that no byte of them remains on the disk, and list backups that still contain them.
 
     A patient or a study names all its images, and its reports, also those that came before images.
 
@@ -451,35 +452,40 @@ async def erase_images(
     them as examples, and free pages of the database go. The audit trail keeps keyed hashes of their ids. It
     takes as long as rewriting the database and the collection's snapshots.
     """
-    found = await services.threads.background(
+    erasure = await services.threads.background(
         erase,
         services.settings,
         services.engine.home,
         collection,
-        wanted.ids,
+        erasure_request.ids,
         actor_of(request),
-        patient=wanted.patient,
-        study=wanted.study,
+        patient=erasure_request.patient,
+        study=erasure_request.study,
         operation="erase_images",
         request=request.state.request_id,
     )
     note(request, Noted(recorded=True))
-    if wanted.ids and not found.ids and not found.erased.backups and set(found.unknown) == set(wanted.ids):
-        raise UnknownImageError(collection, wanted.ids[0])
+    if (
+        erasure_request.ids
+        and not erasure.ids
+        and not erasure.erased.backups
+        and set(erasure.unknown) == set(erasure_request.ids)
+    ):
+        raise UnknownImageError(collection, erasure_request.ids[0])
     return ErasedImages(
         collection=collection,
-        erased=list(found.ids),
-        unknown=list(found.unknown),
-        shared_files=list(found.erased.shared),
-        reports=found.erased.reports,
-        judgements=found.erased.judgements,
-        jobs=found.jobs,
-        retrainings=found.retrainings,
-        left_files=[str(path) for path in (*found.left, *found.unfinished)],
+        erased=list(erasure.ids),
+        unknown=list(erasure.unknown),
+        shared_files=list(erasure.erased.shared),
+        reports=erasure.erased.reports,
+        judgements=erasure.erased.judgements,
+        jobs=erasure.jobs,
+        retrainings=erasure.retrainings,
+        left_files=[str(path) for path in (*erasure.left, *erasure.unfinished)],
         backups=[
-            HoldingBackup.model_validate(backup, from_attributes=True) for backup in found.erased.backups
+            HoldingBackup.model_validate(backup, from_attributes=True) for backup in erasure.erased.backups
         ],
-        log_is_empty=found.log_is_empty,
+        log_is_empty=erasure.log_is_empty,
     )
 
 
@@ -560,10 +566,10 @@ class _Picture(Response):
             self._budget.free(size)
 
 
-def _picture(wanted: LinkWanted) -> tuple[str, dict[str, str]]:
+def _picture(link: LinkWanted) -> tuple[str, dict[str, str]]:
     """Return the end of the path of a picture, and its parameters."""
-    if not isinstance(wanted.rendition, LinkedRendition):
-        return wanted.rendition, {}
-    parse_window(wanted.rendition.window)
-    size = {} if wanted.rendition.size is None else {"size": str(wanted.rendition.size)}
-    return "rendition", {**size, "window": wanted.rendition.window}
+    if not isinstance(link.rendition, LinkedRendition):
+        return link.rendition, {}
+    parse_window(link.rendition.window)
+    size = {} if link.rendition.size is None else {"size": str(link.rendition.size)}
+    return "rendition", {**size, "window": link.rendition.window}

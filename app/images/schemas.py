@@ -1,4 +1,4 @@
-"""Schemas of images: what is known of one, uploads and changes, levels, links, deletions and erasures."""
+"""Schemas of images: details, uploads and changes, levels, links, deletions and erasures."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from app.search.schemas import FilterForm, MetadataValue
 from index.catalogue.images import StoredImage
 from training.clinical.findings import State
 
-# Files in one request; the body's limit in bytes holds beside it.
+# Files in one request; the body's limit in bytes also applies.
 MAX_UPLOADS = 64
 # Limits of one image.
 MAX_TEXTS = 1024
@@ -66,7 +66,7 @@ class ImageFinding(Answer):
     end: Annotated[int, Field(description="Offset behind the mention.")]
     prior: Annotated[
         bool,
-        Field(description="Whether its sentence compares with an earlier examination, or tells of one."),
+        Field(description="Whether its sentence compares with an earlier examination, or mentions one."),
     ]
 
 
@@ -90,12 +90,12 @@ class ImageInfo(Answer):
     links: ImageLinks
 
     @classmethod
-    def of(cls, image: StoredImage, path: str) -> Self:
+    def from_image(cls, image: StoredImage, path: str) -> Self:
         """Describe a stored image, which has this path on the server."""
         links = {name: f"{path}/{name}" for name in ("thumbnail", "rendition", "content")}
-        found = zip(image.findings, image.priors(), strict=True)
+        findings = zip(image.findings, image.priors(), strict=True)
         described = {field.name: getattr(image, field.name) for field in fields(image)} | {
-            "findings": [{**finding._asdict(), "prior": prior} for finding, prior in found],
+            "findings": [{**finding._asdict(), "prior": prior} for finding, prior in findings],
             "links": {"image": path, **links},
         }
         return cls.model_validate(described)
@@ -105,7 +105,7 @@ class ImageWords(Request):
     """Description of an image."""
 
     texts: Texts = Field(default=[], description="Sentences or captions, each searched by its own vector.")
-    report: str | None = Field(default=None, description="The whole report; its words are searched.")
+    report: str | None = Field(default=None, description="The full report; its words are searched.")
     labels: Texts = Field(default=[], examples=[["Edema"]])
     group: str | None = Field(default=None, description="Ties images together, such as those of one patient.")
     split: SplitName = Field(default="test", description="Split of the data set.")
@@ -155,7 +155,7 @@ class Refusal(Answer):
     detail: str = Field(description="Explanation, and a remedy.")
 
     @classmethod
-    def of(cls, kind: Kind, detail: str) -> Self:
+    def from_kind(cls, kind: Kind, detail: str) -> Self:
         """Describe a problem of a kind."""
         return cls(type=kind.type, title=kind.title, status=kind.status, detail=detail)
 
@@ -199,7 +199,7 @@ class WriteCounts(Answer):
     refused: int
 
     @classmethod
-    def of(cls, images: Sequence[Written]) -> Self:
+    def from_images(cls, images: Sequence[Written]) -> Self:
         """Count images by their outcome."""
         by_outcome: dict[str, int] = dict.fromkeys(("created", "replaced", "unchanged", "refused"), 0)
         return cls(received=len(images), **(by_outcome | Counter(image.status for image in images)))
@@ -268,12 +268,12 @@ class ImagesToDelete(Request):
 
 
 class DeletedImages(Answer):
-    """A deletion by filter; it is whole where nothing remains."""
+    """A deletion by filter; it is complete when nothing remains."""
 
     collection: str
     dry_run: bool
     matched: int = Field(description="Images that passed the filter when the request began.")
-    deleted: int = Field(description="Images that are gone; 0 of a dry run.")
+    deleted: int = Field(description="Deleted images; 0 for a dry run.")
     remaining: int = Field(description="Images that pass the filter now; send it again to delete these.")
     ids: list[str] = Field(description="Ids of the first ten images that matched.")
     problem: Refusal | None = Field(
@@ -311,7 +311,7 @@ class HoldingBackup(Answer):
     path: str
     created: str
     digest: str = Field(description="SHA-256 of `backup.json` in it.")
-    is_there: bool = Field(description="Whether it lies where it was written.")
+    is_there: bool = Field(description="Whether it is still where it was written.")
 
 
 class ErasedImages(Answer):
@@ -320,16 +320,16 @@ class ErasedImages(Answer):
     collection: str
     erased: list[str] = Field(description="Ids of the images that the collection had.")
     unknown: list[str] = Field(
-        description="Ids that neither the collection nor the audit trail knows. Backups may hold them."
+        description="Ids that neither the collection nor the audit trail has. Backups may contain them."
     )
     shared_files: list[str] = Field(
         description="SHA-256 of files that stay, since another image is the same file."
     )
     reports: int = Field(
-        description="Reports that waited for images, or were of the patient, which are gone, too."
+        description="Reports that waited for images, or were of the patient, and were also removed."
     )
-    judgements: int = Field(description="Judgements for queries that named them, which are gone, too.")
-    jobs: list[int] = Field(description="Jobs whose results or files named them and do no more.")
+    judgements: int = Field(description="Judgements for queries that named them, which were also removed.")
+    jobs: list[int] = Field(description="Jobs whose results or files named them and no longer do.")
     retrainings: list[int] = Field(description="Jobs whose models may have learned from them.")
     left_files: list[str] = Field(
         description="Files of jobs that name them, and unfinished files that may hold them: remove these."
@@ -351,7 +351,7 @@ class GreyLevels(Answer):
     """The stored values of an image and windows to see it through; null where a sample has up to 8 bits."""
 
     deep: bool = Field(description="Whether a sample has more than 8 bits.")
-    smallest: float | None = Field(default=None, description="Smallest value found in the image.")
+    smallest: float | None = Field(default=None, description="Smallest value in the image.")
     largest: float | None = None
     automatic: GreyWindow | None = Field(
         default=None,
@@ -366,7 +366,7 @@ class LinkedRendition(Request):
     """Parameters of a rendition."""
 
     size: Annotated[int, Field(ge=1, le=MAX_SIZE)] | None = Field(
-        default=None, description="Longest side in pixels; without it the whole."
+        default=None, description="Longest side in pixels; default: full size."
     )
     window: str = Field(default="auto", description="Centre and width in stored values, or `auto`.")
 

@@ -27,7 +27,7 @@ from index.search.results import ActiveGeneration
 from index.vectors.protocol import encode_vectors
 from index.writes.images import Outcome, PictureWrite
 from index.writes.intake import KnownImage, Prepared, compare
-from index.writes.live import UNCONDITIONAL, Condition, change_image, known_now, put_images
+from index.writes.live import UNCONDITIONAL, Condition, change_image, put_images, read_known_images
 from training.common.errors import ImageError
 from training.common.manifest import Record
 from training.common.record import LineError, parse_line
@@ -48,7 +48,7 @@ _ONE = FormShape(
 _RECORD = TypeAdapter(ImageWords)
 _RECORDS = TypeAdapter(Annotated[list[NewImage], Field(fail_fast=True, max_length=MAX_UPLOADS)])
 Result = TypeVar("Result")
-_Given = ParamSpec("_Given")
+_Params = ParamSpec("_Params")
 _TRIES = 3
 _BLANK: Final = Record(id="-", image="-", split="test")
 
@@ -106,12 +106,12 @@ async def read_upload(request: Request, image_id: str, services: InjectedService
 
 
 def changed_record(record: Record, changes: ImageChanges, settings: Settings) -> Record:
-    """Return the record of an image after these changes; one that cannot be used is refused."""
-    said = {name: getattr(record, name) for name in ImageChanges.model_fields}
-    said |= changes.model_dump(exclude_unset=True)
-    said["metadata"] = {**record.metadata, **(changes.metadata or {})}
+    """Return the record of an image after these changes; an unusable one is refused."""
+    fields = {name: getattr(record, name) for name in ImageChanges.model_fields}
+    fields |= changes.model_dump(exclude_unset=True)
+    fields["metadata"] = {**record.metadata, **(changes.metadata or {})}
     try:
-        return _record(record.id, said, changes.metadata or {}, settings)
+        return _record(record.id, fields, changes.metadata or {}, settings)
     except LineError as error:
         raise invalid("body", f"The changed record cannot be used: {error}.") from None
 
@@ -148,7 +148,7 @@ async def _read_form(
 def _record(
     image_id: str, values: Mapping[str, Any], metadata: Mapping[str, Any], settings: Settings
 ) -> Record:
-    """Take what is said of an image as a line of a manifest is taken, so that the same rules hold.
+    """Parse the record of an image like a line of a manifest, so that the same rules apply.
 
     Values of its `metadata` such as "nan", which an import of a table drops, are refused: a filter would find
     them as words.
@@ -157,7 +157,7 @@ def _record(
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, str) and item and is_not_known(item):
                 raise LineError(
-                    f"{shortened(f'metadata.{name}')!r} is {item!r}, which stands for a value not known; "
+                    f"{shortened(f'metadata.{name}')!r} is {item!r}, which means an unknown value; "
                     "leave it out or send null"
                 )
     for text in values["texts"]:
@@ -175,18 +175,18 @@ class WrittenImages(NamedTuple):
 
 
 def _tried_again(
-    work: Callable[_Given, Coroutine[Any, Any, Result]],
-) -> Callable[_Given, Coroutine[Any, Any, Result]]:
+    work: Callable[_Params, Coroutine[Any, Any, Result]],
+) -> Callable[_Params, Coroutine[Any, Any, Result]]:
     """Do it again where another writer, or a change of the model, came between its read and its write."""
 
     @wraps(work)
-    async def tries(*given: _Given.args, **named: _Given.kwargs) -> Result:
+    async def tries(*args: _Params.args, **kwargs: _Params.kwargs) -> Result:
         for _ in range(_TRIES - 1):
             try:
-                return await work(*given, **named)
+                return await work(*args, **kwargs)
             except StaleWriteError:
                 continue
-        return await work(*given, **named)
+        return await work(*args, **kwargs)
 
     return tries
 
@@ -207,21 +207,23 @@ async def write_sent(
     Raises:
         ConditionError: The condition does not hold.
         ImageError: An image cannot be used, and `refuse` is false.
-        RecoquestError: The write failed whole: the collection cannot be written to, the encoder is busy or
+        RecoquestError: The whole write failed: the collection cannot be written to, the encoder is busy or
             failed, the disk is full, or somebody else changes the same images all the time.
     """
     active = await services.threads.read(services.engine.active, collection)
-    loaded = await services.encoders.of(active)
-    # An id that is refused may be none that a database can look for.
+    loaded = await services.encoders.get(active)
+    # A refused id may be one that no database can look up.
     ids = [image.id for image in images if isinstance(image.record, Record)]
-    known = await _known(services, active, ids, condition)
+    stored = await _check_stored(services, active, ids, condition)
     # A batch of the encoder's at a time, so that one request cannot fill the queue.
-    places = asyncio.Semaphore(services.settings.encode_batch_size)
-    looked = await side_by_side([_look_at(services, known, loaded, image) for image in images], places)
-    failed = [item for item in looked if isinstance(item, Exception)]
+    slots = asyncio.Semaphore(services.settings.encode_batch_size)
+    prepared_items = await side_by_side(
+        [_compare(services, stored, loaded, image) for image in images], slots
+    )
+    failed = [item for item in prepared_items if isinstance(item, Exception)]
     if failed and not refuse:
         raise failed[0]
-    ready = [item for item in looked if isinstance(item, Prepared) and not item.is_same]
+    ready = [item for item in prepared_items if isinstance(item, Prepared) and not item.is_same]
     texts = [text for item in ready for text in item.record.texts]
     vectors, cut = await _embed_texts(services, loaded, texts)
     writes = {item.record.id: item.write(vectors) for item in ready}
@@ -231,14 +233,14 @@ async def write_sent(
             put_images, services.engine.home, active, list(writes.values()), condition=condition
         )
     written = []
-    for image, item in zip(images, looked, strict=True):
+    for image, item in zip(images, prepared_items, strict=True):
         if isinstance(item, Exception):
             written.append(Written(id=image.id, status="refused", problem=_refusal(item)))
         elif image.id in outcomes:
             write = writes[image.id]
             written.append(_written(image.id, outcomes[image.id], write.revision, write.record.texts, cut))
         else:
-            written.append(_written(image.id, "unchanged", known[image.id].revision))
+            written.append(_written(image.id, "unchanged", stored[image.id].revision))
     return WrittenImages(active, written)
 
 
@@ -250,8 +252,8 @@ async def change_one(
     # For any present record; nothing is embedded for a change that is refused.
     changed_record(_BLANK, changes, services.settings)
     active = await services.threads.read(services.engine.active, collection)
-    await _known(services, active, [image_id], condition, if_new=False)
-    loaded = await services.encoders.of(active)
+    await _check_stored(services, active, [image_id], condition, if_new=False)
+    loaded = await services.encoders.get(active)
     vectors, cut = await _embed_texts(services, loaded, changes.texts or [])
     change = partial(changed_record, changes=changes, settings=services.settings)
     outcome, revision = await services.threads.write(
@@ -260,7 +262,7 @@ async def change_one(
     return WrittenImages(active, [_written(image_id, outcome, revision, changes.texts or [], cut)])
 
 
-async def _known(
+async def _check_stored(
     services: Services,
     active: ActiveGeneration,
     ids: Sequence[str],
@@ -272,11 +274,11 @@ async def _known(
 
     The transaction looks again; nothing is decoded or embedded for a write that would be refused.
     """
-    known = await services.threads.read(known_now, services.engine.home, active, ids)
+    stored = await services.threads.read(read_known_images, services.engine.home, active, ids)
     for image_id in ids:
-        if if_new or image_id in known:
-            condition.check(image_id, known[image_id].revision if image_id in known else None)
-    return known
+        if if_new or image_id in stored:
+            condition.check(image_id, stored[image_id].revision if image_id in stored else None)
+    return stored
 
 
 def _written(
@@ -288,18 +290,18 @@ def _written(
 
 def _refusal(error: ImageError | LineError) -> Refusal:
     if isinstance(error, LineError):
-        return Refusal.of(INVALID, f"The record cannot be used: {error}.")
-    return Refusal.of(kind_of(error), str(error))
+        return Refusal.from_kind(INVALID, f"The record cannot be used: {error}.")
+    return Refusal.from_kind(kind_of(error), str(error))
 
 
-async def _look_at(
-    services: Services, known: Mapping[str, KnownImage], loaded: LoadedEncoder, image: SentImage
+async def _compare(
+    services: Services, stored: Mapping[str, KnownImage], loaded: LoadedEncoder, image: SentImage
 ) -> Prepared | ImageError | LineError:
     """Compare an image with what is there, and decode and embed a new one."""
     if isinstance(image.record, LineError):
         return image.record
     config, content = loaded.encoder.image_config, image.content
-    work = partial(compare, known, image.record, content, keep_metadata=services.settings.keep_metadata)
+    work = partial(compare, stored, image.record, content, keep_metadata=services.settings.keep_metadata)
     try:
         # A file that is no image, or too large, is refused before any of it is read.
         read_file(content, services.images.limits)
@@ -330,8 +332,8 @@ async def _embed_texts(
     if not different or "text" not in loaded.encoder.modalities:
         return {}, frozenset()
     encode = partial(loaded.queue.encode_text, priority=Priority.UPLOAD)
-    places = asyncio.Semaphore(services.settings.encode_batch_size)
-    vectors_of = await side_by_side([encode(text) for text in different], places)
+    slots = asyncio.Semaphore(services.settings.encode_batch_size)
+    vectors_of = await side_by_side([encode(text) for text in different], slots)
     encoded = dict(zip(different, vectors_of, strict=True))
     vectors = {text: encode_vectors(item.vector[None])[0] for text, item in encoded.items()}
     return vectors, frozenset(text for text, item in encoded.items() if item.truncation is not None)

@@ -1,1 +1,1 @@
-"""Offline jobs: what a worker does, in processes of their own, beside the service."""
+"""Background jobs, which workers run in their own processes, separate from the service."""

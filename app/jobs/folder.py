@@ -35,7 +35,7 @@ class JobFolder:
     path: Path
 
     @classmethod
-    def of(cls, settings: Settings, job: int) -> "JobFolder":
+    def for_job(cls, settings: Settings, job: int) -> "JobFolder":
         """The folder of a job by its number."""
         return cls(settings.home.absolute() / "jobs" / str(job))
 
@@ -50,7 +50,7 @@ class JobFolder:
         return self.path / "progress.json"
 
     def begin(self, job: Job) -> None:
-        """Make the folder; one that was left by a job of another catalogue is put aside."""
+        """Make the folder; one left by a job of another catalogue is moved aside."""
         if job.attempts == 1 and self.path.exists():
             self.path.rename(self.path.with_name(f"{self.path.name}{_ASIDE}{now().replace(':', '')}"))
         self.path.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ class JobFolder:
         return [JobFolder(path) for path in sorted(self.path.parent.glob(f"{self.path.name}{_ASIDE}*"))]
 
     def lock(self) -> int | None:
-        """Lock the folder for whoever holds the descriptor that is returned; None while another does.
+        """Lock the folder for the holder of the returned descriptor; None while another process holds it.
 
         It is let go when all processes that have inherited it have closed it or ended. Nothing can be read
         from it.
@@ -75,39 +75,39 @@ class JobFolder:
     def read_progress(self) -> dict[str, Any] | None:
         """Progress of the present attempt; None if it has reported none."""
         try:
-            found = json.loads(self.progress.read_bytes())
+            parsed = json.loads(self.progress.read_bytes())
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return parsed if isinstance(parsed, dict) else None
 
     def last_sentence(self) -> str | None:
         """Last error line of the latest attempt."""
         with self.log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             tail = file.read().decode(errors="replace").rpartition(ATTEMPT)[2]
-        said = [line.removeprefix(_SENTENCE) for line in tail.splitlines() if line.startswith(_SENTENCE)]
-        return said[-1] if said else None
+        sentences = [line.removeprefix(_SENTENCE) for line in tail.splitlines() if line.startswith(_SENTENCE)]
+        return sentences[-1] if sentences else None
 
 
 def remove_old_folders(settings: Settings, catalogue: Catalogue) -> list[int]:
     """Remove the folders of jobs that ended long ago, unless the model in them is registered.
 
-    So what is searched with, and what waits for a person, stays. What was in a removed job's place before
-    goes, too. Returns the numbers of the jobs.
+    So models that are in use, or wait for a person, stay. Older contents of a removed job's folder are also
+    removed. Returns the numbers of the jobs.
     """
     with catalogue.read() as session:
         old = ended_long_ago(settings, list_jobs(session))
         registered = set(session.execute(select(ModelRow.digest)).scalars())
     removed = []
     for job in old:
-        folder = JobFolder.of(settings, job.id)
+        folder = JobFolder.for_job(settings, job.id)
         if sum(_remove(each, registered) for each in (folder, *folder.aside())):
             removed.append(job.id)
     return removed
 
 
 def ended_long_ago(settings: Settings, jobs: Iterable[Job]) -> list[Job]:
-    """Return those whose files are kept no longer."""
+    """Return the jobs whose files are no longer kept."""
     if settings.keep_jobs_days == 0:
         return []
     since = datetime.now(UTC) - timedelta(days=settings.keep_jobs_days)
@@ -115,8 +115,8 @@ def ended_long_ago(settings: Settings, jobs: Iterable[Job]) -> list[Job]:
 
 
 def _remove(folder: JobFolder, registered: set[str]) -> bool:
-    """Remove what may go of a job's folder; return whether anything went."""
-    # Of a job of any kind: of what was in the folder before, nobody knows it.
+    """Remove what may be removed of a job's folder; return whether anything was."""
+    # For any kind: the kind of older contents of the folder is unknown.
     bundles = filter(None, (bundle_of(kind, folder.path) for kind in KINDS))
     if not folder.path.is_dir() or not registered.isdisjoint(filter(None, map(digest_of, bundles))):
         return False

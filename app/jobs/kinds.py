@@ -21,8 +21,8 @@ class Kind:
 
     Attributes:
         output: The option with the path of the command's output, if the worker sets one.
-        place: Value of that option, relative to the job's folder.
-        result: The file inside the job's folder that holds what came out, as a JSON object.
+        output_path: Value of that option, relative to the job's folder.
+        result: The file inside the job's folder with the result, as a JSON object.
         run: Whether what it writes is the folder of a run, which several processes may share, and which goes
             on with --resume.
         bundle: The folder inside the job's folder that holds the encoder that came out.
@@ -30,15 +30,15 @@ class Kind:
     """
 
     output: str | None = None
-    place: str = ""
+    output_path: str = ""
     result: str | None = None
     run: bool = False
     bundle: str | None = None
     study: str | None = None
 
     def placed(self, folder: Path) -> list[str]:
-        """The option for what the command writes, set to a place in a job's folder."""
-        return [] if self.output is None else [self.output, str(folder / self.place)]
+        """The option for the command's output, set to a path in a job's folder."""
+        return [] if self.output is None else [self.output, str(folder / self.output_path)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +73,32 @@ def command_of(kind: str) -> list[str]:
 
 
 def command_line(kind: str, arguments: Sequence[str], folder: Path, processes: int) -> list[str]:
-    """The arguments of `recoquest` that do a job, or go on with it.
+    """The arguments of `recoquest` that do a job, or continue with it.
 
     So many processes train together, unless the arguments give another number.
     """
-    known = KINDS[kind]
-    if not known.run:
-        return [*command_of(kind), *known.placed(folder), *arguments]
-    # Not above: it brings torch, which only a training needs.
+    settings_of_kind = KINDS[kind]
+    if not settings_of_kind.run:
+        return [*command_of(kind), *settings_of_kind.placed(folder), *arguments]
+    # Not above: it imports torch, which only a training needs.
     from training.trainer.run_state.folder import RunFolder
 
-    resume = ["--resume"] if RunFolder(folder / known.place).recover() else []
-    return [kind, *known.placed(folder), "--processes", str(processes), *resume, *arguments]
+    resume = ["--resume"] if RunFolder(folder / settings_of_kind.output_path).recover() else []
+    return [kind, *settings_of_kind.placed(folder), "--processes", str(processes), *resume, *arguments]
 
 
 def bundle_of(kind: str, folder: Path) -> Path | None:
     """Path of the encoder that a job has written into its folder; None for kinds that write none."""
-    known = KINDS.get(kind)
-    return None if known is None or known.bundle is None else folder / known.bundle
+    settings_of_kind = KINDS.get(kind)
+    return (
+        None
+        if settings_of_kind is None or settings_of_kind.bundle is None
+        else folder / settings_of_kind.bundle
+    )
 
 
 def digest_of(bundle: Path) -> str | None:
-    """Digest of a bundle, by its file alone; None where that cannot be read."""
+    """Digest of a bundle, by its file alone; None if it cannot be read."""
     try:
         return str(json.loads((bundle / "digest.json").read_bytes())["digest"])
     except (OSError, ValueError, LookupError, TypeError):
@@ -108,7 +112,7 @@ def read_result(kind: str, folder: Path) -> dict[str, Any] | None:
         return None
     try:
         content = (folder / name).read_bytes()
-        found = json.loads(content) if len(content) <= _MAX_RESULT_BYTES else None
+        parsed = json.loads(content) if len(content) <= _MAX_RESULT_BYTES else None
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None

@@ -24,18 +24,20 @@ _CAUGHT: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 def without_copies(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
-    """The recipe with images in memory in place of the disk, unless an override says where."""
-    said = any(override.partition("=")[0].strip() == "data.cache_images" for override in overrides)
-    if said or recipe.data.cache_images is not True:
+    """The recipe with images in memory instead of the disk, unless an override says where."""
+    is_overridden = any(override.partition("=")[0].strip() == "data.cache_images" for override in overrides)
+    if is_overridden or recipe.data.cache_images is not True:
         return recipe
     return recipe.model_copy(update={"data": recipe.data.model_copy(update={"cache_images": "memory"})})
 
 
-def process_count(wanted: int, recipe: Recipe | TaskRecipe, out: Path, *, resume: bool, device: str) -> int:
-    """Number of processes for a training; 1 if it is launched as one of several already.
+def process_count(
+    requested: int, recipe: Recipe | TaskRecipe, out: Path, *, resume: bool, device: str
+) -> int:
+    """Number of processes for a training; 1 if it is already launched as one of several.
 
-    If 0 are wanted: that of a resumed run, else one for each GPU, or as many of them as split the batch
-    evenly. A single device is not shared.
+    If 0 are requested: that of a resumed run, otherwise one for each GPU, or as many of them as split the
+    batch evenly. A single device is not shared.
 
     Raises:
         RecipeError: The device does not exist.
@@ -43,8 +45,8 @@ def process_count(wanted: int, recipe: Recipe | TaskRecipe, out: Path, *, resume
     """
     if launched_processes() > 1:
         return 1
-    if wanted:
-        return wanted
+    if requested:
+        return requested
     last = RunFolder(out).last
     if resume and last.is_file():
         return len(load_checkpoint(last).random)
@@ -62,7 +64,7 @@ def train_together(
     On a device without a number each takes a GPU of its own.
 
     Raises:
-        AnotherProcessFailedError: One of them failed, and has said why.
+        AnotherProcessFailedError: One of them failed, and has reported why.
     """
     # No other command needs these.
     from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -86,7 +88,7 @@ def train_together(
     member = ("training", str(os.getpid()))
     threads = max(1, len(os.sched_getaffinity(0)) // count)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
-    # The process that failed has said why; torch would add tracebacks of its launcher.
+    # The failed process has reported why; torch would add tracebacks of its launcher.
     logging.disable()
     try:
         run(parse_args([*launcher, *member, *arguments]))  # type: ignore[no-untyped-call]

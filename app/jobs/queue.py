@@ -21,7 +21,7 @@ RETRAIN: Final = "retrain"
 REINDEX: Final = "reindex"
 # Of numbers that a database can look for.
 _MAX_DIGITS: Final = 18
-# Whatever else of a retraining begins with dashes is an option and followed by its value.
+# All other words of a retraining that begin with dashes are options, followed by their value.
 _FLAGS: Final = frozenset({"--promote", "--no-promote", "--"})
 
 
@@ -52,13 +52,13 @@ def give_job(
 
 
 def retrained_collection(arguments: Sequence[str]) -> str | None:
-    """The collection that a retraining is of, wherever its name stands among the arguments."""
-    left = iter(arguments)
-    for argument in left:
+    """The collection of a retraining, at any position of the arguments."""
+    words = iter(arguments)
+    for argument in words:
         if not argument.startswith("--"):
             return argument
         if argument not in _FLAGS and "=" not in argument:
-            next(left, None)
+            next(words, None)
     return None
 
 
@@ -77,8 +77,8 @@ def refuse_second_retraining(session: Session, arguments: Sequence[str]) -> None
     last = None if collection is None else last_retraining(session, collection)
     if last is not None and not last.has_ended:
         raise JobExistsError(
-            f"{collection!r} is retrained by job {last.id} already, which is {last.state}: give another when "
-            "that has ended, or cancel it first."
+            f"{collection!r} is already retrained by job {last.id}, which is {last.state}: submit another "
+            "when that has ended, or cancel it first."
         )
 
 
@@ -90,7 +90,7 @@ def activation_arguments(collection: str, generation: int) -> list[str]:
 def role_of_job(catalogue: Catalogue, number: str) -> tuple[Role, str] | None:
     """Return the role in a collection that may follow and cancel a job; None: none in one collection may.
 
-    Jobs given with a folder may name others of the server.
+    Jobs submitted with a folder may name other folders of the server.
     """
     if not (number.isascii() and number.isdecimal() and len(number) <= _MAX_DIGITS):
         return None
@@ -117,10 +117,10 @@ def refuse_second_embedding(session: Session, collection: str) -> None:
         JobRow.state.in_(("queued", "running")),
         JobRow.arguments[0].as_string() == collection,
     )
-    found = session.execute(query.limit(1)).first()
-    if found is not None:
+    job = session.execute(query.limit(1)).first()
+    if job is not None:
         raise JobExistsError(
-            f"{collection!r} is embedded by job {found.id} already, which is {found.state}: wait for its "
+            f"{collection!r} is already embedded by job {job.id}, which is {job.state}: wait for its "
             "end, or cancel it first."
         )
 

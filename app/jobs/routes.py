@@ -1,4 +1,4 @@
-"""Jobs: given, seen and cancelled over HTTP. They name folders of the server, so most is for its operator."""
+"""Jobs over HTTP. They name folders of the server, so most routes are for its operator."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ from index.errors import CatalogueError, CursorError
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=IdempotentRoute)
 
 _LOOK_SECONDS = 0.5
-# Keys, tokens and sessions may end while a stream goes on.
+# Keys, tokens and sessions may end while a stream continues.
 _RECHECK_SECONDS = 5.0
 _PROBLEMS = problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY)
 _Number = Annotated[int, Path(ge=1, lt=2**63, description="Number of the job.")]
@@ -34,8 +34,8 @@ _MAX_CURSOR = 18
 _OF_JOB = may("admin", of_job=True)
 
 
-async def known_job(job: _Number, services: InjectedServices) -> Job:
-    """The job of a path; one that is not there is told of before an answer begins."""
+async def path_job(job: _Number, services: InjectedServices) -> Job:
+    """The job of a path; a missing one is reported before an answer begins."""
     return await services.read(catalogue.get_job, job)
 
 
@@ -56,7 +56,7 @@ async def create_job(
     arguments = await services.read(lambda session: new.arguments(session, services.settings))
     job = await queue_job(request, services, new.kind, arguments)
     response.headers["Location"] = location_of(request, job)
-    return JobEntry.of(job)
+    return JobEntry.from_job(job)
 
 
 @router.get("", summary="All jobs", responses=_PROBLEMS, dependencies=[may("admin")])
@@ -78,11 +78,11 @@ async def list_jobs(
     if cursor is not None and not cursor.isdecimal():
         raise CursorError("The cursor is not one of a page of jobs: send `next_cursor` of the page before.")
     before = None if cursor is None else int(cursor)
-    found = await services.read(catalogue.list_jobs, state=state, kind=kind, limit=limit + 1, before=before)
-    shown, more = found[:limit], found[limit:]
+    jobs = await services.read(catalogue.list_jobs, state=state, kind=kind, limit=limit + 1, before=before)
+    shown, more = jobs[:limit], jobs[limit:]
     workers = await services.threads.read(count_workers, services.settings)
     return Jobs(
-        jobs=[JobEntry.of(job) for job in shown],
+        jobs=[JobEntry.from_job(job) for job in shown],
         workers=workers,
         next_cursor=str(shown[-1].id) if more else None,
     )
@@ -90,9 +90,9 @@ async def list_jobs(
 
 @router.get("/{job}", summary="One job", responses=_PROBLEMS, dependencies=[_OF_JOB])
 @operation(None, "read")
-async def get_job(job: Annotated[Job, Depends(known_job)]) -> JobEntry:
+async def get_job(job: Annotated[Job, Depends(path_job)]) -> JobEntry:
     """A job with its state; one that activates a generation is seen by administrators of its collection."""
-    return JobEntry.of(job)
+    return JobEntry.from_job(job)
 
 
 @router.post(
@@ -105,26 +105,26 @@ async def get_job(job: Annotated[Job, Depends(known_job)]) -> JobEntry:
 @operation("change", "write")
 async def cancel_job(job: _Number, services: InjectedServices) -> JobEntry:
     """End a job before its time; its worker may need some seconds to stop it. What it has written stays."""
-    return JobEntry.of(await services.write(catalogue.cancel_job, job))
+    return JobEntry.from_job(await services.write(catalogue.cancel_job, job))
 
 
 @router.get(
     "/{job}/events",
-    summary="A job as it goes on",
+    summary="Follow a job",
     response_class=EventSourceResponse,
     responses=_PROBLEMS,
     dependencies=[_OF_JOB],
 )
 @operation(None, "read")
 async def stream_job_events(
-    job: Annotated[Job, Depends(known_job)], request: Request, services: InjectedServices
+    job: Annotated[Job, Depends(path_job)], request: Request, services: InjectedServices
 ) -> AsyncIterator[ServerSentEvent]:
     """The job now and after every change, as server-sent events called `job`, until it has ended.
 
     A service that stops ends the stream. So does the end of the caller's key, token or session, within ten
     seconds; the last event is called `problem` then, and says why.
     """
-    entry, permission, checked = JobEntry.of(job), Permission("admin", of_job=True), monotonic()
+    entry, permission, checked = JobEntry.from_job(job), Permission("admin", of_job=True), monotonic()
     yield ServerSentEvent(event="job", data=entry)
     while not job.has_ended:
         with suppress(TimeoutError):
@@ -137,6 +137,6 @@ async def stream_job_events(
                     yield ServerSentEvent(event="problem", data=problem_of(request, refusal))
                     return
             job = await services.read(catalogue.get_job, job.id)
-        if JobEntry.of(job) != entry:
-            entry = JobEntry.of(job)
+        if JobEntry.from_job(job) != entry:
+            entry = JobEntry.from_job(job)
             yield ServerSentEvent(event="job", data=entry)

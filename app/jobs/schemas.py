@@ -1,4 +1,4 @@
-"""Jobs over HTTP: their schemas, what is looked for before one is queued, and answers that tell of one."""
+"""Jobs over HTTP: schemas, checks before one is queued, and responses."""
 
 from collections.abc import Callable
 from functools import partial
@@ -100,7 +100,7 @@ class DuplicatesJob(Request):
         return [self.collection]
 
 
-# Kinds that name folders of the server are given on its command line only.
+# Kinds that name folders of the server can only be submitted on its command line.
 NewJob = Annotated[
     TidyJob | ReindexJob | RetrainJob | DuplicatesJob | PacsSyncJob, Field(discriminator="kind")
 ]
@@ -135,7 +135,7 @@ class JobEntry(Answer):
     error: str | None = Field(description="Reason of a failure.")
 
     @classmethod
-    def of(cls, job: Job) -> "JobEntry":
+    def from_job(cls, job: Job) -> "JobEntry":
         """Describe a job."""
         return cls.model_validate(job, from_attributes=True)
 
@@ -145,7 +145,7 @@ class Jobs(Answer):
 
     jobs: list[JobEntry]
     workers: int = Field(description="Number of workers; jobs wait while there is none.")
-    next_cursor: str | None = Field(description="Asks for the next page; null on the last.")
+    next_cursor: str | None = Field(description="Cursor of the next page; null on the last.")
 
 
 async def queue_job(
@@ -171,4 +171,4 @@ def location_of(request: fastapi.Request, job: Job) -> str:
 
 def _keep_answer(attempt: Attempt, request: fastapi.Request, session: Session, job: Job) -> None:
     headers = {"content-type": "application/json", "location": location_of(request, job)}
-    attempt.keep(session, HTTPStatus.ACCEPTED, headers, JobEntry.of(job).model_dump_json().encode())
+    attempt.keep(session, HTTPStatus.ACCEPTED, headers, JobEntry.from_job(job).model_dump_json().encode())

@@ -48,9 +48,9 @@ from index.feedback import count_usable
 from training.common.errors import RecoquestError
 from training.common.progress import PROGRESS_VARIABLE
 
-Order = Literal["go on", "cancel", "stop", "let go"]
+Order = Literal["continue", "cancel", "stop", "let go"]
 
-# Pause of a thread that has found no job.
+# Pause of a thread without a job.
 _LOOK_SECONDS: Final = 1.0
 # Pause of a thread that could not look for a job, or take one.
 _PAUSE_SECONDS: Final = 5.0
@@ -71,7 +71,7 @@ class Worker:
         self._catalogue = open_catalogue(settings.catalogue_url)
         self._heartbeat = Heartbeat(settings)
         self._stop = Event()
-        # Since when jobs have stood at these beats, by this machine's clock.
+        # Since when jobs have had these beats, by this machine's clock.
         self._since: dict[tuple[int, str | None, int], float] = {}
 
     def work(self, at_once: int = 1) -> None:
@@ -82,7 +82,7 @@ class Worker:
         # A handler may run within anything that this thread does, so it takes no lock as an event would.
         signals: SimpleQueue[int] = SimpleQueue()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda given, _frame: signals.put(given))
+            signal.signal(number, lambda signal_number, _frame: signals.put(signal_number))
         tasks = (self._look_after, *(self._take_jobs for _ in range(at_once)))
         threads = [Thread(target=task, name=task.__name__, daemon=True) for task in tasks]
         for thread in threads:
@@ -110,12 +110,12 @@ class Worker:
                 _log.warning("no job can be taken", reason=str(error))
                 pause_s = _PAUSE_SECONDS
             except Exception:  # noqa: BLE001 - a thread that ended would leave jobs waiting
-                _log.exception("a job was left")
+                _log.exception("a job was abandoned")
                 pause_s = _PAUSE_SECONDS
             self._stop.wait(pause_s)
 
     def _claimed(self) -> Job | None:
-        """The oldest job that waits, given to this worker; None when none waits."""
+        """The oldest waiting job, claimed by this worker; None if none waits."""
         while not self._stop.is_set():
             with self._catalogue.read() as session:
                 number = next_job(session)
@@ -154,7 +154,7 @@ class Worker:
         give_sync(self._settings, self._catalogue)
 
     def _silent(self, running: list[Job]) -> list[Job]:
-        """The jobs whose beats have stood still for as long as a worker may."""
+        """The jobs whose beats haven't changed for as long as a worker may take."""
         now, states = time.monotonic(), {(job.id, job.worker, job.beats): job for job in running}
         self._since = {state: self._since.get(state, now) for state in states}
         lease_s = self._settings.job_lease_s
@@ -164,8 +164,8 @@ class Worker:
 class Attempt:
     """A worker's attempt at a job that it has claimed.
 
-    While it lasts, the job's beats go up, and the lock of the job's folder is held by the process that does
-    the job: should this worker be taken for lost, the next one waits until that process is gone.
+    While it runs, the job's beats increase, and the process that does the job holds the lock of its folder:
+    if this worker is considered lost, the next one waits until that process has ended.
     """
 
     def __init__(self, catalogue: Catalogue, settings: Settings, job: Job, stop: Event) -> None:
@@ -175,26 +175,26 @@ class Attempt:
         self._job = job
         self._worker = job.worker
         self._stop = stop
-        self._folder = JobFolder.of(settings, job.id)
+        self._folder = JobFolder.for_job(settings, job.id)
         self._beaten = time.monotonic()
         self._beat_seconds = min(_MAX_BEAT_SECONDS, settings.job_lease_s / 5)
 
     def run(self) -> None:
         """Do the job to its end, or until it is cancelled, the worker stops, or the job is another's."""
         if self._job.kind not in KINDS:
-            self._fail(f"This worker knows no jobs of the kind {self._job.kind!r}: update it.")
+            self._fail(f"This worker doesn't support jobs of the kind {self._job.kind!r}: update it.")
             return
         try:
             self._folder.begin(self._job)
             while (lock := self._folder.lock()) is None:
                 time.sleep(_TICK_SECONDS)
-                if (order := self._order()) != "go on":
+                if (order := self._order()) != "continue":
                     self._give_up(order)
                     return
             code, order = self._watched(self._started(lock))
             if code == 0 and order != "let go":
                 self._succeed()
-            elif order == "go on":
+            elif order == "continue":
                 self._fail(self._reason(code))
             else:
                 self._give_up(order)
@@ -224,17 +224,17 @@ class Attempt:
 
     def _watched(self, process: "subprocess.Popen[bytes]") -> tuple[int, Order]:
         """Wait until the process ends; return its exit code, and what it was ended for."""
-        ordered: Order = "go on"
+        ordered: Order = "continue"
         patience = math.inf
         try:
             while ordered != "let go" and time.monotonic() <= patience:
                 with suppress(subprocess.TimeoutExpired):
                     return process.wait(_TICK_SECONDS), ordered
                 order = self._order()
-                if ordered == "go on" and order != "go on":
+                if ordered == "continue" and order != "continue":
                     patience = time.monotonic() + self._settings.job_stop_s
                     process.terminate()
-                if order != "go on" and ordered != "cancel":
+                if order != "continue" and ordered != "cancel":
                     ordered = order
         finally:
             # Unwatched, the process would keep the lock, and the next worker would wait for it.
@@ -246,7 +246,7 @@ class Attempt:
     def _order(self) -> Order:
         """Beat when it is time to, and return what is to become of the job."""
         if time.monotonic() - self._beaten < self._beat_seconds:
-            return "stop" if self._stop.is_set() else "go on"
+            return "stop" if self._stop.is_set() else "continue"
         progress = self._folder.read_progress()
         try:
             with self._catalogue.write() as session:
@@ -254,13 +254,13 @@ class Attempt:
         except (CatalogueError, DiskFullError) as error:
             _log.warning("a job's progress is not written", job=self._job.id, reason=str(error))
             # By now another worker may have it.
-            return "let go" if time.monotonic() - self._beaten > self._settings.job_lease_s else "go on"
+            return "let go" if time.monotonic() - self._beaten > self._settings.job_lease_s else "continue"
         self._beaten = time.monotonic()
         if job is None:
             return "let go"
         if job.cancelling:
             return "cancel"
-        return "stop" if self._stop.is_set() else "go on"
+        return "stop" if self._stop.is_set() else "continue"
 
     def _give_up(self, order: Order) -> None:
         if order == "cancel":
@@ -298,21 +298,21 @@ class Attempt:
     def _reason(self, code: int) -> str:
         if code < 0:
             name = signal.Signals(-code).name
-            return f"Something ended it by {name}; the system does so for want of memory. See the log."
+            return f"Something ended it by {name}; the system does so when memory runs out. See the log."
         return self._folder.last_sentence() or f"It ended with the code {code}: see the log."
 
 
 def give_retrainings(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> list[Job]:
-    """Give the retrainings that are due; asked again, or by another worker, nothing is given twice."""
+    """Submit the retrainings that are due; repeated calls, or other workers, submit nothing twice."""
     minute = (at or datetime.now(UTC)).replace(second=0, microsecond=0)
-    given = []
+    submitted = []
     for collection in settings.retrain:
         with catalogue.write() as session:
             row = select(CollectionRow.id).where(CollectionRow.name == collection)
             if session.execute(row).first() is not None and _is_due(session, settings, collection, minute):
                 promote = ["--promote"] if settings.retrain_promote else []
-                given.append(add_job(session, RETRAIN, [collection, *promote]))
-    return given
+                submitted.append(add_job(session, RETRAIN, [collection, *promote]))
+    return submitted
 
 
 def _is_due(session: Session, settings: Settings, collection: str, minute: datetime) -> bool:

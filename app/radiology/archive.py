@@ -51,7 +51,7 @@ _SOP: Final = "00081155"
 _ANSWERS: Final = (HTTPStatus.OK, HTTPStatus.ACCEPTED, HTTPStatus.CONFLICT)
 # The archive has an instance of this UID: it was stored by an earlier try.
 _DUPLICATE: Final = 0x0111
-# Failure reasons of PS3.18, table I.2-2, and of PS3.4, annex B.2.3, by the bits that tell them apart.
+# Failure reasons of PS3.18, table I.2-2, and of PS3.4, annex B.2.3, by the bits that distinguish them.
 _REASONS: Final[Sequence[tuple[int, int, str]]] = (
     (0xFFFF, 0x0110, "it failed to process it"),
     (0xFFFF, 0x0122, "it does not take objects of this class"),
@@ -98,7 +98,7 @@ def read_parts(body: bytes | bytearray, boundary: bytes, max_bytes: int, most: i
     """Return the parts of a body (RFC 2046, section 5.1); reading ends at the first one beyond `most`.
 
     What comes before the first boundary and after the last one is ignored. A part of more than `max_bytes`
-    is passed over.
+    is skipped.
 
     Raises:
         MultipartError: The body is malformed, or its boundary is too long.
@@ -110,8 +110,8 @@ def read_parts(body: bytes | bytearray, boundary: bytes, max_bytes: int, most: i
     begins = body.startswith(delimiter[2:])
     end = begins and _END_OF_BOUNDARY.match(body, len(delimiter) - 2)
     end = end or _boundary(body, delimiter, 0)[1]
-    found: list[Part] = []
-    while end[0] != b"--" and len(found) <= most:
+    parts: list[Part] = []
+    while end[0] != b"--" and len(parts) <= most:
         # The end of the boundary's line: without headers, it is the first half of the empty line.
         start = end.end() - len(_LINE)
         empty_line = body.find(2 * _LINE, start, start + _MOST_HEADER_BYTES)
@@ -125,8 +125,8 @@ def read_parts(body: bytes | bytearray, boundary: bytes, max_bytes: int, most: i
         kind, _ = parse_options_header(headers.get(b"content-type", b"").strip())
         first = empty_line + 2 * len(_LINE)
         content = bytes(memoryview(body)[first : max(first, last)]) if last - first <= max_bytes else None
-        found.append(Part(kind.decode("latin-1").lower(), content))
-    return found
+        parts.append(Part(kind.decode("latin-1").lower(), content))
+    return parts
 
 
 def _boundary(body: bytes | bytearray, delimiter: bytes, start: int) -> tuple[int, re.Match[bytes]]:
@@ -141,7 +141,7 @@ def _boundary(body: bytes | bytearray, delimiter: bytes, start: int) -> tuple[in
 
 
 class OutsideHoursError(Exception):
-    """The hours in which the archive may be asked are over."""
+    """The hours in which the archive may be used are over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +154,14 @@ class Hours:
     @classmethod
     def parse(cls, text: str) -> "Hours":
         """Read hours such as 20-06."""
-        found = _HOURS.fullmatch(text.strip())
-        first, last = (int(part) % 24 for part in found.groups()) if found else (0, 0)
-        if found is None or first == last:
+        match = _HOURS.fullmatch(text.strip())
+        first, last = (int(part) % 24 for part in match.groups()) if match else (0, 0)
+        if match is None or first == last:
             raise ValueError(f"{text!r} is not two different hours of the day, such as 20-06")
         return cls(first, last)
 
     def include(self, hour: int) -> bool:
-        """Tell whether an hour of the day is one of these."""
+        """Return whether an hour of the day is one of these."""
         return (hour - self.first) % 24 < (self.last - self.first) % 24
 
     def seconds_until(self, at: datetime) -> float:
@@ -198,19 +198,19 @@ class Pace:
         self._next = 0.0
 
     def wait(self) -> None:
-        """Wait for the turn of one request, or raise `OutsideHoursError`."""
-        while self._hours is not None and (left := self._hours.seconds_until(self._now())) > 0:
+        """Wait for the next allowed request, or raise `OutsideHoursError`."""
+        while self._hours is not None and (remaining := self._hours.seconds_until(self._now())) > 0:
             if not self._waits:
                 raise OutsideHoursError
-            self._sleep(min(left, _LONGEST_PAUSE))
+            self._sleep(min(remaining, _LONGEST_PAUSE))
         if not self._pause:
             return
         with self._lock:
             at = max(time.monotonic(), self._next)
             self._next = at + self._pause
-        left = at - time.monotonic()
-        if left > 0:
-            self._sleep(left)
+        remaining = at - time.monotonic()
+        if remaining > 0:
+            self._sleep(remaining)
 
 
 class ArchiveError(RecoquestError):
@@ -241,7 +241,7 @@ class ArchiveError(RecoquestError):
 def client_options(url: str, settings: Settings) -> dict[str, Any]:
     """Return the arguments of an HTTP client of an archive that follows nothing and keeps nothing.
 
-    It has the credentials of the settings: a bearer token, or else user and password.
+    It has the credentials of the settings: a bearer token, otherwise user and password.
 
     Raises:
         OSError: The file with the certificates cannot be used.
@@ -267,8 +267,8 @@ class JsonAnswer:
     """An answer in JSON.
 
     Attributes:
-        value: The parsed JSON; None where the answer is empty, as for nothing found.
-        partial: Whether the archive says that it has more results than these.
+        value: The parsed JSON; None if the answer is empty, as for no results.
+        partial: Whether the archive reports that it has more results than these.
     """
 
     value: Any
@@ -276,7 +276,7 @@ class JsonAnswer:
 
 
 class Archive:
-    """An archive; threads may share it. Where it may not be asked now, any request raises OutsideHoursError.
+    """An archive; threads may share it. Outside the allowed hours, any request raises OutsideHoursError.
 
     Args:
         settings: Have the credentials; None: none are sent.
@@ -316,7 +316,7 @@ class Archive:
         """Get the DICOM file of an instance by WADO-RS; None: it is too large.
 
         Raises:
-            ArchiveError: The archive does not give it whole.
+            ArchiveError: The archive does not return it completely.
         """
         return self._ask("GET", path, _DICOM, partial(_read_file, max_bytes=max_bytes))
 
@@ -345,7 +345,7 @@ class Archive:
     ) -> _Answer:
         """Send a request, a GET again after a pause where it failed in a way that may pass.
 
-        `answers`: statuses that are read whatever they say.
+        `answers`: statuses whose body is read even if they report an error.
         """
         base, path = (self.url.rpartition("/")[0], path[3:]) if path.startswith("../") else (self.url, path)
         headers = {"Accept": accept} if kind is None else {"Accept": accept, "Content-Type": kind}
@@ -382,7 +382,7 @@ def _read_json(answer: httpx2.Response) -> JsonAnswer:
         return JsonAnswer(json.loads(body) if body.strip() else None, is_partial)
     except (ValueError, RecursionError):
         raise ArchiveError(
-            "The archive answers in something else than JSON: is the address that of its DICOMweb?",
+            "The archive doesn't answer in JSON: is the address that of its DICOMweb interface?",
             answer.status_code,
         ) from None
 
@@ -439,7 +439,7 @@ def _error(error: Exception, begun: bool) -> ArchiveError:
     if isinstance(error, httpx2.TransportError) and not begun:
         return ArchiveError("The archive cannot be reached, or closed the connection.", passing=True)
     if isinstance(error, OSError):
-        return ArchiveError("The archive cannot be asked, as the file of RECOQUEST_PACS_CA cannot be used.")
+        return ArchiveError("The archive cannot be reached, as the file of RECOQUEST_PACS_CA cannot be used.")
     return ArchiveError("The archive ended its answer too soon, or wrote it in another form.", passing=True)
 
 
@@ -466,27 +466,27 @@ def items(value: Any) -> list[Mapping[str, Any]]:
     """
     listed = [] if value is None else [value] if isinstance(value, dict) else value
     if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
-        raise ArchiveError("The archive answers in other JSON than DICOM's: is the address right?", 200)
+        raise ArchiveError("The archive's answer isn't DICOM JSON: is the address right?", 200)
     return listed
 
 
 def values(item: Mapping[str, Any], tag: str) -> list[Any]:
     """Return the values of an attribute in DICOM JSON that are not empty."""
     element = item.get(tag)
-    found = element.get("Value") if isinstance(element, dict) else None
-    return [value for value in found if value is not None] if isinstance(found, list) else []
+    listed = element.get("Value") if isinstance(element, dict) else None
+    return [value for value in listed if value is not None] if isinstance(listed, list) else []
 
 
 def text(item: Mapping[str, Any], tag: str) -> str:
     """Return the first value of an attribute as text; "" where there is none."""
-    found = values(item, tag)
-    return str(found[0]).strip() if found else ""
+    texts = values(item, tag)
+    return str(texts[0]).strip() if texts else ""
 
 
 def number(item: Mapping[str, Any], tag: str) -> int | None:
     """Return the first value of an attribute as a number; None where there is none."""
-    found = text(item, tag)
-    return int(found) if found.isdecimal() else None
+    digits = text(item, tag)
+    return int(digits) if digits.isdecimal() else None
 
 
 def store_instances(archive: Archive, study: str, files: Mapping[str, bytes]) -> dict[str, str]:
@@ -520,5 +520,5 @@ def store_instances(archive: Archive, study: str, files: Mapping[str, bytes]) ->
 def _words(reason: int | None) -> str:
     if reason is None:
         return "it gives no reason"
-    found = (words for mask, code, words in _REASONS if reason & mask == code)
-    return next(found, f"its reason is {reason:04X}")
+    matching = (words for mask, code, words in _REASONS if reason & mask == code)
+    return next(matching, f"its reason is {reason:04X}")

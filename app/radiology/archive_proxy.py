@@ -47,16 +47,16 @@ LATE: Final = Kind("archive-timeout", "The archive took too long", HTTPStatus.GA
 _REFUSED: Final = Kind("refused-by-archive", "The archive refuses the request", HTTPStatus.BAD_REQUEST)
 _BUSY: Final = Kind(
     "archive-busy",
-    "Too many answers of the archive are on their way",
+    "Too many answers of the archive are in transit",
     HTTPStatus.SERVICE_UNAVAILABLE,
     retry_after_s=1,
 )
-NOT_FOUND: Final = Kind("not-in-archive", "The archive has no such thing", HTTPStatus.NOT_FOUND)
+NOT_FOUND: Final = Kind("not-in-archive", "The archive does not have it", HTTPStatus.NOT_FOUND)
 _CONNECT_S: Final = 5.0
 _READ_S: Final = 30.0
 # Limit for a complete answer.
 _ANSWER_S: Final = 900.0
-# Answers at a time: a browser asks for six.
+# Concurrent answers: a browser requests six.
 _CONCURRENT: Final = 48
 # Media types that viewers ask for. A page or a drawing with scripts would run as one of the service's own.
 _MEDIA_TYPES: Final = (
@@ -79,8 +79,8 @@ _log = structlog.stdlib.get_logger(__name__)
 router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 PREFIX: Final = "/dicomweb"
 _OFF: Final = Kind("no-archive", "The archive is not open to viewers", HTTPStatus.NOT_FOUND)
-# A caller may wait so long in all, beside the time that its bytes take at the least rate, in bytes a second:
-# answers have few places, and whoever reads next to nothing of one would keep it.
+# Total time that a caller may take, in addition to that of its bytes at the minimum rate, in bytes a second:
+# concurrent answers are few, and a caller that barely reads would block one.
 _CALLER_S: Final = 30.0
 _CALLER_RATE: Final = 32 * 1024
 # An instance may hold a document with scripts.
@@ -96,10 +96,10 @@ def parse_path(path: str) -> tuple[str | None, bool] | None:
     if len(path) > _MAX_LENGTH:
         return None
     query = _QUERY.fullmatch(path)
-    found = query or _RETRIEVAL.fullmatch(path)
-    if found is None:
+    match = query or _RETRIEVAL.fullmatch(path)
+    if match is None:
         return None
-    uids = [uid for name, uid in found.groupdict().items() if uid is not None and name != "frames"]
+    uids = [uid for name, uid in match.groupdict().items() if uid is not None and name != "frames"]
     if any(len(uid) > _MAX_UID_LENGTH for uid in uids):
         return None
     return uids[-1] if uids else None, query is not None
@@ -108,7 +108,7 @@ def parse_path(path: str) -> tuple[str | None, bool] | None:
 async def rewritten(pieces: AsyncIterator[bytes], root: str) -> AsyncIterator[bytes]:
     """Rewrite the archive's addresses in JSON piece by piece.
 
-    `root`: address of the service that stands for the archive's root, with a slash at its end.
+    `root`: address of the service that replaces the archive's root, with a slash at its end.
     """
     replacement, rest = b'"' + root.encode(), b""
     async for piece in pieces:
@@ -148,7 +148,7 @@ class ArchiveReader:
         """Ask the archive; `release` ends what was got.
 
         Raises:
-            RequestError: The archive does not answer in time, or not with what was asked for.
+            RequestError: The archive does not answer in time, or not with the requested content.
         """
         if self._open >= _CONCURRENT:
             raise RequestError(_BUSY, "Ask again in a moment.")
@@ -163,7 +163,7 @@ class ArchiveReader:
         return answer
 
     async def release(self, answer: httpx2.Response | None) -> None:
-        """Free the place and the connection of an answer; what is not read yet is thrown away."""
+        """Release the slot and the connection of an answer; unread data is discarded."""
         self._open -= 1
         if answer is not None:
             await answer.aclose()
@@ -181,7 +181,7 @@ class ArchiveReader:
         except httpx2.TimeoutException:
             raise RequestError(LATE, "The archive did not answer in time: ask again, or for less.") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
-            # The library's own words hold the whole address.
+            # The library's own message contains the whole address.
             _log.warning("the archive does not answer", error=type(error).__name__)
             raise RequestError(
                 UNAVAILABLE, "The archive cannot be reached: see that it runs, and RECOQUEST_PACS_URL."
@@ -235,8 +235,8 @@ async def read_archive(
 ) -> Response:
     """Pass a query (QIDO-RS) or a retrieval (WADO-RS) on to the archive of the settings, and its answer back.
 
-    The archive has what collections leave out, such as names of patients: nobody reads it without a key or a
-    session, whatever else is open.
+    The archive has data that collections leave out, such as names of patients: nobody reads it without a key
+    or a session, even if other reading is open.
     """
     if principal.kind == "anonymous":
         raise RequestError(KEY_NEEDED, "The archive is read with a key or a session only.")
@@ -245,12 +245,12 @@ async def read_archive(
         raise RequestError(
             _OFF, "No archive is open here: RECOQUEST_DICOMWEB opens the one of RECOQUEST_PACS_URL."
         )
-    wanted = parse_path(path)
-    if wanted is None:
+    parsed = parse_path(path)
+    if parsed is None:
         raise RequestError(
             NOT_FOUND, "This is no address of DICOMweb that reads studies, series or instances."
         )
-    uid, is_query = wanted
+    uid, is_query = parsed
     query = request.scope["query_string"].decode("latin-1")
     note(
         request,
@@ -306,7 +306,7 @@ class _PassedOn(StreamingResponse):
 
 
 async def _pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    """Read a body; one that does not come to an end breaks the connection, which tells the caller so."""
+    """Read a body; an incomplete one breaks the connection, so that the caller notices."""
     until = time.monotonic() + _ANSWER_S
     try:
         async for piece in answer.aiter_raw():

@@ -62,24 +62,24 @@ class _Letters:
         self.regular = ImageFont.truetype(regular, _TEXT)
         self.bold = ImageFont.truetype(bold, _TEXT)
         self.large = ImageFont.truetype(bold, _TEXT + 8)
-        self._known = frozenset(FT2Font(str(regular)).get_charmap())
+        self._letters = frozenset(FT2Font(str(regular)).get_charmap())
 
     def can_write(self, text: str) -> bool:
-        """Tell whether the font has all letters, in the direction in which they are drawn."""
+        """Return whether the font has all letters, in the direction in which they are drawn."""
         return all(
-            ord(letter) in self._known and unicodedata.bidirectional(letter) not in _RIGHT_TO_LEFT
+            ord(letter) in self._letters and unicodedata.bidirectional(letter) not in _RIGHT_TO_LEFT
             for letter in text
         )
 
     def lines(self, text: str, width: int, most: int) -> list[str]:
         """Break a text into lines; the last one of a longer text ends in dots."""
-        found = list(self._broken(text[: most * _LONGEST_LINE].split(), width))
-        if len(found) <= most:
-            return found
-        last = found[most - 1]
+        lines_found = list(self._broken(text[: most * _LONGEST_LINE].split(), width))
+        if len(lines_found) <= most:
+            return lines_found
+        last = lines_found[most - 1]
         while last and self.regular.getlength(f"{last}…") > width:
             last = last[:-1]
-        return [*found[: most - 1], f"{last.rstrip()}…"]
+        return [*lines_found[: most - 1], f"{last.rstrip()}…"]
 
     def _broken(self, words: Sequence[str], width: int) -> Iterator[str]:
         line = ""
@@ -109,8 +109,8 @@ def draw_sheet(notice: str, about: str, query: SheetFilm, cases: Sequence[SheetF
     draw.text((_MARGIN, 56), about, _SOFT, letters.regular)
     draw.line((_MARGIN, _HEAD - 8, WIDTH - _MARGIN, _HEAD - 8), _RULE)
     _draw_film(page, letters, query, (_MARGIN, _HEAD), LARGE)
-    for place, case in enumerate(cases[:MAX_CASES]):
-        row, column = divmod(place, _COLUMNS)
+    for index, case in enumerate(cases[:MAX_CASES]):
+        row, column = divmod(index, _COLUMNS)
         left = _MARGIN + LARGE + 2 * _GAP + column * (SMALL + _GAP)
         _draw_film(page, letters, case, (left, _HEAD + row * _CELL), SMALL)
     return page
@@ -123,8 +123,8 @@ def _draw_film(
     left, top = corner
     draw.text((left, top), film.title, _INK, letters.bold)
     picture = ImageOps.contain(film.picture.convert(page.mode), (side, side), Image.Resampling.LANCZOS)
-    place = left + (side - picture.width) // 2, top + _LINE + 6 + (side - picture.height) // 2
-    page.paste(picture, place)
+    corner_of_picture = left + (side - picture.width) // 2, top + _LINE + 6 + (side - picture.height) // 2
+    page.paste(picture, corner_of_picture)
     sentence = film.sentence if letters.can_write(film.sentence) else NO_LETTERS
     facts = filter(letters.can_write, film.facts)
     lines = [(line, _INK) for fact in facts for line in letters.lines(fact, side, 2)]
@@ -134,19 +134,19 @@ def _draw_film(
 
 
 def make_capture(source: SourceFilm, pictures: Sequence[Image.Image]) -> Dataset:
-    """Draw similar cases beside a film, on a page that names nobody.
+    """Draw similar cases next to a film, on a page without names.
 
     `pictures`: the film, and each case.
     """
     cases = source.cases
-    known = [cases.query.metadata.get(name) for name in ("modality", "view", "laterality", "body_part")]
+    facts = [cases.query.metadata.get(name) for name in ("modality", "view", "laterality", "body_part")]
     first, *others = pictures
     sheet = draw_sheet(
         NOTICE,
         f"recoquest {version('recoquest')}, model {cases.active.model}, {cases.at:%Y-%m-%d %H:%M}. Scores "
         "are cosines, no probabilities.",
-        SheetFilm(first, "This film", [_joined(known)]),
-        [_film(place, *case) for place, case in enumerate(zip(cases.hits, others, strict=True), 1)],
+        SheetFilm(first, "This film", [_joined(facts)]),
+        [_film(number, *case) for number, case in enumerate(zip(cases.hits, others, strict=True), 1)],
     )
     made = begin_object(source, SecondaryCaptureImageStorage, CAPTURE_MODALITY)
     made.ConversionType = "WSD"

@@ -102,7 +102,7 @@ def sync(
     home: Home = None,
     device: Device = None,
 ) -> None:
-    """Take over new films of an archive and remove those that it no longer has; run again, it goes on."""
+    """Take over new films of an archive and remove those that it no longer has; run again, it continues."""
     if once and every is not None:
         raise typer.BadParameter("give one of --once and --every, not both.")
     settings = radiology_settings(home=home, device=device, pacs_url=url, pacs_user=user)
@@ -121,7 +121,10 @@ def sync(
         raise typer.BadParameter("give a Study Instance UID, such as 1.2.840.11.5.", param_hint="--study")
     if studies and every is not None:
         raise typer.BadParameter("give one of --study and --every, not both.")
-    words = [tuple(word.strip().upper() for word in given or ()) for given in (modality, body_part, view)]
+    words = [
+        tuple(word.strip().upper() for word in words_given or ())
+        for words_given in (modality, body_part, view)
+    ]
     selection = Selection(words[0], words[1], words[2], _day(first, "--from"), _day(last, "--to"))
     if selection.first is not None and selection.last is not None and selection.first > selection.last:
         raise typer.BadParameter("--from is after --to.")
@@ -134,11 +137,11 @@ def sync(
     archive = Archive(settings.pacs_url, settings, pace)
     forms = note_forms(settings) if note else []
     if note and not studies:
-        raise typer.BadParameter("give --study, too: notes are of single studies.", param_hint="--note")
+        raise typer.BadParameter("give --study as well: notes are of single studies.", param_hint="--note")
     if note and not forms:
         raise typer.BadParameter(NOTES_OFF, param_hint="--note")
     with (
-        stoppable("Stopped. What is written is kept; the same command goes on from there."),
+        stoppable("Stopped. What is written is kept; the same command continues from there."),
         quarantine_list(quarantined) as listed,
         closing(open_engine(settings)) as engine,
     ):
@@ -196,7 +199,7 @@ def _tell(report: "SyncReport", intake: "ReportIntake", *, in_line: bool = True)
     for sentence in report.sentences():
         typer.echo(sentence, err=True)
     if report.waiting:
-        typer.echo("The hours are over: the next pass goes on with the rest.", err=True)
+        typer.echo("The hours are over: the next pass continues with the rest.", err=True)
     if in_line:
         typer.echo(report.line(intake.collection))
     films = sum(len(taken.changed) for taken in intake.take_waiting())
@@ -257,12 +260,12 @@ def reports(
     home: Home = None,
     device: Device = None,
 ) -> None:
-    """Bring reports to indexed images, by study or accession number; run again, it goes on."""
+    """Bring reports to indexed images, by study or accession number; run again, it continues."""
     if drop_waiting and source is not None:
         raise typer.BadParameter("it goes without a source.", param_hint="--drop-waiting")
     with (
         opened(for_queries=True, radiology=True, home=home, device=device) as installation,
-        stoppable("Stopped. What is written is kept; the same command goes on."),
+        stoppable("Stopped. What is written is kept; the same command continues."),
     ):
         from app.radiology.reports import ReportIntake
 
@@ -303,8 +306,8 @@ def _bring(
             else:
                 yield read.place, read.report
 
-    found = usable()
-    while part := list(islice(found, _AT_ONCE)):
+    readable = usable()
+    while part := list(islice(readable, _AT_ONCE)):
         taken = intake.take([report for _, report in part])
         matched += taken.matched
         waiting += taken.waiting
@@ -331,7 +334,7 @@ def hl7(
     allow_network: Annotated[
         bool,
         typer.Option(
-            "--allow-network", help="Listen on an address that other machines reach; MLLP asks for no key."
+            "--allow-network", help="Listen on an address that other machines can reach; MLLP has no keys."
         ),
     ] = False,
     home: Home = None,
@@ -358,7 +361,7 @@ def hl7(
         address, number = taken.getsockname()[:2]
         if not allow_network and not is_loopback(address):
             raise RecoquestError(
-                f"Everybody who reaches {address} could write reports: MLLP asks for no key. Listen on "
+                f"Everybody who reaches {address} could write reports: MLLP has no keys. Listen on "
                 "127.0.0.1 behind a tunnel or an interface engine, or give --allow-network."
             )
         settings, engine = installation.settings, installation.engine
@@ -379,7 +382,7 @@ def findings(
         bool, typer.Option("--labels", help="Print the fourteen labels of CheXpert with their states.")
     ] = False,
 ) -> None:
-    """Print what a report says of findings: present, absent or uncertain."""
+    """Print the findings of a report: present, absent or uncertain."""
     from rich.text import Text
 
     from training.clinical.findings import (
@@ -414,24 +417,24 @@ def findings(
             print_table("Label", "State", rows=rows)
     else:
         stated = find_findings(text)
-        # Those in sentences that compare with an earlier examination, or tell of one.
+        # Those in sentences that compare with an earlier examination, or mention one.
         priors = are_prior(text, [finding.start for finding in stated])
-        found = [(*finding, prior) for finding, prior in zip(stated, priors, strict=True)]
+        mentions = [(*finding, prior) for finding, prior in zip(stated, priors, strict=True)]
         if as_json:
             fields = ("finding", "state", "start", "end", "prior")
-            shown = [dict(zip(fields, each, strict=True)) for each in found]
+            shown = [dict(zip(fields, each, strict=True)) for each in mentions]
             typer.echo(json.dumps(shown, ensure_ascii=False))
         elif not is_read(text):
             typer.echo("The text seems to be neither English nor German: its findings are not read.")
-        elif not found:
+        elif not mentions:
             typer.echo("No finding of the vocabulary is stated; `recoquest findings` lists it.")
         else:
             table = []
-            for name, state, start, end, prior in found:
+            for name, state, start, end, prior in mentions:
                 words = Text(" ".join(text[start:end].split()))
                 table.append((name, state, words, f"{start} to {end}", "yes" if prior else ""))
             print_table("Finding", "State", "Words", "Characters", "Compared", rows=table)
-    # A text with words that no rule knows gets no label "No Finding".
+    # A text with words that no rule covers gets no label "No Finding".
     if not as_json and is_read(text) and (unread := unread_words(text)):
         typer.echo(f"Not understood: {', '.join(unread)}.")
 

@@ -28,7 +28,7 @@ class PacsSyncJob(Request):
 
     def arguments(self, _session: Session, settings: Settings) -> list[str]:
         """Arguments of the command."""
-        # The service asks no address that a caller gives.
+        # The service never connects to an address from a caller.
         if settings.pacs_sync is None:
             raise invalid(
                 "kind",
@@ -48,7 +48,7 @@ def study_sync(sync: str, study: str, *, note: bool = False) -> list[str]:
 
 
 def give_sync(settings: Settings, catalogue: Catalogue, at: datetime | None = None) -> Job | None:
-    """Give the sync that is due, unless the one before still goes on."""
+    """Submit the sync that is due, unless the previous one is still running."""
     if settings.pacs_sync is None or settings.pacs_sync_at is None:
         return None
     minute = (at or datetime.now(UTC)).replace(second=0, microsecond=0)
@@ -67,15 +67,15 @@ def give_sync(settings: Settings, catalogue: Catalogue, at: datetime | None = No
 def _last_sync(session: Session, arguments: Sequence[str]) -> Job | None:
     """Return the latest sync with these arguments; others who look wait until the transaction ends."""
     look_alone(session, arguments)
-    return latest_job(session, SYNC, lambda given: list(given) == list(arguments))
+    return latest_job(session, SYNC, lambda job_arguments: list(job_arguments) == list(arguments))
 
 
 def _refuse_second(session: Session, arguments: Sequence[str]) -> None:
     last = _last_sync(session, arguments)
     if last is not None and last.state == "queued":
         raise JobExistsError(
-            f"Job {last.id} waits to sync the same, and will bring over all that is there by then: give no "
-            "other before it has begun."
+            f"Job {last.id} waits to sync the same, and will import everything that is there by then: submit "
+            "no other before it has started."
         )
 
 

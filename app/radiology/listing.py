@@ -1,4 +1,4 @@
-"""The studies of an archive that are wanted, and their instances: listed whole, or by a feed of changes."""
+"""The selected studies of an archive and their instances: by complete listings or by a feed of changes."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ _DIGITS: Final = 16
 # The first radiograph was taken in 1895; dates before and after are matched by open ranges.
 FIRST_DAY: Final = date(1895, 1, 1)
 PAGE: Final = 500
-# Smaller answers were not cut by any archive's limit that is known; a test archive may have a smaller one.
+# No known archive has a smaller limit of its answers; a test archive may have one.
 _SMALLEST_CAP: Final = 5
 _SECONDS: Final = 24 * 60 * 60
 _MOST_PAGES: Final = 100_000
@@ -63,7 +63,7 @@ class Selection:
 
     @property
     def dated_digest(self) -> str:
-        """Names the filters with the dates."""
+        """Identifies the filters with the dates."""
         return _digest([self.digest, str(self.first), str(self.last)])
 
     @property
@@ -77,13 +77,13 @@ class Selection:
         return bool(self.body_parts or self.views)
 
     def includes_day(self, day: str) -> bool:
-        """Tell whether a study's date, as DICOM writes it, is among those wanted; "" is no date."""
+        """Return whether a study's date, as DICOM writes it, is selected; "" is no date."""
         if self.first is not None and day < dicom_date(self.first):
             return False
         return self.last is None or "" < day <= dicom_date(self.last)
 
     def days(self, today: date) -> Iterator[str]:
-        """Give every date that is wanted, as DICOM writes it, up to a year from today; only if `is_dated`."""
+        """Yield every selected date, as DICOM writes it, up to a year from today; only if `is_dated`."""
         day = max(self.first or FIRST_DAY, FIRST_DAY)
         last = min(self.last or date.max, today + timedelta(days=366))
         while day <= last:
@@ -91,22 +91,22 @@ class Selection:
             day += timedelta(days=1)
 
     def takes_modality(self, modality: str) -> bool:
-        """Tell whether images of a modality are wanted."""
+        """Return whether images of a modality are selected."""
         return not self.modalities or modality.upper() in self.modalities
 
     def takes(self, metadata: Mapping[str, Any]) -> bool:
-        """Tell whether an image is wanted: all words of a filter are words of its metadata, in any order."""
-        asked = (
+        """Return whether an image matches: all words of a filter are words of its metadata, in any order."""
+        filters = (
             (self.modalities, "modality"),
             (self.body_parts, "body_part"),
             (self.views, "view"),
         )
-        return all(not wanted or _has_one(str(metadata.get(name, "")), wanted) for wanted, name in asked)
+        return all(not words or _has_one(str(metadata.get(name, "")), words) for words, name in filters)
 
 
-def _has_one(value: str, wanted: Collection[str]) -> bool:
-    words = set(value.upper().split())
-    return any(words.issuperset(one.split()) for one in wanted)
+def _has_one(value: str, phrases: Collection[str]) -> bool:
+    value_words = set(value.upper().split())
+    return any(value_words.issuperset(one.split()) for one in phrases)
 
 
 def _digest(form: list[Any]) -> str:
@@ -119,8 +119,8 @@ class ListedStudy:
 
     Attributes:
         day: Date as DICOM writes it; "": none.
-        count: Number of its instances; None: the archive does not tell.
-        modalities: Modalities of its series; empty: the archive does not tell.
+        count: Number of its instances; None if the archive doesn't report it.
+        modalities: Modalities of its series; empty if the archive doesn't report them.
     """
 
     uid: str
@@ -138,16 +138,16 @@ class _Window:
     seconds: tuple[int, int] | None = None
 
     def params(self) -> dict[str, Sequence[str]]:
-        found: dict[str, Sequence[str]] = {}
+        parameters: dict[str, Sequence[str]] = {}
         if self.first is not None and self.first == self.last:
-            found["StudyDate"] = [dicom_date(self.first)]
+            parameters["StudyDate"] = [dicom_date(self.first)]
         elif self.first is not None or self.last is not None:
             ends = (self.first and dicom_date(self.first), self.last and dicom_date(self.last))
-            found["StudyDate"] = ["-".join(end or "" for end in ends)]
+            parameters["StudyDate"] = ["-".join(end or "" for end in ends)]
         if self.seconds is not None:
             first, last = self.seconds
-            found["StudyTime"] = [f"{_clock(first)}-{_clock(last)}.999999"]
-        return found
+            parameters["StudyTime"] = [f"{_clock(first)}-{_clock(last)}.999999"]
+        return parameters
 
     def halves(self, today: date) -> "tuple[_Window, _Window] | None":
         """Split the window in two by date, a single date by time; None: the window cannot be split."""
@@ -156,7 +156,7 @@ class _Window:
             if low >= high:
                 return None
             middle = low + (high - low) // 2
-            # The ends stay open: there are studies of dates that cannot be.
+            # The ends stay open: there are studies with impossible dates.
             return replace(self, last=middle), replace(self, first=middle + timedelta(days=1))
         begin, end = self.seconds or (0, _SECONDS - 1)
         if begin == end:
@@ -188,20 +188,21 @@ class StudyList:
 
         Args:
             today: Today's date: where listings are cut, they are split between the first radiograph and it.
-            expected: Number of studies after which a listing is whole; None: it is not known.
+            expected: Number of studies at which a listing is complete; None if unknown.
 
         Raises:
-            ArchiveError: The archive does not answer, or says that it does not list all studies of a second.
+            ArchiveError: The archive does not answer, or reports that it does not list all studies of a
+                second.
         """
-        found: dict[str, ListedStudy] = {}
+        studies: dict[str, ListedStudy] = {}
         self.doubts.clear()
 
         def collect(window: _Window, modality: str | None) -> set[str]:
             """Add the studies of a window, in halves where the archive cuts them, and return their UIDs."""
-            if expected is not None and len(found) >= expected:
+            if expected is not None and len(studies) >= expected:
                 return set()
             listed, is_whole = self._window(window, modality)
-            found.update(listed)
+            studies.update(listed)
             halves = None if is_whole else window.halves(today)
             parts = [uid for half in halves or () for uid in collect(half, modality)]
             if not is_whole and halves is None:
@@ -219,7 +220,7 @@ class StudyList:
 
         for modality in self._selection.modalities or (None,):
             collect(_Window(self._selection.first, self._selection.last), modality)
-        return found
+        return studies
 
     def _doubt(self, count: int, which: str) -> None:
         self.doubts.append(
@@ -228,15 +229,15 @@ class StudyList:
         )
 
     def one(self, uid: str) -> ListedStudy | None:
-        """Return a study; None: the archive has none of this UID, or none that is wanted."""
+        """Return a study; None if the archive has none with this UID, or none that is selected."""
         study = self._find(uid)
         if study is None or not self._selection.includes_day(study.day):
             return None
-        wanted = not study.modalities or any(map(self._selection.takes_modality, study.modalities))
-        return study if wanted else None
+        has_modality = not study.modalities or any(map(self._selection.takes_modality, study.modalities))
+        return study if has_modality else None
 
     def has(self, uid: str) -> bool:
-        """Tell whether the archive has a study."""
+        """Return whether the archive has a study."""
         return self._find(uid) is not None
 
     def _find(self, uid: str) -> ListedStudy | None:
@@ -244,46 +245,48 @@ class StudyList:
         return next((study for study in _studies(answer.value) if study.uid == uid), None)
 
     def _window(self, window: _Window, modality: str | None) -> tuple[dict[str, ListedStudy], bool | None]:
-        """List a window; also tell whether that is all of it, as far as can be known."""
-        found: dict[str, ListedStudy] = {}
+        """List a window; also return whether that is all of it, as far as can be known."""
+        studies: dict[str, ListedStudy] = {}
         params = {**window.params(), **_INCLUDED}
         if modality is not None:
             params["ModalitiesInStudy"] = [modality]
         has_more = heeds_offsets = False
         for page in range(_MOST_PAGES):
-            place = {"limit": [str(PAGE)], "offset": [str(len(found))]}
+            page_params = {"limit": [str(PAGE)], "offset": [str(len(studies))]}
             try:
-                answer = self._archive.get_json("studies", {**params, **place})
+                answer = self._archive.get_json("studies", {**params, **page_params})
             except ArchiveError as error:
                 # Some archives refuse an offset.
                 if page and error.status is not None and 400 <= error.status < 500:
                     break
                 raise
             listed = {study.uid: study for study in _studies(answer.value)}
-            if not listed.keys() - found.keys():
+            if not listed.keys() - studies.keys():
                 # An archive that ignores offsets answers with the first page again.
                 heeds_offsets = not listed
                 has_more = has_more if heeds_offsets else answer.partial
                 break
-            found |= listed
+            studies |= listed
             has_more = answer.partial
         else:
-            return found, False
-        # Orthanc cuts without a word what exceeds its LimitFindResults, over all pages. So an answer is known
-        # to be whole where a larger one was given, and the largest is compared with its halves.
-        if has_more or (not heeds_offsets and len(found) >= PAGE):
-            return found, False
-        if len(found) < max(_SMALLEST_CAP, self._largest):
-            return found, True
-        self._largest = len(found)
-        return found, None
+            return studies, False
+        # Orthanc silently cuts off what exceeds its LimitFindResults, over all pages. So an answer is known
+        # to be complete if there was a larger one, and the largest is compared with its halves.
+        if has_more or (not heeds_offsets and len(studies) >= PAGE):
+            return studies, False
+        if len(studies) < max(_SMALLEST_CAP, self._largest):
+            return studies, True
+        self._largest = len(studies)
+        return studies, None
 
 
 def _studies(value: Any) -> Iterator[ListedStudy]:
     for item in items(value):
         uid = text(item, _TAGS["study"])
         if uid:
-            modalities = tuple(str(found).strip().upper() for found in values(item, _TAGS["modalities"]))
+            modalities = tuple(
+                str(modality).strip().upper() for modality in values(item, _TAGS["modalities"])
+            )
             yield ListedStudy(uid, text(item, _TAGS["date"]), number(item, _TAGS["count"]), modalities)
 
 
@@ -292,9 +295,9 @@ class ListedInstance:
     """An instance as the archive lists it.
 
     Attributes:
-        sop_class: SOP Class UID; "": the archive does not tell.
-        modality: Modality; "": the archive does not tell.
-        attributes: All attributes without pixels; None: they were not asked for.
+        sop_class: SOP Class UID; "" if the archive doesn't report it.
+        modality: Modality; "" if the archive doesn't report it.
+        attributes: All attributes without pixels; None: they were not requested.
     """
 
     sop: str
@@ -305,22 +308,22 @@ class ListedInstance:
 
 
 def list_instances(archive: Archive, study: ListedStudy, *, with_attributes: bool) -> list[ListedInstance]:
-    """Return all instances of a study; none where the archive has no such study."""
-    found: dict[str, ListedInstance] = {}
+    """Return all instances of a study; none if the archive has no such study."""
+    instances: dict[str, ListedInstance] = {}
     if not with_attributes:
         for _ in range(_MOST_INSTANCE_PAGES):
-            place = {"limit": [str(_LIMIT)], "offset": [str(len(found))]}
+            page_params = {"limit": [str(_LIMIT)], "offset": [str(len(instances))]}
             included = {"includefield": [_SOP_CLASS, _MODALITY]}
-            answer = archive.get_json(f"studies/{study.uid}/instances", {**place, **included})
+            answer = archive.get_json(f"studies/{study.uid}/instances", {**page_params, **included})
             listed = _instances(answer.value, with_attributes=False)
-            if not listed.keys() - found.keys():
+            if not listed.keys() - instances.keys():
                 break
-            found |= listed
-            if study.count is not None and len(found) >= study.count:
+            instances |= listed
+            if study.count is not None and len(instances) >= study.count:
                 # One request more would cost the archive as much again.
                 break
-        if study.count is None or len(found) >= study.count:
-            return list(found.values())
+        if study.count is None or len(instances) >= study.count:
+            return list(instances.values())
     # A limit of the archive may have cut the list; metadata have no such limit.
     try:
         answer = archive.get_json(f"studies/{study.uid}/metadata")
@@ -332,7 +335,7 @@ def list_instances(archive: Archive, study: ListedStudy, *, with_attributes: boo
 
 
 def _instances(value: Any, *, with_attributes: bool) -> dict[str, ListedInstance]:
-    found = {}
+    instances = {}
     for item in items(value):
         attributes = None
         # Attributes that cannot be read here are read from the file, then.
@@ -342,14 +345,14 @@ def _instances(value: Any, *, with_attributes: bool) -> dict[str, ListedInstance
                 attributes = Dataset.from_json(dict(item), bulk_data_uri_handler=lambda *_: None)
         sop, series = text(item, _SOP), text(item, _SERIES)
         modality = text(item, _MODALITY).upper()
-        found[sop] = ListedInstance(sop, series, text(item, _SOP_CLASS), modality, attributes)
-    found.pop("", None)
-    return found
+        instances[sop] = ListedInstance(sop, series, text(item, _SOP_CLASS), modality, attributes)
+    instances.pop("", None)
+    return instances
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes since some place of the feed.
+    """Changes since a position in the feed.
 
     Attributes:
         studies: UIDs of the studies that changed and are still there, each with the UIDs of its instances
@@ -362,7 +365,7 @@ class Changes:
 
 
 class OrthancFeed:
-    """Reads the changes of an Orthanc, whose own interface is beside its DICOMweb.
+    """Reads the changes of an Orthanc, whose own interface is next to its DICOMweb.
 
     The feed has no deletions, which show in the number of instances.
     """
@@ -371,8 +374,8 @@ class OrthancFeed:
         self._archive = archive
 
     @classmethod
-    def of(cls, archive: Archive) -> "OrthancFeed | None":
-        """Return the feed of an archive; None: it is no Orthanc, or does not show its own interface."""
+    def connect(cls, archive: Archive) -> "OrthancFeed | None":
+        """Return the feed of an archive; None if it isn't an Orthanc, or hides its own interface."""
         try:
             system = archive.get_json("../system").value
             feed = cls(archive)
@@ -395,7 +398,7 @@ class OrthancFeed:
         return _number(self._archive.get_json("../statistics").value, kind)
 
     def since(self, change: int) -> Changes:
-        """Return what has changed after a change."""
+        """Return the changes after a change."""
         arrived, last = 0, change
         touched: dict[str, None] = {}
         for _ in range(_MOST_CHANGES):
@@ -414,9 +417,9 @@ class OrthancFeed:
         return Changes(last, arrived, self._studies(touched))
 
     def study_uids(self) -> Iterator[str]:
-        """Give the UIDs of all studies, which no limit of the archive cuts."""
-        for place in range(0, _PAGE * _MOST_CHANGES, _PAGE):
-            window = {"since": [str(place)], "limit": [str(_PAGE)], "expand": [""]}
+        """Yield the UIDs of all studies, which no limit of the archive cuts off."""
+        for offset in range(0, _PAGE * _MOST_CHANGES, _PAGE):
+            window = {"since": [str(offset)], "limit": [str(_PAGE)], "expand": [""]}
             listed = self._archive.get_json("../studies", window).value
             if not isinstance(listed, list):
                 raise _other_form()
@@ -425,20 +428,20 @@ class OrthancFeed:
             yield from filter(None, (_uid(study, "StudyInstanceUID") for study in listed))
 
     def _studies(self, touched: Collection[str]) -> dict[str, frozenset[str]]:
-        """Return the studies of what changed, asking once for each instance, series and study."""
-        find = cache(self._found)
+        """Return the studies of changed resources, with one request for each instance, series and study."""
+        find = cache(self._resource)
         studies: dict[str, set[str]] = {}
         for path in touched:
             # Instances do not come again, and are too many to keep.
-            found = self._found(path) if path.startswith("instances/") else find(path)
-            sop = _uid(found, "SOPInstanceUID")
+            resource = self._resource(path) if path.startswith("instances/") else find(path)
+            sop = _uid(resource, "SOPInstanceUID")
             for parent, level in (("ParentSeries", "series"), ("ParentStudy", "studies")):
-                if parent in found:
-                    found = find(f"{level}/{found[parent]}")
-            studies.setdefault(_uid(found, "StudyInstanceUID"), set()).add(sop)
+                if parent in resource:
+                    resource = find(f"{level}/{resource[parent]}")
+            studies.setdefault(_uid(resource, "StudyInstanceUID"), set()).add(sop)
         return {uid: frozenset(sops - {""}) for uid, sops in studies.items() if uid}
 
-    def _found(self, path: str) -> dict[str, Any]:
+    def _resource(self, path: str) -> dict[str, Any]:
         """Return a resource; empty: it was deleted meanwhile."""
         try:
             value = self._archive.get_json(f"../{path}").value
@@ -455,10 +458,10 @@ def _uid(resource: Any, name: str) -> str:
 
 
 def _number(value: Any, name: str) -> int:
-    found = value.get(name) if isinstance(value, dict) else None
-    if not isinstance(found, int):
+    number = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(number, int):
         raise _other_form()
-    return found
+    return number
 
 
 def _other_form() -> ArchiveError:

@@ -68,10 +68,10 @@ class Taken:
     """Outcomes of some reports.
 
     Attributes:
-        waiting: Number of reports whose study has none yet; they are kept.
-        differing: Places, among the given ones, of reports whose study has images of another patient alone;
+        waiting: Number of reports whose study has no image yet; they are kept.
+        differing: Indices of reports whose study only has images of another patient;
             they are not kept, and their `mismatch` says why.
-        without_text: Places of matched reports that have no text which describes the image.
+        without_text: Indices of matched reports without a text that describes the image.
     """
 
     matched: int = 0
@@ -86,7 +86,7 @@ class Model:
     """The model that a collection is searched with.
 
     Attributes:
-        vectors: Gives vectors of sentences by their texts; keeps those of the last studies.
+        vectors: Returns vectors of sentences by their texts; caches those of recent studies.
     """
 
     active: ActiveGeneration
@@ -133,7 +133,7 @@ class ReportIntake:
             return self._model
 
     def take(self, reports: Sequence[StudyReport]) -> Taken:
-        """Keep reports, and bring them to the images of their studies; given again, they change nothing.
+        """Store reports, and attach them to the images of their studies; repeated reports change nothing.
 
         All is in the catalogue when it returns.
         """
@@ -143,7 +143,7 @@ class ReportIntake:
         return self._match(reports, new=True)
 
     def take_waiting(self, *, all_again: bool = False) -> Iterator[Taken]:
-        """Bring kept reports to images that came after them, some at a time.
+        """Attach stored reports to images that came after them, some at a time.
 
         `all_again`: also those that were brought to images before, which may have got others since.
         """
@@ -163,22 +163,28 @@ class ReportIntake:
         with self.engine.home.catalogue.write() as session:
             collection_id = require_collection(session, self.collection).id
             lock_collection(session, collection_id)
-            found = [find_study(session, collection_id, report) for report in reports]
-            kept = [report for report, (_, others) in zip(reports, found, strict=True) if not others]
+            studies_found = [find_study(session, collection_id, report) for report in reports]
+            accepted = [
+                report for report, (_, others) in zip(reports, studies_found, strict=True) if not others
+            ]
             if new:
                 # Others may have been erased meanwhile.
-                add_reports(session, collection_id, kept)
-            for report, (study, _) in zip(reports, found, strict=True):
+                add_reports(session, collection_id, accepted)
+            for report, (study, _) in zip(reports, studies_found, strict=True):
                 if study is not None:
                     set_study(session, collection_id, report.digest, study)
                     studies[study] = None
-        matched = sum(study is not None for study, _ in found)
+        matched = sum(study is not None for study, _ in studies_found)
         return Taken(
             matched,
-            len(kept) - matched,
-            tuple(place for place, (_, others) in enumerate(found) if others),
+            len(accepted) - matched,
+            tuple(index for index, (_, others) in enumerate(studies_found) if others),
             self._bring(studies),
-            tuple(place for place, (study, _) in enumerate(found) if study and not reports[place].describes),
+            tuple(
+                index
+                for index, (study, _) in enumerate(studies_found)
+                if study and not reports[index].describes
+            ),
         )
 
     def take_again(self, uids: Iterable[str]) -> None:
@@ -186,12 +192,14 @@ class ReportIntake:
         self._bring([study_key(uid) for uid in uids])
 
     def remove(self, digests: Iterable[str]) -> None:
-        """Remove reports; the images of their studies get what is left of the reports of their study."""
+        """Remove reports; the images of their studies get the remaining reports of the study."""
         with self.engine.home.catalogue.write() as session:
             collection_id = require_collection(session, self.collection).id
             removed = [remove_report(session, collection_id, digest) for digest in digests]
-        gone = list(filter(None, removed))
-        self._bring(dict.fromkeys(study for study, _ in gone), [report for _, report in gone])
+        removed_reports = list(filter(None, removed))
+        self._bring(
+            dict.fromkeys(study for study, _ in removed_reports), [report for _, report in removed_reports]
+        )
 
     def waiting(self) -> int:
         """Return the number of reports that wait for images."""
@@ -210,7 +218,7 @@ class ReportIntake:
         return forget_waiting(self.engine.home, self.collection, days, self.changes.forgotten)
 
     def _bring(self, studies: Iterable[str], gone: Sequence[StudyReport] = ()) -> tuple[str, ...]:
-        """Write the reports of studies that count to their images, and return the ids of changed ones.
+        """Write the current reports of studies to their images, and return the ids of changed ones.
 
         `gone`: reports of these that were removed; images that had one and get no other have none.
         """
@@ -222,9 +230,9 @@ class ReportIntake:
                 images = images_of(session, collection_id, study)
             patients = set(images.values())
             for patient in patients:
-                own = [report for report in received if report.may_be_of(patient, patients)]
+                own_reports = [report for report in received if report.may_be_of(patient, patients)]
                 had = any(report.may_be_of(patient, patients) for report in gone)
-                current = current_report(own) or (NO_REPORT if had else None)
+                current = current_report(own_reports) or (NO_REPORT if had else None)
                 if current is not None:
                     of_patient = (image for image, one in images.items() if one == patient)
                     changed += (image for image in of_patient if self._change(image, current))
@@ -270,8 +278,8 @@ class _Sender(asyncio.StreamReader):
 
     Attributes:
         heard: Time of its latest byte, or of its beginning.
-        has_sent: Whether it has sent a whole message.
-        in_message: Whether a message has begun and has not come whole.
+        has_sent: Whether it has sent a complete message.
+        in_message: Whether a message has begun and is not complete.
         is_answered: Whether its message is being written.
     """
 
@@ -303,9 +311,10 @@ class Listener:
         self._writer = ThreadPoolExecutor(1, "reports")
 
     def run(self, taken: socket.socket, on_stop: Callable[[Callable[[], None]], None]) -> None:
-        """Serve until told to stop; messages that are being written are finished and acknowledged.
+        """Serve until stopped; messages that are being written are finished and acknowledged.
 
-        `on_stop`: is given what stops it, to be called in the thread of this function's loop.
+        `on_stop`: is called with the function that stops it, to be called in the thread of this function's
+        loop.
         """
         asyncio.run(self._serve(taken, on_stop))
 
@@ -344,7 +353,7 @@ class Listener:
         except (ConnectionError, TimeoutError) as error:
             _log.info("connection ended", reason=type(error).__name__)
         except asyncio.CancelledError:
-            # The listener stops, or another sender needs the place.
+            # The listener stops, or another sender needs the connection.
             return
         finally:
             self._open.pop(task, None)
@@ -353,7 +362,7 @@ class Listener:
                 await writer.wait_closed()
 
     def _has_room(self) -> bool:
-        """Whether there is a place for one more; the longest silent connection, if any, gives up its own."""
+        """Whether there is room for one more; if necessary, the longest silent connection is closed."""
         if len(self._open) < self._limits.connections:
             return True
         now = asyncio.get_running_loop().time()
@@ -366,7 +375,7 @@ class Listener:
             return False
         # Senders of messages keep their connections open between them: others go first.
         _, heard, longest = min(silent, key=lambda one: one[:2])
-        _log.warning("connection closed: others need its place", silent_s=round(now - heard, 1))
+        _log.warning("connection closed: another sender needs it", silent_s=round(now - heard, 1))
         del self._open[longest]
         longest.cancel()
         return True
@@ -472,11 +481,11 @@ def acknowledgement(code: Code, message: bytes, reason: str = "", condition: str
 def _head(message: bytes) -> tuple[str, str, str]:
     """Return event, control id and version of a message, as far as these can be read."""
     line = re.split(rb"[\r\n]", message.strip(b"\x0b\x1c\r\n \t"), maxsplit=1)[0].decode("latin-1")
-    found = _MSH.match(line)
-    fields = line.split(found[1]) if found else []
+    match = _MSH.match(line)
+    fields = line.split(match[1]) if match else []
     # MSH-1 is the separator itself, so MSH-9 is the ninth part.
-    parts = [fields[place] if place < len(fields) else "" for place in (8, 9, 11)]
-    event = parts[0].split(fields[1][:1])[1:2] if found and len(fields) > 1 and fields[1] else []
+    parts = [fields[index] if index < len(fields) else "" for index in (8, 9, 11)]
+    event = parts[0].split(fields[1][:1])[1:2] if match and len(fields) > 1 and fields[1] else []
     kind = event[0] if event and event[0].isalnum() else "R01"
     control_id, version = (_SEPARATOR.split(part, maxsplit=1)[0] for part in parts[1:])
     return kind[:3], control_id[:_LONGEST_ID], version[:10] or "2.5.1"

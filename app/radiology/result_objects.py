@@ -19,15 +19,15 @@ from pydicom.uid import UID, EnhancedSRStorage, ExplicitVRLittleEndian
 from app.radiology.archive import Archive, ArchiveError, items, text
 from app.radiology.studies import SimilarHit
 from index.search.results import ActiveGeneration
-from index.studies import StudyImage, Wanted
+from index.studies import StudyImage, StudyReference
 from training.clinical.dicom.attributes import UNREADABLE, silence_pydicom
 from training.clinical.dicom.films import IMPLEMENTATION
 from training.clinical.dicom.objects import MANUFACTURER
 
 MAX_CASES: Final = 6
 NOTICE: Final = "Not for diagnosis. Similar cases found by recoquest."
-WHOSE: Final = {True: "Same patient", False: "Another patient", None: "Patient not known"}
-# Attributes of patient and study that an object has of its study; the first ones it has even without a value.
+WHOSE: Final = {True: "Same patient", False: "Another patient", None: "Patient unknown"}
+# Attributes of patient and study that an object gets from its study; the first ones even without a value.
 _REQUIRED: Final = (
     *("PatientName", "PatientID", "PatientBirthDate", "PatientSex"),
     *("StudyDate", "StudyTime", "ReferringPhysicianName", "StudyID", "AccessionNumber"),
@@ -73,7 +73,7 @@ class ChosenCases:
 
     active: ActiveGeneration
     query: StudyImage
-    film: Wanted
+    film: StudyReference
     series: str
     hits: Sequence[SimilarHit]
     seed: str
@@ -94,7 +94,7 @@ class SourceFilm:
     identity: Dataset
 
     def reference(self, *, whole: bool = False) -> Dataset:
-        """Return the item that names the film in another object, all frames or the one that is compared."""
+        """Return the item that references the film in another object, all frames or the compared one."""
         film = self.cases.film
         item = dataset(ReferencedSOPClassUID=self.sop_class, ReferencedSOPInstanceUID=film.sop)
         if film.frame is not None and not whole:
@@ -110,17 +110,17 @@ def read_source(archive: Archive, cases: ChosenCases) -> SourceFilm:
     """
     film = cases.film
     answer = archive.get_json(f"studies/{film.study}/series/{cases.series}/instances/{film.sop}/metadata")
-    found = next((item for item in items(answer.value) if text(item, _SOP) == film.sop), None)
-    if found is None or text(found, _STUDY) != film.study or not text(found, _SOP_CLASS):
-        raise ArchiveError("The archive gives other metadata than that of the film.", 200)
-    return SourceFilm(cases, text(found, _SOP_CLASS), _identity(found))
+    metadata = next((item for item in items(answer.value) if text(item, _SOP) == film.sop), None)
+    if metadata is None or text(metadata, _STUDY) != film.study or not text(metadata, _SOP_CLASS):
+        raise ArchiveError("The archive returns metadata of another film.", 200)
+    return SourceFilm(cases, text(metadata, _SOP_CLASS), _identity(metadata))
 
 
 def _identity(metadata: Mapping[str, Any]) -> Dataset:
     silence_pydicom()
     tags = {f"{tag_for_keyword(keyword):08X}": keyword for keyword in (*_REQUIRED, *_OPTIONAL)}
     try:
-        found = Dataset.from_json(
+        identity = Dataset.from_json(
             {
                 tag: {**metadata[tag], "vr": dictionary_VR(keyword)}
                 for tag, keyword in tags.items()
@@ -128,15 +128,15 @@ def _identity(metadata: Mapping[str, Any]) -> Dataset:
             }
         )
         # JSON is UTF-8. Values are converted where they are written.
-        found.SpecificCharacterSet = "ISO_IR 192"
-        found.save_as(io.BytesIO(), implicit_vr=False, little_endian=True)
+        identity.SpecificCharacterSet = "ISO_IR 192"
+        identity.save_as(io.BytesIO(), implicit_vr=False, little_endian=True)
     except UNREADABLE:
         # An object without the patient's id would be another patient's.
         raise ArchiveError("The archive gives the patient's attributes in no DICOM JSON.", 200) from None
     for keyword in _REQUIRED:
-        if keyword not in found:
-            setattr(found, keyword, "")
-    return found
+        if keyword not in identity:
+            setattr(identity, keyword, "")
+    return identity
 
 
 def begin_object(source: SourceFilm, sop_class: str, modality: str) -> Dataset:
@@ -210,7 +210,7 @@ def _case(number: int, hit: SimilarHit, source: SourceFilm) -> Dataset:
         _text(_MODIFIES, codes.DCM.AlgorithmVersion, f"recoquest {version('recoquest')}"),
         _image("INFERRED FROM", codes.DCM.SourceOfMeasurement, source),
     ]
-    told = [WHOSE[hit.same_patient], hit.modality, hit.view, hit.laterality, hit.age_band, hit.sex]
+    facts = [WHOSE[hit.same_patient], hit.modality, hit.view, hit.laterality, hit.age_band, hit.sex]
     content = [
         _text(_CONTEXT, codes.DCM.TrackingIdentifier, f"Similar case {number}"),
         _uid(_CONTEXT, codes.DCM.TrackingUniqueIdentifier, cases.uid(f"case {number}")),
@@ -219,7 +219,7 @@ def _case(number: int, hit: SimilarHit, source: SourceFilm) -> Dataset:
         _uid(_CONTAINS, codes.DCM.SeriesInstanceUID, str(hit.series)),
         _uid(_CONTAINS, _INSTANCE, str(hit.sop)),
         *([] if hit.frame is None else [_text(_CONTAINS, _FRAME, str(hit.frame))]),
-        _text(_CONTAINS, codes.DCM.Comment, ", ".join(fact for fact in told if fact is not None)),
+        _text(_CONTAINS, codes.DCM.Comment, ", ".join(fact for fact in facts if fact is not None)),
         *([] if hit.sentence is None else [_text(_CONTAINS, _SENTENCE, hit.sentence.text)]),
     ]
     return _container(codes.DCM.MeasurementGroup, _CONTAINS, content, template="1501")

@@ -49,24 +49,24 @@ async def index_study(
         bool,
         Query(
             description="Then write the most similar cases of other patients into the study of the archive, "
-            "in the forms that RECOQUEST_PACS_WRITE_BACK allows; this needs the role judge, too."
+            "in the forms that RECOQUEST_PACS_WRITE_BACK allows; this also needs the role judge."
         ),
     ] = False,
 ) -> JobEntry:
     """Queue a job that takes over this study alone, by the sync that RECOQUEST_PACS_SYNC describes.
 
-    Whoever may index may follow and cancel the job. Nothing happens where no `recoquest worker` runs.
+    Anyone who may index may follow and cancel the job. Nothing happens if no `recoquest worker` runs.
     """
     if note:
         await Permission("judge").check(request)
-    given = services.settings.pacs_sync
+    sync_settings = services.settings.pacs_sync
     if not is_uid(study):
-        raise invalid("study", "It is no Study Instance UID.")
-    if given is None or synced_collection(given) != collection:
+        raise invalid("study", "It isn't a Study Instance UID.")
+    if sync_settings is None or synced_collection(sync_settings) != collection:
         raise invalid("collection", "The setting RECOQUEST_PACS_SYNC describes no sync of this collection.")
     if note and not note_forms(services.settings):
         raise RequestError(OFF, NOTES_OFF)
     check = partial(require_collection, name=collection)
-    job = await queue_job(request, services, SYNC, study_sync(given, study, note=note), check=check)
+    job = await queue_job(request, services, SYNC, study_sync(sync_settings, study, note=note), check=check)
     response.headers["Location"] = location_of(request, job)
-    return JobEntry.of(job)
+    return JobEntry.from_job(job)

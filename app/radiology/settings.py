@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode
 from app.setting_values import BY_COMMAS, Times
 
 # UIDs in the address of a viewer.
-_PLACES: Final = frozenset({"study", "series", "sop"})
+_PLACEHOLDERS: Final = frozenset({"study", "series", "sop"})
 # Forms of the results of a search: a secondary capture, a structured report, FHIR ImagingSelections.
 ResultForm = Literal["capture", "report", "selection"]
 
@@ -39,14 +39,14 @@ def checked_archive_url(url: str) -> str:
 
 
 def _checked_template(template: str) -> str:
-    """Return the template of a viewer's address, with a place for the study and for nothing strange."""
+    """Return the template of a viewer's address, if it has a placeholder for the study and no unknown one."""
     try:
         parts = list(Formatter().parse(template))
     except ValueError as error:
-        raise ValueError(f"{template!r} is not an address with places in braces: {error}") from None
-    places = [name for _, name, _, _ in parts if name is not None]
+        raise ValueError(f"{template!r} is not an address with placeholders in braces: {error}") from None
+    names = [name for _, name, _, _ in parts if name is not None]
     plain = all(not spec and conversion is None for _, _, spec, conversion in parts)
-    if not plain or "study" not in places or not set(places) <= _PLACES:
+    if not plain or "study" not in names or not set(names) <= _PLACEHOLDERS:
         raise ValueError(
             f"{template!r} needs {{study}}, and may have {{series}} and {{sop}}, such as "
             "/reading#study={study}&image={sop}"

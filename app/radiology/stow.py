@@ -148,8 +148,8 @@ class _Storing:
     """A request that stores files, and what has become of them.
 
     Attributes:
-        active: Generation that has what was written last; None: nothing was.
-        images: Ids of the images that are there.
+        active: Generation of the last write; None if there was none.
+        images: Ids of the written images.
         stored: References to the files whose images are there, in DICOM JSON.
         failed: Those to the others.
     """
@@ -165,7 +165,7 @@ class _Storing:
     reasons: set[str] = field(default_factory=set, init=False)
 
     async def answer(self, collection: str, study: str | None) -> Response:
-        """Store the files, and tell what has become of each.
+        """Store the files, and report the outcome of each.
 
         `study`: Study Instance UID of the only study whose instances are taken; None: any.
         """
@@ -183,23 +183,23 @@ class _Storing:
         if self.reasons:
             _log.info("instances were not taken", reasons=sorted(self.reasons), **counts)
         some = HTTPStatus.ACCEPTED if self.stored else HTTPStatus.CONFLICT
-        found = {"00081198": self.failed, "00081199": self.stored}
-        body = {tag: {"vr": "SQ", "Value": items} for tag, items in found.items() if items}
+        sequences = {"00081198": self.failed, "00081199": self.stored}
+        body = {tag: {"vr": "SQ", "Value": items} for tag, items in sequences.items() if items}
         return Response(json.dumps(body), some if self.failed else HTTPStatus.OK, media_type=JSON)
 
     async def _store(self, collection: str, study: str | None) -> None:
         """Write the images of the files; one that was sent before is there once.
 
         Films may have many times the bytes of their files, so they are written whenever some have been read,
-        and the parts are given up on the way: what was written before an error stays, and is unchanged when
-        it is sent again.
+        and the parts are freed along the way: files written before an error stay, and are unchanged when
+        they are sent again.
         """
-        rules = await self.services.threads.read(FilmRules.of, self.services.settings)
+        rules = await self.services.threads.read(FilmRules.from_settings, self.services.settings)
         images = self.services.images
         reader = FilmReader(images.pool, rules, images.limits, _DEADLINES * images.pool.deadline_s)
         read: list[SentInstance] = []
         self.parts.reverse()
-        # Files of a request are read one after another, so a request takes one place in the queue.
+        # Files of a request are read one after another, so a request takes one slot of the queue.
         while self.parts:
             read.append(await self._read(self.parts.pop(), reader, study))
             size = sum(len(film.content) for item in read for film in item.reading.films)
@@ -221,7 +221,7 @@ class _Storing:
         return SentInstance(sop_class, sop, reading)
 
     async def _write(self, collection: str, sent: Sequence[SentInstance]) -> None:
-        # Of an instance that is there twice, the last counts.
+        # If an instance occurs twice, the last one counts.
         different = {item.sop: item for item in sent if item.reading.outcome == "taken"}
         films = [film for item in different.values() for film in item.reading.films]
         refused: set[str] = set()
@@ -259,7 +259,7 @@ _Sent = Annotated[_Storing, Depends()]
 async def store_instances_of_studies(collection: str, sent: _Sent) -> Response:
     """Put in the films of DICOM files, as an archive sends them; sent again, they are unchanged.
 
-    Files are de-identified before anything of them is kept, and those that may show a name are refused, as
+    Files are de-identified before anything is stored, and those that may show a name are refused, as
     `recoquest import dicom` does. The id of an image is its SOP Instance UID.
     """
     return await sent.answer(collection, None)
@@ -281,7 +281,7 @@ async def store_instances_of_study(
 
 
 def _uids(content: bytes, max_bytes: int) -> tuple[str, str, str]:
-    """Return class, instance and study UID of a file, as it says; "" for what it does not."""
+    """Return class, instance and study UID of a file, as it states them; "" for missing ones."""
     try:
         dataset = read_object(content, max_bytes)
     except ImageError:

@@ -1,4 +1,4 @@
-"""Studies like a study of a viewer, which knows it by its UIDs."""
+"""Similar studies for viewers, by DICOM UIDs."""
 
 import json
 from collections.abc import Mapping
@@ -37,14 +37,14 @@ from index.studies import (
     SimilarStudies,
     SimilarStudy,
     StudyImage,
-    Wanted,
+    StudyReference,
     collections_with,
     find_similar,
 )
 from training.clinical.reports.study_report import is_uid
 from training.common.manifest import MetadataValue
 
-_SHIFTED: Final = "Whether de-identification has shifted the date; null where this is not known."
+_SHIFTED: Final = "Whether de-identification has shifted the date; null if unknown."
 router = APIRouter(tags=["studies"], route_class=GuardedRoute)
 MAX_LIMIT: Final = 100
 _MAX_UID_LENGTH: Final = 255
@@ -69,7 +69,7 @@ SopUid = Annotated[
 
 
 class QueryImage(Answer):
-    """An image of the study that was asked for."""
+    """An image of the requested study."""
 
     id: str
     series: str | None
@@ -79,11 +79,11 @@ class QueryImage(Answer):
     date_shifted: bool | None = Field(description=_SHIFTED)
 
     @classmethod
-    def of(cls, image: StudyImage) -> Self:
+    def from_image(cls, image: StudyImage) -> Self:
         """Describe an image."""
-        known = image.metadata
-        texts = {name: text_of(known, name) for name in ("series", "sop", "view", "date")}
-        return cls(id=image.id, date_shifted=date_shifted(known), **texts)
+        metadata = image.metadata
+        texts = {name: text_of(metadata, name) for name in ("series", "sop", "view", "date")}
+        return cls(id=image.id, date_shifted=date_shifted(metadata), **texts)
 
 
 class SimilarLinks(Answer):
@@ -112,18 +112,18 @@ class MatchedSentence(Answer):
         description="Offset of its first character in the report, in Unicode code points; null where the "
         "report does not have it so."
     )
-    end: int | None = Field(description="Offset behind its last character.")
-    prior: bool = Field(description="Whether it compares with an earlier examination, or tells of one.")
+    end: int | None = Field(description="Offset after its last character.")
+    prior: bool = Field(description="Whether it compares with an earlier examination, or mentions one.")
 
 
 class SimilarHit(Answer):
-    """A study that was found, shown by its image that is most like one of the query's."""
+    """A similar study, shown by its image that is most similar to one of the query's."""
 
     id: str = Field(description="The image's id.")
     rank: int
     score: float = Field(description="Cosine of the two images that are most alike; not a probability.")
     z_score: float | None = Field(
-        description="By how many standard deviations the score lies above the query image's mean."
+        description="By how many standard deviations the score is above the query image's mean."
     )
     query_image: str = Field(description="Id of the query's image that it is most like.")
     images: int = Field(description="Images of the study that pass the filter.")
@@ -167,7 +167,7 @@ class WriteBack(Answer):
 
 
 class SimilarResponse(Answer):
-    """Studies that are like the one that was asked for."""
+    """Studies similar to the requested one."""
 
     state: Literal["indexed", "not_indexed"] = Field(
         description="not_indexed: no image of the study can be searched with here, so that there are no hits."
@@ -193,18 +193,18 @@ class SimilarResponse(Answer):
 
 
 def date_shifted(metadata: Mapping[str, MetadataValue]) -> bool | None:
-    """Tell whether a date was shifted; None: it is not known, or there is no date."""
+    """Return whether a date was shifted; None if unknown, or without a date."""
     shifted = metadata.get("date_shifted")
     return shifted if isinstance(shifted, bool) else None
 
 
-class _StudiesWanted(BaseModel):
+class _StudiesQuery(BaseModel):
     # A misspelt parameter would be ignored otherwise, and another question be answered.
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     limit: int = Field(default=10, ge=1, le=MAX_LIMIT, description="Number of studies.")
     same_patient: bool = Field(
-        default=False, description="Whether other studies of the same patient are told too, such as priors."
+        default=False, description="Whether to include other studies of the same patient, such as priors."
     )
     filter: str | None = Field(
         default=None,
@@ -213,42 +213,44 @@ class _StudiesWanted(BaseModel):
     )
 
 
-class _ImagesWanted(_StudiesWanted):
+class _ImagesQuery(_StudiesQuery):
     frame: int | None = Field(default=None, ge=1, description="One frame of several, from 1.")
 
 
 @dataclass(frozen=True, slots=True)
 class _Caller:
-    """Who asks for studies."""
+    """The caller of a request for similar studies."""
 
     request: Request
     services: InjectedServices
     principal: InjectedPrincipal
 
-    async def similar(self, collection: str | None, named: Wanted, wanted: _StudiesWanted) -> SimilarResponse:
+    async def similar(
+        self, collection: str | None, reference: StudyReference, parameters: _StudiesQuery
+    ) -> SimilarResponse:
         """Answer with the studies like one; without a collection, of the first that holds it."""
         services, principal = self.services, self.principal
-        condition = read_condition(wanted.filter, services.settings)
+        condition = read_condition(parameters.filter, services.settings)
         filter = None if condition is None else parse_filter(condition)
-        asked = SimilarRequest(wanted.limit, filter, wanted.same_patient)
+        similar_request = SimilarRequest(parameters.limit, filter, parameters.same_patient)
         holding, active, similar = await services.threads.read(
-            _find, services.engine, principal, collection, named, asked
+            _find, services.engine, principal, collection, reference, similar_request
         )
-        _note(self.request, active, similar, wanted)
+        _note(self.request, active, similar, parameters)
         prefix, template = self.request.scope.get("root_path", ""), viewer_template(services.settings)
         name = None if active is None else active.collection
         is_indexed = bool(similar.compared)
-        settings, study = services.settings, named.study
+        settings, study = services.settings, reference.study
         return SimilarResponse(
             state="indexed" if is_indexed else "not_indexed",
             collection=name,
             collections=holding,
             study=study,
-            images=[QueryImage.of(image) for image in similar.compared],
+            images=[QueryImage.from_image(image) for image in similar.compared],
             hits=[describe_study(one, name or "", template, prefix) for one in similar.hits],
             index_now=None if is_indexed else _index_now(settings, principal, study, prefix),
             write_back=_write_back(settings, principal, name, study, prefix) if is_indexed else None,
-            served_by=ServedBy.of(active, exact=similar.exact),
+            served_by=ServedBy.from_generation(active, exact=similar.exact),
         )
 
 
@@ -263,14 +265,14 @@ _Asking = Annotated[_Caller, Depends()]
 )
 @operation("search", "read")
 async def find_similar_studies(
-    collection: str, study: StudyUid, wanted: Annotated[_StudiesWanted, Query()], caller: _Asking
+    collection: str, study: StudyUid, parameters: Annotated[_StudiesQuery, Query()], caller: _Asking
 ) -> SimilarResponse:
     """Studies like this one, most similar first; two are as similar as the two of their images most alike.
 
-    The study itself is left out, and so are other studies of the patient unless they are asked for. A study
-    that the collection does not hold has the state `not_indexed`.
+    The study itself is left out, and so are other studies of the patient unless they are requested. A study
+    that isn't in the collection has the state `not_indexed`.
     """
-    return await caller.similar(collection, Wanted(study), wanted)
+    return await caller.similar(collection, StudyReference(study), parameters)
 
 
 @router.get(
@@ -284,11 +286,11 @@ async def find_studies_like_image(
     collection: str,
     study: StudyUid,
     sop: SopUid,
-    wanted: Annotated[_ImagesWanted, Query()],
+    parameters: Annotated[_ImagesQuery, Query()],
     caller: _Asking,
 ) -> SimilarResponse:
-    """Studies with an image like this one of a study; a viewer asks for its active image."""
-    return await caller.similar(collection, Wanted(study, sop, wanted.frame), wanted)
+    """Studies with an image like this one of a study; viewers use it for the active image."""
+    return await caller.similar(collection, StudyReference(study, sop, parameters.frame), parameters)
 
 
 @router.get(
@@ -299,14 +301,14 @@ async def find_studies_like_image(
 )
 @operation("search", "read")
 async def find_similar_anywhere(
-    study: StudyUid, wanted: Annotated[_StudiesWanted, Query()], caller: _Asking
+    study: StudyUid, parameters: Annotated[_StudiesQuery, Query()], caller: _Asking
 ) -> SimilarResponse:
     """Studies like this one, for a viewer that knows no collection.
 
     Of the collections that the caller may read and that hold the study, the first by name is searched: scores
     of several cannot be compared. `collections` names all of them, for a choice.
     """
-    return await caller.similar(None, Wanted(study), wanted)
+    return await caller.similar(None, StudyReference(study), parameters)
 
 
 @router.get(
@@ -317,14 +319,14 @@ async def find_similar_anywhere(
 )
 @operation("search", "read")
 async def find_like_image_anywhere(
-    study: StudyUid, sop: SopUid, wanted: Annotated[_ImagesWanted, Query()], caller: _Asking
+    study: StudyUid, sop: SopUid, parameters: Annotated[_ImagesQuery, Query()], caller: _Asking
 ) -> SimilarResponse:
     """Studies with an image like this one, for a viewer that knows no collection."""
-    return await caller.similar(None, Wanted(study, sop, wanted.frame), wanted)
+    return await caller.similar(None, StudyReference(study, sop, parameters.frame), parameters)
 
 
 def _note(
-    request: Request, active: ActiveGeneration | None, similar: SimilarStudies, wanted: _StudiesWanted
+    request: Request, active: ActiveGeneration | None, similar: SimilarStudies, parameters: _StudiesQuery
 ) -> None:
     note(
         request,
@@ -333,11 +335,11 @@ def _note(
             objects=[one.hit.id for one in similar.hits],
             query={
                 "like": [image.id for image in similar.compared],
-                **filter_parts(None if wanted.filter is None else json.loads(wanted.filter)),
+                **filter_parts(None if parameters.filter is None else json.loads(parameters.filter)),
             },
             model=None if active is None else active.digest,
             generation=None if active is None else active.generation,
-            details={"limit": wanted.limit, "same_patient": wanted.same_patient},
+            details={"limit": parameters.limit, "same_patient": parameters.same_patient},
         ),
     )
 
@@ -346,8 +348,8 @@ def _find(
     engine: SearchEngine,
     principal: Principal,
     collection: str | None,
-    wanted: Wanted,
-    asked: SimilarRequest,
+    reference: StudyReference,
+    similar_request: SimilarRequest,
 ) -> tuple[list[str], ActiveGeneration | None, SimilarStudies]:
     """Search a collection; None: the first one, by name, that the caller may read and that holds the study.
 
@@ -355,7 +357,7 @@ def _find(
     """
     named = [name for name in engine.names() if principal.may("reader", name)]
     with engine.home.catalogue.read() as session:
-        holding = collections_with(session, named, wanted)
+        holding = collections_with(session, named, reference)
     for name in holding if collection is None else [collection]:
         try:
             active = engine.active(name)
@@ -363,25 +365,25 @@ def _find(
             if collection is not None:
                 raise
             continue
-        similar = find_similar(engine, active, wanted, asked)
+        similar = find_similar(engine, active, reference, similar_request)
         if similar.compared or collection is not None:
             return holding, active, similar
     return holding, None, SimilarStudies((), (), (), exact=True)
 
 
 def describe_study(one: SimilarStudy, collection: str, template: str | None, prefix: str) -> SimilarHit:
-    """Describe a study that was found.
+    """Describe a similar study.
 
     `template`: template of a viewer's address; None: there is no viewer.
     """
     hit, query = one.hit, one.query
-    known = hit.image.metadata
+    metadata = hit.image.metadata
     path = image_path(collection, hit.id, prefix=prefix)
-    patients = query.metadata.get(PATIENT), known.get(PATIENT)
+    patients = query.metadata.get(PATIENT), metadata.get(PATIENT)
     same_patient = None if None in patients else patients[0] == patients[1]
-    first, second = day_of(query.metadata), day_of(known)
-    # Patients have shifts of their own.
-    is_comparable = same_patient or not (date_shifted(query.metadata) or date_shifted(known))
+    first, second = day_of(query.metadata), day_of(metadata)
+    # Each patient has its own shift.
+    is_comparable = same_patient or not (date_shifted(query.metadata) or date_shifted(metadata))
     days = None if first is None or second is None or not is_comparable else (second - first).days
     return SimilarHit(
         id=hit.id,
@@ -390,21 +392,21 @@ def describe_study(one: SimilarStudy, collection: str, template: str | None, pre
         z_score=one.z_score,
         query_image=query.id,
         images=(hit.others or 0) + 1,
-        frame=whole_number_of(known, FRAME),
-        date_shifted=date_shifted(known),
+        frame=whole_number_of(metadata, FRAME),
+        date_shifted=date_shifted(metadata),
         days=days,
-        age_band=age_band(known),
+        age_band=age_band(metadata),
         same_patient=same_patient,
         findings=stated_from(hit.image.findings),
-        sentence=None if one.told.sentence is None else MatchedSentence(**one.told.sentence._asdict()),
+        sentence=None if one.context.sentence is None else MatchedSentence(**one.context.sentence._asdict()),
         links=SimilarLinks(
             image=path,
             thumbnail=f"{path}/thumbnail",
             rendition=f"{path}/rendition",
-            report=path if one.told.has_report else None,
-            viewer=viewer_link(template, known, prefix=prefix),
+            report=path if one.context.has_report else None,
+            viewer=viewer_link(template, metadata, prefix=prefix),
         ),
-        **{name: text_of(known, name) for name in _TEXTS},
+        **{name: text_of(metadata, name) for name in _TEXTS},
     )
 
 

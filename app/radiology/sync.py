@@ -39,7 +39,7 @@ from index.errors import StaleWriteError
 from index.files.stale import remove_stale
 from index.writes.images import Outcome as WriteOutcome
 from index.writes.intake import Prepared, compare, embed_pictures, prefetch
-from index.writes.live import known_now, put_images, remove_images
+from index.writes.live import put_images, read_known_images, remove_images
 from training.clinical.pseudonyms import keyed_hash
 from training.clinical.reports.structured import SOP_CLASSES, parse_structured
 from training.clinical.reports.study_report import NoReportError, ReportError, StudyReport, deidentified
@@ -50,7 +50,7 @@ from training.imaging.processes.pool import DecodingError
 
 _THREADS: Final = 4
 _STUDIES_AT_ONCE: Final = 16
-# Without a feed of changes, another instance in the place of one is seen within a day.
+# Without a feed of changes, a replaced instance is noticed within a day.
 _RECHECK: Final = timedelta(hours=24)
 # An archive that lists none of so many studies is closed to its user, or was restored empty.
 _MANY: Final = 10
@@ -91,12 +91,12 @@ class Piece:
         gone: Hashes of instances that the archive no longer has; with the last piece alone.
         reports: Digests of the study's known reports, by the hash of their UID.
         is_last: Whether the study is done with this piece.
-        instances: Those of `wanted` that came, by UID.
-        error: Why the study could not be looked at, or its instances did not come; None: they did.
+        instances: Those of `to_fetch` that arrived, by UID.
+        error: Why the study could not be read, or its instances did not arrive; None if they did.
     """
 
     study: ListedStudy
-    wanted: tuple[ListedInstance, ...] = ()
+    to_fetch: tuple[ListedInstance, ...] = ()
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     gone: frozenset[str] = frozenset()
     reports: Mapping[str, str] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Sync:
     """Brings a collection, that of `reports`, up to date with an archive.
 
     Every batch of instances is written in one transaction with what is known of their studies, so a run that
-    was stopped or killed goes on where it was.
+    was stopped or killed continues where it was.
 
     Attributes:
         reader: Reads and de-identifies files.
@@ -146,14 +146,14 @@ class Sync:
         """Do one pass.
 
         Args:
-            named: UIDs of the only studies that are looked at; empty: all that is new, changed or gone.
+            named: UIDs of the only studies to sync; empty: everything new, changed or removed.
 
         Raises:
             ArchiveError: The archive does not answer, or fails again and again; what was written stays.
             RecoquestError: The catalogue or the disk cannot be used; what was written stays.
         """
         report = self._report = SyncReport()
-        # A run that was killed may have left unfinished files.
+        # A killed run may have left unfinished files.
         remove_stale(self._engine.home.store.unfinished())
         try:
             if named:
@@ -168,20 +168,20 @@ class Sync:
 
     @cached_property
     def _feed(self) -> OrthancFeed | None:
-        return OrthancFeed.of(self.archive)
+        return OrthancFeed.connect(self.archive)
 
     def _pass(self) -> None:
         report = self._report
         with self._catalogue.read() as session:
-            known = read_studies(session, self._followed)
+            known_studies = read_studies(session, self._followed)
             before = read_position(session, self._followed)
         touched, is_all, position = self._news(before)
         # Without a feed, or after deletions, which no feed has, everything is compared.
         studies = self._named(touched) if is_all else self._all()
         hashed = {self._hash("study", uid) for uid in studies}
-        report.studies = len(known.keys() | hashed) if is_all else len(studies)
-        self._bring_over(studies, known, touched)
-        missing = {name: row for name, row in known.items() if name not in hashed}
+        report.studies = len(known_studies.keys() | hashed) if is_all else len(studies)
+        self._bring_over(studies, known_studies, touched)
+        missing = {name: row for name, row in known_studies.items() if name not in hashed}
         if is_all:
             for row in missing.values():
                 self._count_known(row.instances.values())
@@ -192,24 +192,24 @@ class Sync:
                 write_position(session, self._followed, position)
 
     def _pass_over(self, uids: Collection[str]) -> None:
-        """Bring over some studies alone; the place in the feed of changes stays."""
+        """Import only some studies; the position in the feed of changes stays."""
         names = {uid: self._hash("study", uid) for uid in uids}
         with self._catalogue.read() as session:
-            known = read_studies(session, self._followed)
+            known_studies = read_studies(session, self._followed)
         studies = self._named(names)
         self._report.studies = len(studies)
-        self._bring_over(studies, known, dict.fromkeys(studies, ()))
+        self._bring_over(studies, known_studies, dict.fromkeys(studies, ()))
         absent = [name for uid, name in names.items() if uid not in studies]
-        gone = {name: known[name] for name in absent if name in known}
-        self._report.absent = len(absent) - len(gone)
-        self._remove_missing(gone, lists_none=False)
+        removed = {name: known_studies[name] for name in absent if name in known_studies}
+        self._report.absent = len(absent) - len(removed)
+        self._remove_missing(removed, lists_none=False)
 
     def _news(self, before: Position | None) -> tuple[Mapping[str, Collection[str]], bool, Position | None]:
-        """Return the studies that changed, as `Changes`, whether that is all, and the place in the feed."""
+        """Return the changed studies, as `Changes`, whether that is all, and the position in the feed."""
         feed, selection = self._feed, self.selection.dated_digest
         if feed is None:
             return {}, False, None
-        # The position is read first: instances that come in from here on are news to the next pass.
+        # The position is read first: instances that arrive from here on are new to the next pass.
         last, count = feed.last(), feed.count("CountInstances")
         if before is None or last < before.change or before.selection != selection:
             return {}, False, Position(last, count, selection)
@@ -233,19 +233,19 @@ class Sync:
         return studies
 
     def _named(self, uids: Collection[str]) -> dict[str, ListedStudy]:
-        found = {uid: self._studies.one(uid) for uid in uids}
-        return {uid: study for uid, study in found.items() if study is not None}
+        studies = {uid: self._studies.one(uid) for uid in uids}
+        return {uid: study for uid, study in studies.items() if study is not None}
 
     def _bring_over(
         self,
         studies: Mapping[str, ListedStudy],
-        known: Mapping[str, KnownStudy],
+        known_studies: Mapping[str, KnownStudy],
         touched: Mapping[str, Collection[str]],
     ) -> None:
         self._failed_in_a_row = 0
         todo = []
         for study in studies.values():
-            row = known.get(self._hash("study", study.uid))
+            row = known_studies.get(self._hash("study", study.uid))
             if row is not None and study.uid not in touched and self._is_current(study, row):
                 self._count_known(row.instances.values())
             else:
@@ -254,7 +254,7 @@ class Sync:
             self._write_all(self._pieces(todo), bar)
 
     def _is_current(self, study: ListedStudy, row: KnownStudy) -> bool:
-        """Tell whether nothing of a study can have changed, as far as its listing shows."""
+        """Return whether nothing of a study can have changed, as far as its listing shows."""
         if row.checked is None or row.selection != self.selection.digest:
             return False
         if study.count is None or study.count != len(row.instances):
@@ -268,38 +268,38 @@ class Sync:
             todo, lambda item: self._examine(*item), _STUDIES_AT_ONCE, threads=_THREADS, prefetch_batches=1
         )
         for batch in examined:
-            for _, (pieces, known) in batch:
-                self._count_known(known)
+            for _, (pieces, old_outcomes) in batch:
+                self._count_known(old_outcomes)
                 yield from pieces
 
     def _examine(
-        self, study: ListedStudy, known: KnownStudy | None, again: Collection[str]
+        self, study: ListedStudy, known_study: KnownStudy | None, again: Collection[str]
     ) -> tuple[list[Piece], list[Outcome]]:
-        """Compare a study's instances with what is known of it; errors of the archive are in the piece.
+        """Compare a study's instances with the known ones; errors of the archive are in the piece.
 
-        `again`: UIDs of instances that came in anew, whatever is known of them. Also returns the outcomes of
-        earlier passes of instances that are still there.
+        `again`: UIDs of instances that arrived again, known or not. Also returns the outcomes of
+        earlier passes for instances that still exist.
         """
         try:
             listed = list_instances(self.archive, study, with_attributes=self.selection.looks_inside)
         except (ArchiveError, OutsideHoursError) as error:
             return [Piece(study, error=error)], []
-        seen = {} if known is None else known.instances
+        seen = {} if known_study is None else known_study.instances
         before = dict(seen)
-        if known is not None and known.selection != self.selection.digest:
+        if known_study is not None and known_study.selection != self.selection.digest:
             before = {name: outcome for name, outcome in before.items() if outcome != "left out"}
         for uid in again:
             before.pop(self._hash("sop", uid), None)
         hashed = {self._hash("sop", instance.sop): instance for instance in listed}
         new = [instance for name, instance in hashed.items() if name not in before]
-        wanted = [instance for instance in new if self._wants(instance)]
-        fetched = {instance.sop for instance in wanted}
+        to_fetch = [instance for instance in new if self._wants(instance)]
+        fetched = {instance.sop for instance in to_fetch}
         left_out: dict[str, Outcome] = {one.sop: "left out" for one in new if one.sop not in fetched}
         gone = frozenset(seen.keys() - hashed.keys())
-        reports = {} if known is None else known.reports
-        starts = range(0, max(1, len(wanted)), AT_ONCE)
+        reports = {} if known_study is None else known_study.reports
+        starts = range(0, max(1, len(to_fetch)), AT_ONCE)
         pieces = [
-            Piece(study, tuple(wanted[start : start + AT_ONCE]), reports=reports, is_last=False)
+            Piece(study, tuple(to_fetch[start : start + AT_ONCE]), reports=reports, is_last=False)
             for start in starts
         ]
         pieces[-1] = replace(pieces[-1], outcomes=left_out, gone=gone, is_last=True)
@@ -318,7 +318,7 @@ class Sync:
         return self.selection.takes(self.reader.rules.attributes(instance.attributes))
 
     def _remove_missing(self, missing: Mapping[str, KnownStudy], *, lists_none: bool) -> None:
-        """Remove the films of studies that are not listed any more; the archive is asked again for each."""
+        """Remove the films of studies that are no longer listed, after asking the archive again for each."""
         selection = self.selection
         if selection.is_dated:
             days = {self._hash("day", day) for day in selection.days(date.today())}
@@ -332,8 +332,8 @@ class Sync:
                 "whether the user may read them; if they are gone, `recoquest delete` removes their films."
             )
         with self._catalogue.read() as session:
-            found = study_uids(session, self._followed.collection_id)
-            uids = {self._hash("study", uid): uid for uid in found}
+            stored_uids = study_uids(session, self._followed.collection_id)
+            uids = {self._hash("study", uid): uid for uid in stored_uids}
         for name, row in missing.items():
             uid = uids.get(name)
             if uid is not None:
@@ -377,9 +377,9 @@ class Sync:
             removed = remove_images(self._engine.home, self._collection, ids, self._changes.removed)
             self._report.removed += len(removed)
 
-    def _remove_reports(self, known: Mapping[str, str], gone: Collection[str]) -> None:
-        """Remove structured reports; `known` has the digests of a study's, by the hashes of their UIDs."""
-        digests = [digest for name, digest in known.items() if name in gone]
+    def _remove_reports(self, digests_by_sop: Mapping[str, str], gone: Collection[str]) -> None:
+        """Remove structured reports; `digests_by_sop` has those of a study, by the hashes of their UIDs."""
+        digests = [digest for name, digest in digests_by_sop.items() if name in gone]
         if digests:
             self.reports.remove(digests)
             self._report.reports_removed += len(digests)
@@ -388,10 +388,12 @@ class Sync:
         if piece.error is not None:
             return piece
         try:
-            found = {instance.sop: self._fetch_one(piece.study, instance) for instance in piece.wanted}
+            fetched_by_sop = {
+                instance.sop: self._fetch_one(piece.study, instance) for instance in piece.to_fetch
+            }
         except (ArchiveError, DecodingError, OutsideHoursError) as error:
             return replace(piece, error=error)
-        came = {sop: fetched for sop, fetched in found.items() if fetched is not None}
+        came = {sop: fetched for sop, fetched in fetched_by_sop.items() if fetched is not None}
         return replace(piece, instances=came)
 
     def _fetch_one(self, study: ListedStudy, instance: ListedInstance) -> _Fetched | None:
@@ -424,10 +426,12 @@ class Sync:
         model = self.reports.model()
         ready = []
         try:
-            known = known_now(self._engine.home, model.active, [film.record.id for film in reading.films])
+            stored = read_known_images(
+                self._engine.home, model.active, [film.record.id for film in reading.films]
+            )
             for film in reading.films:
                 # The file is de-identified: stored as it is.
-                item = compare(known, film.record, film.content, keep_metadata=True)
+                item = compare(stored, film.record, film.content, keep_metadata=True)
                 if item.is_new:
                     decoded = decode_whole(item.content, self.reader.limits, model.encoder.min_image_side)
                     item.take_picture(decoded, model.encoder)
@@ -461,7 +465,7 @@ class Sync:
         if self._failed_in_a_row >= _MOST_FAILURES or is_refused:
             raise piece.error
         self._report.failures += 1
-        self._report.count("refused", str(piece.error), number=max(1, len(piece.wanted)))
+        self._report.count("refused", str(piece.error), number=max(1, len(piece.to_fetch)))
         return True
 
     def _write(self, batch: Sequence[Piece]) -> None:
@@ -470,15 +474,15 @@ class Sync:
         if self.quarantined is not None:
             # First, as an instance whose outcome is noted is not fetched again.
             self.quarantined.append(
-                (item.study.uid, wanted.series, wanted.sop, fetched.reason)
+                (item.study.uid, instance.series, instance.sop, fetched.reason)
                 for item in batch
-                for wanted in item.wanted
-                if (fetched := item.instances.get(wanted.sop)) and fetched.outcome == "quarantined"
+                for instance in item.to_fetch
+                if (fetched := item.instances.get(instance.sop)) and fetched.outcome == "quarantined"
             )
         for item in batch:
             if item.gone:
                 self._remove(item.study.uid, item.gone)
-            # Sent again, a report may have become one that cannot be taken.
+            # A report that is sent again may have become unusable.
             refused = {self._hash("sop", sop) for sop, one in item.instances.items() if one.report is None}
             self._remove_reports(item.reports, refused | item.gone)
 
@@ -500,8 +504,8 @@ class Sync:
                 if ready.report is None:
                     self._report.count(ready.outcome, ready.reason)
             # An instance was deleted meanwhile or is there twice; the next comparison asks again.
-            lacking = len(item.wanted) - len(item.instances)
-            self._report.count("refused", "The archive lists it and does not give it.", number=lacking)
+            lacking = len(item.to_fetch) - len(item.instances)
+            self._report.count("refused", "The archive lists it and does not return it.", number=lacking)
 
     def _put(
         self,
@@ -533,9 +537,9 @@ class Sync:
             if ready.report is not None
         ]
         taken = self.reports.take([report for _, _, report in sent]) if sent else Taken()
-        for place, (item, name, report) in enumerate(sent):
+        for index, (item, name, report) in enumerate(sent):
             digest, before = report.digest, item.reports.get(name)
-            if place in taken.differing:
+            if index in taken.differing:
                 # Its patient is another one.
                 digest = ""
             if before is not None and before != digest:
@@ -547,7 +551,7 @@ class Sync:
                 )
             if digest:
                 bare = "A structured report no part of which describes the image."
-                self._report.count("taken", bare if place in taken.without_text else "")
+                self._report.count("taken", bare if index in taken.without_text else "")
                 self._report.reports += 1
             else:
                 self._report.count("refused", f"A structured report: {report.mismatch}.")

@@ -31,7 +31,7 @@ class SyncReport:
         reports: Structured reports among those that this pass brought over.
         reports_removed: Structured reports that the archive no longer has, and that were removed.
         absent: Named studies that the archive does not have within the filters, and that were not known.
-        failures: Pieces of studies that the archive failed to give; they are tried again by the next pass.
+        failures: Pieces of studies that the archive failed to return; the next pass retries them.
         waiting: Whether the hours ended before everything was looked at.
         doubts: Sentences on studies that the archive may have and does not list.
         reasons: Number of instances by the reason why they were not taken in this pass.

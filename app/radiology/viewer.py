@@ -38,7 +38,7 @@ _CHUNK: Final = 1 << 20
 _FOLDER: Final = PurePosixPath("package/dist")
 _LICENCE: Final = PurePosixPath("package/LICENSE")
 # Scripts load other scripts from their own folder instead of the root of the origin, which has the search
-# page, or lies outside of the path that a proxy gives the service.
+# page, or is outside of the path that a proxy gives the service.
 _AT_ROOT: Final = b'__webpack_require__.p = "/";'
 _AT_SCRIPT: Final = (
     b"__webpack_require__.p = (self.document ? document.currentScript.src : location.href)"
@@ -57,14 +57,14 @@ _ISOLATED: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-# Scripts of the viewer compile code for decoders and templates; nothing but this origin is asked.
+# Scripts of the viewer compile code for decoders and templates; they only contact this origin.
 _VIEWER_POLICY: Final = (
     "default-src 'self'; script-src 'self' 'unsafe-eval' blob:; worker-src 'self' blob:; "
     "style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; font-src 'self' data:; "
     "connect-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'self'"
 )
-# The viewer in the frame is of this origin, too.
+# The viewer in the frame is also of this origin.
 _PAGE_POLICY: Final = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
@@ -99,7 +99,7 @@ def viewer_folder(home: Path) -> Path:
 
 
 def viewer_template(settings: Settings) -> str | None:
-    """Return the template of a viewer's address: of the settings, or else of the installed viewer."""
+    """Return the template of a viewer's address: of the settings, otherwise of the installed viewer."""
     if settings.viewer_url is not None or not settings.dicomweb or not viewer_folder(settings.home).is_dir():
         return settings.viewer_url
     return _READING
@@ -152,10 +152,10 @@ def _chunks(package: Path | None) -> Iterator[bytes]:
 def _unpack(file: BinaryIO, folder: Path) -> None:
     with tarfile.open(fileobj=file, mode="r:gz") as archive:
         for member in archive:
-            place = _place(member)
-            if place is None:
+            relative = _relative_path(member)
+            if relative is None:
                 continue
-            path = folder / place
+            path = folder / relative
             path.parent.mkdir(parents=True, exist_ok=True)
             packed = archive.extractfile(member)
             assert packed is not None
@@ -168,8 +168,8 @@ def _unpack(file: BinaryIO, folder: Path) -> None:
             path.write_bytes(content)
 
 
-def _place(member: tarfile.TarInfo) -> str | None:
-    """Return the place of a file below the folder; None: it is left out."""
+def _relative_path(member: tarfile.TarInfo) -> str | None:
+    """Return the path of a file below the folder; None: it is left out."""
     path = PurePosixPath(member.name)
     if not member.isfile() or ".." in path.parts:
         return None
@@ -177,8 +177,8 @@ def _place(member: tarfile.TarInfo) -> str | None:
         return _LICENCE.name
     if not path.is_relative_to(_FOLDER):
         return None
-    place = str(path.relative_to(_FOLDER))
-    return None if place.startswith(_LEFT_OUT) or place.endswith(_LEFT_OUT_ENDING) else place
+    relative = str(path.relative_to(_FOLDER))
+    return None if relative.startswith(_LEFT_OUT) or relative.endswith(_LEFT_OUT_ENDING) else relative
 
 
 def viewer_link(
@@ -191,18 +191,18 @@ def viewer_link(
     """
     if template is None:
         return None
-    wanted = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
-    known = {name: metadata.get(name) for name in wanted}
-    if not all(isinstance(value, str) and value for value in known.values()):
+    names = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+    values = {name: metadata.get(name) for name in names}
+    if not all(isinstance(value, str) and value for value in values.values()):
         return None
-    link = template.format(**{name: quote(str(value), safe="") for name, value in known.items()})
+    link = template.format(**{name: quote(str(value), safe="") for name, value in values.items()})
     return f"{prefix}{link}" if link.startswith("/") else link
 
 
 @router.get("/reading")
 @operation(None, "read")
 async def get_reading() -> Response:
-    """The page around the viewer; what it shows is asked for with the rights of whoever signs in there."""
+    """The page around the viewer; its content needs the permissions of the user who signs in."""
     headers = {**_ISOLATED, "Content-Security-Policy": _PAGE_POLICY}
     return FileResponse(PAGE_FOLDER / "viewer" / "reading.html", headers=headers)
 

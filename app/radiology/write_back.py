@@ -41,7 +41,7 @@ from index.engine import SearchEngine
 from index.errors import shortened
 from index.files.renditions import Rendition, make_rendition
 from index.filters.grammar import AnyOf
-from index.studies import FRAME, SOP, SimilarRequest, Wanted, find_similar
+from index.studies import FRAME, SOP, SimilarRequest, StudyReference, find_similar
 
 _Uid = Annotated[str, Field(max_length=64, pattern=r"^[0-9]+(\.[0-9]+)*$")]
 _ImageId = Annotated[str, Field(max_length=255)]
@@ -71,7 +71,7 @@ class NewResults(Body):
     hits: list[_ImageId] = Field(
         min_length=1,
         max_length=MAX_CASES,
-        description="Ids of similar cases, as `similar` gives them; they are compared anew.",
+        description="Ids of similar cases, as `similar` gives them; they are compared again.",
         examples=[["1.2.826.0.1.3680043.8.498.7.1.2"]],
     )
     forms: list[ResultForm] | None = Field(
@@ -119,19 +119,19 @@ def _shown(cases: ChosenCases) -> list[tuple[str, Rendition]]:
 
 
 def _compare_cases(
-    engine: SearchEngine, collection: str, wanted: Wanted, chosen: Sequence[str], seed: str
+    engine: SearchEngine, collection: str, reference: StudyReference, chosen: Sequence[str], seed: str
 ) -> ChosenCases:
     """Compare an image with cases by their ids, as a search for similar studies does."""
     active = engine.active(collection)
-    asked = SimilarRequest(len(chosen), AnyOf(field="id", any_of=tuple(chosen)), same_patient=True)
-    similar = find_similar(engine, active, wanted, asked)
+    similar_request = SimilarRequest(len(chosen), AnyOf(field="id", any_of=tuple(chosen)), same_patient=True)
+    similar = find_similar(engine, active, reference, similar_request)
     if not similar.compared:
         raise invalid("sop", "The collection has no such image of the study that can be compared.")
     if len(similar.compared) > 1:
         raise invalid("frame", "The instance has several frames: name the one that was searched with.")
-    query, found = similar.compared[0], {one.hit.id: one for one in similar.hits}
+    query, similar_by_id = similar.compared[0], {one.hit.id: one for one in similar.hits}
     for name in chosen:
-        if name not in found:
+        if name not in similar_by_id:
             raise invalid(
                 "hits",
                 f"{shortened(name)!r} is no similar case of the image: the collection lacks it, or it is of "
@@ -144,30 +144,30 @@ def _compare_cases(
     series = text_of(query.metadata, "series")
     if series is None or text_of(query.metadata, SOP) is None:
         raise invalid("sop", "The image has no UID of its series: take it from the archive.")
-    return ChosenCases(active, query, wanted, series, hits, seed)
+    return ChosenCases(active, query, reference, series, hits, seed)
 
 
 def _most_similar_cases(engine: SearchEngine, collection: str, study: str) -> ChosenCases | None:
     """Compare the image of a study that is most like one of another patient with such images.
 
-    Cases of patients that are not known are left out; None where there is no other.
+    Cases without a patient are left out; None if there is no other.
     """
     active = engine.active(collection)
-    whole = find_similar(engine, active, Wanted(study), SimilarRequest(1))
-    if not whole.hits:
+    by_study = find_similar(engine, active, StudyReference(study), SimilarRequest(1))
+    if not by_study.hits:
         return None
-    query = whole.hits[0].query
+    query = by_study.hits[0].query
     series, sop = text_of(query.metadata, "series"), text_of(query.metadata, SOP)
     if series is None or sop is None:
         return None
-    wanted = Wanted(study, sop, whole_number_of(query.metadata, FRAME))
-    similar = find_similar(engine, active, wanted, SimilarRequest(MAX_CASES))
+    reference = StudyReference(study, sop, whole_number_of(query.metadata, FRAME))
+    similar = find_similar(engine, active, reference, SimilarRequest(MAX_CASES))
     hits = [describe_study(one, active.collection, None, "") for one in similar.hits]
     hits = [hit for hit in hits if hit.same_patient is False and None not in (hit.study, hit.series, hit.sop)]
     if not hits:
         return None
-    seed = "\n".join(("note", study, active.digest, *sorted(image.id for image in whole.images)))
-    return ChosenCases(active, query, wanted, series, hits, seed)
+    seed = "\n".join(("note", study, active.digest, *sorted(image.id for image in by_study.images)))
+    return ChosenCases(active, query, reference, series, hits, seed)
 
 
 @router.post(
@@ -202,11 +202,11 @@ async def write_results(
         raise RequestError(KEY_NEEDED, "The archive is written to with a key or a session only.")
     forms = _allowed_forms(services, new.forms)
     attempt = attempt_of(request)
-    # A request that is sent again with its key stores the same objects, which are there once.
+    # A request that is repeated with its key stores the same objects, which exist once.
     seed = uuid.uuid4().hex if attempt is None else "\n".join((attempt.sent.caller, attempt.sent.key))
-    wanted = Wanted(study, new.sop, new.frame)
+    reference = StudyReference(study, new.sop, new.frame)
     cases = await services.threads.read(
-        _compare_cases, services.engine, collection, wanted, new.hits, f"{study}\n{seed}"
+        _compare_cases, services.engine, collection, reference, new.hits, f"{study}\n{seed}"
     )
     objects: list[WrittenObject] = []
     if set(forms) - {"selection"}:
@@ -224,7 +224,7 @@ async def write_results(
     )
 
 
-def _allowed_forms(services: Services, asked: Sequence[ResultForm] | None) -> Sequence[ResultForm]:
+def _allowed_forms(services: Services, requested: Sequence[ResultForm] | None) -> Sequence[ResultForm]:
     allowed = services.settings.pacs_write_back
     if not allowed:
         raise RequestError(
@@ -232,12 +232,12 @@ def _allowed_forms(services: Services, asked: Sequence[ResultForm] | None) -> Se
             "Writing back is off: RECOQUEST_PACS_WRITE_BACK of the service names the forms that may be "
             "written, such as capture,report.",
         )
-    for form in asked or ():
+    for form in requested or ():
         if form not in allowed:
             raise RequestError(
                 OFF, f"RECOQUEST_PACS_WRITE_BACK of the service allows {', '.join(allowed)}, and not {form}."
             )
-    return list(dict.fromkeys(asked or allowed))
+    return list(dict.fromkeys(requested or allowed))
 
 
 async def _write_objects(
@@ -249,7 +249,7 @@ async def _write_objects(
         pictures.append(await make(services, image, rendition))
     settings = services.settings
     assert settings.pacs_url is not None
-    # A person waits for the answer: what fails is told, and not tried again.
+    # A person waits for the answer: failures are reported, not retried.
     archive = Archive(settings.pacs_url, settings, pauses=())
     try:
         made = await services.threads.archive(_make_objects, archive, cases, forms, pictures)

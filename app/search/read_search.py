@@ -57,16 +57,16 @@ async def read_search(request: Request, services: InjectedServices) -> Search:
     return sent
 
 
-def check_lengths(query: SearchQuery, settings: Settings, place: str = "") -> None:
-    """Refuse a search with a text or a filter that is too long to be looked at."""
+def check_lengths(query: SearchQuery, settings: Settings, prefix: str = "") -> None:
+    """Refuse a search with a text or a filter that is too long."""
     limit = settings.max_text_length
-    check_length(f"{place}text", query.text or "", limit)
-    check_length(f"{place}keywords", query.keywords or "", limit)
+    check_length(f"{prefix}text", query.text or "", limit)
+    check_length(f"{prefix}keywords", query.keywords or "", limit)
     for name, examples in (("like", query.like), ("unlike", query.unlike)):
         for number, example in enumerate(examples):
-            check_length(f"{place}{name}.{number}.text", example.text or "", limit)
+            check_length(f"{prefix}{name}.{number}.text", example.text or "", limit)
     if query.filter is not None:
-        check_length(f"{place}filter", json.dumps(query.filter), settings.max_filter_length)
+        check_length(f"{prefix}filter", json.dumps(query.filter), settings.max_filter_length)
 
 
 def read_condition(text: str | None, settings: Settings) -> Any:
@@ -154,8 +154,8 @@ async def _read_form(request: Request, settings: Settings) -> Search:
             if name == "query":
                 queries.append(content)
             elif name not in files:
-                known = ", ".join(("query", *files))
-                raise invalid(name, f"This field of the form is unknown; there are {known}.")
+                fields = ", ".join(("query", *files))
+                raise invalid(name, f"This field of the form is unknown; there are {fields}.")
             elif isinstance(value, str):
                 raise invalid(name, f"The form field `{name}` is a text; send a file with a file name.")
             else:
@@ -174,8 +174,8 @@ def _named(field: str, files: Sequence[bytes]) -> list[ImageFile]:
     return [ImageFile(f"File {number} of `{field}`", content) for number, content in enumerate(files, 1)]
 
 
-def parsed(read: Callable[[str | bytes], _Model], content: str | bytes, whole: str, *place: str) -> _Model:
-    """Read JSON by a model; its fields lie in `place`, and `whole` is to blame where none of them is.
+def parsed(read: Callable[[str | bytes], _Model], content: str | bytes, whole: str, *location: str) -> _Model:
+    """Parse JSON by a model; errors name fields below `location`, or `whole` if no field is to blame.
 
     Raises:
         RequestValidationError: It is not valid.
@@ -185,7 +185,7 @@ def parsed(read: Callable[[str | bytes], _Model], content: str | bytes, whole: s
     except ValidationError as error:
         errors = explained(error, content).errors(include_url=False, include_input=False)
         raise RequestValidationError(
-            [{**e, "loc": (*place, *e["loc"]) or (whole,)} for e in errors]
+            [{**e, "loc": (*location, *e["loc"]) or (whole,)} for e in errors]
         ) from None
 
 

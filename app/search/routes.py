@@ -28,17 +28,17 @@ from app.search.schemas import (
     Count,
     CountQuery,
     FacetQuery,
-    FieldsWanted,
+    FieldsQuery,
     ImageList,
-    ImagesWanted,
+    ImagesQuery,
     SearchResponse,
     SimilarityMap,
     TookMs,
 )
 from app.search.search import (
-    Found,
     MadePart,
     Search,
+    SearchResult,
     find_batch,
     make_batch,
     make_parts,
@@ -56,7 +56,7 @@ class SearchRoute(GuardedRoute):
     """The route of searches: the framework takes longer to make its arguments than the engine to search."""
 
     def answering(self, handle: Handler) -> Handler:  # noqa: ARG002
-        """Return what answers a search."""
+        """Return the handler of a search."""
 
         async def answer(request: Request) -> Response:
             services = services_of(request)
@@ -98,7 +98,7 @@ _IMAGE_ID: Final = attrgetter("image.id")
 _GIVEN: Final = attrgetter("vector")
 _OVERLAY_MEDIA_TYPE: Final = "image/png"
 _OVERLAY_SIDE: Final = 512
-# Orange, which is told from grey also by those who see no red or no green; the rest is opacity.
+# Orange, which people with red-green color blindness also distinguish from gray; the rest is opacity.
 _COLOUR: Final = (255, 153, 0)
 _MOST_OPAQUE: Final = 190
 
@@ -123,7 +123,7 @@ async def search_images(
     kept. An image of the collection that is an example is left out of the hits.
     """
     # Taken before anything is encoded, so that query and collection are of one model.
-    active = services.engine.known_active(collection)
+    active = services.engine.cached_active(collection)
     if active is None:
         active = await services.threads.read(_active, services.engine, collection, sent)
     started = time.perf_counter()
@@ -134,7 +134,7 @@ async def search_images(
         waits = None in map(_GIVEN, sent.sources)
         made = await (unless_disconnected(request, making) if waits else making)
     encoded = time.perf_counter()
-    found = await services.threads.read(sent.find, services.engine, collection, active, made)
+    result = await services.threads.read(sent.find, services.engine, collection, active, made)
     seconds = time.perf_counter() - encoded
     services.metrics.searched(seconds)
     await note_queries(
@@ -142,7 +142,7 @@ async def search_images(
         services,
         active,
         [sent],
-        map(_IMAGE_ID, found.page.hits),
+        map(_IMAGE_ID, result.page.hits),
         target=sent.query.target,
         limit=sent.query.limit,
         later_page=isinstance(sent.query.cursor, str),
@@ -152,7 +152,7 @@ async def search_images(
         search=1000 * seconds,
         total=milliseconds_since_arrival(request.scope),
     )
-    answer = found.answer(took, request.scope.get("root_path", ""))
+    answer = result.answer(took, request.scope.get("root_path", ""))
     return Response(answer.model_dump_json(by_alias=True), media_type="application/json")
 
 
@@ -185,15 +185,15 @@ async def map_similarity(
     request: Request,
     services: InjectedServices,
 ) -> SimilarityMap | Response:
-    """Tell which parts of an image fit a search, of which only text, images and examples count here.
+    """Return which parts of an image fit a search, of which only text, images and examples count here.
 
     Send the search as to `/search`. The answer is a small grid of numbers, what each region adds to the
     cosine of image and query, or with `Accept: image/png` an overlay for the picture, more opaque where it
     fits more. Models without regions are refused (`no-regions`).
     """
     accept = ",".join(request.headers.getlist("accept"))
-    wanted = preferred(accept, ["application/json", _OVERLAY_MEDIA_TYPE])
-    if wanted is None:
+    media_type = preferred(accept, ["application/json", _OVERLAY_MEDIA_TYPE])
+    if media_type is None:
         raise RequestError(NOT_ACCEPTABLE, f"Accept application/json or {_OVERLAY_MEDIA_TYPE}.")
     if not sent.sources:
         raise QueryError("There is nothing to compare the image with: give a text, an image or an example.")
@@ -202,21 +202,21 @@ async def map_similarity(
     made = await unless_disconnected(request, make_parts(services, active, sent.sources))
     entry = await services.threads.read(sent.entry, services.engine, active, made)
     await note_queries(request, services, active, [sent], [image.id])
-    found = SimilarityMap.of(image, active, grid, entry.vector)
-    if wanted == _OVERLAY_MEDIA_TYPE:
-        overlay = await services.threads.read(_draw_overlay, found)
+    similarity_map = SimilarityMap.from_grid(image, active, grid, entry.vector)
+    if media_type == _OVERLAY_MEDIA_TYPE:
+        overlay = await services.threads.read(_draw_overlay, similarity_map)
         return Response(overlay, media_type=_OVERLAY_MEDIA_TYPE, headers={"Cache-Control": "no-store"})
-    return found
+    return similarity_map
 
 
-def _draw_overlay(found: SimilarityMap) -> bytes:
-    """Draw a map as a PNG of the shape of its picture, to lay over it: more opaque where more fits."""
-    size = scaled_size(found.picture_width, found.picture_height, _OVERLAY_SIDE)
-    values, area = np.array(found.values, np.float32), found.area
-    span = max(found.largest - found.smallest, float(np.finfo(np.float32).tiny))
-    levels = Image.fromarray((values - found.smallest) / span * _MOST_OPAQUE)
-    across, down = found.width / area.width, found.height / area.height
-    # The picture in squares of the grid; what lies beside the grid is not seen.
+def _draw_overlay(similarity_map: SimilarityMap) -> bytes:
+    """Draw a map as a PNG in the shape of its picture, to overlay it: more opaque where it matches more."""
+    size = scaled_size(similarity_map.picture_width, similarity_map.picture_height, _OVERLAY_SIDE)
+    values, area = np.array(similarity_map.values, np.float32), similarity_map.area
+    span = max(similarity_map.largest - similarity_map.smallest, float(np.finfo(np.float32).tiny))
+    levels = Image.fromarray((values - similarity_map.smallest) / span * _MOST_OPAQUE)
+    across, down = similarity_map.width / area.width, similarity_map.height / area.height
+    # The picture in cells of the grid; anything outside the grid isn't visible.
     picture = (-area.x * across, -area.y * down, (1 - area.x) * across, (1 - area.y) * down)
     opacity = levels.transform(size, Image.Transform.EXTENT, picture, Image.Resampling.BILINEAR)
     overlay = Image.new("RGBA", size, _COLOUR)
@@ -238,21 +238,21 @@ async def search_batch(
 ) -> Response:
     """Answer up to 64 searches together, which takes less than one by one; texts alone, no image files.
 
-    Each is answered as if it had been sent alone, in the same order: by a page, or by the problem that it
-    would have had, such as an example that is not there. A request that is not of this form is refused whole.
+    Each is answered as if it had been sent alone, in the same order: with a page, or with the problem that it
+    would have had, such as an example that doesn't exist. A request in another form is refused completely.
     """
-    searches, engine = [Search(asked) for asked in query.searches], services.engine
+    searches, engine = [Search(query_of_one) for query_of_one in query.searches], services.engine
     count, prefix = len(searches), request.scope.get("root_path", "")
-    for place, asked in enumerate(searches):
-        check_lengths(asked.query, services.settings, f"searches.{place}.")
+    for index, query_of_one in enumerate(searches):
+        check_lengths(query_of_one.query, services.settings, f"searches.{index}.")
     count_as(request.scope, count)
     active = await services.threads.read(engine.active, collection)
     started = time.perf_counter()
     made = await unless_disconnected(request, make_batch(services, active, searches))
     encoded = time.perf_counter()
-    found = await services.threads.read(find_batch, engine, active, searches, made)
+    results_or_errors = await services.threads.read(find_batch, engine, active, searches, made)
     searched = time.perf_counter()
-    answered = [one for one in found if isinstance(one, Found)]
+    answered = [one for one in results_or_errors if isinstance(one, SearchResult)]
     await note_queries(
         request,
         services,
@@ -267,8 +267,8 @@ async def search_batch(
     # Every search gets an equal share of the time of all.
     share = TookMs(encode=encode / count, search=search / count, total=(encode + search) / count)
     results = []
-    for one in found:
-        if isinstance(one, Found):
+    for one in results_or_errors:
+        if isinstance(one, SearchResult):
             results.append(BatchResult.model_construct(page=one.answer(share, prefix), problem=None))
             continue
         answer = answer_recoquest_error(request, one)
@@ -284,35 +284,35 @@ async def search_batch(
 @operation("browse", "read")
 async def list_images(
     collection: str,
-    wanted: Annotated[ImagesWanted, Query()],
+    parameters: Annotated[ImagesQuery, Query()],
     request: Request,
     services: InjectedServices,
 ) -> ImageList:
     """The images that pass a filter, or all, in a stable order, page by page.
 
-    A page begins behind the last image of the page before: none comes twice and none is passed over, whatever
-    is written meanwhile.
+    A page begins after the last image of the page before: none repeats and none is skipped, even if images
+    are written meanwhile.
     """
-    condition = read_condition(wanted.filter, services.settings)
-    cursor = True if wanted.cursor is None else wanted.cursor
-    search = Search.of(wanted, filter=condition, cursor=cursor)
+    condition = read_condition(parameters.filter, services.settings)
+    cursor = True if parameters.cursor is None else parameters.cursor
+    search = Search.without_query(parameters, filter=condition, cursor=cursor)
     engine = services.engine
 
-    def find() -> Found:
-        # Without an active generation there are no vectors, which is an error where they are asked for.
-        active = engine.active(collection) if "vector" in wanted.parts else None
+    def find() -> SearchResult:
+        # Without an active generation there are no vectors, which is an error if they are requested.
+        active = engine.active(collection) if "vector" in parameters.parts else None
         return search.find(engine, collection, active, [])
 
-    found = await services.threads.read(find)
-    await note_queries(request, services, None, [search], map(_IMAGE_ID, found.page.hits))
-    return found.listed(request.scope.get("root_path", ""))
+    result = await services.threads.read(find)
+    await note_queries(request, services, None, [search], map(_IMAGE_ID, result.page.hits))
+    return result.listed(request.scope.get("root_path", ""))
 
 
 @browse_router.post("/count", summary="Count", responses=_BROWSE_PROBLEMS)
 @operation("browse", "read")
 async def count_images(collection: str, query: CountQuery, services: InjectedServices) -> Count:
-    """How many images, texts or groups pass a filter and have keywords, exactly, however many there are."""
-    search = Search.of(query)
+    """The exact number of images, texts or groups that pass a filter and have keywords."""
+    search = Search.without_query(query)
     check_lengths(search.query, services.settings)
     return Count(count=await services.threads.read(services.engine.count, collection, search.request))
 
@@ -321,7 +321,7 @@ async def count_images(collection: str, query: CountQuery, services: InjectedSer
 @operation("browse", "read")
 async def count_values(
     collection: str,
-    wanted: Annotated[FieldsWanted, Query()],
+    parameters: Annotated[FieldsQuery, Query()],
     request: Request,
     services: InjectedServices,
 ) -> CountedFields:
@@ -330,9 +330,9 @@ async def count_values(
     Of a field with millions of texts, the most frequent ones of the collection are counted alone.
     Logs of proxies keep addresses: where a value may name a person, `POST` the same instead.
     """
-    condition = read_condition(wanted.filter, services.settings)
-    search = Search.of(wanted, filter=condition)
-    return await _count_values(collection, search, wanted, request, services)
+    condition = read_condition(parameters.filter, services.settings)
+    search = Search.without_query(parameters, filter=condition)
+    return await _count_values(collection, search, parameters, request, services)
 
 
 @browse_router.post("/facets", summary="Counts of values, by a body", responses=_BROWSE_PROBLEMS)
@@ -341,7 +341,7 @@ async def count_facets(
     collection: str, query: FacetQuery, request: Request, services: InjectedServices
 ) -> CountedFields:
     """The same as GET, and of keywords, in the body, which no log of a proxy keeps."""
-    search = Search.of(query)
+    search = Search.without_query(query)
     check_lengths(search.query, services.settings)
     return await _count_values(collection, search, query, request, services)
 
@@ -349,14 +349,19 @@ async def count_facets(
 async def _count_values(
     collection: str,
     search: Search,
-    wanted: FieldsWanted | FacetQuery,
+    parameters: FieldsQuery | FacetQuery,
     request: Request,
     services: Services,
 ) -> CountedFields:
-    asked = search.request
-    words = None if asked.words is None and asked.words_state is None else asked
-    found = await services.threads.read(
-        services.engine.facets, collection, asked.filter, wanted.field, wanted.containing, words
+    search_request = search.request
+    words = None if search_request.words is None and search_request.words_state is None else search_request
+    facets = await services.threads.read(
+        services.engine.facets,
+        collection,
+        search_request.filter,
+        parameters.field,
+        parameters.containing,
+        words,
     )
-    note(request, Noted(query=search.audited(), details={"field": wanted.field}))
-    return CountedFields.model_validate(found, from_attributes=True)
+    note(request, Noted(query=search.audited(), details={"field": parameters.field}))
+    return CountedFields.model_validate(facets, from_attributes=True)

@@ -40,13 +40,13 @@ from index.filters.grammar import (
     Filter,
 )
 from index.search.request import Sort
-from index.search.results import ActiveGeneration, CosineKind, FoundImage, HitDetails, HitPart, SearchPage
+from index.search.results import ActiveGeneration, CosineKind, HitDetails, HitImage, HitPart, SearchPage
 from training.clinical.findings import State
 from training.models.image_input import RegionGrid
 
 LIMITS = (
     f"Up to {MAX_CONDITIONS} conditions with {MAX_VALUES:,} values, {MAX_DEPTH // 2} levels deep. Other "
-    "forms of a finding's name, such as effusion, are taken, too."
+    "forms of a finding's name, such as effusion, are also accepted."
 )
 
 
@@ -71,7 +71,7 @@ _Length = Annotated[float, Field(ge=MIN_BOX_SIDE, le=1)]
 
 
 class QueryBox(Request):
-    """A part of a picture, in fractions of its width and height, as it stands upright."""
+    """A part of the upright picture, in fractions of its width and height."""
 
     x: _Share = Field(description="Left edge.", examples=[0.1])
     y: _Share = Field(description="Upper edge.", examples=[0.2])
@@ -124,14 +124,14 @@ class HitLinks(TypedDict):
 
 
 class SearchHitText(TypedDict):
-    """A found text."""
+    """A text hit."""
 
     position: Annotated[int, Field(ge=0, description="Position among the image's texts, from 0.")]
     text: str
 
 
 class SearchHitMatch(TypedDict):
-    """A text, or a sentence of the report, with words that were asked for."""
+    """A text, or a sentence of the report, with words of the query."""
 
     text: str
     spans: Annotated[
@@ -160,7 +160,7 @@ class _Shown(HitParts):
 
 # Dictionaries: of hundreds of hits, checking what is of our own making would cost more than finding them.
 class _Found(TypedDict):
-    id: Annotated[str, Field(description="The image's id. Several found texts may belong to one image.")]
+    id: Annotated[str, Field(description="The image's id. Several text hits may belong to one image.")]
     rank: Annotated[int, Field(ge=1, description="Position over all pages, from 1.")]
     score: Annotated[
         float | None,
@@ -191,36 +191,34 @@ class _Found(TypedDict):
     z_score: Annotated[
         float | None,
         Field(
-            description="By how many standard deviations the cosine lies above the mean of the query's "
+            description="By how many standard deviations the cosine is above the mean of the query's "
             "cosines with a sample of the collection: near 0 is as alike as anything else. Not a probability."
         ),
     ]
     found_by: Annotated[
         list[Literal["vector", "keywords", "findings"]],
         Field(
-            description="The lists that the hit comes from: of likeness, of keywords, of what says of "
-            "findings what the query says; none where none was asked for."
+            description="The lists that have the hit: of likeness, of keywords, of texts that state the "
+            "same findings as the query; empty without a query."
         ),
     ]
-    text: Annotated[
-        SearchHitText | None, Field(description="The found text; null where images are searched.")
-    ]
+    text: Annotated[SearchHitText | None, Field(description="The text hit; null if images are searched.")]
     matched: Annotated[
         SearchHitMatch | None,
-        Field(description="The text with most of the words that were asked for; null without any of them."),
+        Field(description="The text with most of the query's words; null if none has any."),
     ]
     group: Annotated[str | None, Field(description="The image's group, such as a patient or a study.")]
     group_size: Annotated[
         int | None,
         Field(
             description="With groups, how many of the hit's there are with it, counting what passes the "
-            "filter and is not left out, whatever its similarity. null otherwise."
+            "filter and is not left out, at any similarity. null otherwise."
         ),
     ]
 
 
 class SearchHit(_Found, _Shown):
-    """One found image; or one found text, with the image that it belongs to."""
+    """An image hit; or a text hit, with the image that it belongs to."""
 
 
 class _Listed(TypedDict):
@@ -242,7 +240,7 @@ def hits_from(
     """Describe the hits of a page; `images` is the path of the collection's images."""
     score_kind: CosineKind | Literal["fused"] | None = "fused" if page.fused else kind
     hits: list[SearchHit] = []
-    for hit, known, z_score in zip(page.hits, details, page.z_scores or repeat(None), strict=False):
+    for hit, detail, z_score in zip(page.hits, details, page.z_scores or repeat(None), strict=False):
         image, is_scored = hit.image, not math.isnan(hit.score)
         text, matched = image.text, hit.matched
         hits.append(
@@ -259,14 +257,14 @@ def hits_from(
                 "matched": None if matched is None else {"text": matched.text, "spans": [*matched.spans]},
                 "group": image.group,
                 "group_size": None if hit.others is None else hit.others + 1,
-                **_shown(image, images, parts, known),
+                **_shown(image, images, parts, detail),
             }
         )
     return hits
 
 
 def listed_from(
-    image: FoundImage,
+    image: HitImage,
     images: str,
     parts: Sequence[HitPart] = DEFAULT_PARTS,
     details: HitDetails | None = None,
@@ -275,7 +273,7 @@ def listed_from(
     return {"id": image.id, "group": image.group, **_shown(image, images, parts, details or HitDetails())}
 
 
-def _shown(image: FoundImage, images: str, parts: Sequence[HitPart], details: HitDetails) -> _Shown:
+def _shown(image: HitImage, images: str, parts: Sequence[HitPart], details: HitDetails) -> _Shown:
     path = f"{images}/{quote(image.id, safe='')}"
     shown: _Shown = {"links": {"image": path, "thumbnail": f"{path}/thumbnail"}}
     report, vector = details
@@ -329,12 +327,12 @@ class Example(Request):
         default=None, description="A vector by the collection's own encoder; its length does not matter."
     )
     box: QueryBox | None = Field(
-        default=None, description="With an id: the part of that image to search by, in place of the whole."
+        default=None, description="With an id: the part of that image to search by, instead of the whole."
     )
 
     @model_validator(mode="after")
     def _is_one(self) -> "Example":
-        if sum(given is not None for given in (self.id, self.text, self.vector)) != 1:
+        if sum(value is not None for value in (self.id, self.text, self.vector)) != 1:
             raise ValueError("Give exactly one of id, text and vector.")
         if self.box is not None and self.id is None:
             raise ValueError("A box is a part of a stored image: give the image's id with it.")
@@ -360,13 +358,13 @@ class SearchQuery(Request):
 
     text: Text | None = Field(
         default=None,
-        description="Description of the wanted images.",
+        description="Description of the images to find.",
         examples=["two dogs run through shallow water"],
     )
     like: Examples = Field(
-        default=[], description="Examples of what is wanted.", examples=[[{"id": "scene00012"}]]
+        default=[], description="Examples to search for.", examples=[[{"id": "scene00012"}]]
     )
-    unlike: Examples = Field(default=[], description="Examples of what is not wanted.", examples=[[]])
+    unlike: Examples = Field(default=[], description="Examples of what to avoid.", examples=[[]])
     keywords: Text | None = Field(
         default=None,
         description="Words whose matches in texts and reports are fused with the ranking by likeness, by "
@@ -407,7 +405,7 @@ class SearchQuery(Request):
     )
     min_score: Annotated[float, Field(ge=-1, le=1)] | None = Field(
         default=None,
-        description="Leave out hits whose cosine is lower, on every page, whichever lists have them.",
+        description="Leave out hits whose cosine is lower, on every page, in all lists.",
     )
     diversity: Annotated[float, Field(ge=0, le=1)] | None = Field(
         default=None,
@@ -419,12 +417,12 @@ class SearchQuery(Request):
     )
     image_boxes: Boxes = Field(
         default=[],
-        description="Of the files in `image`, in their order: the part to search by, or null for the whole.",
+        description="For each file in `image`, in order: the part to search by; null for all of it.",
         examples=[[]],
     )
     unlike_image_boxes: Boxes = Field(
         default=[],
-        description="Of the files in `unlike_image`, likewise: the part that is not wanted.",
+        description="Of the files in `unlike_image`, likewise: the part to avoid.",
         examples=[[]],
     )
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = Field(
@@ -440,8 +438,8 @@ class SearchQuery(Request):
     parts: Annotated[list[HitPart], Field(fail_fast=True, max_length=len(HIT_PARTS))] = Field(
         default=[*DEFAULT_PARTS],
         alias="with",
-        description="What is told of the image of each hit: texts, findings, labels, metadata, report, and "
-        "vector, which for texts is that of the found text.",
+        description="Parts of each hit's image to return: texts, findings, labels, metadata, report, and "
+        "vector, which for a text hit is the text's.",
     )
 
     @property
@@ -451,7 +449,7 @@ class SearchQuery(Request):
 
     @property
     def boxes(self) -> dict[str, QueryBox]:
-        """Parts of pictures to search by, by the place of their pictures in the query."""
+        """Parts of pictures to search by, by the position of their pictures in the query."""
         pictures = {
             "image": self.image_boxes,
             "unlike_image": self.unlike_image_boxes,
@@ -459,14 +457,14 @@ class SearchQuery(Request):
             "unlike": [example.box for example in self.unlike],
         }
         return {
-            f"{name}.{place}": box
+            f"{name}.{index}": box
             for name, boxes in pictures.items()
-            for place, box in enumerate(boxes)
+            for index, box in enumerate(boxes)
             if box is not None
         }
 
     def check(self, *, images: int = 0, unlike_images: int = 0) -> None:
-        """Refuse what makes no search, whatever the collection, with so many image files.
+        """Refuse what isn't a valid search in any collection, with so many image files.
 
         Raises:
             QueryError: The query has too many examples, or lacks a part that another needs.
@@ -481,7 +479,7 @@ class SearchQuery(Request):
             if len(boxes) > count:
                 raise QueryError(
                     f"{len(boxes)} boxes come with {count} files in `{files}`: send the file of each. "
-                    "The box of a stored image stands beside its id.",
+                    "The box of a stored image belongs next to its id.",
                     field=f"{files}_boxes",
                 )
         if self.exclude_same_group not in (None, False) and not self.stored:
@@ -510,7 +508,7 @@ _Containing = Annotated[
     str,
     Field(
         max_length=MAX_CONTAINING,
-        description="Only values that contain this text, in whatever case; goes with field.",
+        description="Only values that contain this text, case-insensitively; requires field.",
     ),
 ]
 
@@ -557,7 +555,7 @@ class Filtered(BaseModel):
     )
 
 
-class ImagesWanted(Filtered):
+class ImagesQuery(Filtered):
     """Images to list."""
 
     cursor: str | None = Field(
@@ -571,11 +569,11 @@ class ImagesWanted(Filtered):
         default=[*DEFAULT_PARTS],
         alias="with",
         max_length=len(HIT_PARTS),
-        description="What is told of each image: texts, findings, labels, metadata, report, vector.",
+        description="Parts of each image to return: texts, findings, labels, metadata, report, vector.",
     )
 
 
-class FieldsWanted(Filtered):
+class FieldsQuery(Filtered):
     """Values to count, by an address."""
 
     field: str | None = Field(
@@ -626,13 +624,13 @@ class Truncation(Answer):
     """Truncation of a text longer than the encoder's limit."""
 
     field: str = Field(description="Path of the text in the query.", examples=["text"])
-    tokens: int = Field(description="Tokens of the whole text.")
+    tokens: int = Field(description="Tokens of the full text.")
     kept: int = Field(description="Tokens that were searched for.")
     searched_text: str = Field(description="The part of the text that was searched for.")
 
     @classmethod
-    def of(cls, field: str, cut: "Cut") -> Self:
-        """Say how the text of a query's field was cut."""
+    def from_cut(cls, field: str, cut: "Cut") -> Self:
+        """Describe how the text of a query's field was truncated."""
         return cls(field=field, **asdict(cut))
 
 
@@ -654,8 +652,8 @@ class ServedBy(Answer):
     exact: bool = Field(description="Whether every candidate was compared.")
 
     @classmethod
-    def of(cls, active: ActiveGeneration | None, *, exact: bool) -> Self | None:
-        """Name the generation that was searched; None where none was."""
+    def from_generation(cls, active: ActiveGeneration | None, *, exact: bool) -> Self | None:
+        """Describe the generation that was searched; None if none was."""
         if active is None:
             return None
         return cls(
@@ -703,7 +701,7 @@ class SearchResponse(Answer):
     has_more: bool = Field(description="Whether there are hits behind this page.")
     next_cursor: str | MISSING | None = Field(
         default=MISSING,
-        description="Asks for the next page; null on the last. Only in answers to requests with `cursor`.",
+        description="Cursor of the next page; null on the last. Only in answers to requests with `cursor`.",
     )
     query: QueryEcho
     served_by: ServedBy | None = Field(
@@ -737,11 +735,11 @@ class ImageList(Answer):
 
     images: list[ListedImage]
     count: int = Field(description="Images that pass the filter.")
-    next_cursor: str | None = Field(description="Asks for the next page; null on the last.")
+    next_cursor: str | None = Field(description="Cursor of the next page; null on the last.")
 
 
 class Area(Answer):
-    """A part of a picture, in fractions of its width and height, as it stands upright."""
+    """A part of the upright picture, in fractions of its width and height."""
 
     x: float
     y: float
@@ -762,14 +760,14 @@ class SimilarityMap(Answer):
     smallest: float
     largest: float
     area: Area = Field(
-        description="Where the grid lies on the picture; beyond 0 and 1 where the model pads the picture."
+        description="Position of the grid on the picture; beyond 0 and 1 where the model pads the picture."
     )
     picture_width: int = Field(description="Pixels of the upright picture.")
     picture_height: int
     generation: GenerationName = Field(description="Whose model compared them.")
 
     @classmethod
-    def of(
+    def from_grid(
         cls, image: StoredImage, active: ActiveGeneration, grid: RegionGrid, query: NDArray[np.float32]
     ) -> Self:
         """Describe how the regions of an image fit a query vector (D,)."""

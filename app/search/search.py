@@ -1,4 +1,4 @@
-"""A search with its image files: its vectors, what the engine is asked for, the answer, and the event."""
+"""A search with its image files: its vectors, the engine's request, the response, and the audit event."""
 
 import asyncio
 import hashlib
@@ -60,10 +60,10 @@ class ImageFile(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What one vector of a query is made of: a text, an image file, a stored image, or a given vector.
+    """The source of one vector of a query: a text, an image file, a stored image, or a vector.
 
     Attributes:
-        field: Place in the query, which errors name.
+        field: Path in the query, which errors name.
         box: The part of the picture to search by; None: the whole.
     """
 
@@ -92,14 +92,14 @@ class Search:
     unlike_images: Sequence[ImageFile] = ()
 
     @classmethod
-    def of(cls, wanted: BaseModel, **values: Any) -> Self:
-        """Return what is to be listed or counted as a search without a query; `values` replace its fields."""
-        given = {name: value for name, value in wanted if name in SearchQuery.model_fields}
-        return cls(SearchQuery.model_construct(None, **given | values))
+    def without_query(cls, parameters: BaseModel, **values: Any) -> Self:
+        """Return a listing or count as a search without a query; `values` replace its fields."""
+        values_given = {name: value for name, value in parameters if name in SearchQuery.model_fields}
+        return cls(SearchQuery.model_construct(None, **values_given | values))
 
     @cached_property
     def request(self) -> SearchRequest:
-        """What the engine is asked for, without what is known of the query vector alone.
+        """The engine's request, without anything that depends on the query vector.
 
         Raises:
             FilterError: The filter is none.
@@ -127,35 +127,35 @@ class Search:
 
     @cached_property
     def sources(self) -> list[Source]:
-        """What its vectors are made of: what is asked for, then liked and disliked examples."""
+        """The sources of its vectors: the query, then liked and disliked examples."""
         query = self.query
         sources = [] if query.text is None else [Source("text", text=query.text)]
         if self.images:
             sources += _pictures("image_boxes", self.images, query.image_boxes)
         for field, examples in (("like", query.like), ("unlike", query.unlike)):
-            for place, one in enumerate(examples):
+            for index, one in enumerate(examples):
                 kind = "box" if one.id is not None else "text" if one.text is not None else "vector"
-                given = one.text, None, one.id, one.vector, one.box
-                sources.append(Source(f"{field}.{place}.{kind}", *given))
+                values = one.text, None, one.id, one.vector, one.box
+                sources.append(Source(f"{field}.{index}.{kind}", *values))
         if self.unlike_images:
             sources += _pictures("unlike_image_boxes", self.unlike_images, query.unlike_image_boxes)
         return sources
 
     @cached_property
     def digests(self) -> list[list[str]]:
-        """SHA-256 of the image files, and of those of what is not wanted."""
+        """SHA-256 of the image files, and of those to avoid."""
         return [
             [hashlib.sha256(file.content).hexdigest() for file in files]
             for files in (self.images, self.unlike_images)
         ]
 
     def _digest(self) -> str:
-        """Return a digest of all that the query vector is made of, files included."""
+        """Return a digest of all sources of the query vector, including files."""
         # Cursors of queries without boxes are as they were before there were boxes.
         unmarked = {name: {"__all__": {"box"}} for name in ("like", "unlike")}
-        own = self.query.model_dump_json(include={"text", "like", "unlike"}, exclude=unmarked)
-        boxes = "".join(f"{place}{box.model_dump_json()}" for place, box in self.query.boxes.items())
-        return hashlib.sha256(f"{own}{self.digests}{boxes}".encode()).hexdigest()
+        parts_json = self.query.model_dump_json(include={"text", "like", "unlike"}, exclude=unmarked)
+        boxes = "".join(f"{position}{box.model_dump_json()}" for position, box in self.query.boxes.items())
+        return hashlib.sha256(f"{parts_json}{self.digests}{boxes}".encode()).hexdigest()
 
     def entry(self, engine: SearchEngine, active: ActiveGeneration, made: Sequence[MadePart]) -> BatchEntry:
         """Return the search with the vectors of its sources, of which there is one or more.
@@ -163,21 +163,21 @@ class Search:
         Raises:
             QueryError: The vectors cannot be one query.
         """
-        asked = len(self.images) + (self.query.text is not None)
-        liked = asked + len(self.query.like)
-        if len(made) == liked == 1:
+        query_count = len(self.images) + (self.query.text is not None)
+        positive_count = query_count + len(self.query.like)
+        if len(made) == positive_count == 1:
             only = made[0].part
             # Vectors of two parts of one picture may be nearly the same.
             digest = None if self.sources[0].box is None else self._digest()
             return BatchEntry(only.vector, replace(self.request, kind=only.kind, parts=digest), only.text)
         vectors = [one.part for one in made]
-        parts = Parts(vectors[:asked], vectors[asked:liked], vectors[liked:])
+        parts = Parts(vectors[:query_count], vectors[query_count:positive_count], vectors[positive_count:])
         vector = engine.compose(active, parts, self.request.target)
         return BatchEntry(vector, replace(self.request, parts=self._digest()), None)
 
     def find(
         self, engine: SearchEngine, collection: str, active: ActiveGeneration | None, made: Sequence[MadePart]
-    ) -> "Found":
+    ) -> "SearchResult":
         """Search with the vectors of the sources, or list without any.
 
         `SearchEngine.search` and `SearchEngine.browse` say what is raised.
@@ -186,23 +186,23 @@ class Search:
             page = engine.browse(collection, self.request)
         else:
             page = engine.search(active, *self.entry(engine, active, made))
-        return self.found(engine, collection, active, made, page)
+        return self.load(engine, collection, active, made, page)
 
-    def found(
+    def load(
         self,
         engine: SearchEngine,
         collection: str,
         active: ActiveGeneration | None,
         made: Sequence[MadePart],
         page: SearchPage,
-    ) -> "Found":
+    ) -> "SearchResult":
         """Load the lazily computed parts of a page that the query asks for, and the details of its hits."""
-        # In a thread: with thousands of hits before, or blades, it takes milliseconds.
+        # In a thread: after thousands of earlier hits, or with blades, it takes milliseconds.
         _ = page.z_scores, self.query.cursor and page.next_cursor
         details = [HitDetails()] * len(page.hits)
         if "report" in self.query.parts or "vector" in self.query.parts:
             details = read_details(engine.home.catalogue, active, collection, page.hits, self.query.parts)
-        return Found(self, collection, active, page, details, [*filter(None, map(_TRUNCATION, made))])
+        return SearchResult(self, collection, active, page, details, [*filter(None, map(_TRUNCATION, made))])
 
     def audited(self) -> dict[str, list[str]]:
         """Return the parts for the audit trail: texts, examples by ids, files by digests, and the filter."""
@@ -217,7 +217,7 @@ class Search:
                 parts[name] = [*ids_of(examples)]
                 parts[f"{name}_text"] = [one.text for one in examples if one.text is not None]
             parts["file"] = [*chain.from_iterable(self.digests)]
-            parts["box"] = [f"{place}: {box.model_dump_json()}" for place, box in query.boxes.items()]
+            parts["box"] = [f"{position}: {box.model_dump_json()}" for position, box in query.boxes.items()]
             parts = {name: texts for name, texts in parts.items() if texts}
         return parts if query.filter is None else parts | filter_parts(query.filter)
 
@@ -227,7 +227,7 @@ def _pictures(field: str, files: Sequence[ImageFile], boxes: Sequence[QueryBox |
         yield Source(field, file=file, box=box)
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The page of a search, with the details of its hits, and the texts that were cut.
 
     `active` is the generation that was searched; None for a list of a collection without one.
@@ -254,7 +254,7 @@ class Found(NamedTuple):
             query=QueryEcho.model_construct(
                 limit=query.limit, filter=query.filter, truncations=list(self.truncations)
             ),
-            served_by=ServedBy.of(active, exact=page.exact),
+            served_by=ServedBy.from_generation(active, exact=page.exact),
             took_ms=took_ms,
         )
 
@@ -265,8 +265,8 @@ class Found(NamedTuple):
         assert page.count is not None
         return ImageList.model_construct(
             images=[
-                listed_from(hit.image, path, self.search.query.parts, known)
-                for hit, known in zip(page.hits, self.details, strict=True)
+                listed_from(hit.image, path, self.search.query.parts, detail)
+                for hit, detail in zip(page.hits, self.details, strict=True)
             ],
             count=page.count,
             next_cursor=page.next_cursor,
@@ -277,27 +277,27 @@ async def make_parts(
     services: Services,
     active: ActiveGeneration,
     sources: Sequence[Source],
-    places: asyncio.Semaphore | None = None,
+    slots: asyncio.Semaphore | None = None,
 ) -> list[MadePart]:
     """Make the vectors of sources side by side, by one generation's encoder.
 
-    Few are made at once, so that the encoder's queue has room for others; `places` are those of a batch.
+    Few are made at once, so that the encoder's queue has room for others; `slots` are those of a batch.
     """
-    if places is None and len(sources) == 1:
+    if slots is None and len(sources) == 1:
         return [await _make_part(services, active, sources[0])]
-    places = places or asyncio.Semaphore(max(1, services.settings.encode_queue_size // 2))
-    return await side_by_side([_make_part(services, active, source) for source in sources], places)
+    slots = slots or asyncio.Semaphore(max(1, services.settings.encode_queue_size // 2))
+    return await side_by_side([_make_part(services, active, source) for source in sources], slots)
 
 
 async def _make_part(services: Services, active: ActiveGeneration, source: Source) -> MadePart:
     if source.text is not None:
-        loaded = await services.encoders.of(active)
+        loaded = await services.encoders.get(active)
         encoded = await loaded.queue.encode_text(source.text)
         cut = encoded.truncation
-        told = None if cut is None else Truncation.of(source.field, cut)
-        return MadePart(Part(encoded.vector, "text", source.text), told, encoded.tokens)
+        truncation = None if cut is None else Truncation.from_cut(source.field, cut)
+        return MadePart(Part(encoded.vector, "text", source.text), truncation, encoded.tokens)
     if source.file is not None:
-        loaded = await services.encoders.of(active)
+        loaded = await services.encoders.get(active)
         with file_named(source.file.name):
             if source.box is not None:
                 grid = await _embed_regions(services, loaded, source.file.content)
@@ -316,7 +316,7 @@ async def _make_part(services: Services, active: ActiveGeneration, source: Sourc
 
 @contextmanager
 def file_named(name: str) -> Iterator[None]:
-    """Name an image file in what is said of it; the only one of a request has no name."""
+    """Name an image file in its errors; the only one of a request has no name."""
     try:
         yield
     except ImageError as error:
@@ -324,7 +324,7 @@ def file_named(name: str) -> Iterator[None]:
 
 
 def given_part(active: ActiveGeneration, source: Source) -> Part:
-    """Return the given vector at length one.
+    """Return the source's vector at length one.
 
     Raises:
         QueryError: The vector is none of this collection.
@@ -352,7 +352,7 @@ async def stored_regions(
         NoRegionsError: The encoder has none.
         EncodingError: Too many queries wait, it was not done in time, or the service ends.
     """
-    loaded, lost = await services.encoders.of(active), ""
+    loaded, lost = await services.encoders.get(active), ""
     while True:
         image = await services.threads.read(services.engine.image, active.collection, image_id)
         try:
@@ -400,25 +400,25 @@ def region_part(grid: RegionGrid, box: QueryBox, field: str) -> Part:
             f"from {seen.y:.2f} to {seen.y + seen.height:.2f}: draw the box there.",
             field=field,
         )
-    # Vectors of parts lie elsewhere than those of whole images.
+    # Vectors of parts aren't comparable with those of whole images.
     return Part(vector, None)
 
 
 async def make_batch(
     services: Services, active: ActiveGeneration, searches: Sequence[Search]
 ) -> list[list[MadePart] | RecoquestError]:
-    """Make the parts of each search of a batch; an error of one search is in its place.
+    """Make the parts of each search of a batch; an error of one search takes its position.
 
     Raises:
         RecoquestError: None of them can be answered, for a reason that is not in one search.
     """
-    places = asyncio.Semaphore(max(1, services.settings.encode_queue_size // 2))
+    slots = asyncio.Semaphore(max(1, services.settings.encode_queue_size // 2))
 
     async def make(search: Search) -> list[MadePart] | RecoquestError:
         try:
             search.query.check()
             _ = search.request
-            return await make_parts(services, active, search.sources, places)
+            return await make_parts(services, active, search.sources, slots)
         except RecoquestError as error:
             if kind_of(error).status in _OF_ONE:
                 return error
@@ -432,27 +432,27 @@ def find_batch(
     active: ActiveGeneration,
     searches: Sequence[Search],
     made: Sequence[list[MadePart] | RecoquestError],
-) -> list[Found | RecoquestError]:
-    """Answer the searches of a batch in few passes over the index; an error of one is in its place."""
-    found: dict[int, Found | RecoquestError] = {}
+) -> list[SearchResult | RecoquestError]:
+    """Answer the searches of a batch in few passes over the index; an error of one takes its position."""
+    results: dict[int, SearchResult | RecoquestError] = {}
     entries: dict[int, tuple[BatchEntry, list[MadePart]]] = {}
-    for place, (search, parts) in enumerate(zip(searches, made, strict=True)):
+    for index, (search, parts) in enumerate(zip(searches, made, strict=True)):
         try:
             if isinstance(parts, RecoquestError):
-                found[place] = parts
+                results[index] = parts
             elif parts:
-                entries[place] = search.entry(engine, active, parts), parts
+                entries[index] = search.entry(engine, active, parts), parts
             else:
-                found[place] = search.find(engine, active.collection, active, parts)
+                results[index] = search.find(engine, active.collection, active, parts)
         except SEARCH_ERRORS as error:
-            found[place] = error
+            results[index] = error
     pages = engine.search_batch(active, [entry for entry, _ in entries.values()])
-    for (place, (_, parts)), page in zip(entries.items(), pages, strict=True):
+    for (index, (_, parts)), page in zip(entries.items(), pages, strict=True):
         if isinstance(page, SearchPage):
-            found[place] = searches[place].found(engine, active.collection, active, parts, page)
+            results[index] = searches[index].load(engine, active.collection, active, parts, page)
         else:
-            found[place] = page
-    return [found[place] for place in range(len(searches))]
+            results[index] = page
+    return [results[index] for index in range(len(searches))]
 
 
 async def note_queries(

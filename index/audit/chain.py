@@ -100,8 +100,8 @@ class Trail:
     def other_ids(
         self, session: Session, collections: Sequence[str], ids: Sequence[str], *, former: bool
     ) -> set[str]:
-        """Return the ids that images had before, or got later, as far as events tell of moves."""
-        found: set[str] = set()
+        """Return the ids that images had before, or got later, as far as events record moves."""
+        digests: set[str] = set()
         # In order of time, by the keyed hashes; the parts of an event are one move.
         moves: dict[str | int, dict[str, str]] = {}
         query = select(AuditEventRow.event).where(
@@ -118,10 +118,10 @@ class Trail:
         for move in reversed(moves.values()) if former else moves.values():
             steps = {new: old for old, new in move.items()} if former else move
             ends = {steps[digest] for digest in now if digest in steps}
-            found |= ends
-            # Another image had the ids that were taken over.
+            digests |= ends
+            # Another image had the ids that were reassigned.
             now = ends | (now - steps.keys() - set(steps.values()))
-        rows = rows_among(session, select(AuditNameRow.name), AuditNameRow.digest, found)
+        rows = rows_among(session, select(AuditNameRow.name), AuditNameRow.digest, digests)
         return {row.name for row in rows if row.name is not None}
 
 

@@ -1,4 +1,4 @@
-"""Events that the audit trail never takes, whatever the state of the database: kept in a file of the home."""
+"""Events that the audit trail can't store in any state of the database; kept in a file of the home."""
 
 import json
 import os
@@ -37,13 +37,13 @@ def keep_dead_letter(
 
     Args:
         path: File of dead letters; the event is on the disk when this returns.
-        count: Told of the event.
+        count: Called with the event.
         trail: Trail that does not take it.
         event: The event.
         error: Why it is not taken.
 
     Returns:
-        The event that tells of it, with the SHA-256 of its line.
+        The event that reports it, with the SHA-256 of its line.
     """
     query = {str(part): [*map(str, texts)] for part, texts in (event.query or {}).items()}
     details = json.loads(json.dumps(event.details, default=repr, skipkeys=True))

@@ -56,11 +56,11 @@ class Actor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """An event before it has a place in the chain.
+    """An event that isn't yet part of the chain.
 
     Attributes:
         action: The kind of event.
-        actor: Whoever acted.
+        actor: Who acted.
         outcome: Whether it was done.
         collection: Name of the collection.
         objects: Ids of images: the hits that were shown, or the images that were seen or written. An event
@@ -91,7 +91,7 @@ class Event:
     def record(
         self, key: bytes, queries: QueryForm, names: dict[str, dict[str, str]] | None = None
     ) -> dict[str, Any]:
-        """Return the event as it is chained, without its place; ids as keyed hashes, queries as set.
+        """Return the event as it is chained, without its number; ids as keyed hashes, queries as configured.
 
         Collection and id of the images that it names are added to `names`, by their keyed hashes.
         """

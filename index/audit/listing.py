@@ -51,7 +51,7 @@ class Entry:
     ids: tuple[str | None, ...]
 
     def line(self) -> str:
-        """Return it as a line of NDJSON: the record, and beside it `hash` and `ids`."""
+        """Return it as a line of NDJSON: the record with `hash` and `ids`."""
         return canonical({**self.record, "hash": self.hash, "ids": list(self.ids)})
 
 

@@ -1,4 +1,4 @@
-"""Verification of the audit trail by its hashes; retention: the oldest events go, and one says so."""
+"""Verification of the audit trail by its hashes, and retention, which removes the oldest events."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ class Verified:
         events: Number of events that are as they were written.
         pruned: Number of events before them that were pruned.
         hash: Hash of the last of them; it chains all others.
-        fault: The first thing that is wrong, as a sentence; None: nothing is.
+        fault: The first fault, as a sentence; None if there is none.
         sequence: Number of the event with the fault; None where it is of no single event.
     """
 
@@ -58,16 +58,16 @@ def verify_trail(session: Session, *, key: bytes | None = None, head: str | None
     end = find_head(session)
     walk = _Walk(0 if end is None else end.pruned, GENESIS if end is None else end.pruned_hash)
     names = _Names(session)
-    found = head is None or head == walk.previous
+    has_head = head is None or head == walk.previous
     try:
         for rows in _batches(session, walk.sequence):
             records = [walk.step(row) for row in rows]
-            found = found or any(row.hash == head for row in rows)
+            has_head = has_head or any(row.hash == head for row in rows)
             for record in records:
                 names.take(record)
             names.look_up()
         _check_end(walk, end)
-        if not found:
+        if not has_head:
             raise _FaultError(f"No event has the hash {head}, which was to be one of the trail's.")
         names.check(pruned=walk.start > 0)
         if key is not None:
@@ -83,16 +83,16 @@ class _Walk:
     def __init__(self, start: int, previous: str) -> None:
         self.start = self.sequence = start
         self.pruned_hash = self.previous = previous
-        # Whether an event tells of the pruning.
-        self.told = start == 0
+        # Whether an event records the pruning.
+        self.pruning_recorded = start == 0
 
     @property
     def events(self) -> int:
-        """Number of events that were found whole."""
+        """Number of events that passed."""
         return self.sequence - self.start
 
     def step(self, row: _EventRow) -> dict[str, Any]:
-        """Go on to the next event, and return what it says."""
+        """Check the next event, and return its content."""
         expected = self.sequence + 1
         if row.sequence != expected:
             raise _FaultError(f"Event {expected} is missing.", expected)
@@ -108,7 +108,10 @@ class _Walk:
             )
         if record["action"] == "prune":
             details = record["details"]
-            self.told |= (details.get("up_to"), details.get("hash")) == (self.start, self.pruned_hash)
+            self.pruning_recorded |= (details.get("up_to"), details.get("hash")) == (
+                self.start,
+                self.pruned_hash,
+            )
         self.sequence, self.previous = expected, row.hash
         return record
 
@@ -142,15 +145,15 @@ class _Names:
         """Look for what was noted."""
         query = select(AuditNameRow.digest, AuditNameRow.collection, AuditNameRow.name)
         rows = rows_among(self._session, query, AuditNameRow.digest, self._named)
-        found = {row.digest: row for row in rows}
+        rows_by_digest = {row.digest: row for row in rows}
         for digest, sequence in self._named.items():
-            if digest not in found:
+            if digest not in rows_by_digest:
                 raise _FaultError(
                     f"The id behind the keyed hash {digest}, which event {sequence} names, was deleted.",
                     sequence,
                 )
-            if found[digest].name is None:
-                self._blank.setdefault(digest, (sequence, found[digest].collection))
+            if rows_by_digest[digest].name is None:
+                self._blank.setdefault(digest, (sequence, rows_by_digest[digest].collection))
         self._named.clear()
 
     def check(self, *, pruned: bool) -> None:
@@ -180,10 +183,10 @@ def _batches(session: Session, after: int) -> Iterator[Sequence[_EventRow]]:
 
 def _parsed(event: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(event)
+        parsed = json.loads(event)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _check_end(walk: _Walk, end: AuditHeadRow | None) -> None:
@@ -195,7 +198,7 @@ def _check_end(walk: _Walk, end: AuditHeadRow | None) -> None:
         raise _FaultError(f"Event {walk.sequence + 1} is missing: the trail was cut off.", walk.sequence + 1)
     if (end.sequence, end.hash) != (walk.sequence, walk.previous):
         raise _FaultError("The record of the trail's end differs from its last event.")
-    if not walk.told:
+    if not walk.pruning_recorded:
         raise _FaultError(f"Events up to {walk.start} are gone, and no event says that they were pruned.")
 
 
@@ -225,7 +228,7 @@ def _check_names(session: Session, key: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Number of events that went, and the hash of the last of them."""
+    """Number of removed events, and the hash of the last of them."""
 
     events: int
     hash: str
@@ -234,8 +237,8 @@ class Pruned:
 def prune_trail(trail: Trail, before: str, event: Event) -> Pruned:
     """Remove the events before a time, up to the first one that is not, and the ids that only they named.
 
-    The event that tells of it is in the transaction that gives them up. They are then removed in batches;
-    after a stop, the next call goes on.
+    The event that records it is in the same transaction. They are then removed in batches;
+    after a stop, the next call continues.
 
     Raises:
         DiskFullError: The disk has no space left for the event.

@@ -1,7 +1,7 @@
-"""Contents of a backup file, their places, and the note of it by which an erasure names it.
+"""Contents of a backup file, their paths, and the record by which an erasure names it.
 
-It is a tar file: first what its restore needs, then the files of bundles and images, the catalogue, and last
-of all what should be in it, so that a file that was cut off is known for that.
+It is a tar file: first what its restore needs, then the files of bundles and images, the catalogue, and
+finally its table of contents, so that a truncated file is recognized.
 """
 
 import hashlib
@@ -101,20 +101,20 @@ def digest_of(path: Path) -> str:
 
 def image_of(member: str) -> str | None:
     """Return the digest of the image that a file is of; None for other files."""
-    found = _IMAGE.fullmatch(member)
-    return None if found is None else found[1]
+    match = _IMAGE.fullmatch(member)
+    return None if match is None else match[1]
 
 
 def bundle_file_of(member: str) -> tuple[str, str]:
-    """Return the digest of the bundle that a file belongs to, and its place there.
+    """Return the digest of the bundle that a file belongs to, and its path there.
 
     Raises:
         BackupError: The name is not that of a bundle's file, or points outside of the bundle.
     """
-    found = _BUNDLE_FILE.fullmatch(member)
-    if found is None:
+    match = _BUNDLE_FILE.fullmatch(member)
+    if match is None:
         raise BackupError(f"The backup holds {member!r}, which no backup of recoquest does: it is not used.")
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 def last_image(session: Session) -> int:
@@ -174,16 +174,16 @@ def count_rows(session: Session) -> int:
 
 def copy_rows(source: Session, target: Session, bar: ProgressBar) -> None:
     """Copy all rows into a catalogue that is empty, and make its full-text index."""
-    # A home that was used before has a trail of its own, which is not mixed with another.
+    # A home that was used before has its own trail, which isn't mixed with another.
     left = _TRAIL if find_head(target) is not None else ()
     for table in _tables():
         if table.name in left:
             continue
         if table.name == DerivedRow.__tablename__:
-            # Findings are copied, of whatever rules they are.
+            # Findings are copied, under any rules.
             target.execute(delete(table))
-        found = source.execute(select(table).execution_options(yield_per=_AT_ONCE))
-        for rows in found.mappings().partitions():
+        rows_of_table = source.execute(select(table).execution_options(yield_per=_AT_ONCE))
+        for rows in rows_of_table.mappings().partitions():
             target.execute(insert(table), [dict(row) for row in rows])
             bar.advance(len(rows))
     images = target.execute(select(tables.ImageRow.id).order_by(tables.ImageRow.id)).scalars().all()
@@ -200,7 +200,7 @@ def _tables() -> Sequence[Table]:
 
 
 def _count_on(session: Session, table: Table) -> None:
-    """Let a table give no key that it has given before, also to rows that are gone."""
+    """Make sure that a table never reuses a key, not even of removed rows."""
     last = session.execute(select(func.max(table.c.id))).scalar() or 0
     removed = _COUNTED[table.name]
     if removed is not None:
@@ -246,12 +246,14 @@ def bring_keys(
             patients.
     """
     try:
-        found = json.loads(written)
-        needed, sealed = dict(found["fingerprints"]), found["sealed"] and b64decode(found["sealed"])
+        parsed = json.loads(written)
+        needed, sealed = dict(parsed["fingerprints"]), parsed["sealed"] and b64decode(parsed["sealed"])
     except (ValueError, LookupError, TypeError) as error:
         raise BackupError("The backup is damaged: its keys are unreadable.") from error
-    known = {name: _fingerprint(key) for name, key in keys.items()}
-    lacking = [name for name, value in needed.items() if known.get(name) != value and name not in passed_over]
+    fingerprints = {name: _fingerprint(key) for name, key in keys.items()}
+    lacking = [
+        name for name, value in needed.items() if fingerprints.get(name) != value and name not in passed_over
+    ]
     if not lacking or not sealed or passphrase is None:
         return lacking
     salt, nonce, content = sealed[:_SALT_BYTES], sealed[_SALT_BYTES:][:_NONCE_BYTES], sealed[_SALT_BYTES:]

@@ -58,7 +58,7 @@ def restore_backup(
     """Bring back what a backup holds, into a catalogue in which there is nothing.
 
     Every file is compared with its digest. The catalogue comes last, in one transaction: until then nothing
-    can be searched, and after a stop the same can be done again. The next garbage collection removes files of
+    can be searched, and an interrupted restore can be repeated. The next garbage collection removes files of
     images that a stopped restore left. Meanwhile no other process removes files of images or bundles.
     Generations get new uids: snapshots and cursors made since the backup are of images that are lost, whose
     keys and sequence numbers others will get.
@@ -119,17 +119,17 @@ def bring_backup_keys(
         content = None if first is None else tar.extractfile(first)
         if first is not None and content is not None and first.name == KEYS:
             lacking = bring_keys(content.read(_MAX_SUMMARY_BYTES), keys, passphrase, folder, own)
-        elif first is not None and first.name.startswith("bundles/") and _place(first.name):
+        elif first is not None and first.name.startswith("bundles/") and _target_path(first.name):
             # Earlier versions noted none; most homes had a trail.
             lacking = [] if {AUDIT_KEY, AUDIT_SETTING} & {*own, *keys} else [AUDIT_KEY]
             other = f", or set {AUDIT_SETTING} as it was there"
     if lacking:
         files = " and ".join(name for name in lacking if name != AUDIT_SETTING)
-        asked = [f"Bring {files} of the home that was backed up into {folder} first{other}"] if files else []
+        steps = [f"Bring {files} of the home that was backed up into {folder} first{other}"] if files else []
         if AUDIT_SETTING in lacking:
-            asked.append(f"Set {AUDIT_SETTING} as it was in the home that was backed up")
+            steps.append(f"Set {AUDIT_SETTING} as it was in the home that was backed up")
         raise BackupError(
-            f"{'. '.join(asked)}: with other keys, the audit trail cannot be verified, and patients get "
+            f"{'. '.join(steps)}: with other keys, the audit trail cannot be verified, and patients get "
             "other pseudonyms. If they are lost, give --without-keys."
         )
 
@@ -166,7 +166,7 @@ def _take_files(tar: tarfile.TarFile, path: Path, home: Home, scratch: Path, sho
             elif member.name == SUMMARY:
                 summary = _read_summary(path, content.read(_MAX_SUMMARY_BYTES))
             else:
-                target = scratch / _place(member.name)
+                target = scratch / _target_path(member.name)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with target.open("xb") as file:
                     shutil.copyfileobj(content, file)
@@ -196,7 +196,7 @@ def _noted(tar: tarfile.TarFile, home: Home) -> Iterator[tarfile.TarInfo]:
         yield from some
 
 
-def _place(member: str) -> Path:
+def _target_path(member: str) -> Path:
     return Path(member) if member in (CATALOGUE, KEYS) else Path("bundles", *bundle_file_of(member))
 
 

@@ -1,4 +1,4 @@
-"""Writing a backup, while searches and writes go on."""
+"""Writes a backup while searches and writes continue."""
 
 import hashlib
 import io
@@ -44,11 +44,11 @@ _log = logging.getLogger(__name__)
 def write_backup(home: Home, path: Path, *, keys: str = WITHOUT_KEYS, show_progress: bool = True) -> Summary:
     """Write everything that can be searched into one file, as it was when this began.
 
-    The file appears when it is whole; what a killed backup to the same place has left is removed. Files of
+    The file appears when it is whole; leftovers of a killed backup to the same path are removed. Files of
     images, and encoders, that are removed meanwhile stay until it is written.
 
     Args:
-        home: Home to back up; searches and writes may go on.
+        home: Home to back up; searches and writes may continue.
         path: The file; its folder must have room for the catalogue twice.
         keys: Secrets that a restored home needs, as `sealed_keys` gives them.
         show_progress: Show a bar on standard error.
@@ -93,7 +93,7 @@ def write_backup(home: Home, path: Path, *, keys: str = WITHOUT_KEYS, show_progr
     try:
         collect_garbage(home)
     except RecoquestError as error:
-        _log.warning("what was removed while the backup was written is not gone yet: %s", error)
+        _log.warning("the removal of files that were deleted during the backup failed: %s", error)
     return summary
 
 

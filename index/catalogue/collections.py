@@ -41,7 +41,7 @@ EMBEDDINGS: Final[
     "images": (EmbeddingRow, EmbeddingRow.image_id),
     "texts": (TextEmbeddingRow, TextEmbeddingRow.text_id),
 }
-# A collection whose name begins with this, as none that is given does, is being removed.
+# A collection whose name begins with this, which no user can choose, is being removed.
 _HIDDEN: Final = "~"
 NOT_DELETED: Final = ~CollectionRow.__table__.c.name.startswith(_HIDDEN)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -73,8 +73,8 @@ def require_collection(session: Session, name: str) -> CollectionRow:
         row = session.execute(named).scalar_one_or_none()
     if row is None:
         names = select(CollectionRow.name).where(NOT_DELETED).order_by(CollectionRow.name)
-        known = session.execute(names).scalars().all()
-        raise UnknownCollectionError(name, list(known))
+        names_there = session.execute(names).scalars().all()
+        raise UnknownCollectionError(name, list(names_there))
     return row
 
 
@@ -131,7 +131,7 @@ def lock_names(session: Session) -> None:
 
 
 def names_of(session: Session, collection: str) -> list[str]:
-    """Return the name of a collection and those that it had before, under which the audit trail knows it."""
+    """Return the name of a collection and those that it had before, under which the audit trail has it."""
     row = require_collection(session, collection)
     query = select(FormerNameRow.name).where(
         FormerNameRow.collection_id == row.id, FormerNameRow.name != collection
@@ -150,7 +150,7 @@ def called_now(session: Session, former: str) -> str | None:
 
 
 def hide_collection(session: Session, name: str) -> None:
-    """Take a collection out of sight: its name is free, and whoever still writes to it is refused.
+    """Hide a collection: its name becomes free, and further writes to it are refused.
 
     Aliases of it go.
     """
@@ -165,7 +165,7 @@ def hide_collection(session: Session, name: str) -> None:
 
 
 def lock_collection(session: Session, collection_id: int) -> None:
-    """Let no other writer to a collection begin before the transaction ends; one that is gone is passed over.
+    """Let no other writer to a collection begin before the transaction ends; a removed one is ignored.
 
     On SQLite the transaction itself is the lock.
     """
@@ -176,7 +176,7 @@ def next_sequence(session: Session, collection_id: int) -> int:
     """Take the collection's next sequence number; until the transaction ends no other writer can.
 
     Raises:
-        StaleWriteError: The collection is gone.
+        StaleWriteError: The collection was removed.
     """
     sequence = session.execute(
         update(CollectionRow)
@@ -205,10 +205,10 @@ def get_generation(session: Session, generation_id: int) -> tuple[Generation, in
 
 
 def refuse_retired(session: Session, generation: Generation) -> None:
-    """Refuse to go on writing to a generation that was replaced or dropped since the writer began.
+    """Refuse further writes to a generation that was replaced or dropped since the writer began.
 
     Raises:
-        GenerationError: The generation is gone or retired, so that its new vectors would not be found.
+        GenerationError: The generation was removed or retired, so that its new vectors would not be found.
     """
     state = session.execute(select(GenerationRow.state).where(GenerationRow.id == generation.id)).scalar()
     if state is None:
@@ -249,11 +249,11 @@ def find_active(session: Session, collection: str) -> tuple[Generation, int] | N
 
 def require_active(session: Session, collection: str) -> tuple[Generation, int]:
     """Return the active generation of a collection and the collection's sequence number."""
-    found = find_active(session, collection)
-    if found is None:
+    active = find_active(session, collection)
+    if active is None:
         require_collection(session, collection)
         raise NoActiveGenerationError(collection)
-    return found
+    return active
 
 
 def count_embeddings(session: Session, generation: Generation, target: Target = "images") -> int:
@@ -278,15 +278,16 @@ def add_generation(session: Session, collection_id: int, model_id: int) -> Gener
 
 
 def find_any(session: Session, collection_id: int, digest: str) -> Generation | None:
-    """Return the generation of a collection by a bundle: the active one, else one being built, or retired."""
-    found = (find_generation(session, collection_id, state, digest) for state in _OPENED)
-    return next((generation for generation in found if generation is not None), None)
+    """Return a bundle's generation of a collection: the active one, otherwise one being built, or retired."""
+    generations = (find_generation(session, collection_id, state, digest) for state in _OPENED)
+    return next((generation for generation in generations if generation is not None), None)
 
 
 def open_generation(session: Session, collection: str, model: ModelRow) -> Generation:
     """Return the generation of a collection by a bundle that images are to be put into, begun if needed.
 
-    The active one comes first, then the one being built, then a retired one, whose embeddings still stand.
+    The active one comes first, then the one being built, then a retired one, whose embeddings are still
+    valid.
     """
     row = _get_or_add_collection(session, collection)
     # Another process may be adding one at the same time.

@@ -29,7 +29,7 @@ _LIBPQ: Final = {
 _LIBPQ_DRIVERS: Final = ("psycopg", "psycopg2")
 # Shorter than the pause of who writes batch after batch.
 _ASK_AGAIN_SECONDS: Final = 0.003
-# A writer that says nothing for so long, such as one that is stopped, lets others go on.
+# A writer that is idle for so long, such as a suspended process, loses its transaction.
 _IDLE_MS: Final = 300_000
 # A parameter of a URL.
 _PARAMETER: Final = re.compile(r"(?<=[?&])(?P<name>[^=&?]*)=[^&]*")
@@ -57,7 +57,7 @@ PATIENT: Final = Patience()
 
 
 def engine_of(url: str, patience: Patience) -> Engine:
-    """Return what connects to the database at an SQLAlchemy URL.
+    """Return the SQLAlchemy engine of a URL.
 
     Raises:
         CatalogueError: The URL cannot be used.
@@ -86,14 +86,14 @@ def engine_of(url: str, patience: Patience) -> Engine:
 
 
 def _server_engine(url: URL, patience: Patience) -> Engine:
-    given = {}
+    libpq_args = {}
     if url.get_driver_name() in _LIBPQ_DRIVERS:
-        given = {name: value for name, value in _LIBPQ.items() if name not in url.query}
+        libpq_args = {name: value for name, value in _LIBPQ.items() if name not in url.query}
     engine = create_engine(
         url,
         pool_pre_ping=True,
         pool_timeout=patience.lock_s,
-        connect_args=given,
+        connect_args=libpq_args,
         json_deserializer=from_json,
     )
     if engine.dialect.name == "postgresql":
@@ -152,7 +152,7 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 class _SqliteTurns:
-    """Begins transactions; of a process's threads one at a time asks for the write lock.
+    """Begins transactions; only one thread of a process requests the write lock at a time.
 
     SQLite itself asks again after up to a tenth of a second, and misses the moments between the transactions
     of somebody who writes batch after batch.
@@ -189,7 +189,7 @@ class _SqliteTurns:
 
 
 def use_write_ahead_log(engine: Engine, patience: Patience) -> None:
-    """Let readers of an SQLite database go on while others write."""
+    """Let readers of an SQLite database proceed while others write."""
     deadline = time.monotonic() + patience.lock_s
     connection = engine.raw_connection()
     try:
@@ -222,7 +222,7 @@ def _hidden(parameter: re.Match[str]) -> str:
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Tell whether an error of the system or of a database's driver is that of a full disk."""
+    """Return whether an error of the system or of a database's driver is that of a full disk."""
     if isinstance(error, OSError):
         return error.errno in _NO_SPACE
     if isinstance(error, sqlite3.Error):

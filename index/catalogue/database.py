@@ -40,7 +40,7 @@ _SQLITE_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 # SQLSTATE of a lock timeout and of a deadlock.
 _POSTGRESQL_BUSY: Final = ("55P03", "40P01")
 _POSTGRESQL_CUT: Final = "57014"
-# A writer that said nothing for so long that PostgreSQL has ended its transaction.
+# PostgreSQL ended the transaction of a writer that was idle for too long.
 _POSTGRESQL_IDLE: Final = "25P03"
 _SQLITE_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -53,9 +53,9 @@ Value = TypeVar("Value")
 
 
 class Reading(ExitStack):
-    """Opens a session when that is first asked for: to open one takes longer than a search that needs none.
+    """Opens a session on first use: opening one takes longer than a search that needs none.
 
-    `read` opens the session, and `opened` tells whether that was asked for.
+    `read` opens the session, and `opened` is whether it was.
     """
 
     def __init__(self, read: Callable[[], AbstractContextManager[Session]]) -> None:
@@ -73,7 +73,7 @@ class Reading(ExitStack):
 
 @lru_cache(_CACHE_STATEMENTS)
 def _expanded(statement: Select[*tuple[Any, ...]], dialect: Dialect, count: int) -> ExpandedState:
-    """Return a statement for so many keys; its parameters are their places."""
+    """Return a statement for so many keys; its parameters are their indices."""
     return statement.compile(dialect=dialect).construct_expanded_state({"keys": [*range(count)]})
 
 
@@ -84,7 +84,7 @@ class Catalogue:
 
     Attributes:
         guard: Called before every write, and when the database cannot be used; what it raises refuses the
-            write, and takes the place of the database's error.
+            write, and replaces the database's error.
     """
 
     def __init__(self, url: str, patience: Patience = PATIENT) -> None:
@@ -93,7 +93,7 @@ class Catalogue:
         if self._engine.dialect.name != "sqlite":
             self._reader = self._engine.execution_options(isolation_level="REPEATABLE READ")
         self._writer = self._engine.execution_options(recoquest_writes=True)
-        # What tells states of an SQLite database apart; see `version`.
+        # Distinguishes states of an SQLite database; see `version`.
         self._watching = threading.Lock()
         self._watch: tuple[PoolProxiedConnection, DBAPICursor] | None = None
         self._watched = 0
@@ -145,10 +145,10 @@ class Catalogue:
             with closing(self._engine.raw_connection()) as connection:
                 cursor: DBAPICursor = connection.cursor()
                 if self._engine.dialect.positional:
-                    places = compiled.positional_parameters
-                    cursor.execute(compiled.statement, [keys[place] for place in places])
+                    names = compiled.positional_parameters
+                    cursor.execute(compiled.statement, [keys[index] for index in names])
                 else:
-                    named = {name: keys[place] for name, place in compiled.parameters.items()}
+                    named = {name: keys[index] for name, index in compiled.parameters.items()}
                     cursor.execute(compiled.statement, named)
                 return list(cursor.fetchall())
         except Exception as error:
@@ -176,7 +176,7 @@ class Catalogue:
             raise
 
     def version_at_once(self) -> Hashable | None:
-        """Return `version` where that takes microseconds; None: it has to be asked for in a thread."""
+        """Return `version` if that takes microseconds; None: it must be read in a thread."""
         if self._engine.dialect.name != "sqlite" or self._watch is None or self._watching.locked():
             return None
         return self.version()
@@ -204,7 +204,7 @@ class Catalogue:
         """Rewrite the database without what was deleted, which its file would keep until it is overwritten.
 
         Returns:
-            Whether nothing of it is left in the log of writes; it is while a reader needs the log.
+            Whether the write-ahead log is empty; it isn't while a reader needs it.
 
         Raises:
             CatalogueError: The catalogue cannot be used.
@@ -230,7 +230,7 @@ class Catalogue:
             raise
 
     def files(self) -> list[Path]:
-        """Return the files that the database is found by, which are none where a server has it."""
+        """Return the files of the database; none if it is on a server."""
         database = self._engine.url.database
         return [Path(database)] if database and self._engine.dialect.name == "sqlite" else []
 
@@ -255,13 +255,13 @@ class Catalogue:
 
     def _translate(self, error: Exception, *, writing: bool = False) -> None:
         """Raise what an error of the database means; errors say whether the catalogue was to be written."""
-        told = self._told(error)
-        if writing and isinstance(told, CatalogueError | DiskFullError):
-            told.writing = True
-        if told is not error:
-            raise told from error
+        translated = self._translated(error)
+        if writing and isinstance(translated, CatalogueError | DiskFullError):
+            translated.writing = True
+        if translated is not error:
+            raise translated from error
 
-    def _told(self, error: Exception) -> Exception:
+    def _translated(self, error: Exception) -> Exception:
         if isinstance(error, DatabaseError):
             # Other subclasses, such as IntegrityError, are defects of the program.
             if type(error) not in (DatabaseError, OperationalError) and not _is_of_use(error):
@@ -291,14 +291,14 @@ class Catalogue:
                 f"A read of the catalogue {self.url} took too long and was cut off: ask for less, or raise "
                 "RECOQUEST_DATABASE_TIMEOUT_S."
             )
-        # A catalogue that went with its home is told by the home.
+        # If the home is gone, its guard reports that instead.
         self.guard()
         error_type = DamagedCatalogueError if kind in _SQLITE_DAMAGED else CatalogueError
         return error_type(f"The catalogue {self.url} cannot be used: {str(error).strip()}.")
 
 
 def _is_of_use(error: DatabaseError) -> bool:
-    """Tell whether a driver refuses the parameters of an address, or the server has ended a transaction."""
+    """Return whether a driver refuses the parameters of an address, or the server has ended a transaction."""
     of_address = isinstance(error, ProgrammingError) and error.statement is None
     return of_address or getattr(error.orig, "sqlstate", None) == _POSTGRESQL_IDLE
 
@@ -338,7 +338,7 @@ def _kept_log(url: URL) -> Iterator[None]:
             reader.execute("PRAGMA schema_version")
         yield
         # What is in the log moves to the database, unless others are at work, who do so in their turn: it
-        # must not be written over a file that takes the database's place.
+        # must not be written over a file that replaces the database.
         with suppress(sqlite3.Error):
             writer = sqlite3.connect(f"{address}?mode=rw", uri=True, timeout=0)
             with closing(writer):
@@ -362,7 +362,7 @@ class VersionedCache(Generic[Key, Value]):
             self._latest = (None, {})
 
     def at(self, version: Hashable = None) -> dict[Key, Value]:
-        """Return what is kept of the catalogue at a version that was looked at a moment ago; None looks now.
+        """Return the values cached at a version that was just read; None reads it now.
 
         What is read after that look may be put in: if something was written in between, it is dropped with
         the rest.
@@ -393,8 +393,8 @@ class ReadThroughCache(VersionedCache[Key, Value]):
         super().__init__(catalogue)
         self._read = read
 
-    def known(self, key: Key) -> Value | None:
-        """Return the value of a key as it is now, where nothing has to be waited for; else None."""
+    def cached(self, key: Key) -> Value | None:
+        """Return the current value of a key if it is available without waiting; otherwise None."""
         version = self._catalogue.version_at_once()
         latest, values = self._latest
         return values.get(key) if version is not None and version == latest else None

@@ -1,8 +1,8 @@
 """The full-text index of texts and reports, in SQLite (FTS5) or PostgreSQL, and the ranks of images by words.
 
 On SQLite, `image_words` is an FTS5 table of the pieces of each image with spaces between them. On PostgreSQL
-it holds them as a tsvector, beside the runs in which a phrase of pairs is looked for: a tsvector keeps no
-more than 256 places of a word, and none beyond the 16,383rd.
+it holds them as a tsvector, with the runs in which a phrase of pairs is searched: a tsvector keeps no
+more than 256 positions of a word, and none beyond the 16,383rd.
 """
 
 import json
@@ -66,11 +66,11 @@ class IndexedWords:
     compounds: frozenset[str]
 
     @classmethod
-    def of(cls, texts: Sequence[str], report: str | None) -> "IndexedWords":
+    def from_texts(cls, texts: Sequence[str], report: str | None) -> "IndexedWords":
         """Split the texts of an image and its report; of more than `MAX_CHARACTERS` their beginning."""
         folded = indexed_text("\n".join([*texts, report or ""]))
-        found = indexed_pieces(folded)
-        return cls(" ".join(found), _tsvector(found), runs(folded), frozenset(_compounds_among(found)))
+        pieces = indexed_pieces(folded)
+        return cls(" ".join(pieces), _tsvector(pieces), runs(folded), frozenset(_compounds_among(pieces)))
 
 
 def add_words(session: Session, collection_id: int, words: Mapping[int, IndexedWords]) -> None:
@@ -99,7 +99,7 @@ def add_stored_words(session: Session, keys: Sequence[int]) -> None:
     for start in range(0, len(keys), _AT_ONCE):
         words: dict[int, dict[int, IndexedWords]] = {}
         for key, collection, texts, report in _written(session, keys[start : start + _AT_ONCE]):
-            words.setdefault(collection, {})[key] = IndexedWords.of(texts, report)
+            words.setdefault(collection, {})[key] = IndexedWords.from_texts(texts, report)
         for collection, own in words.items():
             add_words(session, collection, own)
 
@@ -110,9 +110,9 @@ def remove_words(session: Session, keys: Sequence[int]) -> None:
         return
     sqlite = _is_sqlite(session)
     counts: dict[int, Counter[str]] = {}
-    held = session.execute(_STORED_SQLITE if sqlite else _STORED_POSTGRESQL, {"keys": list(keys)})
+    stored = session.execute(_STORED_SQLITE if sqlite else _STORED_POSTGRESQL, {"keys": list(keys)})
     counted = set(_counted(session, keys))
-    for key, collection, words in held:
+    for key, collection, words in stored:
         if key in counted:
             counts.setdefault(collection, Counter()).update(_compounds_among(words.split(" ")))
     session.execute(_FORGET_SQLITE if sqlite else _FORGET_POSTGRESQL, {"keys": list(keys)})
@@ -146,16 +146,16 @@ def _written(session: Session, keys: Sequence[int]) -> Iterator[tuple[int, int, 
     """Give the key, the collection, the texts and the report of each image, in order of key."""
     written: dict[int, list[str]] = {}
     texts = select(TextRow.image_id, TextRow.text).where(TextRow.image_id.in_(keys))
-    for image, said in session.execute(texts.order_by(TextRow.image_id, TextRow.position)):
-        written.setdefault(image, []).append(said)
+    for image, written_text in session.execute(texts.order_by(TextRow.image_id, TextRow.position)):
+        written.setdefault(image, []).append(written_text)
     images = select(ImageRow.id, ImageRow.collection_id, ImageRow.report).where(ImageRow.id.in_(keys))
     for key, collection, report in session.execute(images.order_by(ImageRow.id)):
         yield key, collection, written.pop(key, []), report
 
 
-def _compounds_among(found: Iterable[str]) -> set[str]:
+def _compounds_among(words: Iterable[str]) -> set[str]:
     """Return the words of an image that may be compounds; a pair of characters is too short."""
-    return set(filter(is_compound, set(found)))
+    return set(filter(is_compound, set(words)))
 
 
 def _count(session: Session, collection: int, words: Counter[str]) -> None:
@@ -174,14 +174,14 @@ def _count(session: Session, collection: int, words: Counter[str]) -> None:
     )
 
 
-def _tsvector(found: Sequence[str]) -> str:
-    """Return words with their places, as PostgreSQL writes a tsvector; they have letters and digits alone."""
-    places: dict[str, list[int]] = {}
-    for place, word in enumerate(found, 1):
-        places.setdefault(word, []).append(place)
+def _tsvector(pieces: Sequence[str]) -> str:
+    """Return words, of letters and digits alone, with their positions as PostgreSQL writes a tsvector."""
+    positions: dict[str, list[int]] = {}
+    for position, word in enumerate(pieces, 1):
+        positions.setdefault(word, []).append(position)
     written = []
-    for word, own in places.items():
-        written.append(f"'{word}':{','.join(map(str, own))}")
+    for word, offsets in positions.items():
+        written.append(f"'{word}':{','.join(map(str, offsets))}")
     return " ".join(written)
 
 
@@ -213,14 +213,14 @@ class _Lookup(NamedTuple):
     """One look-up of a query's word: images with any of `terms`.
 
     Attributes:
-        place: Of the word in the query.
-        weight: Of an image that is found.
+        word_index: Index of the word in the query.
+        weight: Weight of a matching image.
         terms: Folded words, or one run.
         others: Words of which an image has none.
         unspaced: Whether it is a run.
     """
 
-    place: int
+    word_index: int
     weight: float
     terms: tuple[str, ...]
     others: tuple[str, ...]
@@ -260,20 +260,20 @@ def matching(
 def texts_with(session: Session, images: Keys, words: str) -> Keys:
     """Return the keys of those texts of images (N,) that have any of the words themselves.
 
-    They come in the order of their images, and of their positions. Words are the same where `matching` takes
-    them for the same.
+    They come in the order of their images, and of their positions. Words match as in
+    `matching`.
     """
-    asked = parse_words(words)
+    parsed = parse_words(words)
     query = (
         select(TextRow.image_id, TextRow.id, TextRow.text)
         .where(TextRow.image_id.in_(images.tolist()))
         .order_by(TextRow.image_id, TextRow.position)
     )
-    found: dict[int, list[int]] = {}
+    matches: dict[int, list[int]] = {}
     for image, key, written in session.execute(query):
-        if asked.matches(written):
-            found.setdefault(image, []).append(key)
-    return np.array([key for image in images.tolist() for key in found.get(image, [])], dtype=np.int64)
+        if parsed.matches(written):
+            matches.setdefault(image, []).append(key)
+    return np.array([key for image in images.tolist() for key in matches.get(image, [])], dtype=np.int64)
 
 
 def unknown_words(session: Session, collection_id: int, words: str) -> tuple[str, ...]:
@@ -284,14 +284,14 @@ def unknown_words(session: Session, collection_id: int, words: str) -> tuple[str
     statements = _SQLITE if session.get_bind().dialect.name == "sqlite" else _POSTGRESQL
     lookups = statements.lookups(
         [
-            _Lookup(place, _EXACT_WEIGHT, (word.text, *word.inflections), (), word.unspaced)
-            for place, word in enumerate(query.words)
+            _Lookup(index, _EXACT_WEIGHT, (word.text, *word.inflections), (), word.unspaced)
+            for index, word in enumerate(query.words)
         ]
     )
-    known = set(
-        session.execute(statements.known, {"collection": collection_id, "lookups": lookups}).scalars()
+    matched = set(
+        session.execute(statements.matched, {"collection": collection_id, "lookups": lookups}).scalars()
     )
-    missing = [word for place, word in enumerate(query.words) if place not in known]
+    missing = [word for index, word in enumerate(query.words) if index not in matched]
     compounds = _compounds(session, collection_id, missing)
     return tuple(word.typed for word in missing if not compounds.get(word.text))
 
@@ -299,49 +299,52 @@ def unknown_words(session: Session, collection_id: int, words: str) -> tuple[str
 def _lookups(session: Session, collection_id: int, query: WordQuery) -> Iterator[_Lookup]:
     """Give the look-ups of each word, none of which finds an image that another one of the word finds."""
     compounds = _compounds(session, collection_id, query.words)
-    for place, word in enumerate(query.words):
-        yield _Lookup(place, _EXACT_WEIGHT, (word.text,), (), word.unspaced)
+    for index, word in enumerate(query.words):
+        yield _Lookup(index, _EXACT_WEIGHT, (word.text,), (), word.unspaced)
         if word.inflections:
-            yield _Lookup(place, _INFLECTION_WEIGHT, word.inflections, (word.text,), unspaced=False)
+            yield _Lookup(index, _INFLECTION_WEIGHT, word.inflections, (word.text,), unspaced=False)
         if own := compounds.get(word.text):
             others = (word.text, *word.inflections)
-            yield _Lookup(place, _COMPOUND_WEIGHT, tuple(own), others, unspaced=False)
+            yield _Lookup(index, _COMPOUND_WEIGHT, tuple(own), others, unspaced=False)
 
 
 def _without_common(
     session: Session, collection_id: int, lookups: list[_Lookup], limit: int, statements: "_Statements"
 ) -> list[_Lookup]:
-    """Leave out the words that tell images hardly apart, and that cost most, if others find enough."""
+    """Leave out words that most images have, which cost the most, if the others find enough."""
     total = session.execute(_TOTAL, {"collection": collection_id}).scalar_one()
     if total <= 2 * limit:
         return lookups
     exact = statements.lookups([one for one in lookups if one.weight == _EXACT_WEIGHT])
     values = {"collection": collection_id, "lookups": exact}
-    counts = {row.place: row.images for row in session.execute(statements.counts, values)}
-    common = {place for place, count in counts.items() if count > total / 2}
-    enough = max((count for place, count in counts.items() if place not in common), default=0) >= limit
-    return [one for one in lookups if one.place not in common] if enough else lookups
+    counts = {row.word_index: row.images for row in session.execute(statements.counts, values)}
+    common = {index for index, count in counts.items() if count > total / 2}
+    enough = max((count for index, count in counts.items() if index not in common), default=0) >= limit
+    return [one for one in lookups if one.word_index not in common] if enough else lookups
 
 
 def _compounds(session: Session, collection_id: int, words: Iterable[QueryWord]) -> dict[str, list[str]]:
     """Return the compounds of each word that most images of the collection have."""
-    asked = [word for word in words if word.stems or word.beginnings]
-    if not asked:
+    compoundable = [word for word in words if word.stems or word.beginnings]
+    if not compoundable:
         return {}
     # A stem has letters alone, none that LIKE would take for others.
-    parts = [VocabularyRow.word.contains(stem) for word in asked for stem in word.stems]
-    for beginning in dict.fromkeys(one for word in asked for one in word.beginnings):
+    parts = [VocabularyRow.word.contains(stem) for word in compoundable for stem in word.stems]
+    for beginning in dict.fromkeys(one for word in compoundable for one in word.beginnings):
         # Digits come before all letters, and are all that may follow letters of ASCII.
         after = beginning + (":" if beginning.isascii() else "\U0010ffff")
         parts.append((VocabularyRow.word >= beginning) & (VocabularyRow.word < after))
     query = select(VocabularyRow.word).where(VocabularyRow.collection_id == collection_id, or_(*parts))
     ordered = query.order_by(VocabularyRow.images.desc(), VocabularyRow.word)
-    known = session.execute(ordered).scalars().all()
-    return {word.text: [one for one in known if word.is_part_of(one)][:_MAX_COMPOUNDS] for word in asked}
+    candidates = session.execute(ordered).scalars().all()
+    return {
+        word.text: [one for one in candidates if word.is_part_of(one)][:_MAX_COMPOUNDS]
+        for word in compoundable
+    }
 
 
-def _lookups_of_sqlite(lookups: Iterable[_Lookup]) -> str:
-    return json.dumps([(one.place, one.weight, _fts5(one)) for one in lookups])
+def _sqlite_lookups(lookups: Iterable[_Lookup]) -> str:
+    return json.dumps([(one.word_index, one.weight, _fts5(one)) for one in lookups])
 
 
 def _fts5(lookup: _Lookup) -> str:
@@ -353,11 +356,11 @@ def _fts5(lookup: _Lookup) -> str:
     return f"({terms}) NOT ({others})" if others else terms
 
 
-def _lookups_of_postgresql(lookups: Iterable[_Lookup]) -> str:
+def _postgresql_lookups(lookups: Iterable[_Lookup]) -> str:
     return json.dumps(
         [
             {
-                "place": one.place,
+                "word_index": one.word_index,
                 "weight": one.weight,
                 "query": _tsquery(one),
                 "ranked": _ranked(one),
@@ -372,8 +375,8 @@ def _tsquery(lookup: _Lookup) -> str:
     """Return a look-up as PostgreSQL writes it, for a run longer than a pair that of some of its pairs."""
     if lookup.unspaced:
         (run,) = lookup.terms
-        found = list(dict.fromkeys(pairs(run)))[:_MAX_PAIRS]
-        return " & ".join(f"'{pair}'" for pair in found) if found else f"'{run}':*"
+        run_pairs = list(dict.fromkeys(pairs(run)))[:_MAX_PAIRS]
+        return " & ".join(f"'{pair}'" for pair in run_pairs) if run_pairs else f"'{run}':*"
     terms, others = (" | ".join(f"'{term}'" for term in some) for some in (lookup.terms, lookup.others))
     return f"({terms}) & !({others})" if others else terms
 
@@ -389,78 +392,90 @@ class _Statements(NamedTuple):
     """Statements of a database.
 
     Attributes:
-        rank: The keys of found images, best first.
-        counts: Of each place, how many images are found.
-        known: The places of which an image is found.
+        rank: Selects the keys of matching images, best first.
+        counts: Counts the matching images of each word.
+        matched: Selects the words that match any image.
         lookups: Writes look-ups as their parameter.
     """
 
     rank: TextClause
     counts: TextClause
-    known: TextClause
+    matched: TextClause
     lookups: Callable[[Iterable[_Lookup]], str]
 
 
 _TOTAL: Final = text("SELECT count(*) FROM images WHERE collection_id = :collection")
-_COUNTS: Final = "SELECT place, count(*) AS images FROM {joined} GROUP BY place"
+_COUNTS: Final = "SELECT word_index, count(*) AS images FROM {joined} GROUP BY word_index"
 # The sum over the words that an image has, each with the weight of how few images have it.
-_RANK: Final = """, found AS MATERIALIZED (
-    SELECT place, {key} AS image, weight + {share} * (1 - 1 / (1 + {rank})) AS quality FROM {joined}
+_RANK: Final = """, hits AS MATERIALIZED (
+    SELECT word_index, {key} AS image, weight + {share} * (1 - 1 / (1 + {rank})) AS quality FROM {joined}
 ),
 rarity AS (
-    SELECT place, ln(1 + (total - count(*) + 0.5) / (count(*) + 0.5)) AS weight
-    FROM found, (SELECT count(*) AS total FROM images WHERE collection_id = :collection) AS size
-    GROUP BY place, total
+    SELECT word_index, ln(1 + (total - count(*) + 0.5) / (count(*) + 0.5)) AS weight
+    FROM hits, (SELECT count(*) AS total FROM images WHERE collection_id = :collection) AS size
+    GROUP BY word_index, total
 )
-SELECT image FROM found JOIN rarity ON rarity.place = found.place
+SELECT image FROM hits JOIN rarity ON rarity.word_index = hits.word_index
 GROUP BY image ORDER BY sum(quality * rarity.weight) DESC, image LIMIT :most
 """
-_ASKED_SQLITE: Final = """WITH asked AS MATERIALIZED (
-    SELECT json_extract(value, '$[0]') AS place, json_extract(value, '$[1]') AS weight,
+_LOOKED_UP_SQLITE: Final = """WITH looked_up AS MATERIALIZED (
+    SELECT json_extract(value, '$[0]') AS word_index, json_extract(value, '$[1]') AS weight,
         json_extract(value, '$[2]') AS query
     FROM json_each(:lookups)
 )"""
 # In SQLite's own order of the join, every image would be compared with every look-up.
 _MATCHED_SQLITE: Final = "image_words MATCH query"
-_HELD_SQLITE: Final = (
+_JOIN_SQLITE: Final = (
     "CROSS JOIN images ON images.id = image_words.rowid AND images.collection_id = :collection"
 )
-_ASKED_POSTGRESQL: Final = """WITH asked AS MATERIALIZED (
-    SELECT place, weight, CAST(query AS tsquery) AS query, CAST(ranked AS tsquery) AS ranked, run
+_LOOKED_UP_POSTGRESQL: Final = """WITH looked_up AS MATERIALIZED (
+    SELECT word_index, weight, CAST(query AS tsquery) AS query, CAST(ranked AS tsquery) AS ranked, run
     FROM jsonb_to_recordset(CAST(:lookups AS jsonb))
-    AS list (place int, weight float8, query text, ranked text, run text)
+    AS list (word_index int, weight float8, query text, ranked text, run text)
 )"""
 _MATCHED_POSTGRESQL: Final = "image_words.words @@ query AND (run = '' OR strpos(image_words.runs, run) > 0)"
-_HELD_POSTGRESQL: Final = (
+_JOIN_POSTGRESQL: Final = (
     "JOIN images ON images.id = image_words.image_id AND images.collection_id = :collection"
 )
 
 
 def _statements(
-    asked: str, matched: str, held: str, key: str, rank: str, lookups: Callable[[Iterable[_Lookup]], str]
+    lookup_table: str,
+    matched: str,
+    join: str,
+    key: str,
+    rank: str,
+    lookups: Callable[[Iterable[_Lookup]], str],
 ) -> _Statements:
-    joined = f"asked CROSS JOIN image_words {held} WHERE {matched}"
-    known = f"SELECT place FROM asked WHERE EXISTS (SELECT 1 FROM image_words {held} WHERE {matched})"
+    joined = f"looked_up CROSS JOIN image_words {join} WHERE {matched}"
+    matched_words = (
+        f"SELECT word_index FROM looked_up WHERE EXISTS (SELECT 1 FROM image_words {join} WHERE {matched})"
+    )
     ranked = _RANK.format(joined=joined, key=key, rank=rank, share=_FREQUENCY_WEIGHT)
     counts = _COUNTS.format(joined=joined)
-    return _Statements(text(asked + ranked), text(f"{asked} {counts}"), text(f"{asked} {known}"), lookups)
+    return _Statements(
+        text(lookup_table + ranked),
+        text(f"{lookup_table} {counts}"),
+        text(f"{lookup_table} {matched_words}"),
+        lookups,
+    )
 
 
 _SQLITE: Final = _statements(
-    _ASKED_SQLITE,
+    _LOOKED_UP_SQLITE,
     _MATCHED_SQLITE,
-    _HELD_SQLITE,
+    _JOIN_SQLITE,
     "image_words.rowid",
     "-bm25(image_words)",
-    _lookups_of_sqlite,
+    _sqlite_lookups,
 )
 # The 1 in ts_rank divides by 1 + log(length), so that long reports do not come first for their length. The 10
 # brings it to the range of BM25.
 _POSTGRESQL: Final = _statements(
-    _ASKED_POSTGRESQL,
+    _LOOKED_UP_POSTGRESQL,
     _MATCHED_POSTGRESQL,
-    _HELD_POSTGRESQL,
+    _JOIN_POSTGRESQL,
     "image_words.image_id",
     "10 * ts_rank(image_words.words, ranked, 1)",
-    _lookups_of_postgresql,
+    _postgresql_lookups,
 )

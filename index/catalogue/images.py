@@ -51,7 +51,7 @@ class StoredImage:
 
     @property
     def record(self) -> Record:
-        """What is said of it, without the name of a file."""
+        """Its record, without the name of a file."""
         return Record(
             id=self.id,
             image="",
@@ -65,23 +65,23 @@ class StoredImage:
 
     @property
     def revision(self) -> str:
-        """Names this state of the image; see `revision_of`."""
+        """Identifies this state of the image; see `revision_of`."""
         return revision_of(self.record_digest, self.sha256)
 
     def priors(self) -> list[bool]:
-        """Tell of each finding whether its sentence compares with an earlier examination, or tells of one.
+        """Return for each finding whether its sentence compares with an earlier examination, or mentions one.
 
-        The texts are read anew: their length decides how long it takes.
+        The texts are parsed again, so the time depends on their length.
         """
-        places: dict[int | None, list[int]] = {}
-        for found in self.findings:
-            places.setdefault(found.position, []).append(found.start)
+        starts_at: dict[int | None, list[int]] = {}
+        for finding in self.findings:
+            starts_at.setdefault(finding.position, []).append(finding.start)
         prior = {
             (position, start): one
-            for position, starts in places.items()
+            for position, starts in starts_at.items()
             for start, one in zip(starts, are_prior(self._text(position), starts), strict=True)
         }
-        return [prior[found.position, found.start] for found in self.findings]
+        return [prior[finding.position, finding.start] for finding in self.findings]
 
     def _text(self, position: int | None) -> str:
         return self.texts[position] if position is not None else self.report or ""
@@ -95,8 +95,8 @@ def require_image(session: Session, collection: str, image_id: str) -> ImageRow:
         .where(CollectionRow.name == collection, ImageRow.external_id == image_id)
     )
     # Names that no database can hold are not looked up: PostgreSQL would refuse the whole statement.
-    askable = storable_text(collection) and storable_text(image_id)
-    row = session.execute(query).scalar_one_or_none() if askable else None
+    storable = storable_text(collection) and storable_text(image_id)
+    row = session.execute(query).scalar_one_or_none() if storable else None
     if row is None:
         require_collection(session, collection)
         raise UnknownImageError(collection, image_id)
@@ -104,7 +104,7 @@ def require_image(session: Session, collection: str, image_id: str) -> ImageRow:
 
 
 def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
-    """Return everything that is known of an image."""
+    """Return everything that is stored about an image."""
     row = require_image(session, collection, image_id)
     texts = select(TextRow.text).where(TextRow.image_id == row.id).order_by(TextRow.position)
     # Those of the report come first.
@@ -116,13 +116,13 @@ def read_image(session: Session, collection: str, image_id: str) -> StoredImage:
         report=row.report,
         findings=tuple(
             StoredFinding(
-                found.finding,
-                cast(State, found.state),
-                None if found.position == REPORT_POSITION else found.position,
-                found.start,
-                found.stop,
+                finding.finding,
+                cast(State, finding.state),
+                None if finding.position == REPORT_POSITION else finding.position,
+                finding.start,
+                finding.stop,
             )
-            for found in findings.scalars()
+            for finding in findings.scalars()
         ),
         labels=tuple(row.labels),
         metadata=as_metadata(row.details),

@@ -18,7 +18,7 @@ JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 JOB_STATES: Final[tuple[JobState, ...]] = ("queued", "running", "done", "failed", "cancelled")
 # A job that loses worker after worker may be what ends them.
 _MAX_LAPSES: Final = 5
-# Rows that are held in memory while many are changed.
+# Rows in memory while many are changed.
 _AT_ONCE: Final = 500
 
 
@@ -78,7 +78,7 @@ def list_jobs(
 ) -> list[Job]:
     """Return the jobs, the latest first.
 
-    Those of a state and a kind alone, and given before the job of a number, where these are named.
+    Optionally only those of a state, of a kind, or submitted before a given job.
     """
     query = select(JobRow).order_by(JobRow.id.desc()).limit(limit)
     if state is not None:
@@ -90,15 +90,15 @@ def list_jobs(
     return [_job(row) for row in session.execute(query).scalars()]
 
 
-def latest_job(session: Session, kind: str, wanted: Callable[[Sequence[str]], bool]) -> Job | None:
-    """Return the latest job of a kind whose arguments are wanted, such as those of one collection."""
+def latest_job(session: Session, kind: str, matches: Callable[[Sequence[str]], bool]) -> Job | None:
+    """Return the latest job of a kind whose arguments match, such as those of one collection."""
     query = select(JobRow).where(JobRow.kind == kind).order_by(JobRow.id.desc())
     rows = session.execute(query).scalars()
-    return next((_job(row) for row in rows if wanted(row.arguments)), None)
+    return next((_job(row) for row in rows if matches(row.arguments)), None)
 
 
 def look_alone(session: Session, collections: Sequence[str]) -> None:
-    """Have lookups of the jobs of these collections go one by one until the transaction ends."""
+    """Serialize lookups of the jobs of these collections until the transaction ends."""
     session.execute(select(CollectionRow.id).where(CollectionRow.name.in_(collections)).with_for_update())
 
 
@@ -130,7 +130,7 @@ def beat(session: Session, job: int, worker: str, progress: Mapping[str, Any] | 
     values: dict[str, Any] = {"beats": JobRow.beats + 1}
     if progress is not None:
         values["progress"] = dict(progress)
-    return _change(session, job, values, *_held_by(worker))
+    return _change(session, job, values, *_leased_by(worker))
 
 
 def end_job(
@@ -146,16 +146,16 @@ def end_job(
     values: dict[str, Any] = {"state": state, "ended": now(), "error": error}
     if result is not None:
         values["result"] = dict(result)
-    return _change(session, job, values, *_held_by(worker))
+    return _change(session, job, values, *_leased_by(worker))
 
 
 def release_job(session: Session, job: int, worker: str) -> Job | None:
-    """Queue a worker's job again, which goes on where it was; None when it is no longer the worker's."""
-    return _change(session, job, {"state": "queued", "worker": None}, *_held_by(worker))
+    """Queue a worker's job again, to continue where it was; None when it is no longer the worker's."""
+    return _change(session, job, {"state": "queued", "worker": None}, *_leased_by(worker))
 
 
 def expire_lease(session: Session, seen: Job) -> Job | None:
-    """Take a job from a worker that has said nothing since it was seen; None when it has, or has ended it.
+    """Take a job from a worker that has sent no heartbeat since `seen`; None if it has, or has ended the job.
 
     The job is queued again. One that was to be cancelled is, and one that has lost too many workers fails.
     """
@@ -178,10 +178,10 @@ def cancel_job(session: Session, job: int) -> Job:
     """
     cancelled = _change(session, job, {"state": "cancelled", "ended": now()}, JobRow.state == "queued")
     cancelling = _change(session, job, {"cancelling": True}, JobRow.state == "running")
-    found = cancelled or cancelling or get_job(session, job)
+    job_row = cancelled or cancelling or get_job(session, job)
     if cancelled is None and cancelling is None:
-        raise JobStateError(f"Job {job} has ended already: it is {found.state}.")
-    return found
+        raise JobStateError(f"Job {job} has ended already: it is {job_row.state}.")
+    return job_row
 
 
 def rename_in_jobs(session: Session, old: str, new: str) -> None:
@@ -205,7 +205,7 @@ def rename_in_jobs(session: Session, old: str, new: str) -> None:
         last = rows[-1].id
 
 
-def _held_by(worker: str) -> tuple[Any, ...]:
+def _leased_by(worker: str) -> tuple[Any, ...]:
     return JobRow.state == "running", JobRow.worker == worker
 
 

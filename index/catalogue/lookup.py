@@ -28,7 +28,7 @@ def rows_among(
 ) -> Iterator[Row[*_Columns]]:
     """Yield the rows of a query whose column has one of these values, however many there are.
 
-    Texts that no database can hold are passed over: PostgreSQL would refuse the whole statement.
+    Texts that no database can store are skipped: PostgreSQL would refuse the whole statement.
     """
     usable = [value for value in values if not isinstance(value, str) or storable_text(value)]
     for part in parts(usable):
@@ -45,7 +45,7 @@ class NamedImage(NamedTuple):
 
     @property
     def revision(self) -> str:
-        """Names this state of the image; see `revision_of`."""
+        """Identifies this state of the image; see `revision_of`."""
         return revision_of(self.record_digest, self.sha256)
 
 
@@ -54,14 +54,14 @@ def images_named(session: Session, collection_id: int, ids: Collection[str]) -> 
     query = select(ImageRow.id, ImageRow.external_id, ImageRow.sha256, ImageRow.record_digest).where(
         ImageRow.collection_id == collection_id
     )
-    found: dict[str, NamedImage] = {}
+    images: dict[str, NamedImage] = {}
     for row in rows_among(session, query, ImageRow.external_id, ids):
-        found[row.external_id] = NamedImage(*row)
-    return found
+        images[row.external_id] = NamedImage(*row)
+    return images
 
 
 def revision_of(record_digest: str, sha256: str) -> str:
-    """Name a state of an image, by record and file; equal states have equal names, also after a restore."""
+    """Return an identifier of an image's state by record and file; a restore doesn't change it."""
     # Other rules read other findings from the same record.
     return hashlib.sha256(f"{RULES} {record_digest} {sha256}".encode()).hexdigest()[:_REVISION_DIGITS]
 
@@ -72,7 +72,7 @@ def count_images(session: Session, collection_id: int) -> int:
 
 
 def storable_text(text: str) -> bool:
-    """Tell whether every database can hold the text: no null characters, no half surrogate pairs."""
+    """Return whether every database can hold the text: no null characters, no half surrogate pairs."""
     try:
         return b"\x00" not in text.encode()
     except UnicodeEncodeError:

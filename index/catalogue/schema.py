@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HEAD: Final = "0028"
 _OLDEST: Final = "0026"
 # Number of the rules by which words and findings follow from texts and reports. Raise it with every change of
-# what they give, so that each catalogue makes its rows anew once.
+# what they give, so that each catalogue rebuilds its rows once.
 RULES: Final = 6
 # Any constant that other users of the same PostgreSQL server are unlikely to lock.
 _POSTGRESQL_LOCK = 7_236_911_045

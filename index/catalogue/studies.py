@@ -1,4 +1,4 @@
-"""Known studies of an archive: outcomes by study, and the place in the feed of changes."""
+"""Known studies of an archive: outcomes by study, and the position in the feed of changes."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in the feed of changes of an archive; see `ArchiveRow`."""
+    """A position in the feed of changes of an archive; see `ArchiveRow`."""
 
     change: int
     instances: int
@@ -52,13 +52,13 @@ class KnownStudy:
 
 
 def read_position(session: Session, followed: Followed) -> Position | None:
-    """Return the place in the feed up to which all was brought over; None: it was never read to an end."""
+    """Return the position in the feed up to which all was imported; None: it was never read to the end."""
     row = session.get(ArchiveRow, (followed.collection_id, followed.archive))
     return None if row is None else Position(row.position, row.instances, row.selection)
 
 
 def write_position(session: Session, followed: Followed, position: Position) -> None:
-    """Keep the place in the feed up to which all was brought over."""
+    """Store the position in the feed up to which everything was imported."""
     session.merge(
         ArchiveRow(
             collection_id=followed.collection_id,
@@ -71,10 +71,10 @@ def write_position(session: Session, followed: Followed, position: Position) -> 
 
 
 def read_studies(session: Session, followed: Followed) -> dict[str, KnownStudy]:
-    """Return all studies that are known, by the keyed hash of their UID."""
-    query = select(ArchiveStudyRow).where(*_of(followed))
+    """Return all known studies, by the keyed hash of their UID."""
+    query = select(ArchiveStudyRow).where(*_of_archive(followed))
     rows = session.execute(query).scalars()
-    return {row.study: _known(row) for row in rows}
+    return {row.study: _known_study(row) for row in rows}
 
 
 def note_study(
@@ -85,7 +85,7 @@ def note_study(
     *,
     gone: Collection[str] = (),
 ) -> None:
-    """Write down what was seen of a study, beside what was known of its other instances.
+    """Record what was seen of a study, and keep what is known of its other instances.
 
     Args:
         session: Session of the transaction that writes the images.
@@ -109,7 +109,7 @@ def note_study(
 
 def forget_study(session: Session, followed: Followed, study: str) -> None:
     """Forget a study that the archive no longer has."""
-    session.execute(delete(ArchiveStudyRow).where(*_of(followed), ArchiveStudyRow.study == study))
+    session.execute(delete(ArchiveStudyRow).where(*_of_archive(followed), ArchiveStudyRow.study == study))
 
 
 def study_uids(session: Session, collection_id: int) -> list[str]:
@@ -133,13 +133,13 @@ def images_of_study(session: Session, collection_id: int, uid: str) -> dict[str,
             AttributeRow.text_value == uid,
         )
     )
-    found: dict[str, list[str]] = {}
+    ids: dict[str, list[str]] = {}
     for image_id, details in session.execute(query):
-        found.setdefault(str(details.get("sop", image_id)), []).append(image_id)
-    return found
+        ids.setdefault(str(details.get("sop", image_id)), []).append(image_id)
+    return ids
 
 
-def _known(row: ArchiveStudyRow) -> KnownStudy:
+def _known_study(row: ArchiveStudyRow) -> KnownStudy:
     reports = {
         name: outcome.removeprefix(_REPORT)
         for name, outcome in row.instances.items()
@@ -149,7 +149,7 @@ def _known(row: ArchiveStudyRow) -> KnownStudy:
     return KnownStudy(row.day, row.selection, row.checked, cast(Mapping[str, Outcome], outcomes), reports)
 
 
-def _of(followed: Followed) -> tuple[ColumnElement[bool], ...]:
+def _of_archive(followed: Followed) -> tuple[ColumnElement[bool], ...]:
     return (
         ArchiveStudyRow.collection_id == followed.collection_id,
         ArchiveStudyRow.archive == followed.archive,

@@ -23,7 +23,7 @@ Key = BigInteger().with_variant(Integer, "sqlite")
 # Text compares by code point everywhere; PostgreSQL's default would follow the server's locale.
 ComparedText = Text().with_variant(Text(collation="C"), "postgresql")
 _KEY_BITS: Final = 62
-# Position of an image's report beside those of its texts, which count from 0.
+# Position of an image's report; those of its texts count from 0.
 REPORT_POSITION: Final = -1
 
 
@@ -65,7 +65,7 @@ class AliasRow(Table):
 
 
 class ImageRow(Table):
-    """An image with what is shown beside it; its file lies in the store under `sha256`.
+    """An image with its metadata; its file is in the store under `sha256`.
 
     `sequence` is that of the transaction that wrote it last, or 0 if that was before schema 0008.
     """
@@ -77,7 +77,8 @@ class ImageRow(Table):
         Index("ix_images_split", "collection_id", "split"),
         Index("ix_images_sha256", "sha256"),
         Index("ix_images_sequence", "collection_id", "sequence"),
-        # A key is never given twice, so a view that still holds a removed image finds no other in its place.
+        # Keys are never reused, so a view that still has a removed image finds no other image under its
+        # key.
         {"sqlite_autoincrement": True},
     )
 
@@ -173,7 +174,7 @@ class FieldRow(Table):
 
 
 class VocabularyRow(Table):
-    """A long word that some images of a collection have, and how many: compounds are found among these."""
+    """A long word that some images of a collection have, and how many; compounds are looked up here."""
 
     __tablename__ = "vocabulary"
     __table_args__ = ({"sqlite_with_rowid": False},)
@@ -207,9 +208,9 @@ class ModelRow(Table):
 class GenerationRow(Table):
     """One embedding of one collection by one bundle.
 
-    `uid` tells generations of different catalogues apart, which count from one each, and one from itself
-    before a restore. Times are in ISO 8601: `announced` is when services were last told to load it,
-    `activated` when it last became active. `by_hand` tells whether a person has ever activated it.
+    `uid` distinguishes generations of different catalogues, which count from one each, and a generation from
+    itself before a restore. Times are in ISO 8601: `announced` is when services were last notified to load
+    it, `activated` when it last became active. `by_hand` tells whether a person has ever activated it.
     `comparison` is what was measured of it against the one before, and `confidence` from which score on its
     hits count; see `index.scoring`.
     """
@@ -264,9 +265,9 @@ class TextEmbeddingRow(Table):
 
 
 class RemovalRow(Table):
-    """An image or a text (`target` is "images" or "texts") that is gone: views let go of its key.
+    """An image or a text (`target` is "images" or "texts") that was removed: views drop its key.
 
-    Keys are never given twice, so what is removed stays removed.
+    Keys are never reused, so what is removed stays removed.
     """
 
     __tablename__ = "removals"
@@ -285,7 +286,7 @@ class OrphanRow(Table):
     """A file that the store may hold while no image of any collection uses it.
 
     Its digest is noted before the file of a new image is written, and in the transaction that takes an
-    image's file away, so that a process that is killed in between leaves nothing that is not found again.
+    image's file away, so that a process that is killed in between leaves nothing unnoted.
 
     `begun` is 0 where an image was taken away. Who is about to write the file has a note with a time of its
     own, in nanoseconds since 1970, which others leave alone until it is an hour old.
@@ -328,11 +329,11 @@ class ApiKeyRow(Table):
 
 
 class JobRow(Table):
-    """Work that was given to the workers, and what has become of it.
+    """Work for the workers, and its state.
 
-    `arguments` are those of the command called `kind`, whose relative paths begin in `folder`. `worker` is
-    who has the job and counts `beats` up as long as it is at work on it: where they stand still, another one
-    may have it, which `lapses` counts. `attempts` counts the beginnings. Times are in ISO 8601.
+    `arguments` are those of the command called `kind`, whose relative paths begin in `folder`. `worker`
+    has the job and increments `beats` while it works on it: if they stop, another worker may take the job,
+    which `lapses` counts. `attempts` counts the beginnings. Times are in ISO 8601.
     """
 
     __tablename__ = "jobs"
@@ -357,11 +358,11 @@ class JobRow(Table):
 
 
 class FeedbackRow(Table):
-    """Whether somebody found an image relevant to a query: the last judgement of both stands.
+    """Whether a user judged an image relevant to a query: the last judgement counts.
 
-    `query` is as `index.feedback` writes it, and `query_digest` its SHA-256. `model` is the digest
-    of the bundle that was searched with at that time, which is in ISO 8601. The user is None where nobody is
-    told apart. An image is `supplemented` that was relevant and not among the hits.
+    `query` is as `index.feedback` writes it, and `query_digest` its SHA-256. `model` is the digest of the
+    bundle that was searched with at that time, which is in ISO 8601. The user is None where users aren't
+    distinguished. An image is `supplemented` that was relevant and not among the hits.
     """
 
     __tablename__ = "feedback"
@@ -556,7 +557,7 @@ class CaseListRow(Table):
 class CaseEntryRow(Table):
     """An image in a case list, with a note and who wrote it last.
 
-    The user is None where nobody is told apart. Positions rise in the order of saving.
+    The user is None if users aren't distinguished. Positions rise in the order of saving.
     """
 
     __tablename__ = "case_entries"

@@ -1,7 +1,7 @@
 """Words of texts and of queries, the same on every database, and which words match.
 
 A word is a run of letters, digits and their marks. Runs of Han, Kana, Hangul, Thai, Lao, Khmer and Burmese
-hold several words: they are indexed as their overlapping pairs of characters and their last character, so
+contain several words: they are indexed as their overlapping pairs of characters and their last character, so
 that any part of a run is a phrase of pairs, or the beginning of a pair.
 
 A word of a query also finds its other forms: singular and plural of English and German, parts of German
@@ -24,10 +24,10 @@ MAX_CHARACTERS: Final = 200_000
 MAX_WORD_LENGTH: Final = 500
 # A tsvector holds 1,048,575 bytes.
 _MAX_BYTES: Final = 1_000_000
-# Bytes of a tsvector for a new word, beside its letters, and for a place of a word, with their alignment.
-_WORD_BYTES, _PLACE_BYTES = 4, 2
+# Bytes of a tsvector for a new word, besides its letters, and for a position of a word, with alignment.
+_WORD_BYTES, _POSITION_BYTES = 4, 2
 # Characters whose pairs fit, if each of them is another one of eight bytes.
-_SURELY_FITS: Final = _MAX_BYTES // (8 + _WORD_BYTES + _PLACE_BYTES)
+_SURELY_FITS: Final = _MAX_BYTES // (8 + _WORD_BYTES + _POSITION_BYTES)
 # The first letters of each word.
 _ASCII_WORD: Final = re.compile(f"([a-z0-9]{{1,{MAX_WORD_LENGTH}}})[a-z0-9]*")
 
@@ -83,7 +83,7 @@ _IRREGULAR: Final = (
 # A word that is looked for inside others has so many letters, as it is and with an ending taken off.
 _PART_LENGTH: Final = 4
 _STEM_LENGTH: Final = 5
-# Letters that stand before a part inside a word, and behind one at its beginning: "abnormal" is no "normal".
+# Letters before a part inside a word, and after one at its beginning: "abnormal" is no "normal".
 _REST_LENGTH: Final = 3
 _NEGATIONS: Final = frozenset(("dis", "dys", "mis", "non"))
 # Endings of Russian and its neighbours, folded, and of Greek: what is before them begins the other forms.
@@ -109,7 +109,7 @@ MAX_COMPOUND: Final = 60
 MAX_WORDS: Final = 64
 # Characters of a run without spaces that count as one word.
 _RUN_WORD: Final = 32
-# Parts of compounds are looked for for the first words of a query: each is compared with all known words.
+# Compounds are looked up for the first words of a query: each is compared with the whole vocabulary.
 _MAX_PARTS: Final = 16
 # English and German words that say nothing of an image; negations are none of them.
 _FUNCTION_WORDS: Final = re.compile(
@@ -119,7 +119,7 @@ _FUNCTION_WORDS: Final = re.compile(
 
 
 class Word(NamedTuple):
-    """A word of a folded text and its place there; `unspaced` if it is a run without spaces."""
+    """A word of a folded text and its position there; `unspaced` if it is a run without spaces."""
 
     text: str
     start: int
@@ -128,7 +128,7 @@ class Word(NamedTuple):
 
 
 class FoldedText(NamedTuple):
-    """A folded text; its character i stands for those from `starts[i]` to `ends[i]` of the original."""
+    """A folded text; its character i represents those from `starts[i]` to `ends[i]` of the original."""
 
     text: str
     starts: list[int]
@@ -153,7 +153,7 @@ def fold_aligned(text: str) -> FoldedText:
     parts: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
-    borders = [place for place, character in enumerate(text) if place == 0 or not _joins(character)]
+    borders = [index for index, character in enumerate(text) if index == 0 or not _joins(character)]
     for start, end in pairwise([*borders, len(text)]):
         part = fold(text[start:end])
         parts.append(part)
@@ -164,8 +164,8 @@ def fold_aligned(text: str) -> FoldedText:
 
 def split_words(folded: str) -> Iterator[Word]:
     """Give the words and runs of a folded text in order."""
-    for found in _pattern().finditer(folded):
-        yield Word(found.group(), found.start(), found.end(), found.lastgroup == "run")
+    for match in _pattern().finditer(folded):
+        yield Word(match.group(), match.start(), match.end(), match.lastgroup == "run")
 
 
 def pieces(text: str) -> list[str]:
@@ -175,7 +175,7 @@ def pieces(text: str) -> list[str]:
 
 def pairs(run: str) -> list[str]:
     """Return the overlapping pairs of characters of a run; none of a single character."""
-    return [run[place : place + 2] for place in range(len(run) - 1)]
+    return [run[start : start + 2] for start in range(len(run) - 1)]
 
 
 def indexed_text(text: str) -> str:
@@ -190,14 +190,14 @@ def indexed_pieces(folded: str) -> list[str]:
     """Return the pieces of a folded text in order."""
     if folded.isascii():
         return _ASCII_WORD.findall(folded)
-    found: list[str] = []
+    tokens: list[str] = []
     for word in split_words(folded):
         if word.unspaced:
-            found += pairs(word.text)
-            found.append(word.text[-1])
+            tokens += pairs(word.text)
+            tokens.append(word.text[-1])
         else:
-            found.append(word.text[:MAX_WORD_LENGTH])
-    return found
+            tokens.append(word.text[:MAX_WORD_LENGTH])
+    return tokens
 
 
 def runs(folded: str) -> str:
@@ -207,13 +207,13 @@ def runs(folded: str) -> str:
     return " ".join(word.text for word in split_words(folded) if word.unspaced and len(word.text) > 2)
 
 
-def _size(found: list[str]) -> int:
-    words = sum(len(word.encode()) + _WORD_BYTES for word in set(found))
-    return words + _PLACE_BYTES * len(found)
+def _size(tokens: list[str]) -> int:
+    words = sum(len(word.encode()) + _WORD_BYTES for word in set(tokens))
+    return words + _POSITION_BYTES * len(tokens)
 
 
 def _joins(character: str) -> bool:
-    """Tell whether a character may be composed with those before it, or is left out."""
+    """Return whether a character may be composed with those before it, or is left out."""
     first = unicodedata.normalize("NFKC", character)[0]
     return (
         unicodedata.category(character)[0] == "M"
@@ -250,8 +250,8 @@ def write_digraphs(text: str) -> str:
 def spellings(word: str, written: str) -> list[str]:
     """Return the folded words that a folded word may be where umlauts are written in another way.
 
-    Folding has taken the dots of umlauts away: "rontgen" stands for "roentgen", and "roentgen" for it. In
-    words like "true" nothing tells that ue is no umlaut; what comes of them is no word, and finds nothing.
+    Folding has taken the dots of umlauts away: "rontgen" means "roentgen", and "roentgen" means "rontgen". In
+    words like "true" nothing shows that ue isn't an umlaut; the result is no word, and matches nothing.
 
     Args:
         word: Word of a query.
@@ -262,26 +262,26 @@ def spellings(word: str, written: str) -> list[str]:
     if written != word:
         return [written]
     if _DIGRAPH.search(word):
-        return [_DIGRAPH.sub(lambda found: found.group()[0], word)]
-    found = [word]
-    for place in reversed([vowel.start() for vowel in _VOWEL.finditer(word)][:_MAX_VOWELS]):
-        found += [f"{one[: place + 1]}e{one[place + 1 :]}" for one in found]
-    return found[1:]
+        return [_DIGRAPH.sub(lambda variants: variants.group()[0], word)]
+    variants = [word]
+    for index in reversed([vowel.start() for vowel in _VOWEL.finditer(word)][:_MAX_VOWELS]):
+        variants += [f"{one[: index + 1]}e{one[index + 1 :]}" for one in variants]
+    return variants[1:]
 
 
 def stems(word: str) -> list[str]:
-    """Return the folded parts of compounds that a folded word stands for; none of them holds another."""
+    """Return the folded parts of compounds that a folded word matches; none of them contains another."""
     if not _takes_endings(word) or len(word) < _PART_LENGTH:
         return []
     singulars = (part for part in _others(word, plural=False) if len(part) >= _STEM_LENGTH)
     parts = sorted({word, *singulars}, key=len)
-    return [part for place, part in enumerate(parts) if not any(other in part for other in parts[:place])]
+    return [part for index, part in enumerate(parts) if not any(other in part for other in parts[:index])]
 
 
 def beginnings(word: str) -> list[str]:
-    """Return the beginnings of other words that a folded word stands for.
+    """Return the beginnings of other words that a folded word matches.
 
-    Those of letters end in them, digits follow: "ctr" stands for "ctr55". Those of other alphabets than
+    Those of letters end in them, digits follow: "ctr" matches "ctr55". Those of other alphabets than
     Latin are without their ending, which in Russian and Greek depends on the case.
     """
     if not _is_of_letters(word) or len(word) < 2:
@@ -293,7 +293,7 @@ def beginnings(word: str) -> list[str]:
 
 
 def has_beginning(word: str, beginning: str) -> bool:
-    """Tell whether a folded word begins so, and goes on with a digit or, in other alphabets, an ending."""
+    """Return whether a digit or, in other alphabets, an ending follows `beginning` in a folded word."""
     if not word.startswith(beginning):
         return False
     rest = word[len(beginning) :]
@@ -303,7 +303,7 @@ def has_beginning(word: str, beginning: str) -> bool:
 
 
 def is_compound(word: str) -> bool:
-    """Tell whether a folded word may be one that another word is a part or a beginning of."""
+    """Return whether a folded word may be one that another word is a part or a beginning of."""
     if len(word) > MAX_COMPOUND:
         return False
     if word.isalpha() and len(word) >= MIN_COMPOUND:
@@ -313,25 +313,25 @@ def is_compound(word: str) -> bool:
 
 
 def has_part(compound: str, stem: str) -> bool:
-    """Tell whether a folded compound begins with a stem, or has it behind another part."""
+    """Return whether a folded compound begins with a stem, or has it behind another part."""
     if compound.startswith(stem) and len(compound) >= len(stem) + _REST_LENGTH:
         return True
-    place = compound.find(stem, _REST_LENGTH)
-    if place == _REST_LENGTH and compound[:_REST_LENGTH] in _NEGATIONS:
-        place = compound.find(stem, place + 1)
-    return place > 0
+    start = compound.find(stem, _REST_LENGTH)
+    if start == _REST_LENGTH and compound[:_REST_LENGTH] in _NEGATIONS:
+        start = compound.find(stem, start + 1)
+    return start > 0
 
 
 def _others(word: str, *, plural: bool) -> list[str]:
-    """Return the words that may be the plural, or else the singular, of a folded word."""
-    found = [pair[plural] for pair in _IRREGULAR if word == pair[not plural]]
+    """Return the words that may be the plural, or the singular, of a folded word."""
+    forms = [pair[plural] for pair in _IRREGULAR if word == pair[not plural]]
     for one, many, fewest in _ENDINGS:
-        own, other = (one, many) if plural else (many, one)
+        ending, other = (one, many) if plural else (many, one)
         if many == "s" and word.endswith("s" if plural else "ss"):
             continue
-        if word.endswith(own) and len(word) - len(own) >= fewest:
-            found.append(word.removesuffix(own) + other)
-    return found
+        if word.endswith(ending) and len(word) - len(ending) >= fewest:
+            forms.append(word.removesuffix(ending) + other)
+    return forms
 
 
 def _takes_endings(word: str) -> bool:
@@ -339,7 +339,7 @@ def _takes_endings(word: str) -> bool:
 
 
 def _is_of_letters(word: str) -> bool:
-    """Tell whether a word has letters alone, and the marks of its script."""
+    """Return whether a word has letters alone, and the marks of its script."""
     return not any(sign.isdigit() for sign in word)
 
 
@@ -364,7 +364,7 @@ class QueryWord:
     beginnings: tuple[str, ...] = ()
 
     def is_part_of(self, word: str) -> bool:
-        """Tell whether a folded word is a compound or a longer form of this one, not its plural."""
+        """Return whether a folded word is a compound or a longer form of this one, not its plural."""
         if word in (self.text, *self.inflections):
             return False
         return _is_compound_of(word, self.stems, self.beginnings)
@@ -394,7 +394,7 @@ class WordQuery:
         return sum(-(-len(word.text) // _RUN_WORD) if word.unspaced else 1 for word in self.words)
 
     def matches(self, text: str) -> bool:
-        """Tell whether a text has any of the words."""
+        """Return whether a text has any of the words."""
         folded = fold(text)
         if any(run in folded for run in self.runs) or not self.forms.isdisjoint(indexed_pieces(folded)):
             return True
@@ -403,18 +403,18 @@ class WordQuery:
         return any(_is_compound_of(word, stems, begun) for word in indexed_pieces(folded))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return the places (start, end) of matched words and parts of runs in a text, in order and apart."""
+        """Return the spans (start, end) of matched words and parts of runs, ordered and disjoint."""
         folded = fold_aligned(text)
-        found: list[tuple[int, int]] = []
-        for start, end in sorted(self._places(folded.text)):
+        spans: list[tuple[int, int]] = []
+        for start, end in sorted(self._matches(folded.text)):
             first, last = folded.starts[start], folded.ends[end - 1]
-            if found and first < found[-1][1]:
-                found[-1] = found[-1][0], max(found[-1][1], last)
+            if spans and first < spans[-1][1]:
+                spans[-1] = spans[-1][0], max(spans[-1][1], last)
             else:
-                found.append((first, last))
-        return found
+                spans.append((first, last))
+        return spans
 
-    def _places(self, folded: str) -> Iterator[tuple[int, int]]:
+    def _matches(self, folded: str) -> Iterator[tuple[int, int]]:
         for word in split_words(folded):
             if not word.unspaced:
                 cut = word.text[:MAX_WORD_LENGTH]
@@ -422,10 +422,10 @@ class WordQuery:
                     yield word.start, word.end
                 continue
             for run in self.runs:
-                place = word.text.find(run)
-                while place >= 0:
-                    yield word.start + place, word.start + place + len(run)
-                    place = word.text.find(run, place + 1)
+                start = word.text.find(run)
+                while start >= 0:
+                    yield word.start + start, word.start + start + len(run)
+                    start = word.text.find(run, start + 1)
 
 
 @lru_cache(maxsize=64)
@@ -433,35 +433,37 @@ def parse_words(words: str) -> WordQuery:
     """Read what a person typed; nothing of it is syntax. Function words count only alone."""
     typed: dict[str, tuple[str, bool, str]] = {}
     folded = fold_aligned(words)
-    # Both have as many words: letters alone take the place of letters.
+    # Both have as many words: only letters replace letters.
     written = split_words(fold(write_digraphs(words)))
     for word, other in zip(split_words(folded.text), written, strict=True):
         text = word.text if word.unspaced else word.text[:MAX_WORD_LENGTH]
         spelt = words[folded.starts[word.start] : folded.ends[word.end - 1]]
         typed.setdefault(text, (spelt, word.unspaced, other.text[:MAX_WORD_LENGTH]))
-    content = {text: own for text, own in typed.items() if not _FUNCTION_WORDS.fullmatch(text)}
-    found: list[QueryWord] = []
+    content = {
+        text: alternatives for text, alternatives in typed.items() if not _FUNCTION_WORDS.fullmatch(text)
+    }
+    parsed: list[QueryWord] = []
     parts = 0
     for text, (spelt, is_run, digraphs) in (content or typed).items():
         if is_run:
-            found.append(QueryWord(text, spelt, unspaced=True))
+            parsed.append(QueryWord(text, spelt, unspaced=True))
             continue
         spelled = spellings(text, digraphs)
-        own = list(stems(text))
+        alternatives = list(stems(text))
         if len(spelled) == 1:
-            own = list(dict.fromkeys([*own, *stems(spelled[0])]))
-        own = own if parts < _MAX_PARTS else []
-        parts += bool(own)
+            alternatives = list(dict.fromkeys([*alternatives, *stems(spelled[0])]))
+        alternatives = alternatives if parts < _MAX_PARTS else []
+        parts += bool(alternatives)
         # Of many spellings few are words: these are looked up as they are.
         spelled += inflections(spelled[0]) if len(spelled) == 1 else []
         forms = tuple(form for form in dict.fromkeys([*inflections(text), *spelled]) if form != text)
-        found.append(QueryWord(text, spelt, False, forms, tuple(own), tuple(beginnings(text))))
+        parsed.append(QueryWord(text, spelt, False, forms, tuple(alternatives), tuple(beginnings(text))))
     return WordQuery(
-        tuple(found),
-        tuple(word.text for word in found if word.unspaced),
-        frozenset(form for word in found if not word.unspaced for form in (word.text, *word.inflections)),
-        tuple(dict.fromkeys(stem for word in found for stem in word.stems)),
-        tuple(dict.fromkeys(beginning for word in found for beginning in word.beginnings)),
+        tuple(parsed),
+        tuple(word.text for word in parsed if word.unspaced),
+        frozenset(form for word in parsed if not word.unspaced for form in (word.text, *word.inflections)),
+        tuple(dict.fromkeys(stem for word in parsed for stem in word.stems)),
+        tuple(dict.fromkeys(beginning for word in parsed for beginning in word.beginnings)),
     )
 
 
@@ -478,5 +480,5 @@ def tokens(words: str) -> list[str]:
 
 
 def matched_spans(text: str, words: str) -> list[tuple[int, int]]:
-    """Return the places (start, end), in characters, of words that a query matches, in order and apart."""
+    """Return the spans (start, end), in characters, of words that a query matches, ordered and disjoint."""
     return parse_words(words).spans(text)

@@ -1,1 +1,1 @@
-"""Files beside the catalogue: images, bundles, and the removal of those that nothing refers to."""
+"""Files next to the catalogue: images, bundles, and the removal of those that nothing refers to."""

@@ -1,9 +1,9 @@
-"""Registered bundles: copies that stay, whatever becomes of the folder that training wrote.
+"""Registered bundles: copies that are independent of the folder that training wrote.
 
-Those that no registered model names any more are noted before they come to be so, and removed. Whoever
+Bundles that no registered model names any more are noted before that happens, and removed. Any code that
 changes which models are registered does so under a lock that all who do so share, from looking at the files
-until the catalogue has changed; whoever removes files holds it alone. Only what is noted goes, not all that
-no model names: a wrong database that was given by mistake must not cost an encoder.
+until the catalogue has changed; removal of files holds it alone. Only noted bundles are removed, not all that
+no model names: a wrong database must not cost an encoder.
 """
 
 import fcntl
@@ -35,7 +35,7 @@ _ASIDE: Final = ".*.old"
 
 
 def install_bundle(info: BundleInfo, bundles_folder: Path) -> BundleInfo:
-    """Copy a bundle to `bundles_folder/<digest>`; a whole copy that is there is left alone.
+    """Copy a bundle to `bundles_folder/<digest>`; an existing complete copy is left alone.
 
     Raises:
         BundleError: The bundle has changed since it was read, or the disk does not take it.
@@ -100,9 +100,9 @@ def check_digest(info: BundleInfo, digest: str) -> BundleInfo:
 def register_bundle(session: Session, info: BundleInfo) -> ModelRow:
     """Return a bundle's row in the catalogue, made if there is none with its digest."""
     registered = select(ModelRow).where(ModelRow.digest == info.digest)
-    found = session.execute(registered).scalar_one_or_none()
-    if found is not None:
-        return found
+    existing = session.execute(registered).scalar_one_or_none()
+    if existing is not None:
+        return existing
     row = ModelRow(
         digest=info.digest,
         name=info.name,

@@ -1,6 +1,6 @@
 """The identity that binds a home folder and its catalogue.
 
-Both hold the same random number, the folder in a file. A catalogue beside the images of another one, or a
+Both hold the same random number, the folder in a file. A catalogue next to the images of another one, or a
 folder that was moved while a process runs, would take writes that nobody finds again.
 """
 
@@ -21,7 +21,7 @@ from index.files.image_store import ImageStore
 from training.common.atomic import write_text
 
 FILE: Final = "identity"
-# Images whose files are looked for, to tell whose folder this is.
+# Images whose files are looked up, to check that the folder belongs to the catalogue.
 _LOOKED_FOR: Final = 100
 _NOTE: Final = text("INSERT INTO home (id, uid) VALUES (1, :uid) ON CONFLICT DO NOTHING")
 
@@ -73,7 +73,7 @@ def _watch(catalogue: Catalogue, home: Path) -> Callable[[], None]:
     before, uid = _state(paths), _written(home)
 
     def check() -> None:
-        # With the catalogue on a server, the folder may be mounted anew.
+        # With the catalogue on a server, the folder may be mounted again.
         if _state(paths) != before and (files or _written(home) != uid):
             raise HomeError(
                 f"The home folder {home} or its catalogue was moved or replaced while this process runs: "
@@ -92,7 +92,7 @@ def _written(home: Path) -> str | None:
 def _refuse_strange(
     session: Session, noted: str | None, catalogue: Catalogue, store: ImageStore, home: Path
 ) -> None:
-    """Refuse a catalogue beside the images of another one, and one whose images are elsewhere."""
+    """Refuse a catalogue next to the images of another one, and one whose images are elsewhere."""
     images = session.execute(select(ImageRow.sha256).limit(_LOOKED_FOR)).scalars().all()
     if images and not any(map(store.has, images)):
         again = f"write {noted} into {home / FILE}" if noted else "restore a backup"
@@ -105,7 +105,7 @@ def _refuse_strange(
     if next(store.originals(), None) is not None:
         raise HomeError(
             f"The catalogue {catalogue.url} is empty, and {home} has images of another one: bring that one "
-            "back, with `recoquest restore` or RECOQUEST_DATABASE_URL, or begin anew in another --home."
+            "back, with `recoquest restore` or RECOQUEST_DATABASE_URL, or start again in another --home."
         )
 
 
@@ -117,8 +117,8 @@ def _state(paths: list[Path]) -> list[tuple[int, int] | None]:
     state: list[tuple[int, int] | None] = []
     for path in paths:
         try:
-            found = path.stat()
-            state.append((found.st_dev, found.st_ino))
+            status = path.stat()
+            state.append((status.st_dev, status.st_ino))
         except OSError:
             state.append(None)
     return state

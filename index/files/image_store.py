@@ -1,4 +1,4 @@
-"""The store of image files: each lies once, under the SHA-256 of its bytes."""
+"""The store of image files: each is stored once, under the SHA-256 of its bytes."""
 
 import fcntl
 import hashlib
@@ -39,7 +39,7 @@ class ImageStore:
         self._thumbnails = folder / "thumbnails"
 
     def put(self, content: bytes) -> str:
-        """Keep an image file and return its SHA-256 in hexadecimal; a whole one that is there is left alone.
+        """Keep an image file and return its SHA-256 in hexadecimal; an existing complete one is left alone.
 
         When this returns, the file and its name are on the disk.
         """
@@ -64,7 +64,7 @@ class ImageStore:
                 pass
 
     def holds(self, sha256: str, content: bytes) -> bool:
-        """Tell whether a file is there and whole; if so, its name is on the disk when this returns.
+        """Return whether a complete file exists; if so, its name is on the disk when this returns.
 
         Args:
             sha256: Digest of the file.
@@ -81,7 +81,7 @@ class ImageStore:
         return True
 
     def has(self, sha256: str) -> bool:
-        """Tell whether there is a file with this digest."""
+        """Return whether there is a file with this digest."""
         return self._original(sha256).is_file()
 
     def remove(self, digests: Iterable[str]) -> None:
@@ -123,7 +123,7 @@ class ImageStore:
 
     @contextmanager
     def removing(self) -> Iterator[bool]:
-        """Tell whether files may be removed in the block; no `keeping` begins before it ends.
+        """Return whether files may be removed in the block; no `keeping` begins before it ends.
 
         Raises:
             StoreError: The disk does not take the lock's file.
@@ -141,7 +141,7 @@ class ImageStore:
             yield from folder.glob("*/.*.part")
 
     def path(self, sha256: str) -> Path:
-        """Return where the file with this digest lies.
+        """Return the path of the file with this digest.
 
         Raises:
             StoreError: The file is missing.
@@ -155,11 +155,11 @@ class ImageStore:
         return path
 
     def has_thumbnail(self, sha256: str) -> bool:
-        """Tell whether a thumbnail is made already."""
+        """Return whether a thumbnail is made already."""
         return self._thumbnail(sha256).is_file()
 
     def thumbnail(self, sha256: str) -> Path:
-        """Return where the WebP thumbnail of a stored image lies, at most 256 pixels a side, made if needed.
+        """Return the path of the WebP thumbnail of a stored image, at most 256 pixels a side, made if needed.
 
         Raises:
             StoreError: The original is missing or damaged, or the disk does not take the thumbnail.

@@ -2,11 +2,11 @@
 
 A file may be used by images of any collection, and one process may be about to use what another is about to
 remove. Both do so under one lock: on SQLite that of every write, on PostgreSQL one of its own, which those
-who use files share. Whoever uses files looks under it whether they are there, and puts back what is gone.
+who use files share. Users of files check under it whether they exist, and restore missing ones.
 
-Whoever writes a file has a note of its own, from before the file is there until an image uses it or the write
-is given up: somebody else's removal of the same file does not take that note away, so a process that is
-killed at any moment leaves no file that nobody knows of.
+Every writer of a file has its own note, from before the file exists until an image uses it or the write
+is abandoned: somebody else's removal of the same file does not take that note away, so a process that is
+killed at any moment leaves no unnoted file.
 """
 
 from collections.abc import Callable, Collection
@@ -94,7 +94,7 @@ def collect_orphans(
     Raises:
         CatalogueError: The catalogue cannot be used.
         DiskFullError: The disk has no space left for the catalogue.
-        StoreError: The disk does not let go of a file; it stays noted.
+        StoreError: The disk does not remove a file; it stays noted.
     """
     query = select(OrphanRow.sha256).distinct().order_by(OrphanRow.sha256).limit(_AT_ONCE)
     if digests is None:
@@ -103,11 +103,11 @@ def collect_orphans(
             last = noted[-1]
             sleep(PAUSE_SECONDS)
         return
-    wanted = sorted(digests)
-    for start in range(0, len(wanted), _AT_ONCE):
+    pending = sorted(digests)
+    for start in range(0, len(pending), _AT_ONCE):
         if start:
             sleep(PAUSE_SECONDS)
-        part = wanted[start : start + _AT_ONCE]
+        part = pending[start : start + _AT_ONCE]
         _remove(catalogue, store, query.where(OrphanRow.sha256.in_(part)), begun)
 
 

@@ -14,7 +14,7 @@ from training.imaging.window import Window
 THUMBNAIL_SIDE: Final = 256
 THUMBNAIL_MEDIA_TYPE: Final = "image/webp"
 
-# An image that was let in once stays readable, whatever limits intake has by now.
+# An image that was accepted once stays readable, even if intake has lower limits now.
 STORED_LIMITS: Final = ImageLimits(
     max_bytes=1 << 40, max_pixels=1 << 40, max_frames=1 << 40, accept_truncated=True, checksums=False
 )
@@ -84,6 +84,6 @@ def make_thumbnail(original: Path) -> bytes:
 
 
 def _is_grey(image: Image.Image) -> bool:
-    """Tell whether all channels are alike: one takes a third of the time and the bytes."""
+    """Return whether all channels are alike: one takes a third of the time and the bytes."""
     green = image.getchannel("G")
     return all(ImageChops.difference(green, image.getchannel(name)).getbbox() is None for name in "RB")

@@ -18,11 +18,11 @@ UNTOUCHED_SECONDS: Final = 3600.0
 def unfinished(folder: Path) -> Iterator[Path]:
     """Walk over unfinished files and folders below a folder, of killed and of running processes."""
     for at, folders, files in os.walk(folder):
-        whole = [name for name in folders if not _is_unfinished(name)]
-        for name in (*files, *(set(folders) - set(whole))):
+        finished = [name for name in folders if not _is_unfinished(name)]
+        for name in (*files, *(set(folders) - set(finished))):
             if _is_unfinished(name):
                 yield Path(at, name)
-        folders[:] = whole
+        folders[:] = finished
 
 
 def remove_stale(paths: Iterable[Path], untouched_s: float = STALE_SECONDS) -> int:
@@ -83,7 +83,7 @@ def try_lock(opened: int | IO[Any], *, shared: bool = False) -> bool:
 
     Args:
         opened: Open file or its descriptor; closing all copies of the descriptor releases the lock.
-        shared: Whether others may hold it, too, if they share it.
+        shared: Whether others may also hold it, if they share it.
 
     Raises:
         OSError: The file system does not support the lock.

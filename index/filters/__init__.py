@@ -1,1 +1,1 @@
-"""Metadata filters: JSON grammar, SQL, facets, and columns kept in memory."""
+"""Metadata filters: JSON grammar, SQL, facets, and columns in memory."""

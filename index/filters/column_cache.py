@@ -28,7 +28,7 @@ class _Rows(Protocol):
 
 Rows = TypeVar("Rows", bound=_Rows)
 
-# Images that were written are looked at one by one; of many, or of a large share, all are read anew.
+# Written images are read one by one; if they are many, or a large share, all are read again.
 _MIN_REFRESH_LIMIT: Final = 1000
 _REFRESH_SHARE: Final = 1 / 8
 # Keys that are no sparser than one in so many are looked up in a mask.
@@ -49,9 +49,9 @@ class CollectionCache(IncrementalCache[CacheKey, Value]):
     def keep(self, collections: Collection[int]) -> None:
         """Forget the values of all other collections."""
         with self._lock:
-            for place in list(self._held):
-                if place.collection_id not in collections:
-                    self._forget(place)
+            for key in list(self._entries):
+                if key.collection_id not in collections:
+                    self._forget(key)
 
 
 class CollectionState(NamedTuple):
@@ -84,8 +84,8 @@ class Numbered:
 
     def changed(self, touched: Keys, written: Self) -> Self:
         """Return the same without some keys, and with others."""
-        kept = ~contains_sorted(touched, self.keys)
-        keys, numbers = self.keys[kept], self.numbers[kept]
+        unchanged = ~contains_sorted(touched, self.keys)
+        keys, numbers = self.keys[unchanged], self.numbers[unchanged]
         at = np.searchsorted(keys, written.keys)
         return type(self)(np.insert(keys, at, written.keys), np.insert(numbers, at, written.numbers))
 
@@ -106,7 +106,7 @@ def kept_up(
         target: Whether the value is of images or of texts.
         name: Name of the value.
         read: Reads the rows that were written after a sequence number; None: all.
-        fits: Tells whether a value with later rows may stay; otherwise all are read anew.
+        fits: Returns whether a value with later rows may stay; otherwise all are read again.
     """
 
     def catch_up(then: int, value: Rows) -> Rows | None:
@@ -116,21 +116,21 @@ def kept_up(
         changed = value.changed(touched, read(then))
         return changed if fits(changed) else None
 
-    place = CacheKey(state.collection_id, target, name)
-    return cache.get(place, state.sequence, lambda: read(None), catch_up)
+    key = CacheKey(state.collection_id, target, name)
+    return cache.get(key, state.sequence, lambda: read(None), catch_up)
 
 
-def touched_since(state: CollectionState, sequence: int, target: Target, held: int) -> Keys | None:
+def touched_since(state: CollectionState, sequence: int, target: Target, size: int) -> Keys | None:
     """Return the keys of what was written or removed since, rising.
 
-    None if that is so much, compared with the number of keys `held`, that all should be read anew, or if
+    None if there are so many, compared with the number of keys `size`, that all should be read again, or if
     removals since are forgotten.
     """
     session, collection_id = state.session, state.collection_id
     trimmed = select(CollectionRow.trimmed).where(CollectionRow.id == collection_id)
     if (session.execute(trimmed).scalar_one_or_none() or 0) > sequence:
         return None
-    most = max(_MIN_REFRESH_LIMIT, int(_REFRESH_SHARE * held))
+    most = max(_MIN_REFRESH_LIMIT, int(_REFRESH_SHARE * size))
     written = all_keys(collection_id, target).where(ImageRow.sequence > sequence)
     removed = select(RemovalRow.key).where(
         RemovalRow.collection_id == collection_id,
@@ -158,11 +158,11 @@ def read_keys(session: Session, query: Select[int]) -> Keys:
 
 
 def contains_sorted(keys: Keys, some: Keys) -> NDArray[np.bool_]:
-    """Tell which of `some` keys (S,) are among many rising `keys` (N,)."""
+    """Return which of `some` keys (S,) are among many rising `keys` (N,)."""
     if len(keys) and (extent := int(keys[-1]) - int(keys[0]) + 1) <= _DENSE * (len(keys) + len(some)):
-        held = np.zeros(extent, dtype=np.bool_)
-        held[keys - keys[0]] = True
-        places = some - keys[0]
-        inside: NDArray[np.bool_] = (places >= 0) & (places < extent)
-        return inside & held[np.where(inside, places, 0)]
+        present = np.zeros(extent, dtype=np.bool_)
+        present[keys - keys[0]] = True
+        offsets = some - keys[0]
+        inside: NDArray[np.bool_] = (offsets >= 0) & (offsets < extent)
+        return inside & present[np.where(inside, offsets, 0)]
     return np.searchsorted(keys, some, "left") < np.searchsorted(keys, some, "right")

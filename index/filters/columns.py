@@ -39,7 +39,7 @@ _Value = float | str
 Mask = NDArray[np.bool_]
 _Rows = Select[int, Any]
 _ROWS_AT_ONCE: Final = 10_000
-# A string of Python beside its letters, and its place in a list.
+# A Python string without its letters, and its slot in a list.
 _TEXT_BYTES: Final = 64
 TEXT_COLUMNS: Final[dict[str, InstrumentedAttribute[Any]]] = {
     field.name: getattr(ImageRow, field.column) for field in OWN_FIELDS if field.column is not None
@@ -52,7 +52,7 @@ class Endpoint(NamedTuple):
     Attributes:
         part: Below all values, at a value or above all; endpoints are ordered by this first.
         value: The value.
-        after: Whether the place is after it.
+        after: Whether the endpoint is after the value.
     """
 
     part: int
@@ -77,7 +77,7 @@ class Interval(NamedTuple):
 
 
 def intervals(condition: Condition, kind: FieldKind) -> list[Interval]:
-    """Return the values of a kind that a condition asks for; of dates the seconds at which they begin."""
+    """Return the values of a kind that a condition allows; of dates the seconds at which they begin."""
     if kind == "date":
         return _range_intervals(condition, kind) if isinstance(condition, Range) else []
     values = [_stored(value) for value in condition.values() if kind_of(value) == kind]
@@ -113,20 +113,20 @@ def _range_intervals(condition: Range, kind: FieldKind) -> list[Interval]:
 
 def joined(parts: Sequence[Interval]) -> list[Interval]:
     """Return the same values as intervals that do not touch, rising."""
-    found: list[Interval] = []
+    merged: list[Interval] = []
     for part in sorted(parts):
-        if found and part.low <= found[-1].high:
-            found[-1] = Interval(found[-1].low, max(found[-1].high, part.high))
+        if merged and part.low <= merged[-1].high:
+            merged[-1] = Interval(merged[-1].low, max(merged[-1].high, part.high))
         else:
-            found.append(part)
-    return found
+            merged.append(part)
+    return merged
 
 
 UNBOUNDED: Final = Interval(_BELOW, _ABOVE)
 
 
 def kinds(condition: Condition) -> list[FieldKind]:
-    """Return the kinds of the values that a condition asks for."""
+    """Return the kinds of the values that a condition allows."""
     if isinstance(condition, Range) and condition.is_dated:
         return ["date"]
     return sorted({kind_of(value) for value in condition.values()})
@@ -146,20 +146,20 @@ class Counts(NamedTuple):
 
 
 class Column:
-    """The values of one kind that images have in a field, or those of them that were asked for.
+    """The values of one kind that images have in a field, all of them or those of a query.
 
     Dates are the seconds at which they begin, as `index.filters.dates` counts them.
 
     Args:
         images: The key of the image of each value, (V,).
-        values: The values (V,), rising; of texts their places among `texts`, or their hashes. None where they
-            are not told apart: all are those that were asked for.
+        values: The values (V,), rising; of texts their indices in `texts`, or their hashes. None if they
+            aren't needed: all are those of the query.
         texts: The texts, rising; None for numbers and hashes.
     """
 
     def __init__(self, images: Keys, values: NDArray[Any] | None, texts: Sequence[str] | None = None) -> None:
         self.images = images
-        self._told_apart = values is not None
+        self._has_values = values is not None
         self._values = np.zeros(len(images), dtype=np.bool_) if values is None else values
         self.texts = texts
         self.extent = extent(images)
@@ -168,14 +168,14 @@ class Column:
         return len(self.images)
 
     @classmethod
-    def of(cls, images: Keys, values: Sequence[str] | NDArray[Any]) -> "Column":
+    def from_values(cls, images: Keys, values: Sequence[str] | NDArray[Any]) -> "Column":
         """Return the column of values in any order."""
         texts = None
         if not isinstance(values, np.ndarray):
             texts = sorted(set(values))
-            place_of = {value: place for place, value in enumerate(texts)}
+            index_of = {value: index for index, value in enumerate(texts)}
             values = np.fromiter(
-                (place_of[value] for value in values), dtype=_place_type(texts), count=len(values)
+                (index_of[value] for value in values), dtype=_index_type(texts), count=len(values)
             )
         order = np.argsort(values, kind="stable")
         return cls(images[order], values[order], texts)
@@ -188,11 +188,11 @@ class Column:
 
     def slices(self, parts: Sequence[Interval]) -> Iterator[slice]:
         """Return where among `images` those with a value within the intervals are."""
-        if not self._told_apart:
+        if not self._has_values:
             yield slice(None)
             return
         for low, high in parts:
-            yield slice(self._place(low), self._place(high))
+            yield slice(self._offset(low), self._offset(high))
 
     def counts(self, images: Keys | None) -> Counts:
         """Return the different values of some images, rising, and how often each comes."""
@@ -209,20 +209,20 @@ class Column:
         images, values, added, texts = self.images[kept], self._values[kept], written._values, self.texts
         if texts is not None and written.texts is not None:
             before, texts = texts, sorted({*texts, *written.texts})
-            values, added = _places(before, texts)[values], _places(written.texts, texts)[added]
+            values, added = _indices(before, texts)[values], _indices(written.texts, texts)[added]
         at = np.searchsorted(values, added)
-        changed = np.insert(values, at, added) if self._told_apart else None
+        changed = np.insert(values, at, added) if self._has_values else None
         return Column(np.insert(images, at, written.images), changed, texts)
 
-    def _place(self, endpoint: Endpoint) -> int:
+    def _offset(self, endpoint: Endpoint) -> int:
         if endpoint.part:
             return 0 if endpoint.part < 0 else len(self._values)
         if self.texts is None:
             return int(np.searchsorted(self._values, endpoint.value, "right" if endpoint.after else "left"))
         bisect = bisect_right if endpoint.after else bisect_left
-        place = bisect(self.texts, endpoint.value)
+        index = bisect(self.texts, endpoint.value)
         # Of the same type, or all values would be converted.
-        return int(np.searchsorted(self._values, self._values.dtype.type(place)))
+        return int(np.searchsorted(self._values, self._values.dtype.type(index)))
 
 
 def extent(keys: Keys) -> tuple[int, int] | None:
@@ -230,11 +230,11 @@ def extent(keys: Keys) -> tuple[int, int] | None:
     return (int(keys.min()), int(keys.max())) if len(keys) else None
 
 
-def _places(some: Sequence[str], texts: Sequence[str]) -> NDArray[Any]:
-    return np.array([bisect_left(texts, text) for text in some], dtype=_place_type(texts))
+def _indices(some: Sequence[str], texts: Sequence[str]) -> NDArray[Any]:
+    return np.array([bisect_left(texts, text) for text in some], dtype=_index_type(texts))
 
 
-def _place_type(texts: Sequence[str]) -> type[np.uint16] | type[np.int64]:
+def _index_type(texts: Sequence[str]) -> type[np.uint16] | type[np.int64]:
     return np.uint16 if len(texts) < np.iinfo(np.uint16).max else np.int64
 
 
@@ -273,21 +273,21 @@ class Columns:
                 texts.update(read)
             if count > (max_values or count) or len(texts) > (max_texts or 0):
                 raise TooManyError
-        whole = values if kind == "text" else np.concatenate([np.empty(0), *values])
-        return Column.of(np.concatenate(images), whole)
+        every = values if kind == "text" else np.concatenate([np.empty(0), *values])
+        return Column.from_values(np.concatenate(images), every)
 
     def matching(self, field: str, kind: FieldKind, parts: Sequence[Interval]) -> Column:
         """Return the images with a value within intervals, without the values, which may be many."""
         if self.since is None and kind != "date":
             run = self.session.connection().execute
-            found = [
+            images = [
                 np.fromiter(run(query).scalars(), dtype=np.int64)
                 for query in self._queries(field, kind, parts, keys_only=True)
             ]
         else:
-            whole = self.column(field, kind, parts)
-            found = [whole.images[some] for some in whole.slices(parts)]
-        return Column(np.concatenate([NOTHING, *found]), None)
+            every = self.column(field, kind, parts)
+            images = [every.images[some] for some in every.slices(parts)]
+        return Column(np.concatenate([NOTHING, *images]), None)
 
     def hashed(self, field: str) -> Column:
         """Return the texts of a field by their hashes, which are of 64 bits."""
@@ -295,7 +295,7 @@ class Columns:
         for keys, read in self._rows(field, "text", (UNBOUNDED,)):
             images.append(keys)
             hashes.append(np.fromiter(map(hash, read), dtype=np.int64, count=len(read)))
-        return Column.of(np.concatenate(images), np.concatenate(hashes))
+        return Column.from_values(np.concatenate(images), np.concatenate(hashes))
 
     def _rows(
         self, field: str, kind: FieldKind, parts: Sequence[Interval]
@@ -357,11 +357,11 @@ def select_values(collection_id: int, field: str, kind: FieldKind) -> Select[int
 
 def known_fields(session: Session, collection_id: int) -> dict[str, frozenset[FieldKind]]:
     """Return the fields that a collection's filters can name, with the kinds of their values."""
-    found: dict[str, set[FieldKind]] = {name: {"text"} for name in RECORD_FIELDS}
+    fields: dict[str, set[FieldKind]] = {name: {"text"} for name in RECORD_FIELDS}
     query = select(FieldRow.name, FieldRow.kind).where(FieldRow.collection_id == collection_id)
     for name, kind in session.execute(query):
-        found.setdefault(name, set()).add(cast(FieldKind, kind))
-    return {name: frozenset(kinds) for name, kinds in found.items()}
+        fields.setdefault(name, set()).add(cast(FieldKind, kind))
+    return {name: frozenset(kinds) for name, kinds in fields.items()}
 
 
 def evaluate(filter: Filter, mask: Callable[[Condition], Mask]) -> Mask:
@@ -369,11 +369,11 @@ def evaluate(filter: Filter, mask: Callable[[Condition], Mask]) -> Mask:
     if isinstance(filter, Not):
         return ~evaluate(filter.filter, mask)
     if isinstance(filter, And | Or):
-        found = evaluate(filter.filters[0], mask)
+        mask_of_all = evaluate(filter.filters[0], mask)
         combine = np.logical_and if isinstance(filter, And) else np.logical_or
         for part in filter.filters[1:]:
-            combine(found, evaluate(part, mask), out=found)
-        return found
+            combine(mask_of_all, evaluate(part, mask), out=mask_of_all)
+        return mask_of_all
     return mask(filter)
 
 

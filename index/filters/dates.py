@@ -1,6 +1,6 @@
 """Dates as texts: ISO 8601 in full or in part, with or without a time, and DICOM's eight digits.
 
-A date stands for a period: 2021-03 for the month, 2021-03-12 for the day; with a time, for an instant. Times
+A date is a period: 2021-03 for the month, 2021-03-12 for the day; with a time, for an instant. Times
 without a zone are UTC, so that the same text is the same instant everywhere.
 """
 
@@ -31,17 +31,17 @@ class Period(NamedTuple):
 
 @lru_cache(_CACHE)
 def parse_date(text: str) -> Period | None:
-    """Return the period that a text stands for; None where it is no date."""
+    """Return the period that a text describes; None if it isn't a date."""
     if len(text) > _MAX_LENGTH:
         return None
     try:
         if is_dicom_date(text):
             text = f"{text[:4]}-{text[4:6]}-{text[6:]}"
-        if found := _DAY.fullmatch(text):
-            day = date(*map(int, found.groups()))
+        if match := _DAY.fullmatch(text):
+            day = date(*map(int, match.groups()))
             return _days(day, day + timedelta(days=1))
-        if found := _MONTH.fullmatch(text):
-            year, month = map(int, found.groups())
+        if match := _MONTH.fullmatch(text):
+            year, month = map(int, match.groups())
             return _days(date(year, month, 1), date(year + month // 12, month % 12 + 1, 1))
         if _TIME.fullmatch(text):
             instant = datetime.fromisoformat(text)

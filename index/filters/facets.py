@@ -30,10 +30,10 @@ from training.common.record import FLAG_FIELDS
 MAX_EXAMPLES: Final = 8
 _ONE_EACH: Final = frozenset({"id", "group"})
 _CACHE_BYTES: Final = 16 * 1024**2
-# Memory of a facet beside its texts, of a value, and of an example or a count of a finding.
+# Memory of a facet without its texts, of a value, and of an example or a count of a finding.
 _FACET_BYTES, _VALUE_BYTES = 500, 150
 MAX_VALUES: Final = 30
-# Of more texts with the same hash count, the first are found in the order of texts.
+# If more texts have the same count, the first ones in alphabetical order are used.
 _MAX_LOOKED_UP: Final = 1000
 _ROWS_AT_ONCE: Final = 10_000
 
@@ -64,7 +64,7 @@ class Facet:
         distinct: Number of different texts and booleans.
         minimum: The smallest number or the earliest date, in ISO 8601; None without either.
         maximum: The largest number or the latest date.
-        date_shifted: Of "date", whether de-identification has shifted some; None: this is not known.
+        date_shifted: Of "date", whether de-identification has shifted some; None: unknown.
     """
 
     name: str
@@ -127,16 +127,16 @@ class Overviews:
         self._kept: CollectionCache[Overview] = CollectionCache(_CACHE_BYTES)
 
     def current(self, state: CollectionState) -> Overview:
-        """Return the overview of a collection, made anew from fields in memory where it was written to."""
+        """Return the overview of a collection, rebuilt from the fields in memory after writes."""
 
         def make() -> Overview:
             counted = FacetCounts(state, self._fields)
             every = self._fields.passing(state, None, "images")
-            found = examples(state.session, state.collection_id, every)
-            return Overview(counted.images(), counted.every(), counted.findings(), found)
+            shown = examples(state.session, state.collection_id, every)
+            return Overview(counted.images(), counted.every(), counted.findings(), shown)
 
-        place = CacheKey(state.collection_id, "images", "")
-        return self._kept.get(place, state.sequence, make)
+        key = CacheKey(state.collection_id, "images", "")
+        return self._kept.get(key, state.sequence, make)
 
     def facets(
         self,
@@ -152,12 +152,12 @@ class Overviews:
             collection: Name of the collection.
             filter: Only images that pass it; None for all.
             field: Only this field; None: all but those that have one value for each image.
-            containing: Only texts of `field` that contain this, in whatever case.
+            containing: Only texts of `field` that contain this, case-insensitively.
             among: Looks up the keys of the images to count, instead of the filter.
 
         Raises:
             FilterError: The filter does not fit the collection.
-            QueryError: The collection has no such field, or a text is given and no field.
+            QueryError: The collection has no such field, or there is a text and no field.
         """
         if containing and field is None:
             raise QueryError(
@@ -167,11 +167,11 @@ class Overviews:
             row = require_collection(reading.session, collection)
             state, passing = CollectionState(reading, row.id, row.sequence), None
             if filter is None and among is None and not containing and field not in _ONE_EACH:
-                whole = self.current(state)
+                overview = self.current(state)
                 if field is None:
-                    return whole
-                if own := tuple(facet for facet in whole.facets if facet.name == field):
-                    return FilteredFacets(whole.count, own)
+                    return overview
+                if matching := tuple(facet for facet in overview.facets if facet.name == field):
+                    return FilteredFacets(overview.count, matching)
             if among is not None:
                 passing = np.sort(among(state))
             elif filter is not None:
@@ -179,13 +179,13 @@ class Overviews:
             counted = FacetCounts(state, self._fields, passing)
             if field is None:
                 return FilteredFacets(counted.images(), counted.every(), counted.findings())
-            known = known_fields(reading.session, row.id)
+            fields = known_fields(reading.session, row.id)
             if field in FLAG_FIELDS:
-                # No image need have it.
-                known[field] = frozenset({"boolean"})
-            if field not in known:
-                raise QueryError(unknown_field(field, sorted(known), "to count"), field="field")
-            return FilteredFacets(counted.images(), (counted.of(field, known[field], containing),))
+                # No image needs to have it.
+                fields[field] = frozenset({"boolean"})
+            if field not in fields:
+                raise QueryError(unknown_field(field, sorted(fields), "to count"), field="field")
+            return FilteredFacets(counted.images(), (counted.facet(field, fields[field], containing),))
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget the overviews of all other collections."""
@@ -196,8 +196,8 @@ class Overviews:
 class FacetCounts:
     """Counts the values of fields.
 
-    Of a field of more different texts than fit into memory their hashes are there. Flags and ranges of
-    numbers that do not fit are found by the database, of all images.
+    A field with more different texts than fit into memory is counted by their hashes. Flags and ranges of
+    numbers that don't fit are counted by the database, for all images.
     """
 
     state: CollectionState
@@ -212,30 +212,30 @@ class FacetCounts:
 
     def every(self) -> tuple[Facet, ...]:
         """Count the values of every field, except those that have one for each image, by name."""
-        known = sorted(known_fields(self.state.session, self.state.collection_id).items())
-        return tuple(self.of(name, kinds) for name, kinds in known if name not in _ONE_EACH)
+        fields = sorted(known_fields(self.state.session, self.state.collection_id).items())
+        return tuple(self.facet(name, kinds) for name, kinds in fields if name not in _ONE_EACH)
 
     def findings(self) -> tuple[FindingCounts, ...]:
         """Count the images by what they say of findings, those of most images first."""
         column = self.fields.column(self.state, FINDING_FIELD, "text")
         if column is not None:
             assert column.texts is not None
-            places, images, _ = column.counts(self.passing)
-            texts = (column.texts[int(place)] for place in places)
+            indices, images, _ = column.counts(self.passing)
+            texts = (column.texts[int(index)] for index in indices)
             stated = dict(zip(texts, images.tolist(), strict=True))
         else:
             stated = dict(self._hashed(FINDING_FIELD).every())
         states: dict[str, dict[str, int]] = {}
-        for said, count in stated.items():
-            name, _, its_state = said.rpartition(": ")
+        for statement, count in stated.items():
+            name, _, its_state = statement.rpartition(": ")
             states.setdefault(name, dict.fromkeys(STATES, 0))[its_state] = count
         counts = [FindingCounts(name, **own) for name, own in states.items()]
         return tuple(
             sorted(counts, key=lambda one: (-(one.present + one.uncertain + one.absent), one.finding))
         )
 
-    def of(self, name: str, kinds: frozenset[FieldKind], containing: str = "") -> Facet:
-        """Count the values of a field; of its texts those that contain something, in whatever case."""
+    def facet(self, name: str, kinds: frozenset[FieldKind], containing: str = "") -> Facet:
+        """Count the values of a field; of its texts those that contain a string, case-insensitively."""
         values: list[FacetValue] = []
         facet = Facet(name, tuple(sorted(kinds)), (), 0, None, None)
         if "text" in kinds:
@@ -265,13 +265,13 @@ class FacetCounts:
             hashed = self._hashed(name)
             return hashed.containing(containing) if containing else hashed.most_frequent()
         assert column.texts is not None
-        places, counts, _ = column.counts(self.passing)
+        indices, counts, _ = column.counts(self.passing)
         if containing:
-            wanted = containing.casefold()
-            kept = [wanted in column.texts[int(place)].casefold() for place in places]
-            places, counts = places[kept], counts[kept]
-        first = np.lexsort((places, -counts))[:MAX_VALUES]
-        return TextCounts([(column.texts[int(places[at])], int(counts[at])) for at in first], len(places))
+            needle = containing.casefold()
+            matching = [needle in column.texts[int(index)].casefold() for index in indices]
+            indices, counts = indices[matching], counts[matching]
+        first = np.lexsort((indices, -counts))[:MAX_VALUES]
+        return TextCounts([(column.texts[int(indices[at])], int(counts[at])) for at in first], len(indices))
 
     def _hashed(self, name: str) -> "HashedTexts":
         return HashedTexts(self.state, name, self.fields.hashed(self.state, name), self.passing)
@@ -291,11 +291,11 @@ class FacetCounts:
         return replace(facet, kinds=("date",), minimum=low, maximum=high)
 
     def _shifted(self) -> bool | None:
-        told = {value.value: value.count for value in self._booleans("date_shifted")}
-        if told.get(True):
+        counts = {value.value: value.count for value in self._booleans("date_shifted")}
+        if counts.get(True):
             return True
         is_dicom = "sop" in known_fields(self.state.session, self.state.collection_id)
-        return None if is_dicom and sum(told.values()) < self.images() else False
+        return None if is_dicom and sum(counts.values()) < self.images() else False
 
     def _booleans(self, name: str) -> list[FacetValue]:
         column = self.fields.column(self.state, name, "boolean")
@@ -338,14 +338,14 @@ def examples(session: Session, collection_id: int, images: Keys) -> tuple[Exampl
     spread = np.linspace(images[0], images[-1], MAX_EXAMPLES).astype(np.int64)
     keys = _with_text(session, collection_id, spread.tolist())
     keys = keys or images[np.searchsorted(images, spread)].tolist()
-    found: dict[str, Example] = {}
+    shown: dict[str, Example] = {}
     for key in dict.fromkeys(keys):
         name = session.execute(select(ImageRow.external_id).where(ImageRow.id == key)).scalar_one()
         texts = select(TextRow.text).where(TextRow.image_id == key)
         shortest = texts.order_by(func.length(TextRow.text), TextRow.position).limit(1)
         example = Example(name, session.execute(shortest).scalar_one_or_none() or "")
-        found.setdefault(example.text or name, example)
-    return tuple(found.values())
+        shown.setdefault(example.text or name, example)
+    return tuple(shown.values())
 
 
 def _with_text(session: Session, collection_id: int, spread: Sequence[int]) -> list[int]:
@@ -358,7 +358,7 @@ def _with_text(session: Session, collection_id: int, spread: Sequence[int]) -> l
     if last is None:
         return []
     following = (session.execute(query.where(key >= at).order_by(key)).scalar() for at in spread)
-    return [last if found is None else found for found in following]
+    return [last if key_at is None else key_at for key_at in following]
 
 
 class HashedTexts:
@@ -378,28 +378,28 @@ class HashedTexts:
             return TextCounts(self._named(hashes, counts, images), len(hashes))
         last = np.partition(counts, -MAX_VALUES)[-MAX_VALUES]
         more, tied = counts > last, counts == last
-        found = self._named(hashes[more], counts[more], images[more])
-        wanted = MAX_VALUES - len(found)
+        frequent = self._named(hashes[more], counts[more], images[more])
+        room = MAX_VALUES - len(frequent)
         if np.count_nonzero(tied) <= _MAX_LOOKED_UP:
             equals = self._named(hashes[tied], counts[tied], images[tied])
         else:
-            equals = [(text, int(last)) for text in self._first(hashes[tied], wanted)]
-        return TextCounts(found + equals[:wanted], len(hashes))
+            equals = [(text, int(last)) for text in self._first(hashes[tied], room)]
+        return TextCounts(frequent + equals[:room], len(hashes))
 
     def containing(self, text: str) -> TextCounts:
-        """Count the texts that contain another, in whatever case."""
+        """Count the texts that contain another, case-insensitively."""
         if not storable_text(text):
             return TextCounts([], 0)
         # As it is, or in lower case, capitals or a capital at its head: databases compare only letters of
         # ASCII without regard to case.
         forms = dict.fromkeys((text, text.lower(), text.upper(), text.title()))
         query = self._texts.where(or_(*(self._column.icontains(form, autoescape=True) for form in forms)))
-        found: list[tuple[str, int]] = []
+        frequent: list[tuple[str, int]] = []
         distinct = 0
         for counted in self._counted_of(query):
             distinct += len(counted)
-            found = _ordered([*found, *counted])[:MAX_VALUES]
-        return TextCounts(found, distinct)
+            frequent = _ordered([*frequent, *counted])[:MAX_VALUES]
+        return TextCounts(frequent, distinct)
 
     def every(self) -> Iterator[tuple[str, int]]:
         """Give each text, and how many images have it."""
@@ -412,10 +412,10 @@ class HashedTexts:
 
     def _counts_of(self, texts: Sequence[str]) -> list[int]:
         hashes = np.fromiter(map(hash, texts), dtype=np.int64, count=len(texts))
-        held = contains_sorted(self._counted.values, hashes)
-        places = np.searchsorted(self._counted.values, hashes[held])
+        present = contains_sorted(self._counted.values, hashes)
+        positions = np.searchsorted(self._counted.values, hashes[present])
         counts = np.zeros(len(texts), dtype=np.int64)
-        counts[held] = self._counted.counts[places]
+        counts[present] = self._counted.counts[positions]
         return counts.tolist()
 
     def _named(
@@ -426,19 +426,19 @@ class HashedTexts:
         texts = self._session.execute(self._texts.where(self._key.in_(images.tolist()))).scalars()
         return _ordered([(text, count_of[hash(text)]) for text in texts if hash(text) in count_of])
 
-    def _first(self, hashes: NDArray[np.int64], wanted: int) -> list[str]:
+    def _first(self, hashes: NDArray[np.int64], count: int) -> list[str]:
         """Return the first texts, in their order, that have one of many hashes, which rise."""
-        column, found = self._column, list[str]()
+        column, texts = self._column, list[str]()
         query = self._texts.order_by(column).limit(_ROWS_AT_ONCE)
         after: list[ColumnElement[bool]] = []
-        while len(found) < wanted:
+        while len(texts) < count:
             some = self._session.execute(query.where(*after)).scalars().all()
             if not some:
                 break
-            held = contains_sorted(hashes, np.fromiter(map(hash, some), dtype=np.int64, count=len(some)))
-            found += [text for text, is_held in zip(some, held, strict=True) if is_held]
+            present = contains_sorted(hashes, np.fromiter(map(hash, some), dtype=np.int64, count=len(some)))
+            texts += [text for text, is_present in zip(some, present, strict=True) if is_present]
             after = [column > some[-1]]
-        return found[:wanted]
+        return texts[:count]
 
 
 def _ordered(counted: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:

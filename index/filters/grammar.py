@@ -61,7 +61,7 @@ _MAX_TYPO_LENGTH = 80
 _MAX_COMPARED = 1_000
 
 _WRONG_KIND = frozenset({"bool_type", "int_type", "float_type", "string_type"})
-_KEYS = "eq, any_of, gt, gte, lt or lte beside field, finding beside state, or one of and, or, not"
+_KEYS = "eq, any_of, gt, gte, lt or lte with field, finding with state, or one of and, or, not"
 # Sentences for callers, which replace pydantic's types of errors.
 _SENTENCES = {
     "missing": "it is missing",
@@ -269,7 +269,7 @@ def _flagged(filter: "Filter") -> "Filter":
     return Or(filters=(without, AnyOf(field=filter.field, any_of=tuple(values)))) if values else without
 
 
-# Keys that tell each form from those behind it.
+# Keys that distinguish each form from the ones after it.
 _FORMS: dict[type[_Expression], frozenset[str]] = {
     And: frozenset({"and"}),
     Or: frozenset({"or"}),
@@ -279,7 +279,7 @@ _FORMS: dict[type[_Expression], frozenset[str]] = {
     HasFinding: frozenset({"finding"}),
     Range: frozenset({"gt", "gte", "lt", "lte"}),
 }
-# Parts of pydantic's locations that are no keys or places in the JSON.
+# Parts of pydantic's locations that aren't keys or indices in the JSON.
 _TAGS = {form.__name__ for form in _FORMS} | {"bool", "int", "float", "str"}
 
 
@@ -324,8 +324,8 @@ def parse_filter(value: Any) -> Filter:
     try:
         parsed = _ADAPTER.validate_python(value)
     except ValidationError as error:
-        first = _telling(error.errors(include_url=False))
-        raise FilterError(_place(first["loc"]), _sentence(first)) from error
+        first = _main_error(error.errors(include_url=False))
+        raise FilterError(_path(first["loc"]), _sentence(first)) from error
     _check_size(parsed)
     return parsed
 
@@ -405,18 +405,18 @@ def _short(value: bool | int | float | str) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def unknown_field(name: str, known: list[str], purpose: str) -> str:
-    """Say that a collection has no such field, and which ones it has."""
-    near = _near(name, known)
+def unknown_field(name: str, fields: list[str], purpose: str) -> str:
+    """Return a sentence that a collection has no such field, and which fields it has."""
+    near = _near(name, fields)
     hint = f" Did you mean {' or '.join(repr(match) for match in near)}?" if near else ""
-    return f"There is no field {shortened(name)!r} {purpose}.{hint} Fields: {listed(known)}."
+    return f"There is no field {shortened(name)!r} {purpose}.{hint} Fields: {listed(fields)}."
 
 
-def _near(name: str, known: Sequence[str]) -> list[str]:
-    """Return names that the given one may be a slip for; long ones, or thousands, would take seconds."""
+def _near(name: str, fields: Sequence[str]) -> list[str]:
+    """Return names that `name` may be a typo of; long names, or thousands, would take seconds."""
     if len(name) > _MAX_TYPO_LENGTH:
         return []
-    short = [other for other in known if len(other) <= _MAX_TYPO_LENGTH]
+    short = [other for other in fields if len(other) <= _MAX_TYPO_LENGTH]
     return get_close_matches(name, short[:_MAX_COMPARED], n=3, cutoff=0.6)
 
 
@@ -441,17 +441,17 @@ def _check_shape(value: Any) -> None:
 
 
 def _check_size(filter: Filter) -> None:
-    found = list(conditions(filter))
-    values = sum(len(condition.values()) for condition in found)
-    if len(found) > MAX_CONDITIONS or values > MAX_VALUES:
+    leaves = list(conditions(filter))
+    values = sum(len(condition.values()) for condition in leaves)
+    if len(leaves) > MAX_CONDITIONS or values > MAX_VALUES:
         raise FilterError(
             "",
-            f"The filter is too large: {len(found)} conditions with {values} values; "
+            f"The filter is too large: {len(leaves)} conditions with {values} values; "
             f"at most {MAX_CONDITIONS} and {MAX_VALUES} are allowed.",
         )
 
 
-def _place(location: tuple[int | str, ...]) -> str:
+def _path(location: tuple[int | str, ...]) -> str:
     """Turn pydantic's location into the path within the JSON, such as `and[1].age`."""
     path = ""
     for part in location:
@@ -462,14 +462,14 @@ def _place(location: tuple[int | str, ...]) -> str:
     return path
 
 
-def _telling(errors: list[ErrorDetails]) -> ErrorDetails:
+def _main_error(errors: list[ErrorDetails]) -> ErrorDetails:
     """Return the first error; of a value that can be of several kinds, the one about its own kind."""
-    same_place = [error for error in errors if _place(error["loc"]) == _place(errors[0]["loc"])]
-    return next((error for error in same_place if error["type"] not in _WRONG_KIND), errors[0])
+    same_path = [error for error in errors if _path(error["loc"]) == _path(errors[0]["loc"])]
+    return next((error for error in same_path if error["type"] not in _WRONG_KIND), errors[0])
 
 
 def _sentence(error: ErrorDetails) -> str:
-    place = _place(error["loc"])
+    path = _path(error["loc"])
     what = error["msg"].removeprefix("Value error, ")
     if error["type"] == "literal_error":
         what = f"it must be {', '.join(STATES[:-1])} or {STATES[-1]}"
@@ -481,4 +481,4 @@ def _sentence(error: ErrorDetails) -> str:
         what = "a value must be a text, a number, true or false"
     elif error["type"] in _SENTENCES:
         what = _SENTENCES[error["type"]].format_map(error.get("ctx", {}))
-    return f"The filter is wrong{f' at {place}' if place else ''}: {what}."
+    return f"The filter is wrong{f' at {path}' if path else ''}: {what}."

@@ -1,7 +1,7 @@
 """Keys of the images and texts that pass filters, by columns of values in memory, kept up with writes.
 
-Of fields of many different texts, such as ids, and of fields that do not fit, only the values are read that
-a filter asks for.
+For fields with many different texts, such as ids, and fields that don't fit into memory, only the values that
+a filter names are read.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -72,7 +72,7 @@ class _Fields:
 
 
 class FieldColumns:
-    """Keeps the fields that filters named last, and the keys that passed them; threads may share it.
+    """Caches the most recently filtered fields, and the keys that passed the filters; threads may share it.
 
     Args:
         max_bytes: Memory of all fields; with 0 none is in memory, but the hashes of one that is counted.
@@ -91,22 +91,22 @@ class FieldColumns:
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget all other collections."""
-        for held in (self._fields, self._columns, self._hashed, self._members, self._passing):
-            held.keep(collections)
+        for cache in (self._fields, self._columns, self._hashed, self._members, self._passing):
+            cache.keep(collections)
         # Copied at once: other threads may add some.
-        for place in self._too_large.copy():
-            if place.collection_id not in collections:
-                self._too_large.discard(place)
+        for key in self._too_large.copy():
+            if key.collection_id not in collections:
+                self._too_large.discard(key)
 
     def warm(self, state: CollectionState) -> None:
         """Read the fields of a collection, or bring them up to date, until they take half of the memory."""
-        fields = self._known(state)
+        fields = self._field_kinds(state)
         named = [(name, kind) for name in fields for kind in fields[name]]
         for field, kind in sorted([*named, (FINDING_FIELD, "text")]):
             if self._columns.nbytes > self._max_bytes // 2:
                 return
             self.column(state, field, kind)
-        self._of(state, "images")
+        self._members_at(state, "images")
 
     def passing(self, state: CollectionState, filter: Filter | None, target: Target) -> Keys:
         """Return the keys of images or texts that pass a filter, rising, from memory but for later writes.
@@ -119,10 +119,10 @@ class FieldColumns:
             FilterError: The filter names an unknown field, or compares it with a wrong kind of value.
         """
         if filter is None:
-            return self._of(state, target).keys
+            return self._members_at(state, target).keys
 
         def read() -> Keys:
-            check_filter(filter, self._known(state))
+            check_filter(filter, self._field_kinds(state))
             check_dates(filter, partial(self._has_dates, state))
             return self._evaluated(state, filter, target)
 
@@ -130,8 +130,8 @@ class FieldColumns:
             keys = read()
             return before if np.array_equal(keys, before) else keys
 
-        place = CacheKey(state.collection_id, target, filter.text)
-        return self._passing.get(place, state.sequence, read, catch_up)
+        key = CacheKey(state.collection_id, target, filter.text)
+        return self._passing.get(key, state.sequence, read, catch_up)
 
     def passing_among(
         self, state: CollectionState, filter: Filter, target: Target, allowed: Keys | None
@@ -141,14 +141,14 @@ class FieldColumns:
         return keys if allowed is None else keys[contains_sorted(allowed, keys)]
 
     def column(self, state: CollectionState, field: str, kind: FieldKind) -> Column | None:
-        """Return a whole field; None where it does not fit."""
-        place = CacheKey(state.collection_id, "images", f"{kind} {field}")
+        """Return all values of a field; None if they don't fit."""
+        key = CacheKey(state.collection_id, "images", f"{kind} {field}")
         # Ids differ for each image, and an index finds them.
-        if field == "id" or not self._max_values or place in self._too_large:
+        if field == "id" or not self._max_values or key in self._too_large:
             return None
 
         def read(since: int | None) -> Column:
-            if place in self._too_large:
+            if key in self._too_large:
                 raise TooManyError
             columns = Columns(state.session, state.collection_id, since)
             if since is not None:
@@ -156,25 +156,25 @@ class FieldColumns:
             try:
                 return columns.column(field, kind, [UNBOUNDED], self._max_values, _MAX_TEXTS)
             except TooManyError:
-                # Marked before other threads get their turn, which would read it as well.
-                self._too_large.add(place)
+                # Marked before other threads continue, which would read it as well.
+                self._too_large.add(key)
                 raise
 
         try:
-            return kept_up(self._columns, state, "images", place.name, read, self._fits)
+            return kept_up(self._columns, state, "images", key.name, read, self._fits)
         except TooManyError:
-            self._columns.discard(place)
+            self._columns.discard(key)
             return None
 
     def hashed(self, state: CollectionState, field: str) -> Column:
-        """Return a whole field of texts by their hashes."""
+        """Return all texts of a field by their hashes."""
 
         def read(since: int | None) -> Column:
             return Columns(state.session, state.collection_id, since).hashed(field)
 
         return kept_up(self._hashed, state, "images", field, read)
 
-    def _known(self, state: CollectionState) -> Mapping[str, frozenset[FieldKind]]:
+    def _field_kinds(self, state: CollectionState) -> Mapping[str, frozenset[FieldKind]]:
         return self._fields.get(
             CacheKey(state.collection_id, "images", ""),
             state.sequence,
@@ -190,14 +190,14 @@ class FieldColumns:
     def _values(
         self, state: CollectionState, field: str, kind: FieldKind, parts: Sequence[Interval], *, alone: bool
     ) -> Column:
-        """Return a whole field, or where it does not fit what of it is within intervals."""
-        whole = self.column(state, field, kind)
-        if whole is not None:
-            return whole
+        """Return all values of a field, or only those within intervals if they don't all fit."""
+        column = self.column(state, field, kind)
+        if column is not None:
+            return column
 
         def read(since: int | None) -> Column:
             columns = Columns(state.session, state.collection_id, since)
-            # Of a single condition, all have values that are asked for.
+            # For a single condition, all images have matching values.
             return columns.matching(field, kind, parts) if alone else columns.column(field, kind, parts)
 
         return kept_up(self._columns, state, "images", f"{kind} {field} {alone} {parts}", read, self._fits)
@@ -205,7 +205,7 @@ class FieldColumns:
     def _fits(self, changed: Column) -> bool:
         return len(changed) <= self._max_values and len(changed.texts or ()) <= _MAX_TEXTS
 
-    def _of(self, state: CollectionState, target: Target) -> Numbered:
+    def _members_at(self, state: CollectionState, target: Target) -> Numbered:
         def read(since: int | None) -> Numbered:
             written = [] if since is None else [ImageRow.sequence > since]
             query = all_keys(state.collection_id, target).where(*written)
@@ -213,56 +213,56 @@ class FieldColumns:
                 keys = read_keys(state.session, query)
                 return Numbered(keys, keys)
             rows = state.session.connection().execute(query.add_columns(ImageRow.id)).all()
-            found = np.array(rows, dtype=np.int64).reshape(-1, 2)
-            found = found[np.argsort(found[:, 0])]
-            return Numbered(found[:, 0].copy(), found[:, 1].copy())
+            pairs = np.array(rows, dtype=np.int64).reshape(-1, 2)
+            pairs = pairs[np.argsort(pairs[:, 0])]
+            return Numbered(pairs[:, 0].copy(), pairs[:, 1].copy())
 
         return kept_up(self._members, state, target, "", read)
 
     def _evaluated(self, state: CollectionState, filter: Filter, target: Target) -> Keys:
-        asked: dict[tuple[str, FieldKind], list[list[Interval]]] = {}
+        requested: dict[tuple[str, FieldKind], list[list[Interval]]] = {}
         for condition in conditions(filter):
             for kind in kinds(condition):
-                asked.setdefault((condition.field, kind), []).append(intervals(condition, kind))
+                requested.setdefault((condition.field, kind), []).append(intervals(condition, kind))
         columns = {
-            place: self._values(state, *place, joined([*chain(*parts)]), alone=len(parts) == 1)
-            for place, parts in asked.items()
+            name: self._values(state, *name, joined([*chain(*parts)]), alone=len(parts) == 1)
+            for name, parts in requested.items()
         }
         # Whether an image passes that has none of the values.
         is_open = bool(evaluate(filter, lambda _: np.zeros(1, dtype=np.bool_))[0])
-        every = self._of(state, "images").keys if is_open else NOTHING
+        every = self._members_at(state, "images").keys if is_open else NOTHING
         # A column may be of a later state than the others, with images that came since.
         extents = [
-            found for found in (*(column.extent for column in columns.values()), extent(every)) if found
+            bounds for bounds in (*(column.extent for column in columns.values()), extent(every)) if bounds
         ]
         if not extents:
             return NOTHING
         low = min(lowest for lowest, _ in extents)
         size = max(highest for _, highest in extents) - low + 1
-        images, places = None, {place: column.images for place, column in columns.items()}
-        if size > _SPARSE * (len(every) + sum(map(len, places.values()))):
-            images = np.unique(np.concatenate([every, *places.values()]))
-            places = {place: np.searchsorted(images, keys) for place, keys in places.items()}
+        images, rows = None, {name: column.images for name, column in columns.items()}
+        if size > _SPARSE * (len(every) + sum(map(len, rows.values()))):
+            images = np.unique(np.concatenate([every, *rows.values()]))
+            rows = {name: np.searchsorted(images, keys) for name, keys in rows.items()}
             low, size = 0, len(images)
 
         def mask(condition: Condition) -> Mask:
-            found = np.zeros(size, dtype=np.bool_)
+            passed = np.zeros(size, dtype=np.bool_)
             for kind in kinds(condition):
-                place = condition.field, kind
-                for some in columns[place].slices(intervals(condition, kind)):
-                    found[places[place][some] - low] = True
-            return found
+                name = condition.field, kind
+                for some in columns[name].slices(intervals(condition, kind)):
+                    passed[rows[name][some] - low] = True
+            return passed
 
         passing = evaluate(filter, mask)
         if is_open:
             # Keys between those of the collection pass as well.
-            held = np.zeros(size, dtype=np.bool_)
-            held[every - low if images is None else np.searchsorted(images, every)] = True
-            passing &= held
+            present = np.zeros(size, dtype=np.bool_)
+            present[every - low if images is None else np.searchsorted(images, every)] = True
+            passing &= present
         keys: Keys = low + np.flatnonzero(passing) if images is None else images[passing]
         if target == "images":
             return keys
-        texts = self._of(state, "texts")
+        texts = self._members_at(state, "texts")
         return texts.keys[contains_sorted(keys, texts.numbers)]
 
 
@@ -278,8 +278,8 @@ def passing_keys(session: Session, collection_id: int, filter: Filter, target: T
 
 def _has_dates(session: Session, collection_id: int, field: str) -> bool:
     """Whether a value of a field is a date, or it has no texts at all."""
-    of_field = AttributeRow.collection_id == collection_id, AttributeRow.name == field
-    query = select(AttributeRow.text_value).where(*of_field, AttributeRow.text_value.is_not(None))
+    in_field = AttributeRow.collection_id == collection_id, AttributeRow.name == field
+    query = select(AttributeRow.text_value).where(*in_field, AttributeRow.text_value.is_not(None))
     with session.connection().execute(query.execution_options(yield_per=_TEXTS_AT_ONCE)) as rows:
         texts = rows.scalars()
         first = next(texts, None)
@@ -304,6 +304,6 @@ def texts_saying(session: Session, keys: Keys, findings: Sequence[HasFinding]) -
         some = query.where(TextRow.id.in_(keys[start : start + _TEXTS_AT_ONCE].tolist()))
         for key, finding, state in session.execute(some):
             states[key, finding] = min(state, states.get((key, finding), state), key=STATES.index)
-    wanted = {(finding.finding, finding.state) for finding in findings}
-    saying = {key for (key, finding), state in states.items() if (finding, state) in wanted}
+    stated = {(finding.finding, finding.state) for finding in findings}
+    saying = {key for (key, finding), state in states.items() if (finding, state) in stated}
     return np.array([key for key in keys.tolist() if key in saying], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Activation of a generation, the step back, and how many old ones are kept for it."""
+"""Activation of generations, rollback, and how many old ones are kept for it."""
 
 import logging
 import time
@@ -54,7 +54,7 @@ def activate(
         session: Session of a transaction of its own.
         generation: Generation to activate.
         texts: Whether its bundle has a text encoder, so that texts must have vectors too.
-        instead_of: Digest of the only model that it may take the place of; None: of any.
+        instead_of: Digest of the only model that it may replace; None: any.
 
     Raises:
         ActiveChangedError: The active generation is of another model than `instead_of`; nothing changes.
@@ -127,7 +127,7 @@ def generation_before(session: Session, collection: str) -> Generation:
     if number is None:
         raise UnknownGenerationError(
             f"Collection {collection!r} cannot be rolled back: no other generation of it was active and is "
-            f"still kept. `recoquest generations {collection}` lists those that there are."
+            f"still kept. `recoquest generations {collection}` lists the existing ones."
         )
     return get_generation(session, number)[0]
 
@@ -138,17 +138,19 @@ def generation_of(session: Session, collection: str, number: int) -> Generation:
     query = select(GenerationRow.id).where(GenerationRow.collection_id == row.id)
     numbers = session.execute(query.order_by(GenerationRow.id.desc())).scalars().all()
     if number not in numbers:
-        known = listed([str(known) for known in numbers]) or "none"
-        raise UnknownGenerationError(f"Collection {collection!r} has no generation {number}; it has {known}.")
+        numbered = listed([str(numbered) for numbered in numbers]) or "none"
+        raise UnknownGenerationError(
+            f"Collection {collection!r} has no generation {number}; it has {numbered}."
+        )
     return get_generation(session, number)[0]
 
 
 def _require_active_model(session: Session, generation: Generation, digest: str) -> None:
     active = find_generation(session, generation.collection_id, "active")
     if active is None or active.digest != digest:
-        found = "nothing" if active is None else f"{active.model!r} (generation {active.id})"
+        current = "nothing" if active is None else f"{active.model!r} (generation {active.id})"
         raise ActiveChangedError(
-            f"{generation.collection!r} is searched with {found} by now, which generation {generation.id} by "
+            f"{generation.collection!r} is now searched with {current}, which generation {generation.id} by "
             f"{generation.model!r} was not to replace: nothing was changed."
         )
 

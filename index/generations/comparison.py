@@ -1,4 +1,4 @@
-"""Two generations of a collection compared on held-out images, before one takes the other's place.
+"""Two generations of a collection compared on held-out images, before one replaces the other.
 
 Nothing is embedded for it: the vectors are those that will be searched.
 """
@@ -84,8 +84,9 @@ class Comparison(_Figures):
 def compare(home: Home, active: Generation, new: Generation) -> Comparison | None:
     """Measure a generation against the active one, and keep the result with it.
 
-    Queries are the texts of up to 1,000 held-out images (test, else val, else a seeded sample), and these
-    images themselves; candidates are all images of the collection, or a seeded sample of 100,000 of them.
+    Queries are the texts of up to 1,000 held-out images (test, otherwise val, otherwise a seeded sample), and
+    these images themselves; candidates are all images of the collection, or a seeded sample of 100,000 of
+    them.
 
     Returns:
         None when there are fewer than two images that both have vectors of.
@@ -157,8 +158,8 @@ def _choose(session: Session, active: Generation, new: Generation) -> tuple[Held
 def _stored(session: Session, generation: Generation, table: Any, key: Any, keys: Sequence[int]) -> Vectors:
     """Return the vectors of these keys, which are all there, in the shape of their kind."""
     query = select(key, table.vector).where(table.generation_id == generation.id)
-    found = {row[0]: row[1] for row in rows_among(session, query, key, keys)}
-    vectors = decode_vectors([found[key] for key in keys], generation.dim)
+    vectors_by_key = {row[0]: row[1] for row in rows_among(session, query, key, keys)}
+    vectors = decode_vectors([vectors_by_key[key] for key in keys], generation.dim)
     return as_blades(vectors, generation.blades, unsigned=generation.unsigned)
 
 
@@ -171,7 +172,7 @@ def _texts(session: Session, generations: Sequence[Generation], images: Sequence
 
 
 def _relevant(session: Session, texts: Mapping[int, str], images: Sequence[_Image]) -> list[list[int]]:
-    """Return for each text the rows of all images that have this very sentence."""
+    """Return for each text the rows of all images that have exactly this sentence."""
     row_of = {image.key: row for row, image in enumerate(images)}
     rows: dict[str, set[int]] = {text: set() for text in texts.values()}
     collection = select(ImageRow.collection_id).where(ImageRow.id == images[0].key).scalar_subquery()
@@ -233,11 +234,11 @@ def _labelled(images: Sequence[_Image], vectors: Vectors, rows: Sequence[int]) -
 
 def _first(queries: Vectors, candidates: Vectors, own: Sequence[int] | None = None) -> list[list[int]]:
     """Return the rows of the first 10 candidates of each query, in no order, itself left out."""
-    found: list[list[int]] = []
+    rows: list[list[int]] = []
     depth = min(_DEPTH, len(candidates) - (own is not None))
     for start, stop in row_chunks(len(queries), len(candidates)):
         scores = similarity(queries[start:stop], candidates).copy()
         if own is not None:
             scores[np.arange(stop - start), list(own[start:stop])] = -np.inf
-        found += np.argpartition(-scores, depth - 1, axis=1)[:, :depth].tolist()
-    return found
+        rows += np.argpartition(-scores, depth - 1, axis=1)[:, :depth].tolist()
+    return rows

@@ -60,7 +60,7 @@ def register_model(home: Home, folder: Path) -> BundleInfo:
     One that is registered already stays as it is.
 
     Raises:
-        BundleError: The folder holds no whole bundle, or it cannot be copied.
+        BundleError: The folder doesn't contain a complete bundle, or it cannot be copied.
     """
     with (
         installed_bundle(read_bundle(folder), home.bundles_folder) as info,
@@ -71,7 +71,7 @@ def register_model(home: Home, folder: Path) -> BundleInfo:
 
 
 def require_model(session: Session, digest: str) -> ModelRow:
-    """Return a registered model by its whole digest."""
+    """Return a registered model by its full digest."""
     row = session.execute(select(ModelRow).where(ModelRow.digest == digest)).scalar_one_or_none()
     if row is None:
         raise UnregisteredModelError(digest)
@@ -81,19 +81,19 @@ def require_model(session: Session, digest: str) -> ModelRow:
 def find_model(session: Session, model: str) -> ModelRow:
     """Return a registered model by its digest, its name, or the beginning of its digest that lists show."""
     rows = session.execute(select(ModelRow).order_by(ModelRow.id.desc())).scalars().all()
-    found = [row for row in rows if row.digest == model] or [row for row in rows if row.name == model]
-    if not found and len(model) >= _SHORT_DIGEST:
-        found = [row for row in rows if row.digest.startswith(model)]
-    if not found:
-        known = ", ".join(repr(row.name) for row in rows[:_SHOWN]) or "none yet"
+    matches = [row for row in rows if row.digest == model] or [row for row in rows if row.name == model]
+    if not matches and len(model) >= _SHORT_DIGEST:
+        matches = [row for row in rows if row.digest.startswith(model)]
+    if not matches:
+        names = ", ".join(repr(row.name) for row in rows[:_SHOWN]) or "none yet"
         raise UnknownModelError(
-            f"There is no registered model {shortened(model)!r}; there are: {known}. "
+            f"There is no registered model {shortened(model)!r}; there are: {names}. "
             "`recoquest models register` adds one."
         )
-    if len(found) > 1:
-        digests = ", ".join(row.digest for row in found[:_SHOWN])
+    if len(matches) > 1:
+        digests = ", ".join(row.digest for row in matches[:_SHOWN])
         raise UnknownModelError(f"Several models have the name {model!r}: give a digest, {digests}.")
-    return found[0]
+    return matches[0]
 
 
 def generations_by(session: Session, digest: str) -> list[GenerationInfo]:

@@ -56,9 +56,9 @@ class CollectionNames:
         """Return the collection behind an alias; the name itself where it is none."""
         return self._aliases.get(None).get(name, name)
 
-    def known(self, name: str) -> str | None:
+    def cached(self, name: str) -> str | None:
         """Return what `behind` does, where nothing has to be waited for; else None."""
-        aliases = self._aliases.known(None)
+        aliases = self._aliases.cached(None)
         return None if aliases is None else aliases.get(name, name)
 
 
@@ -186,9 +186,9 @@ def _check(name: str, alias: Alias | None, condition: Condition) -> None:
     revision = None if alias is None else alias.revision
     if condition.holds(revision):
         return
-    place = "is none" if alias is None else f"leads to {alias.collection!r}"
+    target = "is none" if alias is None else f"leads to {alias.collection!r}"
     raise ConditionError(
-        f"The alias {shortened(name)!r} {place} now, and nothing was changed: look at it again, and send its "
+        f"The alias {shortened(name)!r} {target} now, and nothing was changed: read it again, and send its "
         "present ETag.",
         revision,
     )

@@ -47,7 +47,7 @@ _TRIES: Final = 100
 def generation_for(home: Home, collection: str, encoder: ImageEncoder) -> Generation:
     """Return the generation of a collection by an encoder's bundle, begun if there is none yet.
 
-    One that was begun before goes on; the state of none changes.
+    An unfinished one is reused; no state changes.
 
     Raises:
         BundleError: The encoder comes from no bundle, or the bundle cannot be copied.
@@ -64,8 +64,8 @@ def generation_for(home: Home, collection: str, encoder: ImageEncoder) -> Genera
         model = register_bundle(session, info)
         # Another process may be beginning one.
         lock_collection(session, collection_id)
-        found = find_any(session, collection_id, model.digest)
-        return found or add_generation(session, collection_id, model.id)
+        existing = find_any(session, collection_id, model.digest)
+        return existing or add_generation(session, collection_id, model.id)
 
 
 def reindex(
@@ -78,7 +78,7 @@ def reindex(
 ) -> int:
     """Embed the images that a generation lacks, write its snapshot, measure which scores count; count images.
 
-    Each batch is one transaction, so a run that was stopped goes on when it is repeated. Images that are
+    Each batch is one transaction, so an interrupted run continues when it is repeated. Images that are
     written, replaced or removed meanwhile are included or left out: it ends when nothing is missing.
 
     Raises:
@@ -106,8 +106,8 @@ def swap(
 
     A generation that was active before lacks the images that were written since: nobody keeps it current,
     which would cost every write a second pass and every service a second encoder, but it never comes back
-    without them either. Services are told `preload_s` seconds before, so that none has to load anything when
-    it happens.
+    without them either. Services are notified `preload_s` seconds before, so that none has to load anything
+    at that moment.
 
     Raises:
         ActiveChangedError: A generation of another model became active meanwhile; it stays.
@@ -159,8 +159,8 @@ def _embed_missing(
             name, untried = f"Embedding {generation.collection}", _missing(engine.home, generation, broken)
             with progress_bar(name, total, done=total - missing, shown=show_progress) as bar:
                 for batch in prefetch(untried, prepare, batch_size, give_up=files.close):
-                    readable = {image: found for image, found in batch if isinstance(found, np.ndarray)}
-                    broken |= {image: found for image, found in batch if isinstance(found, str)}
+                    readable = {image: result for image, result in batch if isinstance(result, np.ndarray)}
+                    broken |= {image: result for image, result in batch if isinstance(result, str)}
                     if readable:
                         vectors = embedder.images(list(readable.values()))
                         with engine.home.catalogue.write() as session:

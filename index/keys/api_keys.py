@@ -59,10 +59,10 @@ class NewKey:
     text: str
 
 
-def split_key(given: str) -> tuple[str, str] | None:
+def split_key(key: str) -> tuple[str, str] | None:
     """Split a key into identifier and secret; None where it has another form."""
-    parts = given.split("_", 2)
-    if len(given) != _LENGTH or len(parts) != 3 or parts[0] != _PREFIX:
+    parts = key.split("_", 2)
+    if len(key) != _LENGTH or len(parts) != 3 or parts[0] != _PREFIX:
         return None
     return parts[1], parts[2]
 
@@ -124,14 +124,14 @@ def revoke_key(session: Session, key: str) -> ApiKey:
     """Revoke a key by its identifier; a revoked one stays as it is."""
     revoked = update(ApiKeyRow).where(ApiKeyRow.id == key, ApiKeyRow.revoked.is_(None)).values(revoked=now())
     session.execute(revoked)
-    found = find_key(session, key)
-    if found is None:
+    row = find_key(session, key)
+    if row is None:
         raise UnknownKeyError(f"There is no key {key!r}: `recoquest keys list` shows the identifiers of all.")
-    return found
+    return row
 
 
 def find_key(session: Session, key: str) -> ApiKey | None:
-    """The key of an identifier, whatever its state."""
+    """Return the key with an identifier, in any state."""
     row = session.get(ApiKeyRow, key, populate_existing=True)
     return None if row is None else _key(row)
 
@@ -230,11 +230,11 @@ def parse_grants(written: object) -> dict[str, frozenset[Role]]:
 
 def _parse_roles(written: object) -> frozenset[Role]:
     names = written if isinstance(written, list | tuple | frozenset) else []
-    found = [role_of(str(name)) for name in names]
-    if not found or None in found:
-        given = json.dumps(written, default=str)
-        raise ValueError(f"{given} is not a list of roles: {', '.join(ROLES)}")
-    return frozenset(role for role in found if role is not None)
+    roles = [role_of(str(name)) for name in names]
+    if not roles or None in roles:
+        shown = json.dumps(written, default=str)
+        raise ValueError(f"{shown} is not a list of roles: {', '.join(ROLES)}")
+    return frozenset(role for role in roles if role is not None)
 
 
 def written_grants(grants: Grants) -> dict[str, list[str]]:

@@ -69,19 +69,19 @@ class PageEnd(NamedTuple):
 
     binding: Binding
     query: Vectors
-    place: PagePosition
+    position: PagePosition
 
 
 def encode_cursor(end: PageEnd) -> str:
     """Return the cursor of the page that begins where another ends."""
-    binding, query, place = end
-    after = place.after
-    confident = -1 if place.confident is None else int(place.confident)
-    values = (after.rank, after.score, after.key, place.sequence, confident, len(place.seen))
+    binding, query, position = end
+    after = position.after
+    confident = -1 if position.confident is None else int(position.confident)
+    values = (after.rank, after.score, after.key, position.sequence, confident, len(position.seen))
     content = _HEADER.pack(_VERSION, binding.digest, *values) + query.astype("<f4", copy=False).tobytes()
-    if len(place.seen):
+    if len(position.seen):
         # Steps between sorted keys are small, so that they shrink to few bytes.
-        steps = np.diff(np.sort(place.seen), prepend=np.int64(0)).astype("<i8")
+        steps = np.diff(np.sort(position.seen), prepend=np.int64(0)).astype("<i8")
         content += zlib.compress(steps.tobytes())
     return base64.urlsafe_b64encode(content + _check(content)).decode().rstrip("=")
 

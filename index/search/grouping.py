@@ -55,10 +55,10 @@ class GroupColumn(Numbered):
         """Memory of the column and of the groups that were looked at."""
         return 2 * super().nbytes
 
-    def of(self, keys: Keys) -> tuple[NDArray[np.bool_], Numbers]:
-        """Tell which of some keys (K,) are there, and the numbers of these."""
-        held = contains_sorted(self.keys, keys)
-        return held, self.numbers[np.searchsorted(self.keys, keys[held])]
+    def lookup(self, keys: Keys) -> tuple[NDArray[np.bool_], Numbers]:
+        """Return which of some keys (K,) are present, and the group numbers of these."""
+        present = contains_sorted(self.keys, keys)
+        return present, self.numbers[np.searchsorted(self.keys, keys[present])]
 
     def members(self, number: int) -> Keys:
         """Return the keys of a group, rising."""
@@ -67,7 +67,7 @@ class GroupColumn(Numbered):
 
     def count(self, allowed: Keys | None) -> int:
         """Return how many groups have one of some keys, which rise; None for all."""
-        numbers = self._by_number[0] if allowed is None else np.sort(self.of(allowed)[1])
+        numbers = self._by_number[0] if allowed is None else np.sort(self.lookup(allowed)[1])
         return int(np.count_nonzero(np.diff(numbers))) + bool(len(numbers))
 
     def firsts(self, allowed: Keys) -> Keys:
@@ -87,7 +87,7 @@ class GroupColumns:
     """LRU cache of columns of groups, refreshed after writes."""
 
     def __init__(self) -> None:
-        self._held: CollectionCache[GroupColumn] = CollectionCache(_CACHE_BYTES, newer=True)
+        self._cache: CollectionCache[GroupColumn] = CollectionCache(_CACHE_BYTES, newer=True)
 
     def get(self, state: CollectionState, field: str, target: Target) -> GroupColumn:
         """Return a column as it is at a sequence number or later, from memory but for later writes."""
@@ -97,15 +97,15 @@ class GroupColumns:
             written = query if since is None else query.where(ImageRow.sequence > since)
             rows = state.session.execute(written.execution_options(yield_per=_ROWS_AT_ONCE))
             numbers = ((key, _number(image, _Value(*value))) for key, image, *value in rows)
-            found = np.fromiter(numbers, dtype=[("key", np.int64), ("number", np.int64)])
-            found = found[np.argsort(found["key"])]
-            return GroupColumn(found["key"].copy(), found["number"].copy())
+            records = np.fromiter(numbers, dtype=[("key", np.int64), ("number", np.int64)])
+            records = records[np.argsort(records["key"])]
+            return GroupColumn(records["key"].copy(), records["number"].copy())
 
-        return kept_up(self._held, state, target, field, read)
+        return kept_up(self._cache, state, target, field, read)
 
     def keep(self, collections: Collection[int]) -> None:
         """Forget the columns of all other collections."""
-        self._held.keep(collections)
+        self._cache.keep(collections)
 
 
 class Groups:
@@ -115,30 +115,30 @@ class Groups:
         self._newest = newest
         self.column = newest()
 
-    def of(self, keys: Keys) -> tuple[NDArray[np.bool_], Numbers]:
-        """Tell which of some keys (K,) the catalogue still has, and the numbers of their groups."""
-        held, numbers = self.column.of(keys)
-        if not held.all():
+    def lookup(self, keys: Keys) -> tuple[NDArray[np.bool_], Numbers]:
+        """Return which of some keys (K,) the catalogue still has, and the group numbers of these."""
+        present, numbers = self.column.lookup(keys)
+        if not present.all():
             # The view may hold images written after the search began.
             self.column = self._newest()
-            held, numbers = self.column.of(keys)
-        return held, numbers
+            present, numbers = self.column.lookup(keys)
+        return present, numbers
 
-    def first_places(self, keys: Keys) -> NDArray[np.int64]:
-        """Return the places at which a group comes for the first time; keys that are gone have none."""
-        held, numbers = self.of(keys)
+    def first_indices(self, keys: Keys) -> NDArray[np.int64]:
+        """Return the indices at which a group occurs first; removed keys have none."""
+        present, numbers = self.lookup(keys)
         firsts = np.unique(numbers, return_index=True)[1]
         firsts.sort()
-        return np.flatnonzero(held)[firsts]
+        return np.flatnonzero(present)[firsts]
 
     def others(self, keys: Keys, findable: Keys | None) -> dict[int, int]:
         """Return for keys how many more of their groups could be found.
 
         `findable` are the keys that a search may find, rising; None for all.
         """
-        held, numbers = self.of(keys)
+        present, numbers = self.lookup(keys)
         counts = {}
-        for key, number in zip(keys[held].tolist(), numbers.tolist(), strict=True):
+        for key, number in zip(keys[present].tolist(), numbers.tolist(), strict=True):
             members = self.column.members(number)
             if findable is not None:
                 members = members[contains_sorted(findable, members)]
@@ -146,14 +146,14 @@ class Groups:
         return counts
 
 
-def check_group_field(session: Session, collection_id: int, field: str, *, of: str) -> None:
+def check_group_field(session: Session, collection_id: int, field: str, *, request_field: str) -> None:
     """Refuse to group by a field that a collection does not have.
 
     `of` is the part of the request that names it.
     """
-    known = known_fields(session, collection_id)
-    if field not in known:
-        raise QueryError(unknown_field(field, sorted(known), "to group by"), field=of)
+    fields = known_fields(session, collection_id)
+    if field not in fields:
+        raise QueryError(unknown_field(field, sorted(fields), "to group by"), field=request_field)
 
 
 def keys_left_out(session: Session, collection_id: int, request: SearchRequest) -> Keys:

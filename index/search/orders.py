@@ -1,8 +1,8 @@
 """The orders that hits can come in: by likeness, fused with words and findings, one of each group, diverse.
 
-The plain order goes on behind any of its hits. Every other order depends on all hits before a place, so it
-is made again from its top, and a page has the first of it that no page before had: whatever was removed in
-between and moved the others, none comes twice and none is passed over.
+The plain order can continue after any of its hits. Every other order depends on all earlier hits, so it
+is made again from its top, and a page has its first hits that no earlier page had: whatever was removed in
+between, no hit repeats and none is skipped.
 """
 
 from abc import ABC, abstractmethod
@@ -28,10 +28,10 @@ BY_VECTOR: Final = 1
 BY_WORDS: Final = 2
 BY_FINDINGS: Final = 4
 
-# The first places of each list are fused; the same for every page, so that all pages are of one order.
-FUSED_PLACES: Final = 1000
-# The first places of the order by likeness from which diverse hits are chosen.
-DIVERSE_PLACES: Final = 1000
+# Length of the lists that are fused; the same for every page, so that all pages follow one order.
+FUSED_DEPTH: Final = 1000
+# Hits by likeness from which diverse ones are chosen.
+DIVERSE_DEPTH: Final = 1000
 # Gives the keys that a search may find, rising, of all keys; None: all.
 Findable = Callable[[Keys], Keys | None]
 # More are not searched for on top.
@@ -59,10 +59,10 @@ class Ranked:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def take(self, places: NDArray[np.int64] | slice) -> "Ranked":
-        """Return the hits at these places."""
+    def take(self, indices: NDArray[np.int64] | slice) -> "Ranked":
+        """Return the hits at these indices."""
         return Ranked(
-            self.keys[places], self.scores[places], self.cosines[places], self.lists[places], self.exact
+            self.keys[indices], self.scores[indices], self.cosines[indices], self.lists[indices], self.exact
         )
 
     def then(self, other: "Ranked") -> "Ranked":
@@ -79,15 +79,15 @@ class Ranked:
 class Ranking(ABC):
     """An order of hits."""
 
-    # Whether the order depends on all hits before a place, and is made again for every page.
+    # Whether the order depends on all earlier hits, and is recomputed for every page.
     is_remade: ClassVar[bool] = False
 
     def total(self) -> int | None:
-        """Return the number of hits on all pages; None where it is not known."""
+        """Return the number of hits on all pages; None if unknown."""
         return None
 
     @abstractmethod
-    def page(self, count: int, place: PagePosition | None = None) -> Ranked:
+    def page(self, count: int, position: PagePosition | None = None) -> Ranked:
         """Return the `count` hits behind a page, or from the top; fewer only where the order ends.
 
         Raises:
@@ -95,7 +95,7 @@ class Ranking(ABC):
         """
 
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
-        """Tell which of the hits (N,) may follow those that were seen (S,)."""
+        """Return which of the hits (N,) may follow those that were seen (S,)."""
         return ~np.isin(keys, seen)
 
     def seen_after(self, seen: Keys, shown: Keys) -> Keys:
@@ -137,18 +137,18 @@ class VectorRanking(Ranking):
             some = some[~contains_sorted(self.hidden, some)]
         return None if some is every else some
 
-    def page(self, count: int, place: PagePosition | None = None) -> Ranked:
+    def page(self, count: int, position: PagePosition | None = None) -> Ranked:
         """Return the hits behind a score and key; hidden ones are fetched on top: no view excludes them."""
-        after = None if place is None else place.after
-        found = self.view.search(self.query, count + len(self.hidden), allowed=self.allowed, after=after)
+        after = None if position is None else position.after
+        nearest = self.view.search(self.query, count + len(self.hidden), allowed=self.allowed, after=after)
         if len(self.hidden):
-            kept = ~contains_sorted(self.hidden, found.keys)
-            found = Neighbours(found.keys[kept][:count], found.scores[kept][:count], found.exact)
-        return self.near_enough(found)
+            kept = ~contains_sorted(self.hidden, nearest.keys)
+            nearest = Neighbours(nearest.keys[kept][:count], nearest.scores[kept][:count], nearest.exact)
+        return self.near_enough(nearest)
 
-    def near_enough(self, found: Neighbours) -> Ranked:
+    def near_enough(self, nearest: Neighbours) -> Ranked:
         """Return those of the nearest that have at least the lowest cosine."""
-        keys, scores, exact = found
+        keys, scores, exact = nearest
         if self.min_score is not None:
             kept = scores >= np.float32(self.min_score)
             keys, scores = keys[kept], scores[kept]
@@ -164,27 +164,27 @@ class RecomputedRanking(Ranking):
     def _top(self, count: int) -> Ranked:
         """Return the first `count` hits."""
 
-    def page(self, count: int, place: PagePosition | None = None) -> Ranked:
+    def page(self, count: int, position: PagePosition | None = None) -> Ranked:
         """Return the first hits that have not been seen; see `Ranking`."""
-        if place is not None and place.after.rank >= MAX_RANKED:
+        if position is not None and position.after.rank >= MAX_RANKED:
             raise QueryError(
                 f"This kind of search goes {MAX_RANKED:,} hits deep: narrow it with a filter.",
                 field="cursor",
             )
-        seen = NOTHING if place is None else place.seen
-        found = self._top(len(seen) + count)
-        return found.take(np.flatnonzero(self.is_new(found.keys, seen))[:count])
+        seen = NOTHING if position is None else position.seen
+        ranked = self._top(len(seen) + count)
+        return ranked.take(np.flatnonzero(self.is_new(ranked.keys, seen))[:count])
 
 
 @dataclass(frozen=True, eq=False)
 class FusedRanking(RecomputedRanking):
     """By reciprocal rank in lists: likeness to the query, matches of exact words, and findings.
 
-    What no list has among its first places follows by likeness, with a sum of zero.
+    Hits that none of the fused lists has follow by likeness, with a sum of zero.
 
     Attributes:
         nearest: The order by likeness.
-        matches: Keys that match the words, best first, at most `FUSED_PLACES`.
+        matches: Keys that match the words, best first, at most `FUSED_DEPTH`.
         saying: Keys, rising, of what says of findings what the query says, which likeness ranks once more.
     """
 
@@ -193,20 +193,20 @@ class FusedRanking(RecomputedRanking):
     saying: Keys
 
     def _top(self, count: int) -> Ranked:
-        near = self.nearest.page(max(count, FUSED_PLACES))
-        head = near.take(slice(FUSED_PLACES))
-        # The view may not hold what was written or removed a moment ago.
-        held = self.nearest.view.scores(self.nearest.query, self.matches)
-        matches = self.nearest.near_enough(Neighbours(*held, exact=True))
+        near = self.nearest.page(max(count, FUSED_DEPTH))
+        head = near.take(slice(FUSED_DEPTH))
+        # The view may not have the latest writes and removals yet.
+        scored = self.nearest.view.scores(self.nearest.query, self.matches)
+        matches = self.nearest.near_enough(Neighbours(*scored, exact=True))
         saying = head.take(slice(0))
         if len(self.saying):
-            saying = replace(self.nearest, allowed=self.saying).page(FUSED_PLACES)
+            saying = replace(self.nearest, allowed=self.saying).page(FUSED_DEPTH)
         keys, sums = fuse([head.keys, matches.keys, saying.keys])
         cosine_of: dict[int, float] = {}
         for ranked in (matches, saying, head):
             cosine_of.update(zip(ranked.keys.tolist(), ranked.cosines.tolist(), strict=True))
-        found_in = ((BY_VECTOR, head), (BY_WORDS, matches), (BY_FINDINGS, saying))
-        lists = np.sum([bit * np.isin(keys, found.keys) for bit, found in found_in], axis=0)
+        lists_of_bits = ((BY_VECTOR, head), (BY_WORDS, matches), (BY_FINDINGS, saying))
+        lists = np.sum([bit * np.isin(keys, ranked.keys) for bit, ranked in lists_of_bits], axis=0)
         fused = Ranked(
             keys,
             sums.astype(np.float32),
@@ -214,7 +214,7 @@ class FusedRanking(RecomputedRanking):
             lists.astype(np.uint8),
             near.exact,
         )
-        rest = near.take(slice(FUSED_PLACES, None))
+        rest = near.take(slice(FUSED_DEPTH, None))
         rest = rest.take(np.flatnonzero(~np.isin(rest.keys, keys)))
         behind = Ranked(rest.keys, np.zeros_like(rest.scores), rest.cosines, rest.lists, rest.exact)
         return fused.then(behind).take(slice(count))
@@ -231,34 +231,34 @@ class GroupedRanking(RecomputedRanking):
     def total(self) -> int | None:
         """Return the number of groups with a hit; see `Ranking`."""
         total = self.inner.total()
-        return None if total is None else len(self.groups.first_places(self.inner.page(total).keys))
+        return None if total is None else len(self.groups.first_indices(self.inner.page(total).keys))
 
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
-        """Tell which hits are of groups that none was seen of; see `Ranking`."""
-        new, numbers = self.groups.of(keys)
-        new[new] = ~np.isin(numbers, self.groups.of(seen)[1])
+        """Return which hits are of groups that none was seen of; see `Ranking`."""
+        new, numbers = self.groups.lookup(keys)
+        new[new] = ~np.isin(numbers, self.groups.lookup(seen)[1])
         return new
 
     def _top(self, count: int) -> Ranked:
-        wanted, at_most = count, None
+        fetched, at_most = count, None
         while True:
-            found = self.inner.page(wanted)
-            first = self.groups.first_places(found.keys)
-            if len(first) >= count or len(found) < wanted:
-                return found.take(first[:count])
+            ranked = self.inner.page(fetched)
+            first = self.groups.first_indices(ranked.keys)
+            if len(first) >= count or len(ranked) < fetched:
+                return ranked.take(first[:count])
             if at_most is None:
                 column = self.groups.column
                 at_most = column.count(self.findable(column.keys))
             if len(first) >= at_most:
-                return found.take(first)
-            wanted *= 2
+                return ranked.take(first)
+            fetched *= 2
 
 
 @dataclass(frozen=True, eq=False)
 class DiverseRanking(RecomputedRanking):
-    """Hits near the query that differ from each other, chosen among the first places of another order.
+    """Hits near the query that differ from each other, chosen among the first hits of another order.
 
-    What lies behind those places follows in the other order.
+    The rest follows in the other order.
     """
 
     inner: Ranking
@@ -268,11 +268,11 @@ class DiverseRanking(RecomputedRanking):
     unsigned: bool
 
     def _top(self, count: int) -> Ranked:
-        found = self.inner.page(max(count, DIVERSE_PLACES))
-        head, rest = found.take(slice(DIVERSE_PLACES)), found.take(slice(DIVERSE_PLACES, None))
-        held, vectors = self.view.held_vectors(head.keys)
-        head = head.take(np.flatnonzero(np.isin(head.keys, held)))
-        places = diversify(
+        ranked = self.inner.page(max(count, DIVERSE_DEPTH))
+        head, rest = ranked.take(slice(DIVERSE_DEPTH)), ranked.take(slice(DIVERSE_DEPTH, None))
+        present, vectors = self.view.stored_vectors(head.keys)
+        head = head.take(np.flatnonzero(np.isin(head.keys, present)))
+        chosen = diversify(
             head.keys,
             _relevance(head),
             vectors,
@@ -281,10 +281,10 @@ class DiverseRanking(RecomputedRanking):
             blades=self.blades,
             unsigned=self.unsigned,
         )
-        return head.take(places).then(rest).take(slice(count))
+        return head.take(chosen).then(rest).take(slice(count))
 
     def is_new(self, keys: Keys, seen: Keys) -> NDArray[np.bool_]:
-        """Tell which hits the other order has not shown; see `Ranking`."""
+        """Return which hits the other order has not shown; see `Ranking`."""
         return self.inner.is_new(keys, seen)
 
 
@@ -307,8 +307,8 @@ class WordList(RecomputedRanking):
 class KeyList(Ranking):
     """Without a query vector: by key, so as the images were added, with the first of each group.
 
-    A key is never given twice and stays with its image: a page begins behind the last key of the page before,
-    whatever is written or removed in between, and no page costs more than another.
+    Keys are never reused: a page begins after the last key of the page before, whatever is written or removed
+    in between, and all pages cost the same.
 
     Attributes:
         keys: Keys of the list, rising.
@@ -328,9 +328,9 @@ class KeyList(Ranking):
         """Return the number of keys on all pages; see `Ranking`."""
         return len(self._hits)
 
-    def page(self, count: int, place: PagePosition | None = None) -> Ranked:
+    def page(self, count: int, position: PagePosition | None = None) -> Ranked:
         """Return the hits behind a key; see `Ranking`."""
-        start = 0 if place is None else int(np.searchsorted(self._hits, place.after.key, "right"))
+        start = 0 if position is None else int(np.searchsorted(self._hits, position.after.key, "right"))
         return _unscored(self._hits[start : start + count], self.lists)
 
 
@@ -338,9 +338,9 @@ class KeyList(Ranking):
 class NewestFirst(KeyList):
     """As `KeyList`, from the last key to the first; without groups, whose last one may change."""
 
-    def page(self, count: int, place: PagePosition | None = None) -> Ranked:
+    def page(self, count: int, position: PagePosition | None = None) -> Ranked:
         """Return the hits before a key; see `Ranking`."""
-        end = len(self.keys) if place is None else int(np.searchsorted(self.keys, place.after.key))
+        end = len(self.keys) if position is None else int(np.searchsorted(self.keys, position.after.key))
         return _unscored(self.keys[max(end - count, 0) : end][::-1], self.lists)
 
 
@@ -401,24 +401,24 @@ def diversify(
         unsigned: Whether a vector and its opposite are the same.
 
     Returns:
-        The places of the chosen among the candidates (min(count, N),), best first.
+        The indices of the chosen among the candidates (min(count, N),), best first.
     """
-    wanted = min(count, len(keys))
-    chosen = np.empty(wanted, dtype=np.int64)
+    size = min(count, len(keys))
+    chosen = np.empty(size, dtype=np.int64)
     # In order of key, the first of equals is the one with the smallest key.
     order = np.argsort(keys, kind="stable")
     relevance = (1 - diversity) * scores[order].astype(np.float64)
     ranked = as_blades(np.ascontiguousarray(vectors[order]), blades, unsigned=unsigned)
     likeness = np.zeros(len(keys), dtype=np.float64)
-    best = int(np.argmax(scores[order])) if wanted else 0
-    for place in range(wanted):
-        chosen[place] = best
+    best = int(np.argmax(scores[order])) if size else 0
+    for step in range(size):
+        chosen[step] = best
         alike = similarity(ranked[best : best + 1], ranked)[0].astype(np.float64)
-        likeness = alike if place == 0 else np.maximum(likeness, alike)
+        likeness = alike if step == 0 else np.maximum(likeness, alike)
         relevance[best] = -np.inf
         best = int(np.argmax(relevance - diversity * likeness))
-    places: NDArray[np.int64] = order[chosen]
-    return places
+    indices: NDArray[np.int64] = order[chosen]
+    return indices
 
 
 def fuse(rankings: Sequence[Keys], k0: int = 60) -> tuple[Keys, NDArray[np.float64]]:
@@ -435,9 +435,9 @@ def fuse(rankings: Sequence[Keys], k0: int = 60) -> tuple[Keys, NDArray[np.float
         The keys of all rankings and their sums, best first; equal sums are in order of key.
     """
     keys = np.concatenate([np.empty(0, dtype=np.int64), *rankings])
-    fused, places = np.unique(keys, return_inverse=True)
+    fused, positions = np.unique(keys, return_inverse=True)
     sums = np.zeros(len(fused), dtype=np.float64)
     ranks = np.concatenate([np.empty(0), *(np.arange(1.0, len(ranking) + 1) for ranking in rankings)])
-    np.add.at(sums, places, 1 / (k0 + ranks))
+    np.add.at(sums, positions, 1 / (k0 + ranks))
     order = np.lexsort((fused, -sums))
     return fused[order], sums[order]

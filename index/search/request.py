@@ -1,4 +1,4 @@
-"""What a search asks for: one query vector from texts, images and examples, and the rest of the request."""
+"""The request of a search: one query vector from texts, images and examples, and everything else."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from index.scoring import Background
 from index.vectors.protocol import Vectors
 from training.clinical.findings import State, find_findings, image_states
 
-# Scores of texts and of images lie in different ranges.
+# Scores of texts and of images have different ranges.
 QueryKind = Literal["text", "image"]
 # Orders of a list without a query, of `index.search.orders.LIST_ORDERS`.
 Sort = Literal["added", "newest"]
@@ -32,7 +32,7 @@ class SearchRequest:
     """Filter, exclusions, order and size of a page of hits.
 
     Attributes:
-        k: Hits on the page; fewer are returned only when fewer can be found.
+        k: Hits on the page; fewer only if fewer match.
         filter: Filter on the images.
         cursor: `next_cursor` of the page before.
         exclude: Images to leave out, by id.
@@ -72,7 +72,7 @@ class SearchRequest:
 
     @property
     def words_findings(self) -> tuple[HasFinding, ...]:
-        """The findings that the words name, in the state that is asked for."""
+        """The findings that the words name, in the requested state."""
         if self.words is None or self.words_state is None:
             return ()
         names = image_states(find_findings(self.words))
@@ -80,7 +80,7 @@ class SearchRequest:
 
     @property
     def is_remade(self) -> bool:
-        """Whether the order depends on all hits before a place, and is made again for every page."""
+        """Whether the order depends on all earlier hits, and is recomputed for every page."""
         return self.words is not None or self.group_by is not None or self.diversity is not None
 
     def check(self) -> None:
@@ -92,9 +92,9 @@ class SearchRequest:
         if self.k < 1:
             raise QueryError("limit, the number of hits, must be at least 1.", field="limit")
         if self.diversity is not None and not 0 <= self.diversity <= 1:
-            raise QueryError("diversity must lie between 0 and 1.", field="diversity")
+            raise QueryError("diversity must be between 0 and 1.", field="diversity")
         if self.min_score is not None and not -1 <= self.min_score <= 1:
-            raise QueryError("min_score, a cosine, must lie between -1 and 1.", field="min_score")
+            raise QueryError("min_score, a cosine, must be between -1 and 1.", field="min_score")
         if self.words is not None:
             different = parse_words(self.words).size
             if not different:
@@ -148,8 +148,8 @@ class BatchEntry(NamedTuple):
 
 def stated_findings(text: str) -> tuple[HasFinding, ...]:
     """Return what a query's text says of findings; nothing unless it says that one is absent."""
-    found = find_findings(text)
-    states = image_states(found) if found else {}
+    findings = find_findings(text)
+    states = image_states(findings) if findings else {}
     if "absent" not in states.values():
         return ()
     return tuple(HasFinding(finding=name, state=state) for name, state in sorted(states.items()))
@@ -157,7 +157,7 @@ def stated_findings(text: str) -> tuple[HasFinding, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A vector (D,) of length one that a search is made of, and what it is of, where that is known."""
+    """A vector (D,) of length one that a search is made of, and the kind of its source, if known."""
 
     vector: Vectors
     kind: QueryKind | None
@@ -168,28 +168,29 @@ class Part:
 class Parts:
     """Vectors of a query: of its text and images, of positive and of negative examples."""
 
-    asked: Sequence[Part] = ()
+    queries: Sequence[Part] = ()
     liked: Sequence[Part] = ()
     disliked: Sequence[Part] = ()
 
     @property
     def single(self) -> Part | None:
         """The one vector of a search that is made of no more; None for every other."""
-        wanted = (*self.asked, *self.liked)
-        return wanted[0] if len(wanted) == 1 and not self.disliked else None
+        parts = (*self.queries, *self.liked)
+        return parts[0] if len(parts) == 1 and not self.disliked else None
 
 
 def compose(parts: Parts, background: Background) -> Vectors:
     """Make one query vector (D,) of length one.
 
-    A single vector is left as it is. Parts that are asked for together are added, each brought to the same
-    spread of its scores: a text's lie closer together than an image's, so that a plain sum would hardly hear
-    the text. Examples make a linear classifier between two shrunken centroids (Tibshirani et al., "Diagnosis
-    of multiple cancer types by shrunken centroids of gene expression", 2002, with equal variances):
+    A single vector is left as it is. Parts of the query are added, each brought to the same
+    spread of its scores: a text's are closer together than an image's, so that a plain sum would almost
+    ignore the text. Examples make a linear classifier between two shrunken centroids (Tibshirani et al.,
+    "Diagnosis of multiple cancer types by shrunken centroids of gene expression", 2002, with equal
+    variances):
 
         w = (q + sum of liked) / (1 + n_liked) - (b m + sum of disliked) / (b + n_disliked)
 
-    with what is asked for q, the collection's mean m and b = 8: a few dislikes, which may be wrong
+    with the query q, the collection's mean m and b = 8: a few dislikes, which may be wrong
     in many ways, say less than a few likes. Whitening by the collection's covariance made it worse
     (measured).
 
@@ -197,20 +198,22 @@ def compose(parts: Parts, background: Background) -> Vectors:
         QueryError: The query has no part, its examples cancel each other out, or the model's
             vectors cannot be added.
     """
-    if not (parts.asked or parts.liked or parts.disliked):
+    if not (parts.queries or parts.liked or parts.disliked):
         raise QueryError("There is nothing to search for: give a text, an image, a vector or examples.")
     if parts.single is not None:
         return parts.single.vector
     if background.blades != 1 or background.unsigned:
         raise QueryError("This collection's model searches by one text, image, id or vector only.")
-    asked, liked, disliked = (_sum(group, background) for group in (parts.asked, parts.liked, parts.disliked))
-    total = asked
+    queried, liked, disliked = (
+        _sum(group, background) for group in (parts.queries, parts.liked, parts.disliked)
+    )
+    total = queried
     if parts.liked or parts.disliked:
         mean = background.mean.astype(np.float64)
-        wanted = asked / max(len(parts.asked), 1) + liked
-        weight = bool(parts.asked) + len(parts.liked)
+        target = queried / max(len(parts.queries), 1) + liked
+        weight = bool(parts.queries) + len(parts.liked)
         unwanted = (_BACKGROUND * mean + disliked) / (_BACKGROUND + len(parts.disliked))
-        total = (wanted / weight if weight else mean) - unwanted
+        total = (target / weight if weight else mean) - unwanted
     length = float(np.linalg.norm(total))
     if length <= _NOTHING:
         raise QueryError("The examples cancel each other out: like or dislike something else as well.")

@@ -35,7 +35,7 @@ from training.common.manifest import MetadataValue
 CosineKind = Literal["cosine", "blade_cosine", "absolute_cosine"]
 # The list that a hit comes from.
 FoundBy = Literal["vector", "keywords", "findings"]
-# What an answer may tell of the image of a hit.
+# What a response may include about the image of a hit.
 HitPart = Literal["texts", "findings", "labels", "metadata", "report", "vector"]
 # A longer text is cut around its first match.
 _MAX_LENGTH: Final = 400
@@ -103,25 +103,25 @@ def cosine_kind(by: ActiveGeneration | ModelInfo) -> CosineKind:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundText:
-    """A text that was found, and its position among its image's texts, from 0."""
+class HitText:
+    """A text hit, and its position among its image's texts, from 0."""
 
     position: int
     text: str
 
 
 class MatchedText(NamedTuple):
-    """A text, or a sentence of a report, and the places (start, end) of words in it, in characters."""
+    """A text, or a sentence of a report, and the spans (start, end) of words in it, in characters."""
 
     text: str
     spans: tuple[tuple[int, int], ...]
 
 
-class FoundImage(NamedTuple):
-    """Image of a hit; `text` is the found one, None where images are searched."""
+class HitImage(NamedTuple):
+    """Image of a hit; `text` is the text hit, None if images are searched."""
 
     id: str
-    text: FoundText | None
+    text: HitText | None
     group: str | None
     texts: tuple[str, ...]
     findings: Mapping[State, tuple[str, ...]]
@@ -131,7 +131,7 @@ class FoundImage(NamedTuple):
 
 # A tuple is made in a third of the time of a frozen dataclass, and a page has up to hundreds of hits.
 class Hit(NamedTuple):
-    """One found image, or one found text with its image.
+    """An image hit, or a text hit with its image.
 
     Attributes:
         image: Found image.
@@ -140,10 +140,10 @@ class Hit(NamedTuple):
         cosine: Similarity of query and hit, by the model's own kind of cosine; NaN without a query.
         found_by: The lists that the hit is in: of vectors, of exact words, of what says the same of findings.
         others: Group size - 1, among images that pass the filter and are not left out; only with groups.
-        matched: Text with the words that were asked for; None without words, or where it has none.
+        matched: Text with the words of the query; None without words, or if it has none.
     """
 
-    image: FoundImage
+    image: HitImage
     rank: int
     score: float
     cosine: float
@@ -165,10 +165,10 @@ class SearchPage:
     """Hits, best first.
 
     Attributes:
-        hits: At most as many as were asked for.
-        place: Start of the page; None for the first.
-        end: Tells where it ends, given whether it is confident; None on the last.
-        measure: Tells what the query's cosines usually are, and which are confident; None where there is
+        hits: At most as many as requested.
+        position: Start of the page; None for the first.
+        end: Returns where it ends, given whether it is confident; None on the last.
+        measure: Returns what the query's cosines usually are, and which are confident; None where there is
             nothing to compare it with.
         exact: Whether nothing nearer can have been missed.
         search_ms: Time from the query vector to the hits.
@@ -178,7 +178,7 @@ class SearchPage:
     """
 
     hits: tuple[Hit, ...]
-    place: PagePosition | None = field(compare=False)
+    position: PagePosition | None = field(compare=False)
     end: Callable[[bool | None], PageEnd] | None = field(compare=False)
     measure: Callable[[], ScoreScale] | None = field(compare=False)
     exact: bool
@@ -189,7 +189,7 @@ class SearchPage:
 
     @cached_property
     def scale(self) -> ScoreScale | None:
-        """The query's cosines with a sample of the collection; measured when it is wanted."""
+        """The query's cosines with a sample of the collection; measured on first use."""
         return None if self.measure is None else self.measure()
 
     @cached_property
@@ -199,16 +199,16 @@ class SearchPage:
 
     @cached_property
     def confident(self) -> bool | None:
-        """Whether held-out queries with such a best score find what they ask for; None where nobody knows."""
-        if self.place is not None:
-            return self.place.confident
+        """Whether held-out queries with such a best score find what they ask for; None if unknown."""
+        if self.position is not None:
+            return self.position.confident
         if self.scale is None or self.scale.least is None or not self.hits:
             return None
         return max(map(_COSINE, self.hits)) >= self.scale.least
 
     @cached_property
     def next_cursor(self) -> str | None:
-        """Asks for the next page; None on the last. Made when it is wanted: it holds the whole query."""
+        """Cursor of the next page; None on the last. Made on demand, as it contains the whole query."""
         return None if self.end is None else encode_cursor(self.end(self.confident))
 
 
@@ -217,7 +217,7 @@ class HitDetails(NamedTuple):
 
     Attributes:
         report: The image's report.
-        vector: The vector (D,) of the found image or text; None also where it went meanwhile.
+        vector: The vector (D,) of the image or text; None also if it was removed meanwhile.
     """
 
     report: str | None = None
@@ -245,7 +245,7 @@ def read_details(
             vectors = vectors_of(session, active, keys, texts=any(hit.image.text for hit in hits))
     details = []
     for hit in hits:
-        # The image may be gone.
+        # The image may have been removed.
         key, report = rows.get(hit.id, (-1, None))
         position = None if hit.image.text is None else hit.image.text.position
         details.append(HitDetails(report if "report" in parts else None, vectors.get((key, position))))
@@ -274,35 +274,35 @@ def vectors_of(
     return {(image, position): vector for (image, position, _), vector in zip(rows, decoded, strict=True)}
 
 
-class FoundImages:
+class HitImages:
     """Images of hits, cached until the next write; threads may share it."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._kept = {target: VersionedCache[int, FoundImage](catalogue) for target in TARGETS}
+        self._kept = {target: VersionedCache[int, HitImage](catalogue) for target in TARGETS}
 
-    def of(
+    def get(
         self, keys: Sequence[int], target: Target = "images", version: Hashable = None
-    ) -> list[FoundImage | None]:
+    ) -> list[HitImage | None]:
         """Return the image of each hit, in order; None for a removed one.
 
         `version` is that of the catalogue just read; None reads it now.
         """
         every = self._kept[target]
         kept = every.at(version)
-        found = [*map(kept.get, keys)]
-        if not all(found):
-            missing = [key for key, image in zip(keys, found, strict=True) if image is None]
-            read = _read_found(self._catalogue, missing, target)
-            found = [image or read.get(key) for key, image in zip(keys, found, strict=True)]
+        images = [*map(kept.get, keys)]
+        if not all(images):
+            missing = [key for key, image in zip(keys, images, strict=True) if image is None]
+            read = _read_images(self._catalogue, missing, target)
+            images = [image or read.get(key) for key, image in zip(keys, images, strict=True)]
             if len(kept) > _CACHE_IMAGES:
                 kept.clear()
             kept.update(read)
-        return found
+        return images
 
 
-def _read_found(catalogue: Catalogue, keys: Sequence[int], target: Target) -> dict[int, FoundImage]:
-    found = {}
+def _read_images(catalogue: Catalogue, keys: Sequence[int], target: Target) -> dict[int, HitImage]:
+    images = {}
     parts = [keys[start : start + _KEYS_AT_ONCE] for start in range(0, len(keys), _KEYS_AT_ONCE)]
     every = chain.from_iterable(catalogue.rows(_FOUND[target], part) for part in parts)
     stated: dict[int, list[str]] = {}
@@ -311,7 +311,7 @@ def _read_found(catalogue: Catalogue, keys: Sequence[int], target: Target) -> di
     for key, rows in groupby(every, itemgetter(0)):
         named = [finding.rpartition(": ") for finding in stated.get(key, ())]
         (_, external_id, group, labels, details, position, searched, text), *others = rows
-        found[key] = FoundImage(
+        images[key] = HitImage(
             id=external_id,
             group=group,
             texts=() if text is None else (text, *(other[-1] for other in others)),
@@ -319,9 +319,9 @@ def _read_found(catalogue: Catalogue, keys: Sequence[int], target: Target) -> di
             findings={state: tuple(name for name, _, own in named if own == state) for state in STATES},
             labels=tuple(_plain(labels)),
             metadata=as_metadata(_plain(details)),
-            text=None if searched is None else FoundText(position, searched),
+            text=None if searched is None else HitText(position, searched),
         )
-    return found
+    return images
 
 
 def _plain(value: Any) -> Any:
@@ -376,16 +376,16 @@ _STATED: Final[dict[Target, Select[*tuple[Any, ...]]]] = {
 
 
 def matched_texts(
-    catalogue: Catalogue, words: str, keys: Sequence[int], images: Sequence[FoundImage], target: Target
+    catalogue: Catalogue, words: str, keys: Sequence[int], images: Sequence[HitImage], target: Target
 ) -> list[MatchedText | None]:
     """Return for each hit the text or the sentence of its report that has most of the words.
 
-    A found text is looked at alone; of an image its texts, and then its report.
+    A text hit is searched alone; for an image hit its texts, and then its report.
     """
-    found = [_best(image.texts if image.text is None else (image.text.text,), words) for image in images]
-    missing = [key for key, match in zip(keys, found, strict=True) if match is None]
+    matches = [_best(image.texts if image.text is None else (image.text.text,), words) for image in images]
+    missing = [key for key, match in zip(keys, matches, strict=True) if match is None]
     if target == "texts" or not missing:
-        return found
+        return matches
     with catalogue.read() as session:
         query = select(ImageRow.id, ImageRow.report).where(ImageRow.id.in_(missing))
         reports = {key: report for key, report in session.execute(query) if report is not None}
@@ -393,7 +393,7 @@ def matched_texts(
         _best(split_sentences(reports[key][:MAX_CHARACTERS], fragments=True), words)
         if match is None and key in reports
         else match
-        for key, match in zip(keys, found, strict=True)
+        for key, match in zip(keys, matches, strict=True)
     ]
 
 

@@ -5,8 +5,8 @@ those so that each carries alike; its residual from the centroid of its list is 
 numbers (product quantisation: Jégou, Douze and Schmid 2011; scanned in registers: André, Kermarrec and
 Le Scouarnec 2015). Only lists with rows that pass a filter are probed.
 
-A query is hard if hits lie behind the first quarter of the probed lists or the first half of the candidates:
-further hits may then lie in other lists, or behind the last candidate. A hard query is searched again with
+A query is hard if hits are outside the first quarter of the probed lists or the first half of the candidates:
+further hits may then be in other lists, or after the last candidate. A hard query is searched again with
 four times as many lists, or candidates. After a build, `calibrate` measures how many lists and candidates
 find the ten nearest of every calibration query.
 """
@@ -32,7 +32,7 @@ _ENERGY: Final = 0.96
 _STEP: Final = 32
 _SEED: Final = 0
 _TRAINED_ON_A_LIST: Final = 96
-# With fewer iterations, a vector in a hundred thousand lies in a list far from its neighbours' (measured).
+# With fewer iterations, a vector in a hundred thousand is in a list far from its neighbours' (measured).
 _ITERATIONS: Final = 25
 _MIN_LISTS: Final = 16
 _MAX_LISTS: Final = 8192
@@ -46,7 +46,7 @@ Lists = NDArray[np.int64]
 _SCANNED_ROWS: Final = 3_000
 # Factor of lists and candidates from one search to the next.
 _MORE: Final = 4
-# A tail hit lies behind these shares of the lists or of the candidates, and makes the search too shallow, ...
+# A tail hit is beyond these shares of the lists or of the candidates, and makes the search too shallow, ...
 _TAIL_LISTS: Final = 1 / 4
 _TAIL_CANDIDATES: Final = 1 / 2
 # ... but for one in so many hits of a deep search. The first hits, at least so many, are checked.
@@ -59,10 +59,10 @@ _CANDIDATES_A_HIT: Final = 4
 MEASURED_RANK: Final = 10
 _DEPTH_POWER: Final = 0.5
 _MAX_DEPTH_FACTOR: Final = 256
-# Passing rows lie farther away than hits of all rows, where codes tell them apart less well.
+# Passing rows are farther away than hits of all rows, where codes distinguish them less well.
 _FILTERED_CANDIDATES: Final = 4
 # A filter disagrees with a query if the density of passing rows near the query is below this share of its
-# selectivity. Hits then lie in scattered lists, and the tail hits of few lists do not show it.
+# selectivity. Hits are then in scattered lists, and the tail hits of few lists don't show it.
 _DISAGREEING: Final = 0.9
 _DISAGREEING_DEPTH_FACTOR: Final = 8
 # Candidates in order that each hit is compared with: rounding may hide a hit behind others.
@@ -190,17 +190,18 @@ class IvfPq:
     ) -> Rows:
         """Return the likely nearest rows of some lists, at most so many candidates, likeliest first.
 
-        `bits` are those of the selectable rows; None selects all. One thread a search: others run beside it.
+        `bits` are those of the selectable rows; None selects all. One thread a search: others run
+        concurrently.
         """
         use_threads(1)
         library: Any = faiss
-        wanted, near = min(candidates, len(self)), products[lists]
-        found, rows = np.empty(wanted, dtype=np.float32), np.empty(wanted, dtype=np.int64)
+        count, near = min(candidates, len(self)), products[lists]
+        scores, rows = np.empty(count, dtype=np.float32), np.empty(count, dtype=np.int64)
         chosen = {} if bits is None else {"sel": library.IDSelectorBitmap(bits)}
         parameters = library.SearchParametersIVF(nprobe=len(lists), **chosen)
-        # FAISS's Python layer takes no parameters with lists that are given.
-        query, *out = (library.swig_ptr(array) for array in (rotated, lists, near, found, rows))
-        self._inverted.search_preassigned_c(1, query, wanted, *out, False, parameters)
+        # FAISS's Python layer accepts no parameters with preassigned lists.
+        query, *out = (library.swig_ptr(array) for array in (rotated, lists, near, scores, rows))
+        self._inverted.search_preassigned_c(1, query, count, *out, False, parameters)
         return rows if rows[-1] >= 0 else rows[rows >= 0]
 
     def write(self, path: Path) -> None:
@@ -226,21 +227,21 @@ class IvfPq:
     def _take_lists(self) -> None:
         """Read the lists of the rows that were added; FAISS appends them to the lists."""
         library: Any = faiss
-        known, lists = len(self.list_of_row), np.empty(len(self), dtype=np.int32)
-        lists[:known] = self.list_of_row
+        old, lists = len(self.list_of_row), np.empty(len(self), dtype=np.int32)
+        lists[:old] = self.list_of_row
         inverted = self._inverted.invlists
-        for number, known_size in enumerate(self._sizes.tolist()):
+        for number, old_size in enumerate(self._sizes.tolist()):
             size = inverted.list_size(number)
-            if size > known_size:
-                lists[library.rev_swig_ptr(inverted.get_ids(number), size)[known_size:]] = number
+            if size > old_size:
+                lists[library.rev_swig_ptr(inverted.get_ids(number), size)[old_size:]] = number
         self.list_of_row = lists
-        self._sizes += np.bincount(lists[known:], minlength=self.lists)
+        self._sizes += np.bincount(lists[old:], minlength=self.lists)
 
 
 def _largest(values: Vectors, count: int) -> Lists:
     first = max(0, len(values) - count)
-    places = values.argpartition(first)[first:] if first else np.arange(len(values))
-    return places[values[places].argsort()[::-1]]
+    indices = values.argpartition(first)[first:] if first else np.arange(len(values))
+    return indices[values[indices].argsort()[::-1]]
 
 
 def _rotation(sample: Vectors) -> tuple[int, Vectors]:
@@ -249,11 +250,11 @@ def _rotation(sample: Vectors) -> tuple[int, Vectors]:
     energies, directions = np.linalg.eigh((sample.T @ sample).astype(np.float64))
     shares = np.cumsum(energies[::-1]) / energies.sum()
     needed = int(np.searchsorted(shares, _ENERGY)) + 1
-    kept = min(dim, -(-needed // _STEP) * _STEP)
-    kept -= kept % 2 if kept > 1 else 0
-    mixed = np.linalg.qr(np.random.default_rng(_SEED).standard_normal((kept, kept)))[0]
-    rotation: Vectors = np.ascontiguousarray(mixed @ directions[:, ::-1].T[:kept], dtype=np.float32)
-    return kept, rotation
+    rank = min(dim, -(-needed // _STEP) * _STEP)
+    rank -= rank % 2 if rank > 1 else 0
+    mixed = np.linalg.qr(np.random.default_rng(_SEED).standard_normal((rank, rank)))[0]
+    rotation: Vectors = np.ascontiguousarray(mixed @ directions[:, ::-1].T[:rank], dtype=np.float32)
+    return rank, rotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +287,7 @@ def read_point(path: Path) -> OperatingPoint:
 
 
 class AnnSearch:
-    """Finds the rows that hold the hits of a query, or tells that a scan must.
+    """Finds the rows that contain the hits of a query, or reports that a scan is needed.
 
     Rows that came after the codes were built are compared one by one.
 
@@ -332,20 +333,22 @@ class AnnSearch:
         checked = max(rank, _MIN_CHECKED)
         while candidates <= _MAX_CANDIDATE_SHARE * len(self.store):
             lists = self.codes.nearest_lists(products, list_count, passing)
-            found = self.codes.search(rotated, products, lists, candidates, passing.bits)
-            rows = np.concatenate((found, newest))
+            candidate_rows = self.codes.search(rotated, products, lists, candidates, passing.bits)
+            rows = np.concatenate((candidate_rows, newest))
             more_lists = more_candidates = len(rows) < min(rerank_depth(rank), passing.count)
             if not more_lists:
-                near, places = self.store.best_of(query, _COMPARED_A_HIT * rerank_depth(checked), rows)
-                hits = places[:checked]
-                hits = hits[hits < len(found)]
+                near, indices = self.store.best_of(query, _COMPARED_A_HIT * rerank_depth(checked), rows)
+                hits = indices[:checked]
+                hits = hits[hits < len(candidate_rows)]
                 more_candidates = _is_hard(hits >= _TAIL_CANDIDATES * candidates, rank)
-                # After a probe of all lists no hit lies in another.
+                # After a probe of all lists no hit is in another.
                 if len(lists) == list_count:
                     edge = products[lists[math.ceil(_TAIL_LISTS * list_count)]]
-                    more_lists = _is_hard(products[self.codes.list_of_row[found[hits]]] <= edge, rank)
+                    more_lists = _is_hard(
+                        products[self.codes.list_of_row[candidate_rows[hits]]] <= edge, rank
+                    )
                 if not more_lists and not more_candidates:
-                    return self._likely(query, rank, rows, near, places)
+                    return self._likely(query, rank, rows, near, indices)
             list_count *= _MORE if more_lists else 1
             candidates *= _MORE if more_candidates else 1
         return None
@@ -363,17 +366,17 @@ class AnnSearch:
             deeper *= _DISAGREEING_DEPTH_FACTOR
         return round(deeper * lists), _FILTERED_CANDIDATES * candidates
 
-    def _likely(self, query: Vectors, rank: int, rows: Rows, products: Vectors, places: Rows) -> Rows:
+    def _likely(self, query: Vectors, rank: int, rows: Rows, products: Vectors, indices: Rows) -> Rows:
         """Return the rows that may be hits: those not clearly below the last one."""
         least = products[min(rank, len(products)) - 1] - 2 * self.store.error
         while products[-1] >= least and len(products) < len(rows):
-            products, places = self.store.best_of(query, 2 * len(products), rows)
-        likely: Rows = rows[places[products >= least]]
+            products, indices = self.store.best_of(query, 2 * len(products), rows)
+        likely: Rows = rows[indices[products >= least]]
         return likely
 
 
 def _is_hard(tail: Mask, rank: int) -> bool:
-    """Tell whether too many hits (H,) down to a rank are tail hits."""
+    """Return whether too many hits (H,) down to a rank are tail hits."""
     return int(np.count_nonzero(tail)) > max(0, rank - MEASURED_RANK) // _HITS_PER_TAIL_HIT
 
 
@@ -414,18 +417,18 @@ def _recalls(
 ) -> Vectors:
     """Return the recall@10 (Q,) of each query, whose tenth hit scores `last`; a scan finds everything."""
     recalls = np.ones(len(queries), dtype=np.float32)
-    for place, query in enumerate(queries):
+    for index, query in enumerate(queries):
         with guard():
             rows = search.shortlist(query, MEASURED_RANK, passing)
             vectors = None if rows is None else search.store.get(rows)
         if vectors is not None:
-            found = np.count_nonzero(cosines(query, vectors) >= last[place] - _TIE)
-            recalls[place] = min(1.0, found / MEASURED_RANK)
+            right = np.count_nonzero(cosines(query, vectors) >= last[index] - _TIE)
+            recalls[index] = min(1.0, right / MEASURED_RANK)
     return recalls
 
 
 def _made_queries(store: VectorStore, living: Rows) -> list[Vectors]:
-    """Return queries near stored vectors: like other images, and like texts, which lie apart from images."""
+    """Return queries near stored vectors: like other images, and like texts, which are far from images."""
     random = np.random.default_rng(_QUERY_SEED)
     count = min(_QUERIES, len(living))
     chosen, first, second = (random.choice(living, count) for _ in range(3))

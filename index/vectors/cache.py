@@ -30,14 +30,14 @@ class IncrementalCache(Generic[Key, Value]):
         self._newer = newer
         self._lock = threading.Lock()
         # The state, the value and the bytes of each entry.
-        self._held: OrderedDict[Key, tuple[int, Value, int]] = OrderedDict()
+        self._entries: OrderedDict[Key, tuple[int, Value, int]] = OrderedDict()
         # A lock of each key that is being read: one thread reads its value, others wait for it.
         self._turns: WeakValueDictionary[Key, threading.Lock] = WeakValueDictionary()
         self._bytes = 0
 
     def get(
         self,
-        place: Key,
+        key: Key,
         sequence: int,
         read: Callable[[], Value],
         catch_up: Callable[[int, Value], Value | None] | None = None,
@@ -47,48 +47,48 @@ class IncrementalCache(Generic[Key, Value]):
         Threads that ask for the same at once read it once.
 
         Args:
-            place: Key of the value.
+            key: Key of the value.
             sequence: Number of the source's state; later ones are higher.
-            read: Reads it anew; what it raises is passed on, and nothing is kept.
-            catch_up: Updates a value of an earlier state; None, also where it returns that: it is read anew.
+            read: Reads it; its exceptions are passed on, and nothing is kept.
+            catch_up: Updates a value of an earlier state; None, also as its result: it is read again.
         """
-        value, _ = self._at(place, sequence)
+        value, _ = self._at(key, sequence)
         if value is not None:
             return value
         with self._lock:
-            turn = self._turns.setdefault(place, threading.Lock())
+            turn = self._turns.setdefault(key, threading.Lock())
         with turn:
-            value, earlier = self._at(place, sequence)
+            value, earlier = self._at(key, sequence)
             if catch_up is not None and earlier is not None and value is None:
                 value = catch_up(*earlier)
             if value is None:
                 value = read()
-            self._keep(place, sequence, value)
+            self._keep(key, sequence, value)
         return value
 
-    def _at(self, place: Key, sequence: int) -> tuple[Value | None, tuple[int, Value] | None]:
-        """Return the value that is held if it will do, and else what is held of an earlier state."""
+    def _at(self, key: Key, sequence: int) -> tuple[Value | None, tuple[int, Value] | None]:
+        """Return the value if it is fresh enough; otherwise the entry of an earlier state."""
         with self._lock:
-            held = self._held.get(place)
-            if held is None:
+            entry = self._entries.get(key)
+            if entry is None:
                 return None, None
-            if held[0] == sequence or (self._newer and held[0] > sequence):
-                self._held.move_to_end(place)
-                return held[1], None
-            return None, held[:2] if held[0] < sequence else None
+            if entry[0] == sequence or (self._newer and entry[0] > sequence):
+                self._entries.move_to_end(key)
+                return entry[1], None
+            return None, entry[:2] if entry[0] < sequence else None
 
-    def _keep(self, place: Key, sequence: int, value: Value) -> None:
+    def _keep(self, key: Key, sequence: int, value: Value) -> None:
         with self._lock:
-            held = self._held.get(place)
-            if held is not None and held[0] > sequence:
+            entry = self._entries.get(key)
+            if entry is not None and entry[0] > sequence:
                 return
-            self._forget(place)
-            # A key may be longer than what it stands for.
-            cost = value.nbytes + len(str(place)) + _ENTRY_BYTES
-            self._held[place] = (sequence, value, cost)
+            self._forget(key)
+            # A key may be longer than its value.
+            cost = value.nbytes + len(str(key)) + _ENTRY_BYTES
+            self._entries[key] = (sequence, value, cost)
             self._bytes += cost
-            while self._bytes > self._max_bytes and len(self._held) > 1:
-                self._forget(next(iter(self._held)))
+            while self._bytes > self._max_bytes and len(self._entries) > 1:
+                self._forget(next(iter(self._entries)))
 
     @property
     def nbytes(self) -> int:
@@ -99,15 +99,15 @@ class IncrementalCache(Generic[Key, Value]):
     def clear(self) -> None:
         """Forget all values."""
         with self._lock:
-            self._held.clear()
+            self._entries.clear()
             self._bytes = 0
 
-    def discard(self, place: Key) -> None:
-        """Forget a value, if it is held."""
+    def discard(self, key: Key) -> None:
+        """Remove a value, if it is cached."""
         with self._lock:
-            self._forget(place)
+            self._forget(key)
 
-    def _forget(self, place: Key) -> None:
-        held = self._held.pop(place, None)
-        if held is not None:
-            self._bytes -= held[2]
+    def _forget(self, key: Key) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._bytes -= entry[2]

@@ -17,7 +17,7 @@ import numpy as np
 
 from index.vectors.protocol import Vectors
 from index.vectors.rows import FilterMask
-from index.vectors.store import Found, scan_error
+from index.vectors.store import ScoredRows, scan_error
 
 # Memory for intermediate results. FAISS's own default is 1.5 GiB on a GPU of more than 8 GiB.
 SCRATCH_BYTES: Final = 512 * 1024**2
@@ -57,12 +57,12 @@ class Gpu:
             return "the device is set to cpu"
         count = int(faiss.get_num_gpus())
         _, _, number = self._name.partition(":")
-        wanted = int(number) if number.isdecimal() else 0
-        if wanted < count:
-            return wanted
+        index = int(number) if number.isdecimal() else 0
+        if index < count:
+            return index
         if count == 0 and "GPU" not in faiss.get_compile_options():
             return "FAISS is installed without GPU support"
-        return f"FAISS finds {count} GPUs, none of them number {wanted}" if count else "FAISS finds no GPU"
+        return f"FAISS finds {count} GPUs, none of them number {index}" if count else "FAISS finds no GPU"
 
     def free(self) -> int | str:
         """Return the bytes of GPU memory that are free, or why vectors can't be searched there."""
@@ -115,7 +115,7 @@ class GpuScan:
     """float16 vectors on a GPU, which searches all of them.
 
     Attributes:
-        error: Upper bound of the difference between an inner product found here and the cosine.
+        error: Upper bound of the difference between an inner product from the GPU and the cosine.
         failed: Whether the GPU ran out of memory, so that the CPU scans everything.
     """
 
@@ -126,12 +126,12 @@ class GpuScan:
         self._dim = dim
         self._lock = gpu.lock
         with gpu.lock:
-            self._held = [gpu.new_index(dim)]
+            self._indexes = [gpu.new_index(dim)]
         # Freeing an index uses the resources as well.
-        weakref.finalize(self, _free, gpu.lock, self._held)
+        weakref.finalize(self, _free, gpu.lock, self._indexes)
 
     def __len__(self) -> int:
-        return int(self._held[0].ntotal)
+        return int(self._indexes[0].ntotal)
 
     @property
     def device_bytes(self) -> int:
@@ -142,33 +142,33 @@ class GpuScan:
         """Append vectors (N, D)."""
         if len(vectors):
             with self._lock:
-                self._held[0].add(np.ascontiguousarray(vectors))
+                self._indexes[0].add(np.ascontiguousarray(vectors))
 
-    def nearest(self, queries: Vectors, count: int, passing: FilterMask) -> list[Found | None]:
+    def nearest(self, queries: Vectors, count: int, passing: FilterMask) -> list[ScoredRows | None]:
         """Return for each query (Q, D) the `count` largest inner products of rows that pass, and the rows.
 
         FAISS's flat index has no filter on a GPU: rows that pass are picked from the 2,048 nearest of all.
-        None stands for a query whose rows can't all be among these: the CPU must scan.
+        None means that some of a query's rows may be missing from these: the CPU must scan.
         """
-        found: list[Found | None] = [None] * len(queries)
+        neighbours: list[ScoredRows | None] = [None] * len(queries)
         total, left_out = len(self), len(passing.mask) - passing.count
         if self.failed or len(passing.mask) != total:
-            return found
-        wanted = min(count + left_out, total, _MAX_NEIGHBORS)
-        certain = wanted == min(count + left_out, total)
-        if not certain and passing.count * wanted < _MARGIN * count * total:
-            return found
+            return neighbours
+        fetched = min(count + left_out, total, _MAX_NEIGHBORS)
+        certain = fetched == min(count + left_out, total)
+        if not certain and passing.count * fetched < _MARGIN * count * total:
+            return neighbours
         try:
             with self._lock:
-                products, rows = self._held[0].search(np.ascontiguousarray(queries), wanted)
+                products, rows = self._indexes[0].search(np.ascontiguousarray(queries), fetched)
         except RuntimeError as error:
             self.give_up(error)
-            return found
-        for place, (scores, near) in enumerate(zip(products, rows, strict=True)):
+            return neighbours
+        for row, (scores, near) in enumerate(zip(products, rows, strict=True)):
             passed = passing.mask[near] & (near >= 0)
             if np.count_nonzero(passed) >= min(count, passing.count):
-                found[place] = scores[passed][:count], near[passed][:count]
-        return found
+                neighbours[row] = scores[passed][:count], near[passed][:count]
+        return neighbours
 
     def give_up(self, error: RuntimeError) -> None:
         """Leave everything to the CPU from now on."""
@@ -176,9 +176,9 @@ class GpuScan:
         _log.warning("the CPU searches vectors from now on, because the GPU failed: %s", error)
 
 
-def _free(lock: Any, held: list[Any]) -> None:
+def _free(lock: Any, indexes: list[Any]) -> None:
     with lock:
-        held.clear()
+        indexes.clear()
 
 
 def _try(number: int) -> None:
@@ -189,9 +189,9 @@ def _try(number: int) -> None:
     scan = GpuScan(_TRIAL_DIM, Gpu(f"cuda:{number}"))
     scan.add(vectors)
     everything = FilterMask(np.ones(_TRIAL_ROWS, dtype=bool), _TRIAL_ROWS)
-    for query, found in zip(vectors[:8], scan.nearest(vectors[:8], 10, everything), strict=True):
+    for query, neighbours in zip(vectors[:8], scan.nearest(vectors[:8], 10, everything), strict=True):
         expected = np.sort(vectors @ query)[::-1][:10]
-        if found is None or np.abs(found[0] - expected).max() > 2 * scan.error:
+        if neighbours is None or np.abs(neighbours[0] - expected).max() > 2 * scan.error:
             raise RuntimeError("its scores are not those of the CPU")
 
 

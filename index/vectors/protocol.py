@@ -19,7 +19,7 @@ Mask = NDArray[np.bool_]
 NOTHING: Final[Keys] = np.empty(0, dtype=np.int64)
 Scores = NDArray[np.float32]
 Vectors = NDArray[np.float32]
-# Rows beyond those asked for: rounding may have put them in another order.
+# Extra rows: rounding may have put them in another order.
 _SPARE: Final = 4
 # Vectors whose float64 sums stay in the processor's cache.
 _RANKED_AT_ONCE: Final = 512
@@ -29,7 +29,7 @@ class Neighbours(NamedTuple):
     """The nearest vectors to one query, best first.
 
     Attributes:
-        keys: Keys of the images, (N,) with N at most the number asked for; never padded.
+        keys: Keys of the images, (N,) with N at most the requested number; never padded.
         scores: Cosines with the query, (N,), larger is nearer; equal scores are in order of key.
         exact: Whether nothing nearer can have been missed.
     """
@@ -53,7 +53,7 @@ def rerank_depth(rank: int) -> int:
 
 
 def has_boundary_ties(scores: Scores, rank: int) -> bool:
-    """Tell whether ties with the hit at a rank fill the candidates, so that some may have been left out.
+    """Return whether ties with the hit at a rank fill the candidates, so that some may have been left out.
 
     Equal vectors have equal codes, of which a search names any; a page is to have those of the lowest keys.
     `rerank_depth(rank)` candidates were ranked, best first, if there were as many.
@@ -65,7 +65,7 @@ def has_boundary_ties(scores: Scores, rank: int) -> bool:
 def cosines(query: Vectors, vectors: Vectors | NDArray[np.float64]) -> Scores:
     """Return the scores (..., N) of vectors (..., N, D) with queries (D,) or (..., 1, D).
 
-    They are summed row by row in float64: equal vectors have equal scores wherever they lie.
+    They are summed row by row in float64: equal vectors have equal scores in any position.
     """
     wide = vectors.astype(np.float64, copy=False)
     scores: Scores = np.vecdot(wide, query.astype(np.float64)).astype(np.float32)
@@ -91,7 +91,7 @@ def ranked(query: Vectors, keys: Keys, rows: Rows, vectors: Callable[[Rows], Vec
 
 
 def page_offset(keys: Keys, scores: Scores, after: After | None) -> int:
-    """Return how many of the ranked hits lie at `after` or before it."""
+    """Return how many of the ranked hits are at `after` or before it."""
     if after is None:
         return 0
     score = np.float32(after.score)

@@ -80,22 +80,22 @@ class IdMap:
                 table = np.full(last - first + 1, -1, dtype=np.int32)
                 table[self.rising - first] = self._rows
                 self._table = table
-            found: Rows = self._table.take(keys - first, mode="clip").astype(np.int64)
+            rows: Rows = self._table.take(keys - first, mode="clip").astype(np.int64)
             if keys.min() < first or keys.max() > last:
-                found[(keys < first) | (keys > last)] = -1
-            return found
-        places = np.minimum(np.searchsorted(self.rising, keys), len(self.rising) - 1)
-        return np.where(self.rising[places] == keys, self._rows[places], -1)
+                rows[(keys < first) | (keys > last)] = -1
+            return rows
+        positions = np.minimum(np.searchsorted(self.rising, keys), len(self.rising) - 1)
+        return np.where(self.rising[positions] == keys, self._rows[positions], -1)
 
     def append(self, keys: Keys) -> None:
         """Put different keys in new rows; the rows that they had are dead."""
         self.drop(keys)
         rows = np.arange(len(self.keys), len(self.keys) + len(keys))
         order = np.argsort(keys, kind="stable")
-        place = np.searchsorted(self.rising, keys[order])
+        positions = np.searchsorted(self.rising, keys[order])
         # New arrays, so that a reader of the old ones sees them whole.
-        self.rising = np.insert(self.rising, place, keys[order])
-        self._rows = np.insert(self._rows, place, rows[order])
+        self.rising = np.insert(self.rising, positions, keys[order])
+        self._rows = np.insert(self._rows, positions, rows[order])
         self.keys = np.concatenate((self.keys, keys))
         self.alive = np.concatenate((self.alive, np.ones(len(keys), dtype=bool)))
         self._table = None
@@ -119,8 +119,8 @@ class FilterMask:
     Attributes:
         mask: Mask (N,) of the selectable rows.
         count: Number of selectable rows.
-        filtered: Whether a filter selects them; else they are all living rows.
-        allowed: Keys that a filter allows. Masks are found by their identity: no other array may get it.
+        filtered: Whether a filter selects them; otherwise they are all living rows.
+        allowed: Keys that a filter allows. Masks are looked up by its identity: no other array may get it.
         list_counts: Selectable rows of each list of the inverted file, once they are counted.
     """
 
@@ -159,7 +159,7 @@ def filter_mask(allowed: Keys | None, ids: IdMap) -> FilterMask:
     """Return the living rows of the keys that a filter allows; None: all living rows."""
     if allowed is None:
         return FilterMask(ids.alive, len(ids.rising), filtered=False)
-    # The last place takes the keys without a row, -1.
+    # The last element takes the keys without a row, -1.
     mask = np.zeros(len(ids.keys) + 1, dtype=bool)
     mask[ids.find(allowed)] = True
     mask = mask[:-1]

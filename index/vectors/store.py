@@ -27,11 +27,11 @@ from index.vectors.protocol import Mask, Rows, Vectors, unit
 from index.vectors.rows import FilterMask
 from training.common.host import cores
 
-# A tenth of a core's time where others want all of it, and all of it where they do not.
-_PRIORITY_OF_BUILDS = 10
+# A tenth of a core's time if other processes need all of it; otherwise all of it.
+_BUILD_NICENESS = 10
 Float16Array = NDArray[np.float16]
 # Inner products (N,) and the rows (N,) that have them.
-Found = tuple[Vectors, Rows]
+ScoredRows = tuple[Vectors, Rows]
 # Held whenever rows are read, and let go in between.
 Guard = Callable[[], AbstractContextManager[None]]
 
@@ -73,8 +73,8 @@ _log = logging.getLogger(__name__)
 
 
 def use_threads(count: int) -> None:
-    """Let what this thread asks of FAISS from now on run on `count` threads."""
-    # OpenMP keeps the number for each thread that asks. A query that waits for a second thread waits for a
+    """Let FAISS use `count` threads for calls from this thread."""
+    # OpenMP keeps the number for each calling thread. A query that waits for a second thread waits for a
     # whole time slice of the scheduler whenever the other cores are busy.
     faiss.omp_set_num_threads(count)
 
@@ -84,7 +84,7 @@ def lower_priority() -> None:
 
     Linux keeps a priority for each thread. A pool of OpenMP takes that of the thread which begins it.
     """
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _PRIORITY_OF_BUILDS)
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BUILD_NICENESS)
 
 
 @lru_cache(maxsize=2)
@@ -104,9 +104,9 @@ class VectorStore:
     Attributes:
         dim: Length of a vector.
         error: Upper bound of the difference between an inner product that a scan finds and the cosine.
-        damaged: Whether the file below was damaged since: the rows must be read anew.
+        damaged: Whether the file below was damaged since: the rows must be read again.
         index: FAISS's index of the rows in memory, until one is added.
-        held: These rows (N, D) themselves, until one is added.
+        buffer: These rows (N, D) themselves, until one is added.
     """
 
     damaged = False
@@ -115,7 +115,7 @@ class VectorStore:
         self.dim = dim
         self.error = scan_error(dim)
         self.index = zero_index(dim)
-        self.held = memory_of(self.index)
+        self.buffer = memory_of(self.index)
 
     def __len__(self) -> int:
         return int(self.index.ntotal)
@@ -135,15 +135,15 @@ class VectorStore:
             if len(vectors):
                 self.index.add_sa_codes(vectors.view(np.uint8))
         finally:
-            self.held = memory_of(self.index)
+            self.buffer = memory_of(self.index)
 
     def take(self, rows: Rows, out: Float16Array | None = None) -> Float16Array:
-        """Return these rows (N, D), which are there, as they are stored; in `out`, if that is given."""
+        """Return these rows (N, D), which are there, as they are stored; in `out`, if that isn't None."""
         # Valid rows need no check, and mode "clip" copies them once only.
-        return np.take(self.held, rows, axis=0, out=out, mode="clip")
+        return np.take(self.buffer, rows, axis=0, out=out, mode="clip")
 
     def read(self, path: Path) -> None:
-        """Take the rows of a file in place of those here.
+        """Replace the rows by those of a file.
 
         Raises:
             ValueError: It does not hold float16 rows of this dimension.
@@ -154,11 +154,11 @@ class VectorStore:
             # Without room, the first vector appended would have all of them copied, while searches wait.
             resize(index, int(_ROOM * count))
             resize(index, count)
-            held = memory_of(index)
-            if file.readinto(held.data) != held.nbytes:
+            buffer = memory_of(index)
+            if file.readinto(buffer.data) != buffer.nbytes:
                 raise ValueError("the file ends before its rows do")
-        self.index, self.held = index, held
-        use_huge_pages(held)
+        self.index, self.buffer = index, buffer
+        use_huge_pages(buffer)
 
     def move_to(self, path: Path, count: int) -> None:
         """Replace the first `count` rows by the same rows in a file; keep those after them."""
@@ -166,7 +166,7 @@ class VectorStore:
         self.read(path)
         self.append(later)
 
-    def _scan(self, query: Vectors, count: int, passing: FilterMask, start: int, stop: int) -> Found:
+    def _scan(self, query: Vectors, count: int, passing: FilterMask, start: int, stop: int) -> ScoredRows:
         """Return the `count` best of the rows that pass from `start`, a multiple of 8, to `stop`."""
         library: Any = faiss
         if passing.bits is None:
@@ -201,7 +201,7 @@ class VectorStore:
                 halves = self.take(rows)
             yield rows, halves
 
-    def nearest(self, query: Vectors, count: int, passing: FilterMask) -> Found:
+    def nearest(self, query: Vectors, count: int, passing: FilterMask) -> ScoredRows:
         """Return the `count` largest inner products of rows that pass with a query (D,), and the rows.
 
         They are in no order; fewer come back only when fewer pass.
@@ -217,31 +217,31 @@ class VectorStore:
             return scan(0, total)
         # A part has whole bytes of bits.
         edges = [total * part // parts // 8 * 8 for part in range(parts)] + [total]
-        found = threads_for("scan", os.getpid()).map(scan, edges[:-1], edges[1:])
-        return best_of_parts(list(found), count)
+        scanned = threads_for("scan", os.getpid()).map(scan, edges[:-1], edges[1:])
+        return best_of_parts(list(scanned), count)
 
-    def _scan_rows(self, query: Vectors, count: int, rows: Rows, start: int, stop: int) -> Found:
-        """Return the `count` best of `rows` from place `start` to `stop`."""
-        products, places = self.best_of(query, count, rows[start:stop])
-        return products, rows[start + places]
+    def _scan_rows(self, query: Vectors, count: int, rows: Rows, start: int, stop: int) -> ScoredRows:
+        """Return the `count` best of `rows[start:stop]`."""
+        products, indices = self.best_of(query, count, rows[start:stop])
+        return products, rows[start + indices]
 
-    def best_of(self, query: Vectors, count: int, rows: Rows) -> Found:
-        """Return the `count` largest inner products with these rows, and their places, best first."""
+    def best_of(self, query: Vectors, count: int, rows: Rows) -> ScoredRows:
+        """Return the `count` largest inner products with these rows, and their indices, best first."""
         use_threads(1)
         index = zero_index(self.dim, min(len(rows), _COMPARED_AT_ONCE))
         halves = memory_of(index)
-        found = []
+        parts = []
         for start in range(0, len(rows), _COMPARED_AT_ONCE):
             part = rows[start : start + _COMPARED_AT_ONCE]
             self.take(part, halves[: len(part)])
             index.ntotal = len(part)
-            (products,), (places,) = index.search(query[None], min(count, len(part)))
-            found.append((products, start + places))
-        if len(found) == 1:
-            return found[0]
-        products, places = best_of_parts(found, count)
+            (products,), (indices,) = index.search(query[None], min(count, len(part)))
+            parts.append((products, start + indices))
+        if len(parts) == 1:
+            return parts[0]
+        products, indices = best_of_parts(parts, count)
         order = np.argsort(-products, kind="stable")
-        return products[order], places[order]
+        return products[order], indices[order]
 
     def nearest_many(self, queries: Vectors, count: int, among: Mask, guard: Guard = nullcontext) -> Rows:
         """Return the nearest rows (Q, count) to queries (Q, D) in a mask of the first rows (N,), best first.
@@ -255,13 +255,13 @@ class VectorStore:
         for block, halves in self.blocks(among, guard):
             if not len(block):
                 continue
-            found = min(count, len(block))
-            scores, places = library.knn(
-                queries, halves.astype(np.float32), found, metric=faiss.METRIC_INNER_PRODUCT
+            count_here = min(count, len(block))
+            scores, indices = library.knn(
+                queries, halves.astype(np.float32), count_here, metric=faiss.METRIC_INNER_PRODUCT
             )
             both = np.concatenate((best, scores), axis=1)
             chosen = np.argpartition(-both, count - 1, axis=1)[:, :count]
-            rows = np.take_along_axis(np.concatenate((rows, block[places]), axis=1), chosen, axis=1)
+            rows = np.take_along_axis(np.concatenate((rows, block[indices]), axis=1), chosen, axis=1)
             best = np.take_along_axis(both, chosen, axis=1)
         return np.take_along_axis(rows, np.argsort(-best, axis=1), axis=1)
 
@@ -295,11 +295,11 @@ def resize(index: Any, count: int) -> None:
     index.ntotal = count
 
 
-def best_of_parts(found: list[Found], count: int) -> Found:
-    """Return the `count` best of what parts have found, in no order."""
-    if not found:
+def best_of_parts(parts: list[ScoredRows], count: int) -> ScoredRows:
+    """Return the `count` best hits of all parts, unordered."""
+    if not parts:
         return np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64)
-    scores, rows = (np.concatenate(part) for part in zip(*found, strict=True))
+    scores, rows = (np.concatenate(part) for part in zip(*parts, strict=True))
     if len(rows) <= count:
         return scores, rows
     chosen = np.argpartition(-scores, count - 1)[:count]
@@ -320,8 +320,8 @@ def read_count(file: IO[bytes], dim: int) -> int:
     """
     np.lib.format.read_magic(file)
     shape, by_column, dtype = np.lib.format.read_array_header_1_0(file)
-    held = os.fstat(file.fileno()).st_size - file.tell()
-    if by_column or dtype != "<f2" or shape[1:] != (dim,) or held != shape[0] * dim * dtype.itemsize:
+    size = os.fstat(file.fileno()).st_size - file.tell()
+    if by_column or dtype != "<f2" or shape[1:] != (dim,) or size != shape[0] * dim * dtype.itemsize:
         raise ValueError("the file holds no float16 rows of this dimension")
     return int(shape[0])
 
@@ -329,8 +329,8 @@ def read_count(file: IO[bytes], dim: int) -> int:
 def use_huge_pages(memory: NDArray[Any]) -> None:
     """Move memory to pages of 2 MB if the system has some, while others read and write it.
 
-    Candidates lie anywhere: with pages of 4 kB the processor looks nearly each page up in memory first, and a
-    search takes twice as long (measured). Neither FAISS nor Python's allocator asks for huge pages.
+    Candidates are scattered: with pages of 4 kB the processor looks up nearly every page in memory first,
+    and a search takes twice as long (measured). Neither FAISS nor Python's allocator asks for huge pages.
     """
     if sys.platform != "linux" or memory.nbytes < _WORTHWHILE:
         return
@@ -365,8 +365,8 @@ class _Addresses:
         freed.atexit = False
         if length:
             _map(start, length, _MAP_FIXED, file.fileno())
-        held = (ctypes.c_uint16 * (self.room * dim)).from_address(start + offset)
-        self.rows: Float16Array = np.frombuffer(memoryview(held), "<f2").reshape(self.room, dim)
+        memory = (ctypes.c_uint16 * (self.room * dim)).from_address(start + offset)
+        self.rows: Float16Array = np.frombuffer(memoryview(memory), "<f2").reshape(self.room, dim)
 
 
 def _map(start: int | None, size: int, flags: int, file: int) -> int:
@@ -403,8 +403,8 @@ class SharedStore(VectorStore):
             index = zero_index(self.dim)
             resize(index, int(_ROOM * count))
             resize(index, len(self))
-            memory_of(index)[:] = self.held
-            self.index, self.held, self._file = index, memory_of(index), None
+            memory_of(index)[:] = self.buffer
+            self.index, self.buffer, self._file = index, memory_of(index), None
         if self._file is None:
             super().append(vectors)
         else:
@@ -412,32 +412,32 @@ class SharedStore(VectorStore):
             self._show(self._file, count)
 
     def read(self, path: Path) -> None:
-        """Take the rows of a file in place of those here; see `VectorStore`."""
+        """Replace the rows by those of a file; see `VectorStore`."""
         with path.open("rb") as file:
             count = read_count(file, self.dim)
             try:
-                found = _Addresses(file, count, self.dim)
+                addresses = _Addresses(file, count, self.dim)
             except OSError as error:
                 _log.warning("vectors are not shared: %s", error)
                 self._file = None
                 super().read(path)
                 return
-        self._show(found, count)
-        use_huge_pages(self.held)
+        self._show(addresses, count)
+        use_huge_pages(self.buffer)
 
     def _show(self, file: _Addresses, count: int) -> None:
         library: Any = faiss
-        index, held = zero_index(self.dim), file.rows[:count]
+        index, rows = zero_index(self.dim), file.rows[:count]
         start = library.swig_ptr(file.rows.view(np.uint8).reshape(-1))
         # FAISS owns nothing of it: the addresses are freed with this store.
-        index.codes = library.MaybeOwnedVectorUInt8.create_view(start, held.nbytes, index.codes.owner)
+        index.codes = library.MaybeOwnedVectorUInt8.create_view(start, rows.nbytes, index.codes.owner)
         index.ntotal = count
-        self.index, self.held, self._file = index, held, file
+        self.index, self.buffer, self._file = index, rows, file
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Rows (N, D) from row `first` on, in memory or at a place of a mapped file."""
+    """Rows (N, D) from row `first` on, in memory or in a mapped file."""
 
     first: int
     rows: Float16Array
@@ -449,7 +449,7 @@ class _Part:
         """Map `count` rows that begin where the file is read next."""
         offset = file.tell()
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        # Candidates are scattered: what lies around them is not to be read as well.
+        # Candidates are scattered: don't read ahead.
         mapped.madvise(mmap.MADV_RANDOM)
         rows = np.frombuffer(mapped, "<f2", count * dim, offset).reshape(count, dim)
         return cls(first, rows, mapped, offset)
@@ -469,12 +469,12 @@ class _Part:
         if self.file is None:
             return
         size = self.rows.shape[1] * self.rows.itemsize
-        places = rows - self.first
-        first, last = int(places.min()), int(places.max())
-        if last - first < _SPREAD * len(places):
+        offsets = rows - self.first
+        first, last = int(offsets.min()), int(offsets.max())
+        if last - first < _SPREAD * len(offsets):
             pieces = [(first, last + 1)]
         elif scattered:
-            pieces = [(place, place + 1) for place in places.tolist()]
+            pieces = [(offset, offset + 1) for offset in offsets.tolist()]
         else:
             return
         for start, stop in pieces:
@@ -495,7 +495,7 @@ class MappedStore(VectorStore):
         self._buffer_bytes = _BUFFER_BYTES
         self._fetched = 0
         # Parts in the order of their rows: replaced in one step, as a snapshot is written while others read.
-        self._parts: tuple[_Part, ...] = (_Part(0, self.held),)
+        self._parts: tuple[_Part, ...] = (_Part(0, self.buffer),)
 
     def __len__(self) -> int:
         return self._parts[-1].end
@@ -515,7 +515,7 @@ class MappedStore(VectorStore):
                 self._buffer_bytes = 2 * self.memory_bytes
                 _log.warning("new vectors stay in memory: %s", error)
         files = tuple(part for part in (self._snapshot, self._since) if part is not None)
-        self._parts = (*files, _Part(files[-1].end if files else 0, self.held))
+        self._parts = (*files, _Part(files[-1].end if files else 0, self.buffer))
 
     def take(self, rows: Rows, out: Float16Array | None = None) -> Float16Array:
         """Return these rows (N, D); see `VectorStore`.
@@ -529,7 +529,7 @@ class MappedStore(VectorStore):
             here = (rows >= part.first) & (rows < part.end)
             if not here.any():
                 continue
-            # Access to a missing page would end the process (SIGBUS).
+            # Access to a missing page would kill the process (SIGBUS).
             if not part.whole:
                 self.damaged = True
                 raise ViewError("The file of a collection's vectors was cut short while it was searched.")
@@ -539,12 +539,12 @@ class MappedStore(VectorStore):
         return out
 
     def read(self, path: Path) -> None:
-        """Take the rows of a file in place of those here; see `VectorStore`."""
+        """Replace the rows by those of a file; see `VectorStore`."""
         with path.open("rb") as file:
             snapshot = _Part.mapped(0, file, read_count(file, self.dim), self.dim)
         self._snapshot, self._since, self._unnamed = snapshot, None, None
         self._drop_memory()
-        self._parts = (snapshot, _Part(snapshot.end, self.held))
+        self._parts = (snapshot, _Part(snapshot.end, self.buffer))
 
     def _take(self, part: _Part, rows: Rows, out: Float16Array | None = None) -> Float16Array:
         """Take rows of a part; to fetch what is in memory would take longer than to take it."""
@@ -557,22 +557,22 @@ class MappedStore(VectorStore):
         return taken
 
     def _move(self) -> None:
-        """Move what is kept in memory to the end of the file without a name."""
+        """Move the rows in memory to the end of the unnamed file."""
         first = 0 if self._snapshot is None else self._snapshot.end
         moved = 0 if self._since is None else len(self._since.rows)
         if self._unnamed is None:
             if self._folder is not None:
                 self._folder.mkdir(parents=True, exist_ok=True)
             self._unnamed = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - it stays open
-        _write(self._unnamed, self.held, moved * self.dim * 2)
-        self._since = _Part.mapped(first, self._unnamed, moved + len(self.held), self.dim)
+        _write(self._unnamed, self.buffer, moved * self.dim * 2)
+        self._since = _Part.mapped(first, self._unnamed, moved + len(self.buffer), self.dim)
         self._drop_memory()
 
     def _drop_memory(self) -> None:
         self.index = zero_index(self.dim)
-        self.held = memory_of(self.index)
+        self.buffer = memory_of(self.index)
 
-    def _scan(self, query: Vectors, count: int, passing: FilterMask, start: int, stop: int) -> Found:
+    def _scan(self, query: Vectors, count: int, passing: FilterMask, start: int, stop: int) -> ScoredRows:
         rows = start + np.flatnonzero(passing.mask[start:stop])
         return self._scan_rows(query, count, rows, 0, len(rows))
 
@@ -582,8 +582,8 @@ def _waits() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
 
 
-def _write(file: IO[bytes], rows: Float16Array, place: int) -> None:
+def _write(file: IO[bytes], rows: Float16Array, offset: int) -> None:
     left = rows.data.cast("B")
     while left:
-        written = os.pwrite(file.fileno(), left, place)
-        left, place = left[written:], place + written
+        written = os.pwrite(file.fileno(), left, offset)
+        left, offset = left[written:], offset + written

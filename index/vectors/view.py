@@ -33,8 +33,8 @@ from index.vectors.protocol import (
 )
 from index.vectors.rows import FilterMask, IdMap, filter_mask
 from index.vectors.store import (
-    Found,
     MappedStore,
+    ScoredRows,
     SharedStore,
     VectorStore,
     threads_for,
@@ -50,7 +50,7 @@ _MIN_DEAD: Final = 1000
 _TIE: Final = 1e-5
 # Vectors that are compared at once: their products stay in the processor's cache.
 _BLOCK: Final = 4096
-# Candidates beyond those asked for that are ranked exactly: rounding may have put them in another order.
+# Extra candidates that are ranked exactly: rounding may have put them in another order.
 _SPARE: Final = 8
 # Codes have 16 values for each pair of numbers.
 _MIN_TRAINING_ROWS: Final = 64
@@ -59,7 +59,7 @@ _ENCODED_AT_ONCE: Final = 256
 # Rows after the build are compared one by one, until they are so many or such a share of all.
 _MIN_LAGGING: Final = 1000
 _LAGGING_SHARE: Final = 0.01
-# Codes of a collection that has grown by this share since the build are built anew.
+# Codes of a collection that has grown by this share since the build are built again.
 _GROWTH: Final = 0.5
 _SEED: Final = 0
 _MASK_BYTES: Final = 64 * 1024**2
@@ -115,7 +115,7 @@ class ReadWriteLock:
 
 
 class VectorView(ABC):
-    """Vectors (dim,) of one generation under integer keys; searches run beside each other, writes alone."""
+    """Vectors (dim,) of one generation under integer keys; searches run concurrently, writes alone."""
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
@@ -139,7 +139,7 @@ class VectorView(ABC):
 
     @property
     def damaged(self) -> bool:
-        """True if the view must be read anew."""
+        """True if the view must be read again."""
         return self._inconsistent
 
     def add(self, keys: Keys, vectors: Vectors) -> None:
@@ -162,17 +162,17 @@ class VectorView(ABC):
 
     def vectors(self, keys: Keys) -> Vectors:
         """Return the vectors (N, D), of length one, of keys (N,)."""
-        held, vectors = self.held_vectors(keys)
-        if len(held) < len(keys):
-            raise KeyError(int(np.setdiff1d(keys, held)[0]))
+        present, vectors = self.stored_vectors(keys)
+        if len(present) < len(keys):
+            raise KeyError(int(np.setdiff1d(keys, present)[0]))
         return vectors
 
-    def held_vectors(self, keys: Keys) -> tuple[Keys, Vectors]:
-        """Return the keys (N,) that the view holds, in their order, and their vectors."""
+    def stored_vectors(self, keys: Keys) -> tuple[Keys, Vectors]:
+        """Return those of the keys (N,) that the view has, in their order, and their vectors."""
         with self._lock.reading():
             rows = self._ids.find(keys)
-            known = rows >= 0
-            return keys[known], self._get(rows[known])
+            present = rows >= 0
+            return keys[present], self._get(rows[present])
 
     def search(
         self, query: Vectors, k: int, *, allowed: Keys | None = None, after: After | None = None
@@ -181,7 +181,7 @@ class VectorView(ABC):
 
         Args:
             query: Query vector.
-            k: At most this many; fewer only when fewer can be found.
+            k: At most this many; fewer only if fewer match.
             allowed: Search among these keys only, in rising order; None for all. Rows of it are cached: the
                 array must not change.
             after: Leave out all hits up to this one.
@@ -194,17 +194,17 @@ class VectorView(ABC):
         with self._lock.reading():
             passing = self._passing(allowed)
             threads = threads_for("search", os.getpid())
-            found = [threads.submit(self._nearest, query, k, passing, None) for query in queries]
-            # The lock is held until the last one has ended, whatever becomes of the others.
-            wait(found)
-        return [one.result() for one in found]
+            searches = [threads.submit(self._nearest, query, k, passing, None) for query in queries]
+            # Keep the lock until the last one has ended, even if others fail.
+            wait(searches)
+        return [one.result() for one in searches]
 
     def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, Scores]:
         """Return the keys (N,) that the view holds, in their order, and their scores as in a search."""
         with self._lock.reading():
             rows = self._ids.find(keys)
-            known = rows >= 0
-            return keys[known], self._score(query, rows[known])
+            present = rows >= 0
+            return keys[present], self._score(query, rows[present])
 
     @abstractmethod
     def write(self, folder: Path, stem: str, on_copied: Callable[[], None] | None = None) -> dict[str, Path]:
@@ -216,7 +216,7 @@ class VectorView(ABC):
 
     @abstractmethod
     def read(self, files: Mapping[str, Path]) -> None:
-        """Take what `write` put into files in place of what the view holds.
+        """Take what `write` put into files instead of what the view has.
 
         Raises:
             ValueError: The files do not fit together, or hold vectors of another dimension.
@@ -275,8 +275,8 @@ class VectorView(ABC):
 class FlatView(VectorView):
     """All vectors in float32, compared with the query in NumPy, block by block.
 
-    A k-blade is held as an oriented orthonormal basis, so that its cosine with another is the determinant of
-    their k * k dot products (ReCo's supplement, section 2).
+    A k-blade is stored as an oriented orthonormal basis, so that its cosine with another is the determinant
+    of their k * k dot products (ReCo's supplement, section 2).
 
     Args:
         dim: Length of a vector.
@@ -307,7 +307,7 @@ class FlatView(VectorView):
         return files
 
     def read(self, files: Mapping[str, Path]) -> None:
-        """Take what `write` put into files in place of what the view holds; see `VectorView`."""
+        """Take what `write` put into files instead of what the view has; see `VectorView`."""
         with files["rows"].open("rb") as file:
             room = np.load(file, allow_pickle=False)
         if room.dtype != np.float32 or room.ndim != 2 or room.shape[1] != self.dim:
@@ -324,7 +324,7 @@ class FlatView(VectorView):
             room = np.empty((max(last, 3 * first // 2), self.dim), dtype=np.float32)
             room[:first] = self._room[:first]
             self._room = room
-        self._room[first:last] = self._held(vectors)
+        self._room[first:last] = self._as_stored(vectors)
 
     def _keep(self, alive: Mask) -> None:
         self._room = self._room[: len(alive)][alive]
@@ -334,20 +334,20 @@ class FlatView(VectorView):
 
     def _nearest(self, query: Vectors, k: int, passing: FilterMask, after: After | None) -> Neighbours:
         rows, rough = passing.rows, self._rough_scores(query, passing)
-        wanted = k if after is None else k + after.rank
+        fetched = k if after is None else k + after.rank
         while True:
-            likely = _likely(rough, wanted)
+            likely = _likely(rough, fetched)
             if after is not None:
                 likely = likely[rough[likely] <= np.float32(after.score + 2 * _TIE)]
             keys, scores = best_first(self._ids.keys[rows[likely]], self._score(query, rows[likely]))
             first = page_offset(keys, scores, after)
-            if first + k <= len(keys) or wanted >= len(rows):
+            if first + k <= len(keys) or fetched >= len(rows):
                 return Neighbours(keys[first : first + k], scores[first : first + k], exact=True)
-            wanted *= 2
+            fetched *= 2
 
     def _rough_scores(self, query: Vectors, passing: FilterMask) -> Scores:
         """Return the scores of the rows that pass, summed in float32; `_score` has them exactly."""
-        query, rows = self._held(query[None])[0], passing.rows
+        query, rows = self._as_stored(query[None])[0], passing.rows
         scores = np.empty(len(rows), dtype=np.float32)
         for start in range(0, len(rows), _BLOCK):
             block = slice(start, start + _BLOCK)
@@ -360,7 +360,7 @@ class FlatView(VectorView):
         return np.abs(scores) if self._unsigned else scores
 
     def _score(self, query: Vectors, rows: Rows) -> Scores:
-        query = self._held(query[None])[0]
+        query = self._as_stored(query[None])[0]
         scores = np.empty(len(rows), dtype=np.float32)
         for start in range(0, len(rows), _BLOCK):
             block = slice(start, start + _BLOCK)
@@ -372,7 +372,7 @@ class FlatView(VectorView):
                 scores[block] = determinants(np.einsum("nid,jd->nij", others, own, dtype=np.float64))
         return np.abs(scores) if self._unsigned else scores
 
-    def _held(self, vectors: Vectors) -> Vectors:
+    def _as_stored(self, vectors: Vectors) -> Vectors:
         return vectors if self._blades == 1 else oriented_bases(vectors, self._blades)
 
     def _bases(self, vectors: Vectors) -> Vectors:
@@ -380,7 +380,7 @@ class FlatView(VectorView):
 
 
 def _likely(rough: Scores, count: int) -> Rows:
-    """Return the places of the `count` best rough scores, and of those within the rounding error below."""
+    """Return the indices of the `count` best rough scores, and of those within the rounding error below."""
     if len(rough) <= count:
         return np.arange(len(rough))
     least = np.partition(rough, len(rough) - count)[len(rough) - count]
@@ -413,7 +413,7 @@ class CosineView(VectorView):
 
     Args:
         dim: Length of a vector.
-        spill: Folder on whose disk vectors lie; None for memory.
+        spill: Folder on whose disk vectors are stored; None for memory.
         shared: Whether vectors in memory are those of a snapshot's file, which other processes map as well.
     """
 
@@ -423,7 +423,7 @@ class CosineView(VectorView):
         self._store: VectorStore = self._in_memory(dim) if spill is None else MappedStore(dim, spill)
         self._ann: AnnSearch | None = None
         self._gpu: GpuScan | None = None
-        # Held while rows are added to codes, or codes are written; searches and other writes go on.
+        # Locked while rows are added to codes, or codes are written; searches and other writes continue.
         self._encoding = threading.Lock()
 
     @property
@@ -446,7 +446,7 @@ class CosineView(VectorView):
 
     @property
     def mapped(self) -> bool:
-        """Whether vectors lie in files and not in memory."""
+        """Whether vectors are in files and not in memory."""
         return isinstance(self._store, MappedStore)
 
     @property
@@ -456,7 +456,7 @@ class CosineView(VectorView):
 
     @property
     def damaged(self) -> bool:
-        """Whether another view must be read in place of this: its files were damaged, or a change failed."""
+        """Whether another view must be read instead of this: its files were damaged, or a change failed."""
         return self._inconsistent or self._store.damaged
 
     @property
@@ -482,8 +482,8 @@ class CosineView(VectorView):
         with self._lock.reading():
             gpu, passing = self._gpu, self._passing(allowed)
             if gpu is not None and not gpu.failed and len(queries):
-                found = gpu.nearest(queries, min(k + _SPARE, passing.count), passing)
-                each = zip(queries, found, strict=True)
+                searches = gpu.nearest(queries, min(k + _SPARE, passing.count), passing)
+                each = zip(queries, searches, strict=True)
                 return [self._scan(query, k, passing, None, near) for query, near in each]
         return super().search_many(queries, k, allowed=allowed)
 
@@ -499,16 +499,16 @@ class CosineView(VectorView):
         return self._scan(query, k, passing, after)
 
     def _scan(
-        self, query: Vectors, k: int, passing: FilterMask, after: After | None, near: Found | None = None
+        self, query: Vectors, k: int, passing: FilterMask, after: After | None, near: ScoredRows | None = None
     ) -> Neighbours:
-        """Find a page of hits by a scan, on the GPU if it can; `near` is what that has found already."""
+        """Find a page of hits by a scan, on the GPU if possible; `near` are hits that it already has."""
         spare, error = _SPARE, self._store.error
         while True:
-            wanted = spare + (k if after is None else k + after.rank)
-            if wanted >= passing.count and after is None:
+            needed = spare + (k if after is None else k + after.rank)
+            if needed >= passing.count and after is None:
                 likely = passing.rows
             else:
-                count = min(wanted, passing.count)
+                count = min(needed, passing.count)
                 if self._gpu is not None:
                     near = near or self._gpu.nearest(query[None], count, passing)[0]
                     error = self._store.error if near is None else self._gpu.error
@@ -517,14 +517,14 @@ class CosineView(VectorView):
                 if after is not None:
                     # A walk through all pages would rank the rows of all pages before, each time.
                     likely = likely[products <= np.float32(after.score) + np.float32(2 * error)]
-            found, scores = ranked(query, self._ids.keys, likely, self._store.get)
-            first = page_offset(found, scores, after)
+            keys, scores = ranked(query, self._ids.keys, likely, self._store.get)
+            first = page_offset(keys, scores, after)
             last = first + k
             # No row that was left out has a larger product in FAISS's scan than the last one found.
-            if wanted >= passing.count or (
+            if needed >= passing.count or (
                 last < len(scores) and scores[last - 1] > scores[-1] + np.float32(2 * error)
             ):
-                return Neighbours(found[first:last], scores[first:last], exact=True)
+                return Neighbours(keys[first:last], scores[first:last], exact=True)
             spare *= 4
 
     def build(
@@ -552,7 +552,7 @@ class CosineView(VectorView):
         if not self._copy(source, layout, len(alive), codes.add, store):
             return False
         if not isinstance(store, MappedStore):
-            use_huge_pages(store.held)
+            use_huge_pages(store.buffer)
         point = calibrate(codes, store, alive, self._lock.reading, stored_queries)
         return self._replace(source, layout, store, AnnSearch(codes, point, store), None)
 
@@ -653,7 +653,7 @@ class CosineView(VectorView):
         return files
 
     def read(self, files: Mapping[str, Path]) -> None:
-        """Take what `write` put into files in place of what the view holds; see `VectorView`."""
+        """Take what `write` put into files instead of what the view has; see `VectorView`."""
         store = self._store.fresh()
         store.read(files["rows"])
         ids = IdMap.read(files["keys"], len(store))

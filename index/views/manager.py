@@ -1,4 +1,4 @@
-"""The views of this process: each holds one generation and is caught up from the catalogue when needed."""
+"""The views of this process: each contains one generation and catches up with the catalogue when needed."""
 
 import logging
 import math
@@ -39,11 +39,11 @@ from training.common.memory import free_memory
 # (measured: 0.26 ms for 10,000 vectors of 512, 0.71 for 20,000, 1.9 for 50,000; by codes 0.15 to 0.18). The
 # figure is the same on all machines: processes that share a home have to choose alike.
 _SCANNED: Final = 15_000 * 512
-# Bytes a row beside its vector: key, row, whether it is alive, and the table of rows by key.
+# Bytes a row in addition to its vector: key, row, whether it is alive, and the table of rows by key.
 _ROW_BYTES: Final = 29
-# The share of free memory that a view may take: other work needs some, and it will grow.
+# The share of free memory that a view may take: other work needs some, and the view will grow.
 _SHARE: Final = 0.75
-# What a collection has that no GPU was given to.
+# The reason that is reported when no GPU is configured.
 NO_GPU: Final = "no GPU was looked for"
 _GIB: Final = 1024**3
 # Keys that are looked up; some are of other collections, or gone.
@@ -55,12 +55,12 @@ _WORTH_A_SNAPSHOT: Final = 1000
 # A snapshot that lacks up to this share of the changes stays: a start reads them from the catalogue. One that
 # is written for every few images would be gigabytes each time.
 _LACKING: Final = 0.05
-# From this share of vectors on that only this process has, the lead writes a snapshot for all.
+# Above this share of vectors that only this process has, the leader writes a snapshot for all.
 _UNSHARED: Final = 0.25
 # Requests that began before a new generation became active still search the old one.
 _IDLE_SECONDS: Final = 60.0
-# Seconds before a failed build of a view or snapshot, or a failed GPU, is tried again.
-_RESTS: Final = 600.0
+# Seconds before a failed build of a view or snapshot, or a failed GPU, is retried.
+_RETRY_SECONDS: Final = 600.0
 _ONLY_SCANNED: Final = "blades and vectors without a sign are always scanned by the CPU"
 
 _log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Choice:
 
 
 def choose_view(
-    count: int, dim: int, memory: int, wanted: ViewName | None = None, gpu: int | str = NO_GPU
+    count: int, dim: int, memory: int, preferred: ViewName | None = None, gpu: int | str = NO_GPU
 ) -> list[Choice]:
     """Weigh all views for `count` vectors of `dim` numbers against the bytes of memory that are free.
 
@@ -85,7 +85,7 @@ def choose_view(
         count: Number of vectors.
         dim: Length of a vector.
         memory: Bytes that the views may take.
-        wanted: The operator's choice; None leaves it to size and memory, as does a GPU that can't be used.
+        preferred: The operator's choice; None leaves it to size and memory, as does a GPU that can't be used.
         gpu: Bytes that the view may take on the GPU, or why there is none.
     """
     rows = count * (2 * dim + _ROW_BYTES)
@@ -98,13 +98,13 @@ def choose_view(
         "gpu": rows,
     }
     on_gpu, fits = _on_gpu(2 * count * dim, gpu)
-    if wanted == "gpu" and not fits:
-        wanted = None
+    if preferred == "gpu" and not fits:
+        preferred = None
     reasons: dict[ViewName, str]
-    if wanted is not None:
-        best, reasons = wanted, dict.fromkeys(VIEW_NAMES, f"{wanted} was chosen for this collection")
-        reasons[wanted] = "chosen for this collection"
-        if wanted == "gpu":
+    if preferred is not None:
+        best, reasons = preferred, dict.fromkeys(VIEW_NAMES, f"{preferred} was chosen for this collection")
+        reasons[preferred] = "chosen for this collection"
+        if preferred == "gpu":
             reasons["gpu"] += f"; {on_gpu}"
     elif count * dim <= _SCANNED:
         best, few = "exact", "nothing is gained for so few"
@@ -139,8 +139,8 @@ def _on_gpu(size: int, free: int | str) -> tuple[str, bool]:
 def stored_queries(session: Session, generation: Generation, target: Target) -> Vectors:
     """Sample queries (Q, D) from a generation: vectors of texts to search images, of images to search texts.
 
-    An encoder's texts and images may lie apart, so that queries of one kind lie far from vectors of the
-    other, and farther than any vector of these.
+    An encoder's texts and images may be far apart, so that a query of one kind is farther from vectors of
+    the other kind than any two of these are from each other.
     """
     other, key = EMBEDDINGS["texts" if target == "images" else "images"]
     here = other.generation_id == generation.id
@@ -210,11 +210,11 @@ def _removed_since(generation: Generation, sequence: int, target: Target) -> Sel
 
 @dataclass(eq=False)
 class ViewEntry:
-    """A view that holds all embeddings of its generation up to `sequence`, and perhaps later ones.
+    """A view that contains all embeddings of its generation up to `sequence`, and perhaps later ones.
 
     Its snapshot is in `folder`.
 
-    No embedding in it has a higher sequence number than `newest`. `choose_again` tells whether the view must
+    No embedding in it has a higher sequence number than `newest`. `choose_again` is whether the view must
     be chosen again after the current build, and `on_gpu` whether the vectors were brought to a GPU. `failed`
     has the time of the last failed build of each view. Of several processes, `taken` is the manifest of the
     snapshot that the view was last read from or written to, `led` whether the process leads, and `write_at`
@@ -238,8 +238,8 @@ class ViewEntry:
     used: float = field(default_factory=time.monotonic)
 
     def is_backing_off(self, name: ViewName) -> bool:
-        """Tell whether a view failed of late: each write would begin with it again."""
-        return time.monotonic() - self.failed.get(name, -math.inf) < _RESTS
+        """Return whether a view failed recently: each write would try it again."""
+        return time.monotonic() - self.failed.get(name, -math.inf) < _RETRY_SECONDS
 
 
 class Views:
@@ -258,71 +258,71 @@ class Views:
         self._shared = leads is not None
         self._leads = leads or (lambda: True)
         self._lock = threading.Lock()
-        self._held: dict[tuple[int, Target], ViewEntry] = {}
+        self._entries: dict[tuple[int, Target], ViewEntry] = {}
         # One build at a time: it takes every core that searches leave.
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="codes", initializer=lower_priority)
 
     def close(self) -> None:
-        """Begin no further build; one that has begun is waited for."""
+        """Start no further build, and wait for a running one."""
         self._builder.shutdown(cancel_futures=True)
 
     def current(
         self, reading: Reading, generation: Generation, sequence: int, target: Target = "images"
     ) -> tuple[ViewEntry, VectorView]:
-        """Return what holds a generation's view, and that view with all that there was at `sequence`."""
-        held = self.entry(generation, target)
-        # In this order: a view that takes the place of another has more than that one.
-        reached, view, is_chosen = held.sequence, held.view, held.building or not held.choose_again
+        """Return the entry of a generation's view, and that view with everything up to `sequence`."""
+        entry = self.entry(generation, target)
+        # In this order: a view that replaces another contains more than that one.
+        reached, view, is_chosen = entry.sequence, entry.view, entry.building or not entry.choose_again
         if view is not None and reached >= sequence and is_chosen and not view.damaged:
-            return held, view
-        with held.lock:
-            return held, self._catch_up(reading.session, generation, held, sequence)
+            return entry, view
+        with entry.lock:
+            return entry, self._catch_up(reading.session, generation, entry, sequence)
 
     def save(self, session: Session, generation: Generation, sequence: int) -> None:
         """Write the snapshot of a generation, with codes if they pay, unless the one there will do.
 
         A full disk is only logged.
         """
-        held = self.entry(generation, "images")
-        if self._snapshot_suffices(session, generation, sequence, held.folder):
+        entry = self.entry(generation, "images")
+        if self._snapshot_suffices(session, generation, sequence, entry.folder):
             return
-        with held.lock:
-            view = self._catch_up(session, generation, held, sequence, build=False)
+        with entry.lock:
+            view = self._catch_up(session, generation, entry, sequence, build=False)
             if isinstance(view, CosineView):
-                # Another process may hold them on the GPU, which then seems to have no room for them.
+                # Another process may have them on the GPU, which then seems to have no room for them.
                 taken = view.device_bytes or 2 * len(view) * view.dim
-                wanted = _wanted(session, generation, view, self._gpu, taken)
-                if wanted == "exact":
+                best = _best_view(session, generation, view, self._gpu, taken)
+                if best == "exact":
                     view.drop()
-                # Snapshots hold nothing of what lies on a GPU.
-                elif wanted != "gpu" and (view.name != wanted or view.has_pending):
-                    asked = stored_queries(session, generation, "images")
-                    _update_or_rebuild(view, wanted, held.folder, asked)
-            self._write(generation, view, held, held.sequence)
+                # Snapshots contain nothing that is on a GPU.
+                elif best != "gpu" and (view.name != best or view.has_pending):
+                    queries = stored_queries(session, generation, "images")
+                    _update_or_rebuild(view, best, entry.folder, queries)
+            self._write(generation, view, entry, entry.sequence)
 
     def share(self, session: Session, generation: Generation, target: Target = "images") -> None:
-        """Take the snapshot that another process has written; the lead writes one where few rows are shared.
+        """Take the snapshot that another process has written; the leader writes one if few rows are shared.
 
-        Nothing is done where there is one process. Searches go on meanwhile.
+        With one process it does nothing. Searches continue meanwhile.
         """
-        held = self.entry(generation, target)
-        view = held.view
-        if not self._shared or held.building or not isinstance(view, CosineView) or view.device_bytes:
+        entry = self.entry(generation, target)
+        view = entry.view
+        if not self._shared or entry.building or not isinstance(view, CosineView) or view.device_bytes:
             return
-        if self._leads() and not held.led:
-            # What its predecessor may have left undone.
-            held.led = held.choose_again = True
-        stored = stored_snapshot(held.folder, generation)
-        if stored is not None and stored != held.taken:
-            self._take(session, generation, held, stored)
+        if self._leads() and not entry.led:
+            # The former leader may not have finished this.
+            entry.led = entry.choose_again = True
+        stored = stored_snapshot(entry.folder, generation)
+        if stored is not None and stored != entry.taken:
+            self._take(session, generation, entry, stored)
         elif (
-            held.led
+            entry.led
             and len(view) >= _WORTH_A_SNAPSHOT
             and view.unshared > _UNSHARED * len(view)
-            and time.monotonic() >= held.write_at
+            and time.monotonic() >= entry.write_at
         ):
-            held.write_at = time.monotonic() + _RESTS
-            self._write_beside(generation, view, held)
+            entry.write_at = time.monotonic() + _RETRY_SECONDS
+            self._write_concurrently(generation, view, entry)
 
     def explain(self, session: Session, generation: Generation) -> list[Choice]:
         """Return what views the images of a generation could have, and why one was chosen."""
@@ -341,122 +341,122 @@ class Views:
         """Free the views of all other generations, and those of unused ones that were idle for a minute."""
         idle = time.monotonic() - _IDLE_SECONDS
         with self._lock:
-            for place, held in list(self._held.items()):
-                if place[0] not in generations or (place[0] not in in_use and held.used < idle):
-                    del self._held[place]
+            for key, entry in list(self._entries.items()):
+                if key[0] not in generations or (key[0] not in in_use and entry.used < idle):
+                    del self._entries[key]
 
     def operating_points(self) -> dict[tuple[int, Target], OperatingPoint]:
         """Return the operating point of each view that has codes, by generation and target."""
         with self._lock:
-            entries = list(self._held.items())
+            entries = list(self._entries.items())
         points: dict[tuple[int, Target], OperatingPoint] = {}
-        for place, held in entries:
-            if isinstance(held.view, CosineView) and (point := held.view.operating_point) is not None:
-                points[place] = point
+        for key, entry in entries:
+            if isinstance(entry.view, CosineView) and (point := entry.view.operating_point) is not None:
+                points[key] = point
         return points
 
     def entry(self, generation: Generation, target: Target) -> ViewEntry:
-        """Return what holds the view of a generation; see `current`."""
+        """Return the entry of a generation's view; see `current`."""
         with self._lock:
-            place = (generation.id, target)
-            held = self._held.get(place)
-            if held is None:
+            key = (generation.id, target)
+            entry = self._entries.get(key)
+            if entry is None:
                 folder = generation.uid if target == "images" else f"{generation.uid}-{target}"
-                held = ViewEntry(target, self._folder / folder)
-                self._held[place] = held
-        held.used = time.monotonic()
-        return held
+                entry = ViewEntry(target, self._folder / folder)
+                self._entries[key] = entry
+        entry.used = time.monotonic()
+        return entry
 
     def _snapshot_suffices(
         self, session: Session, generation: Generation, sequence: int, folder: Path
     ) -> bool:
-        """Tell whether the snapshot of a generation has nearly all of its images, and the right view."""
+        """Return whether the snapshot of a generation has nearly all of its images, and the right view."""
         stored = stored_snapshot(folder, generation)
         if stored is None or not sequence_of(session, generation)[1] <= stored.sequence <= sequence:
             return False
         count = count_embeddings(session, generation)
         if count_since(session, generation, stored.sequence, "images") > _LACKING * count:
             return False
-        # Snapshots hold nothing of what lies on a GPU.
+        # Snapshots contain nothing that is on a GPU.
         return _chosen(self.explain(session, generation)) in (stored.view, "gpu")
 
     def _catch_up(
-        self, session: Session, generation: Generation, held: ViewEntry, sequence: int, *, build: bool = True
+        self, session: Session, generation: Generation, entry: ViewEntry, sequence: int, *, build: bool = True
     ) -> VectorView:
-        view = held.view
-        if view is None or view.damaged or held.sequence < sequence:
+        view = entry.view
+        if view is None or view.damaged or entry.sequence < sequence:
             # The transaction's, which may be later than the one of the request.
             sequence, trimmed = sequence_of(session, generation)
-            held.newest = max(held.newest, sequence)
-            if view is None or view.damaged or held.sequence < trimmed:
-                view = held.view = self._load(session, generation, sequence, held)
+            entry.newest = max(entry.newest, sequence)
+            if view is None or view.damaged or entry.sequence < trimmed:
+                view = entry.view = self._load(session, generation, sequence, entry)
             else:
-                follow(session, generation, view, held.sequence, held.target)
-            held.sequence = sequence
-        elif not held.choose_again:
+                follow(session, generation, view, entry.sequence, entry.target)
+            entry.sequence = sequence
+        elif not entry.choose_again:
             return view
         if build:
-            held.choose_again = held.building
-        if build and not held.building and isinstance(view, CosineView):
-            if held.on_gpu and view.name != "gpu":
-                # A GPU that lost the vectors rests: else they would be brought there again and again.
-                held.on_gpu, held.failed["gpu"] = False, time.monotonic()
-            gpu = None if held.is_backing_off("gpu") else self._gpu
-            wanted = _wanted(session, generation, view, gpu, view.device_bytes)
-            if wanted == "exact":
+            entry.choose_again = entry.building
+        if build and not entry.building and isinstance(view, CosineView):
+            if entry.on_gpu and view.name != "gpu":
+                # Back off after a GPU has lost the vectors; otherwise they would be uploaded again and again.
+                entry.on_gpu, entry.failed["gpu"] = False, time.monotonic()
+            gpu = None if entry.is_backing_off("gpu") else self._gpu
+            best = _best_view(session, generation, view, gpu, view.device_bytes)
+            if best == "exact":
                 view.drop()
-            must_build = wanted != "exact" and (view.name != wanted or view.has_pending)
-            if wanted != "gpu" and (view.name != wanted or view.outgrown):
-                # Others wait for the snapshot of the one that leads.
+            must_build = best != "exact" and (view.name != best or view.has_pending)
+            if best != "gpu" and (view.name != best or view.outgrown):
+                # Others wait for the leader's snapshot.
                 must_build = must_build and self._leads()
-            held.on_gpu = view.name == "gpu" and not must_build
-            if must_build and not held.is_backing_off(wanted):
-                self._start_build(session, generation, held, view, wanted)
+            entry.on_gpu = view.name == "gpu" and not must_build
+            if must_build and not entry.is_backing_off(best):
+                self._start_build(session, generation, entry, view, best)
         return view
 
     def _start_build(
-        self, session: Session, generation: Generation, held: ViewEntry, view: CosineView, wanted: ViewName
+        self, session: Session, generation: Generation, entry: ViewEntry, view: CosineView, best: ViewName
     ) -> None:
-        asked = stored_queries(session, generation, held.target)
-        held.building = True
+        queries = stored_queries(session, generation, entry.target)
+        entry.building = True
         try:
-            self._builder.submit(self._build, generation, held, view, wanted, asked)
+            self._builder.submit(self._build, generation, entry, view, best, queries)
         except RuntimeError:
             # Closed views start no more builds.
-            held.building = False
+            entry.building = False
 
     def _build(
-        self, generation: Generation, held: ViewEntry, view: CosineView, wanted: ViewName, asked: Vectors
+        self, generation: Generation, entry: ViewEntry, view: CosineView, best: ViewName, queries: Vectors
     ) -> None:
         """Give a view its copy on the GPU, or codes and a snapshot, while it answers."""
         renewed = False
         try:
-            if wanted == "gpu" and self._gpu is not None:
+            if best == "gpu" and self._gpu is not None:
                 self._gpu.check()
-                held.on_gpu = view.upload(GpuScan(view.dim, self._gpu))
-            elif wanted != "gpu":
-                renewed = _update_or_rebuild(view, wanted, held.folder, asked)
-        except Exception:  # noqa: BLE001 - nobody else would see it, and searches go on
-            held.failed[wanted] = time.monotonic()
+                entry.on_gpu = view.upload(GpuScan(view.dim, self._gpu))
+            elif best != "gpu":
+                renewed = _update_or_rebuild(view, best, entry.folder, queries)
+        except Exception:  # noqa: BLE001 - nobody else would see it, and searches continue
+            entry.failed[best] = time.monotonic()
             _log.exception(
-                "the %s view of generation %d was not built: searches go on by %s",
-                wanted,
+                "the %s view of generation %d was not built: searches continue with %s",
+                best,
                 generation.id,
                 view.name,
             )
         finally:
-            held.building = False
+            entry.building = False
         if renewed:
-            self._write_beside(generation, view, held)
+            self._write_concurrently(generation, view, entry)
 
-    def _write_beside(self, generation: Generation, view: CosineView, held: ViewEntry) -> None:
-        """Write the snapshot of a view that is searched meanwhile."""
+    def _write_concurrently(self, generation: Generation, view: CosineView, entry: ViewEntry) -> None:
+        """Write the snapshot of a view while it is searched."""
         with ExitStack() as locked:
-            locked.enter_context(held.lock)
+            locked.enter_context(entry.lock)
             # A replaced view is not written: the sequence number is of its successor.
-            if held.view is view:
+            if entry.view is view:
                 # A search after a write catches up while the vectors are copied.
-                self._write(generation, view, held, held.sequence, on_copied=locked.close)
+                self._write(generation, view, entry, entry.sequence, on_copied=locked.close)
 
     def _load(self, session: Session, generation: Generation, sequence: int, entry: ViewEntry) -> VectorView:
         """Return a view of what a session sees, which is the state of a sequence number."""
@@ -464,12 +464,12 @@ class Views:
         folder, count = entry.folder, count_embeddings(session, generation, target)
         mapped = _chosen(_weigh(session, generation, count, free_memory(), self._gpu)) == "mapped"
         stored = stored_snapshot(folder, generation) if self._shared else None
-        found = read_snapshot(folder, generation, mapped=mapped, shared=self._shared)
-        if found is not None:
-            view, held = found
-            if sequence_of(session, generation)[1] <= held <= sequence:
-                lacking = count_since(session, generation, held, target)
-                follow(session, generation, view, held, target)
+        snapshot = read_snapshot(folder, generation, mapped=mapped, shared=self._shared)
+        if snapshot is not None:
+            view, reached = snapshot
+            if sequence_of(session, generation)[1] <= reached <= sequence:
+                lacking = count_since(session, generation, reached, target)
+                follow(session, generation, view, reached, target)
                 if len(view) == count:
                     entry.taken = stored
                     if lacking > max(_WORTH_A_SNAPSHOT, _LACKING * count) and self._leads():
@@ -478,7 +478,7 @@ class Views:
             with Session(session.get_bind()) as later:
                 latest, _ = sequence_of(later, generation)
             # A snapshot newer than this session stays: another process has written it since.
-            if (held <= sequence or held > latest) and self._leads():
+            if (reached <= sequence or reached > latest) and self._leads():
                 _log.warning("the snapshot of generation %d does not fit the catalogue", generation.id)
                 remove_snapshot(folder)
         blades, unsigned = generation.blades, generation.unsigned
@@ -489,53 +489,53 @@ class Views:
             self._write(generation, view, entry, sequence)
         return view
 
-    def _take(self, session: Session, generation: Generation, held: ViewEntry, stored: Manifest) -> None:
+    def _take(self, session: Session, generation: Generation, entry: ViewEntry, stored: Manifest) -> None:
         """Search by a snapshot from now on, unless it does not fit what is there."""
-        held.taken, target = stored, held.target
-        found = read_snapshot(held.folder, generation, mapped=stored.view == "mapped", shared=True)
-        if found is None:
+        entry.taken, target = stored, entry.target
+        snapshot = read_snapshot(entry.folder, generation, mapped=stored.view == "mapped", shared=True)
+        if snapshot is None:
             return
-        view, reached = found
-        # Most of what came since is read beside searches.
-        for guard in (nullcontext(), held.lock):
+        view, reached = snapshot
+        # Most of the later rows are read without blocking searches.
+        for guard in (nullcontext(), entry.lock):
             with guard, Session(session.get_bind()) as latest:
                 sequence, trimmed = sequence_of(latest, generation)
-                if held.building or not trimmed <= reached <= sequence:
+                if entry.building or not trimmed <= reached <= sequence:
                     return
                 follow(latest, generation, view, reached, target)
                 reached = sequence
-                if guard is held.lock and len(view) == count_embeddings(latest, generation, target):
-                    held.view, held.sequence = view, sequence
-                    held.newest = max(held.newest, sequence)
+                if guard is entry.lock and len(view) == count_embeddings(latest, generation, target):
+                    entry.view, entry.sequence = view, sequence
+                    entry.newest = max(entry.newest, sequence)
 
     def _write(
         self,
         generation: Generation,
         view: VectorView,
-        held: ViewEntry,
+        entry: ViewEntry,
         sequence: int,
         on_copied: Callable[[], None] | None = None,
     ) -> None:
         try:
-            held.taken = write_snapshot(held.folder, view, generation, sequence, on_copied) or held.taken
+            entry.taken = write_snapshot(entry.folder, view, generation, sequence, on_copied) or entry.taken
         except (OSError, RuntimeError, ViewError, MovedError) as error:
             _log.warning("the snapshot of generation %d was not written: %s", generation.id, error)
         except Exception:  # noqa: BLE001 - in the background nobody else would see it
             _log.exception("the snapshot of generation %d was not written", generation.id)
 
 
-def _update_or_rebuild(view: CosineView, wanted: ViewName, spill: Path, asked: Vectors) -> bool:
-    """Have codes learn the rows that came since, or build others; tell whether there are others."""
-    if view.name == wanted and view.encode_pending():
+def _update_or_rebuild(view: CosineView, best: ViewName, spill: Path, queries: Vectors) -> bool:
+    """Encode the rows added since, or build new codes; return whether there are new ones."""
+    if view.name == best and view.encode_pending():
         return False
-    return view.build(wanted, spill, asked)
+    return view.build(best, spill, queries)
 
 
-def _wanted(
+def _best_view(
     session: Session, generation: Generation, view: CosineView, gpu: Gpu | None, taken: int
 ) -> ViewName:
-    # Vectors that have moved to files come back only where there is plenty of memory, or they would go to and
-    # fro.
+    # Vectors that have moved to files return only if there is plenty of memory; otherwise they would move
+    # back and forth.
     memory = free_memory() // 2 if view.mapped else free_memory() + view.memory_bytes
     return _chosen(_weigh(session, generation, len(view), memory, gpu, taken))
 
@@ -547,12 +547,14 @@ def _chosen(choices: list[Choice]) -> ViewName:
 def _weigh(
     session: Session, generation: Generation, count: int, memory: int, gpu: Gpu | None, taken: int = 0
 ) -> list[Choice]:
-    """Weigh the views of a generation against free memory, and the GPU's beside what the view has taken."""
+    """Weigh the views against free memory, and the GPU's memory plus what the view has taken of it."""
     if generation.blades != 1 or generation.unsigned:
         choices = choose_view(count, generation.dim, memory, "exact")
         return [replace(choice, reason=_ONLY_SCANNED) for choice in choices]
     row = select(CollectionRow.view).where(CollectionRow.id == generation.collection_id)
     chosen = session.execute(row).scalar_one_or_none()
-    wanted = next((name for name in VIEW_NAMES if name == chosen), None)
-    free = NO_GPU if gpu is None or wanted not in {None, "gpu"} else gpu.free()
-    return choose_view(count, generation.dim, memory, wanted, free if isinstance(free, str) else free + taken)
+    preferred = next((name for name in VIEW_NAMES if name == chosen), None)
+    free = NO_GPU if gpu is None or preferred not in {None, "gpu"} else gpu.free()
+    return choose_view(
+        count, generation.dim, memory, preferred, free if isinstance(free, str) else free + taken
+    )

@@ -56,7 +56,7 @@ class _UnusableError(Exception):
 def write_snapshot(
     folder: Path,
     view: VectorView,
-    of: Generation,
+    generation: Generation,
     sequence: int,
     on_copied: Callable[[], None] | None = None,
 ) -> Manifest | None:
@@ -70,7 +70,7 @@ def write_snapshot(
         MovedError: The view's vectors were moved meanwhile; the one there stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    stored = stored_snapshot(folder, of)
+    stored = stored_snapshot(folder, generation)
     if stored is not None and stored.sequence > sequence:
         _log.info("the snapshot in %s is newer and stays", folder)
         return None
@@ -90,9 +90,9 @@ def write_snapshot(
             kind = "mapped"
         manifest = Manifest(
             format=_FORMAT,
-            generation=of.uid,
-            digest=of.digest,
-            dim=of.dim,
+            generation=generation.uid,
+            digest=generation.digest,
+            dim=generation.dim,
             sequence=sequence,
             view=kind,
             files=files,
@@ -110,13 +110,13 @@ def write_snapshot(
 
 
 def read_snapshot(
-    folder: Path, of: Generation, *, mapped: bool = False, shared: bool = False
+    folder: Path, generation: Generation, *, mapped: bool = False, shared: bool = False
 ) -> tuple[VectorView, int] | None:
     """Read a snapshot and the sequence number up to which it is complete.
 
     Args:
         folder: Folder of the snapshot.
-        of: Generation that it must be of.
+        generation: Generation that it must be of.
         mapped: Whether vectors that are compared by cosine stay in its file. Their file is hashed only if its
             size or its time of change is another than when it was written: it may be larger than memory.
         shared: Whether other processes read it as well, so that its vectors are to be in memory once.
@@ -125,9 +125,11 @@ def read_snapshot(
         None when there is none, or when it is damaged or of something else; the log says which.
     """
     try:
-        manifest = _read_manifest(folder, of)
+        manifest = _read_manifest(folder, generation)
         spill = folder if mapped else None
-        view = new_view(of.dim, of.blades, unsigned=of.unsigned, spill=spill, shared=shared)
+        view = new_view(
+            generation.dim, generation.blades, unsigned=generation.unsigned, spill=spill, shared=shared
+        )
         unread = {"rows"} if isinstance(view, CosineView) and view.mapped else set()
         view.read({part: _checked(folder, file, part in unread) for part, file in manifest.files.items()})
     except FileNotFoundError as error:
@@ -143,10 +145,10 @@ def read_snapshot(
     return view, manifest.sequence
 
 
-def stored_operating_point(folder: Path, of: Generation) -> OperatingPoint | None:
+def stored_operating_point(folder: Path, generation: Generation) -> OperatingPoint | None:
     """Return the operating point of the codes in a snapshot; None where it has none."""
     try:
-        return read_point(folder / _read_manifest(folder, of).files["point"].name)
+        return read_point(folder / _read_manifest(folder, generation).files["point"].name)
     except (_UnusableError, ValueError, OSError, KeyError):
         return None
 
@@ -156,19 +158,23 @@ def remove_snapshot(folder: Path) -> None:
     (folder / _MANIFEST).unlink(missing_ok=True)
 
 
-def stored_snapshot(folder: Path, of: Generation) -> Manifest | None:
+def stored_snapshot(folder: Path, generation: Generation) -> Manifest | None:
     """Return what the snapshot there has; None if it cannot be used."""
     try:
-        return _read_manifest(folder, of)
+        return _read_manifest(folder, generation)
     except (ValidationError, _UnusableError, OSError):
         return None
 
 
-def _read_manifest(folder: Path, of: Generation) -> Manifest:
+def _read_manifest(folder: Path, generation: Generation) -> Manifest:
     manifest = Manifest.model_validate_json((folder / _MANIFEST).read_bytes())
     if manifest.format != _FORMAT:
         raise _UnusableError(f"it has format {manifest.format}, not {_FORMAT}")
-    if (manifest.generation, manifest.digest, manifest.dim) != (of.uid, of.digest, of.dim):
+    if (manifest.generation, manifest.digest, manifest.dim) != (
+        generation.uid,
+        generation.digest,
+        generation.dim,
+    ):
         raise _UnusableError("it is of another generation or bundle")
     return manifest
 
@@ -185,10 +191,10 @@ def _checked(folder: Path, file: _File, unread: bool) -> Path:
 
 
 def _stored_names(folder: Path) -> set[str]:
-    """Return the files of the snapshot that is there, of whatever format it is."""
+    """Return the files of the current snapshot, whatever its format."""
     try:
-        held = json.loads((folder / _MANIFEST).read_bytes())
-        return {Path(file["name"]).name for file in held["files"].values()}
+        manifest = json.loads((folder / _MANIFEST).read_bytes())
+        return {Path(file["name"]).name for file in manifest["files"].values()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return set()
 

@@ -1,4 +1,4 @@
-"""Removal of images and of whole collections from the catalogue, and of what nothing uses any more."""
+"""Removal of images and of whole collections from the catalogue, and of files that nothing uses any more."""
 
 import shutil
 from collections.abc import Sequence
@@ -87,13 +87,13 @@ def find_matching(session: Session, collection: str, filter: Filter) -> Matching
 
 
 def ids_of(session: Session, keys: Sequence[int]) -> list[str]:
-    """Return the ids of images that are there, in the order of their keys."""
+    """Return the ids of existing images, in the order of their keys."""
     query = select(ImageRow.external_id).where(ImageRow.id.in_(keys)).order_by(ImageRow.id)
     return list(session.execute(query).scalars())
 
 
 def delete_unchanged(session: Session, matching: Matching, keys: Sequence[int]) -> dict[str, str]:
-    """Remove those of the matching images that nobody has changed since they were found.
+    """Remove the matching images that haven't changed since they were found.
 
     All is done in the caller's transaction, as by `delete_images`.
 
@@ -147,8 +147,8 @@ def _delete(session: Session, collection_id: int, sequence: int, images: Sequenc
         studies = studies_of(session, collection_id, keys)
         session.execute(delete(ImageRow).where(ImageRow.id.in_(keys)))
         remove_reports(session, collection_id, studies)
-        gone = {"collection_id": collection_id, "target": "images", "sequence": sequence}
-        session.execute(insert(RemovalRow), [{**gone, "key": key} for key in keys])
+        removal = {"collection_id": collection_id, "target": "images", "sequence": sequence}
+        session.execute(insert(RemovalRow), [{**removal, "key": key} for key in keys])
         mark_orphans(session, {row.sha256 for row in part})
     return {row.external_id: row.sha256 for row in images}
 
@@ -197,7 +197,7 @@ def remove_unused_fields(catalogue: Catalogue) -> None:
 
 
 def _trim_removals(catalogue: Catalogue) -> None:
-    """Forget all but the latest 100,000 removals of each collection: views further behind are read anew."""
+    """Forget all but the latest 100,000 removals of each collection: views further behind are read again."""
     for target in TARGETS:
         of_target = select(RemovalRow.collection_id).where(RemovalRow.target == target)
         long = of_target.group_by(RemovalRow.collection_id).having(func.count() > _MAX_REMOVALS)

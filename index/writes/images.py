@@ -69,8 +69,8 @@ class ImageWrite:
         sha256: Digest of the file that the image must have if there is no picture; None for any.
         text_vectors: Vectors of the record's texts, maybe of others too; empty where the model has no text
             encoder.
-        replaces: Digest of the image's present file if another one with the same picture, `sha256`, takes
-            its place.
+        replaces: Digest of the image's present file if another one with the same picture, `sha256`,
+            replaces it.
         content: Bytes of the new file as it is stored, where the write stores it as well.
         findings: Findings of the texts and the report.
         words: Words of the texts and the report.
@@ -90,12 +90,12 @@ class ImageWrite:
     def __post_init__(self) -> None:
         texts, report = self.record.texts, self.record.report
         object.__setattr__(self, "findings", findings_of(dict(enumerate(texts)), report))
-        object.__setattr__(self, "words", IndexedWords.of(texts, report))
+        object.__setattr__(self, "words", IndexedWords.from_texts(texts, report))
         object.__setattr__(self, "record_digest", self.record.digest())
 
     @property
     def revision(self) -> str:
-        """Names the state that the image has by this write, which says which file it has."""
+        """Identifies the state of the image after this write, including its file."""
         sha256 = self.sha256 if self.picture is None else self.picture.sha256
         assert sha256 is not None
         return revision_of(self.record_digest, sha256)
@@ -116,15 +116,15 @@ def write_images(
 ) -> dict[str, Outcome]:
     """Put images into a collection, replacing those of the same id, and their embeddings into a generation.
 
-    `stored` is what `images_named` finds of them, where the caller has looked under the collection's lock and
-    found that the generation is active.
+    `stored` is the result of `images_named` for them, if the caller has read it under the collection's lock
+    and has seen that the generation is active.
 
     Returns:
         What became of each image, by id.
 
     Raises:
-        GenerationError: The generation is retired or gone, or an image that is searched in another one would
-            change its picture.
+        GenerationError: The generation was retired or removed, or an image that is searched in another one
+            would change its picture.
         StaleWriteError: An image without a picture is gone or has another file than the write was made for.
     """
     collection_id = generation.collection_id
@@ -245,7 +245,7 @@ def _image_values(write: ImageWrite, sequence: int) -> dict[str, Any]:
 def _put_attributes(
     session: Session, collection_id: int, writes: Mapping[int, ImageWrite], old: Collection[int]
 ) -> None:
-    """Write the attributes of images, in place of those that `old` ones have; flags belong to the picture."""
+    """Write the attributes of images, instead of those that `old` ones have; flags belong to the picture."""
     if old:
         same = [key for key in old if writes[key].picture is None]
         kept = AttributeRow.image_id.in_(same) & AttributeRow.name.in_(PICTURE_FIELDS)
@@ -277,8 +277,8 @@ def _put_attributes(
     if rows:
         session.execute(insert(AttributeRow), rows)
     if fields:
-        known = select(FieldRow.name, FieldRow.kind).where(FieldRow.collection_id == collection_id)
-        fields.difference_update(map(tuple, session.execute(known)))
+        existing = select(FieldRow.name, FieldRow.kind).where(FieldRow.collection_id == collection_id)
+        fields.difference_update(map(tuple, session.execute(existing)))
     if fields:
         session.execute(
             insert(FieldRow),
@@ -314,21 +314,23 @@ def _put_texts(
     old: Collection[int],
 ) -> None:
     """Give images, by their keys, their texts; one that `old` ones have there keeps its key and vectors."""
-    wanted: dict[tuple[int, int], str] = {}
+    missing: dict[tuple[int, int], str] = {}
     for key, write in writes.items():
-        for place, text in enumerate(write.record.texts):
-            wanted[key, place] = text
+        for position, text in enumerate(write.record.texts):
+            missing[key, position] = text
     if old:
         query = select(TextRow.id, TextRow.image_id, TextRow.position, TextRow.text)
-        gone = []
-        for text_id, key, place, text in session.execute(query.where(TextRow.image_id.in_(old))):
-            if wanted.get((key, place)) == text:
-                del wanted[key, place]
+        obsolete = []
+        for text_id, key, position, text in session.execute(query.where(TextRow.image_id.in_(old))):
+            if missing.get((key, position)) == text:
+                del missing[key, position]
             else:
-                gone.append(text_id)
-        remove_texts(session, collection_id, sequence, gone)
-    if wanted:
-        rows = [{"image_id": key, "position": place, "text": text} for (key, place), text in wanted.items()]
+                obsolete.append(text_id)
+        remove_texts(session, collection_id, sequence, obsolete)
+    if missing:
+        rows = [
+            {"image_id": key, "position": position, "text": text} for (key, position), text in missing.items()
+        ]
         session.execute(insert(TextRow), rows)
 
 
@@ -344,7 +346,7 @@ def remove_texts(session: Session, collection_id: int, sequence: int, keys: Sequ
 
 
 def put_findings(session: Session, collection_id: int, written: Mapping[int, Findings]) -> None:
-    """Take in the findings of images, by their keys, in place of those that they have."""
+    """Replace the findings of images, by their keys."""
     session.execute(delete(FindingRow).where(FindingRow.image_id.in_(list(written))))
     rows = [
         {**row, "image_id": key, "collection_id": collection_id}
@@ -360,10 +362,10 @@ def findings_of(texts: Mapping[int, str], report: str | None) -> Findings:
     everything = [*texts.items()]
     if report is not None:
         everything.append((REPORT_POSITION, report))
-    found = [(position, finding) for position, text in everything for finding in find_findings(text)]
-    if not found:
+    mentions = [(position, finding) for position, text in everything for finding in find_findings(text)]
+    if not mentions:
         return []
-    states = image_states(finding for _, finding in found)
+    states = image_states(finding for _, finding in mentions)
     return [
         {
             "position": position,
@@ -373,5 +375,5 @@ def findings_of(texts: Mapping[int, str], report: str | None) -> Findings:
             "state": finding.state,
             "image_finding": f"{finding.name}: {states[finding.name]}",
         }
-        for position, finding in found
+        for position, finding in mentions
     ]

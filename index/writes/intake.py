@@ -77,7 +77,7 @@ class KnownImage:
 
     @property
     def revision(self) -> str:
-        """Names this state of the image."""
+        """Identifies this state of the image."""
         return revision_of(self.record_digest, self.sha256)
 
 
@@ -90,8 +90,8 @@ class Prepared:
         sha256: Their digest.
         is_new: Whether the image has to be decoded and embedded.
         is_same: Whether there is nothing to write.
-        is_kept: Whether the store is known to have the file.
-        begun: The note that its file may come; 0: nobody needs one.
+        is_kept: Whether the store certainly has the file.
+        begun: The note that its file may be written; 0 if none is needed.
         replaces: Digest of the image's present file, which has the same picture and other metadata.
         picture: Picture of a new image.
         pixels: Those of the picture, as the encoder takes them (3, S, S).
@@ -130,25 +130,25 @@ def embed_pictures(embedder: Embedder, items: Iterable[Prepared]) -> int:
 
 
 def compare(
-    known: Mapping[str, KnownImage], record: Record, content: bytes, *, keep_metadata: bool = False
+    stored_images: Mapping[str, KnownImage], record: Record, content: bytes, *, keep_metadata: bool = False
 ) -> Prepared:
     """Compare a record and the bytes of its image with what the catalogue has, by id; nothing is decoded.
 
-    A file whose metadata alone differs from the stored one takes its place, and is not embedded again.
+    A file that differs from the stored one only in metadata replaces it, and is not embedded again.
 
     Raises:
         ImageError: The metadata of the file cannot be removed.
     """
     stored = stored_form(content, keep_metadata=keep_metadata)
     prepared = Prepared(record, stored, hashlib.sha256(stored).hexdigest())
-    found = known.get(record.id)
-    if found is None:
+    current = stored_images.get(record.id)
+    if current is None:
         return prepared
-    prepared.is_new = not found.embedded
-    if found.sha256 == prepared.sha256:
-        prepared.is_same = found.embedded and found.record_digest == record.digest()
-    elif found.sha256 in _other_forms(content, keep_metadata=keep_metadata):
-        prepared.replaces = found.sha256
+    prepared.is_new = not current.embedded
+    if current.sha256 == prepared.sha256:
+        prepared.is_same = current.embedded and current.record_digest == record.digest()
+    elif current.sha256 in _other_forms(content, keep_metadata=keep_metadata):
+        prepared.replaces = current.sha256
     else:
         prepared.is_new = True
     return prepared
@@ -198,10 +198,10 @@ def known_images(
     )
     if ids is not None:
         query = query.where(ImageRow.external_id.in_(list(ids)))
-    known: dict[str, KnownImage] = {}
+    images: dict[str, KnownImage] = {}
     for external_id, sha256, digest, embedded in session.execute(query):
-        known[external_id] = KnownImage(sha256, digest, embedded is not None)
-    return known
+        images[external_id] = KnownImage(sha256, digest, embedded is not None)
+    return images
 
 
 def read_limited(path: Path, limits: ImageLimits) -> bytes:

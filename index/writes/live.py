@@ -1,4 +1,4 @@
-"""Writes to a collection that is being searched: each is whole in the catalogue when its function returns."""
+"""Writes to a collection that is being searched: each is complete when its function returns."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -85,11 +85,11 @@ class Changed(NamedTuple):
     revision: str
 
 
-def known_now(home: Home, active: ActiveGeneration, ids: Collection[str]) -> dict[str, KnownImage]:
-    """Return what the catalogue has of images, by id, in a generation.
+def read_known_images(home: Home, active: ActiveGeneration, ids: Collection[str]) -> dict[str, KnownImage]:
+    """Return what the catalogue knows about images, by id, in a generation.
 
     Raises:
-        StaleWriteError: The generation is gone.
+        StaleWriteError: The generation was removed.
     """
     with home.catalogue.read() as session:
         try:
@@ -163,7 +163,7 @@ def change_image(
     condition: Condition = UNCONDITIONAL,
     also: Callable[[Session], None] | None = None,
 ) -> Changed:
-    """Change what is said of an image; its file and vector stay.
+    """Change the record of an image; its file and vector stay.
 
     `also` is done at the end of the transaction, if the image is another one by it.
 
@@ -248,12 +248,12 @@ def _locked(session: Session, active: ActiveGeneration) -> Generation:
     """Return the generation, still the active one, of a collection that nobody else can write to now."""
     # On SQLite the transaction itself is the lock.
     session.execute(select(CollectionRow.id).where(CollectionRow.name == active.collection).with_for_update())
-    found = find_active(session, active.collection)
-    if found is None:
+    active_now = find_active(session, active.collection)
+    if active_now is None:
         require_collection(session, active.collection)
-    if found is None or found[0].id != active.generation:
+    if active_now is None or active_now[0].id != active.generation:
         raise _stale(active)
-    return found[0]
+    return active_now[0]
 
 
 def _stale(active: ActiveGeneration) -> StaleWriteError:

@@ -23,7 +23,7 @@ _TEXTS_AT_ONCE: Final = 1024
 
 
 class MissingImage(NamedTuple):
-    """An image without a vector in a generation; its file lies in the store under `sha256`."""
+    """An image without a vector in a generation; its file is in the store under `sha256`."""
 
     key: int
     id: str
@@ -63,7 +63,7 @@ def add_missing_images(
 ) -> int:
     """Give images their vectors in a generation, and return how many took theirs.
 
-    Those that are gone, have another file by now or have a vector already are passed over.
+    Images that were removed, have another file by now or have a vector already are skipped.
     """
     missing = still_missing(session, generation, images)
     rows: list[dict[str, Any]] = [
@@ -194,12 +194,12 @@ def embed_missing_texts(home: Home, embedder: Embedder, *, shown: bool) -> None:
                 texts = texts_without_vectors(session, generation, after=after, limit=_TEXTS_AT_ONCE)
             if not texts:
                 return
-            found = embedder.texts([item.text for item in texts])
+            embeddings = embedder.texts([item.text for item in texts])
             with home.catalogue.write() as session:
                 sequence = next_sequence(session, generation.collection_id)
                 get_generation(session, generation.id)
-                # Texts that are gone, or were changed meanwhile, are passed over.
-                vectors = {item.image: found for item in texts}
+                # Texts that were removed or changed meanwhile are skipped.
+                vectors = {item.image: embeddings for item in texts}
                 add_text_vectors(session, generation, sequence, vectors)
             bar.advance(len(texts))
             after = texts[-1].key

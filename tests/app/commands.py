@@ -45,7 +45,7 @@ def refusal(work: Work, *words: object) -> str:
     return sentence
 
 
-def said(done: Result) -> str:
-    """All that a command has said, in one line and without the frames around it."""
+def plain_output(done: Result) -> str:
+    """The whole output of a command, in one line and without frames."""
     words = re.sub("[│╭╰─╮╯]", " ", f"{done.output} {done.exception or ''}")
     return " ".join(words.split())

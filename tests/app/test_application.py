@@ -178,7 +178,7 @@ def test_many_callers_at_once_get_their_own_answers(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "slug", "told"),
+    ("error", "status", "slug", "expected"),
     [
         (CatalogueError("disk I/O error"), 503, "catalogue-unavailable", True),
         (StoreError("No space left on device"), 500, "image-file-unavailable", True),
@@ -193,7 +193,7 @@ def test_the_log_has_the_reason_that_an_answer_keeps_back(
     error: RecoquestError,
     status: int,
     slug: str,
-    told: bool,
+    expected: bool,
 ) -> None:
     def broken(*_: object, **__: object) -> None:
         raise error
@@ -208,8 +208,8 @@ def test_the_log_has_the_reason_that_an_answer_keeps_back(
     assert logged["request_id"] == document["request_id"]
     assert logged["error"] == type(error).__name__
     assert logged["at"]
-    assert (logged.get("reason") == str(error)) is told
-    assert told or PATIENT not in json_log.getvalue()
+    assert (logged.get("reason") == str(error)) is expected
+    assert expected or PATIENT not in json_log.getvalue()
 
 
 def test_a_disk_too_full_to_read_from_is_not_said_to_take_no_writes(

@@ -1,4 +1,4 @@
-"""Embeddings in OpenAI's form: vectors of the space that is searched, and whoever may have them."""
+"""Embeddings in OpenAI's form: vectors of the space that is searched, and who may have them."""
 
 import base64
 import json
@@ -24,34 +24,34 @@ def embed(client: TestClient, headers: dict[str, str] | None = None, **body: Any
 
 
 def vectors(client: TestClient, **body: Any) -> list[Any]:
-    found = body_of(embed(client, **body))
-    assert [one["index"] for one in found["data"]] == list(range(len(found["data"])))
-    return [one["embedding"] for one in found["data"]]
+    result = body_of(embed(client, **body))
+    assert [one["index"] for one in result["data"]] == list(range(len(result["data"])))
+    return [one["embedding"] for one in result["data"]]
 
 
 def test_the_answer_has_the_form_of_openai(client: TestClient, indexed: Indexed) -> None:
-    found = body_of(embed(client, input=[TEXT, "a boat at sea"]))
+    body = body_of(embed(client, input=[TEXT, "a boat at sea"]))
     (digest,) = [one["digest"] for one in client.get("/v1/models").json()["models"]]
-    assert found.keys() == {"object", "data", "model", "digest", "truncations", "usage"}
-    assert (found["object"], found["model"], found["digest"]) == ("list", COLLECTION, digest)
-    assert [one["object"] for one in found["data"]] == ["embedding"] * 2
-    assert {len(one["embedding"]) for one in found["data"]} == {12}
-    assert found["truncations"] == []
-    assert found["usage"]["prompt_tokens"] == found["usage"]["total_tokens"] > 6
+    assert body.keys() == {"object", "data", "model", "digest", "truncations", "usage"}
+    assert (body["object"], body["model"], body["digest"]) == ("list", COLLECTION, digest)
+    assert [one["object"] for one in body["data"]] == ["embedding"] * 2
+    assert {len(one["embedding"]) for one in body["data"]} == {12}
+    assert body["truncations"] == []
+    assert body["usage"]["prompt_tokens"] == body["usage"]["total_tokens"] > 6
     # Of texts that are cut the tokens that are kept count.
-    found = embed(client, input=["a boat", "a boat at sea " * 20]).json()
-    (cut,) = found["truncations"]
+    body = embed(client, input=["a boat", "a boat at sea " * 20]).json()
+    (cut,) = body["truncations"]
     assert (cut["field"], cut["kept"]) == ("input.1", 16)
     alone = embed(client, input="a boat").json()["usage"]["total_tokens"]
-    assert found["usage"]["total_tokens"] == alone + cut["kept"]
+    assert body["usage"]["total_tokens"] == alone + cut["kept"]
 
 
 def test_the_vector_of_a_text_finds_what_the_text_finds_and_that_of_an_image_is_the_stored_one(
     client: TestClient, indexed: Indexed
 ) -> None:
     def hits(**query: Any) -> list[tuple[str, Any]]:
-        found = page_of(client, limit=24, **query)["hits"]
-        return [(hit["id"], pytest.approx(hit["cosine"], abs=1e-4)) for hit in found]
+        result = page_of(client, limit=24, **query)["hits"]
+        return [(hit["id"], pytest.approx(hit["cosine"], abs=1e-4)) for hit in result]
 
     # Its own length is taken for dimensions, and a user is not looked at.
     (vector,) = vectors(client, input=TEXT, dimensions=12, user="somebody")
@@ -71,8 +71,10 @@ def test_the_vector_of_a_text_finds_what_the_text_finds_and_that_of_an_image_is_
 
 def test_a_model_is_meant_by_its_collection_digest_or_name(client: TestClient) -> None:
     (model,) = client.get("/v1/models").json()["models"]
-    found = [vectors(client, model=name, input=TEXT) for name in (COLLECTION, model["digest"], model["name"])]
-    assert found[0] == found[1] == found[2]
+    results = [
+        vectors(client, model=name, input=TEXT) for name in (COLLECTION, model["digest"], model["name"])
+    ]
+    assert results[0] == results[1] == results[2]
     answer = embed(client, model="another", input=TEXT)
     assert answer.status_code == 404
     assert COLLECTION in answer.json()["detail"]
@@ -84,12 +86,12 @@ def test_an_alias_means_the_encoder_of_its_collection_with_the_rights_there(own:
     own.index("other", make_bundle(own.settings.home.parent / "second", seed=7))
     reader = own.key("reader", COLLECTION)
     with serve(own, open_reading=False, open_feedback=False) as service:
-        wanted = {name: embed(service, model=name, input=TEXT).json() for name in (COLLECTION, "other")}
+        expected = {name: embed(service, model=name, input=TEXT).json() for name in (COLLECTION, "other")}
         for collection in (COLLECTION, "other"):
             service.put("/v1/aliases/current", json={"collection": collection})
-            found = embed(service, model="current", input=TEXT).json()
-            assert found["model"] == "current"
-            assert [found[name] == wanted[collection][name] for name in ("digest", "data")] == [True, True]
+            body = embed(service, model="current", input=TEXT).json()
+            assert body["model"] == "current"
+            assert [body[name] == expected[collection][name] for name in ("digest", "data")] == [True, True]
         event = audited(service, action="search")[-1]
         assert (event["collection"], event["details"]["alias"]) == ("other", "current")
         service.headers["Authorization"] = f"Bearer {reader}"
@@ -104,7 +106,7 @@ def test_an_alias_means_the_encoder_of_its_collection_with_the_rights_there(own:
 
 
 @pytest.mark.parametrize(
-    ("given", "field", "words"),
+    ("value", "field", "words"),
     [
         ([[1, 2, 3]], "input", "send texts"),
         ([1, 2, 3], "input", "send texts"),
@@ -126,9 +128,9 @@ def test_an_alias_means_the_encoder_of_its_collection_with_the_rights_there(own:
     ],
 )
 def test_a_wrong_request_is_told_in_a_sentence(
-    client: TestClient, given: Any, field: str, words: str
+    client: TestClient, value: Any, field: str, words: str
 ) -> None:
-    body = {"input": "a", **given} if isinstance(given, dict) and field in given else {"input": given}
+    body = {"input": "a", **value} if isinstance(value, dict) and field in value else {"input": value}
     answer = embed(client, **body)
     assert answer.status_code == 422, answer.text
     (error,) = answer.json()["errors"]

@@ -27,7 +27,7 @@ _PUT = "index.files.image_store.ImageStore.put"
 
 
 @pytest.mark.parametrize(
-    ("broken", "error", "status", "slug", "said"),
+    ("broken", "error", "status", "slug", "message"),
     [
         (_PUT, DiskFullError("full"), 507, "disk-full", "nothing was written"),
         (_PUT, StoreWriteError("Permission denied"), 500, "file-not-written", "does not take a file"),
@@ -43,7 +43,7 @@ def test_a_disk_that_takes_nothing_refuses_writes_leaves_nothing_and_lets_search
     error: Exception,
     status: int,
     slug: str,
-    said: str,
+    message: str,
 ) -> None:
     before = files_of(on_either)
     late = f"{slug}-{broken}"
@@ -55,7 +55,7 @@ def test_a_disk_that_takes_nothing_refuses_writes_leaves_nothing_and_lets_search
         patched.setattr(broken, fail)
         batch = post(local, [{"id": late}, {"id": "l2"}], [picture(41), picture(42)])
         for answer in (put(local, late, picture(40)), batch):
-            assert said in problem(answer, status, slug)["detail"]
+            assert message in problem(answer, status, slug)["detail"]
         assert nearest(local, picture(40))["id"] != late
     assert files_of(on_either) == before
     with on_either.read() as session:
@@ -205,8 +205,8 @@ def test_a_catalogue_whose_home_is_not_mounted_is_not_served(
     shutil.copy(own.settings.home / catalogue.name, catalogue)
     monkeypatch.setenv("RECOQUEST_DATABASE_URL", f"sqlite:///{catalogue}")
     for command in (["serve", "--port", "0"], ["collections"]):
-        said = recoquest(tmp_path / "unmounted", *command, code=1)
-        assert "has images, and no file of them is in" in said
+        message = recoquest(tmp_path / "unmounted", *command, code=1)
+        assert "has images, and no file of them is in" in message
     assert not list((tmp_path / "unmounted").iterdir())
 
 

@@ -64,8 +64,8 @@ def test_all_that_was_searched_for_is_kept(far: TestClient, on_either: Indexed) 
         unlike=[{"id": "image-6"}, {"text": "a cat"}],
     )
     assert answer.status_code == 200, answer.text
-    (found,) = kept(on_either)
-    assert found[0] == JudgedQuery(("a boat", "two dogs"), ("image-5",), ("a cat",), ("image-6",))
+    (result,) = kept(on_either)
+    assert result[0] == JudgedQuery(("a boat", "two dogs"), ("image-5",), ("a cat",), ("image-6",))
 
 
 def test_the_operator_counts(on_either: Indexed, far: TestClient) -> None:
@@ -88,7 +88,7 @@ def test_only_who_may_change_things_judges_unless_it_is_opened(on_either: Indexe
     assert [image for _, image, _ in kept(on_either)] == ["image-4"]
     with serve(on_either, FAR, key=False, open_feedback=True) as opened:
         assert say(opened, False).status_code == 200
-    # Whoever may not search does not judge either.
+    # A caller who may not search may not judge either.
     with serve(on_either, FAR, key=False, open_feedback=True, open_reading=False) as opened:
         problem(say(opened, False), 401, "authentication-needed")
 

@@ -206,7 +206,7 @@ def _until_answered(client: httpx.Client, key: str) -> httpx.Response:
 def test_an_upload_whose_caller_has_gone_is_answered_later(
     own: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a key it would be given up; with one, the work goes on for whoever sends it again."""
+    """Without a key it would be given up; with one, the work continues for a caller who sends it again."""
     begun, go_on = threading.Event(), threading.Event()
     real = put_images
 
@@ -257,8 +257,8 @@ def _expected(body: bytes, kind: bytes, boundary: bytes) -> str:
 @given(st.lists(st.sampled_from([b"--x-y", b"--x-", b"x", b"-", b"a" * (WINDOW - 3), b"a" * 7]), max_size=9))
 def test_boundaries_are_left_out_wherever_they_stand(parts: list[bytes]) -> None:
     body = b"".join(parts)
-    found = fingerprint(_request("multipart/form-data; boundary=--x-y"), body)
-    assert found == _expected(body, b"multipart/form-data", b"--x-y")
+    result = fingerprint(_request("multipart/form-data; boundary=--x-y"), body)
+    assert result == _expected(body, b"multipart/form-data", b"--x-y")
     assert fingerprint(_request("application/json"), body) == _expected(body, b"application/json", b"")
 
 

@@ -1,4 +1,4 @@
-"""Ages and dates of metadata, whatever kind of value they are."""
+"""Ages and dates of metadata, for values of any kind."""
 
 from datetime import date
 

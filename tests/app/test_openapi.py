@@ -100,7 +100,7 @@ def test_the_page_of_the_description_loads_from_this_server_only(client: TestCli
     for address in loaded:
         assert not re.match(r"[a-z]+:|//", address)
         assert client.get(f"/{address}").status_code == 200, address
-    # Whatever the scripts try, the browser lets nothing but this server answer.
+    # The browser lets only this server answer, whatever scripts try.
     assert page.headers["content-security-policy"].startswith("default-src 'self'")
     assert "http" not in page.headers["content-security-policy"]
 
@@ -180,11 +180,13 @@ class Service:
 @pytest.fixture(scope="module")
 def service(make_indexed: Any) -> Iterator[Service]:
     home: Indexed = make_indexed()
-    named = [replace(record, id=f"scene{place:05}") for place, record in enumerate(home.manifest.records)]
+    named = [
+        replace(record, id=f"scene{position:05}") for position, record in enumerate(home.manifest.records)
+    ]
     # The study of the examples, and another one.
-    for place, study in ((0, _STUDY), (12, _OTHER_STUDY)):
+    for position, study in ((0, _STUDY), (12, _OTHER_STUDY)):
         uids = {"study": study, "series": f"{study}.1", "sop": f"{study}.1.9"}
-        named[place] = replace(named[place], metadata={**named[place].metadata, **uids})
+        named[position] = replace(named[position], metadata={**named[position].metadata, **uids})
     write_manifest(home.manifest.folder, named)
     home = replace(home, manifest=read_manifest(home.manifest.folder))
     archive = {
@@ -200,7 +202,7 @@ def service(make_indexed: Any) -> Iterator[Service]:
         claim_job(session, number, "w")
         end_job(session, number, "w", "done", result={})
     assert number == 1
-    bundle = bundle_of("retrain", JobFolder.of(home.settings, number).path)
+    bundle = bundle_of("retrain", JobFolder.for_job(home.settings, number).path)
     assert bundle is not None
     further = home.bundle.with_name("further")
     for folder in (bundle, further):

@@ -67,12 +67,12 @@ class Service:
         """A client for each process."""
         wait_until(lambda: len(self._answering()) == 2)
         with ExitStack() as opened:
-            found: dict[int, httpx.Client] = {}
-            while set(found) != self.processes:
+            results: dict[int, httpx.Client] = {}
+            while set(results) != self.processes:
                 process, client = self.client_of_any()
                 opened.callback(client.close)
-                found[process] = client
-            yield found
+                results[process] = client
+            yield results
 
     @property
     def lead(self) -> int | None:
@@ -86,19 +86,21 @@ class Service:
         return {process for process in self.processes if listening & _sockets(process)}
 
 
-def _inodes(wanted: Callable[[int, int, str], bool]) -> set[str]:
+def _inodes(expected: Callable[[int, int, str], bool]) -> set[str]:
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     ports = [(int(row[1].split(":")[1], 16), int(row[2].split(":")[1], 16)) for row in rows]
-    return {row[9] for row, (local, remote) in zip(rows, ports, strict=True) if wanted(local, remote, row[3])}
+    return {
+        row[9] for row, (local, remote) in zip(rows, ports, strict=True) if expected(local, remote, row[3])
+    }
 
 
 def _sockets(process: int) -> set[str]:
-    found = set()
+    result = set()
     with suppress(FileNotFoundError):
         for descriptor in Path(f"/proc/{process}/fd").iterdir():
             with suppress(FileNotFoundError):
-                found.add(str(descriptor.readlink()).removeprefix("socket:[").removesuffix("]"))
-    return found
+                result.add(str(descriptor.readlink()).removeprefix("socket:[").removesuffix("]"))
+    return result
 
 
 @pytest.fixture
@@ -144,7 +146,9 @@ def pair(running: Service) -> Iterator[list[httpx.Client]]:
 
 def _value(client: httpx.Client, pattern: str) -> float:
     """A figure of the service, as a process adds it up; 0: it is not there."""
-    return sum(float(found) for found in re.findall(rf"^{pattern} (\S+)$", client.get("/metrics").text, re.M))
+    return sum(
+        float(result) for result in re.findall(rf"^{pattern} (\S+)$", client.get("/metrics").text, re.M)
+    )
 
 
 def test_what_one_process_writes_the_next_search_of_any_finds(pair: list[httpx.Client]) -> None:
@@ -234,9 +238,9 @@ def test_the_audit_trail_is_one_chain(home: Indexed, pair: list[httpx.Client]) -
 
     def verified() -> bool:
         with home.read() as session:
-            found = verify_trail(session)
-        assert found.fault is None
-        return found.events >= before + 10
+            result = verify_trail(session)
+        assert result.fault is None
+        return result.events >= before + 10
 
     wait_until(verified)
 

@@ -21,7 +21,7 @@ from index.catalogue.database import Catalogue
 from tests.needed import needed_module
 from training.common.progress import PROGRESS_VARIABLE
 
-# Values beside the defaults of settings for which `_other` knows none, or whose value matters to others.
+# Non-default values of settings for which `_other` has none, or whose value matters to others.
 GIVEN: Final[dict[str, Any]] = {
     "viewer_url": "/viewer?StudyInstanceUIDs={study}",
     "pacs_url": "https://pacs.example.org/dicom-web",
@@ -99,14 +99,14 @@ def test_arguments_win_over_the_environment_and_that_over_the_file(
 
 def test_a_wrong_line_of_the_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env_file = tmp_path / "settings.env"
-    for line, said in (
+    for line, expected in (
         ("RECOQUEST_PROT=8000", r"^The settings cannot be used: RECOQUEST_PROT is not a setting\.$"),
         ("RECOQUEST_AUDIT_KEY=short", r": RECOQUEST_AUDIT_KEY: at least 16 letters are needed\.$"),
         ("RECOQUEST_PORT=99999", "RECOQUEST_PORT: Input should be less than or equal to 65535"),
         ("RECOQUEST_CORS_ORIGINS=https://a.org;https://b.org", "is not an origin"),
     ):
         env_file.write_text(f"{line}\n")
-        with pytest.raises(SettingsError, match=said):
+        with pytest.raises(SettingsError, match=expected):
             load_settings(env_file)
 
 
@@ -275,11 +275,13 @@ def test_a_secret_may_be_in_a_file(
         env_file.write_text(f"{line}={secret}\n")
     else:
         monkeypatch.setenv(line, str(secret))
-    found = getattr(load_settings(env_file), name)
+    result = getattr(load_settings(env_file), name)
     for other in ("RECOQUEST_TEST_URL", "RECOQUEST_DEBUG", "RECOQUEST_PROT", "RECOQUEST_A"):
         monkeypatch.setenv(other, "1")
     assert unknown_variables() == ["RECOQUEST_A", "RECOQUEST_PROT"]
-    assert (found if isinstance(found, str) else found.get_secret_value()) == "sqlite:////very/secret value"
+    assert (
+        result if isinstance(result, str) else result.get_secret_value()
+    ) == "sqlite:////very/secret value"
     given = load_settings(env_file).environment_of_a_job({line: str(secret)})
     assert line not in given
     assert ("sqlite:////very/secret value" in given.values()) == (name != "admin_key")
@@ -287,7 +289,7 @@ def test_a_secret_may_be_in_a_file(
 
 @pytest.mark.parametrize("name", ["ADMIN_KEY", "DATABASE_URL", "AUDIT_KEY"])
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (None, r"which cannot be read: No such file or directory\.$"),
         (b"\xff\xfe", "which holds no secret"),
@@ -296,12 +298,12 @@ def test_a_secret_may_be_in_a_file(
     ],
 )
 def test_a_secrets_file_that_holds_none_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes | None, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes | None, message: str
 ) -> None:
     monkeypatch.setenv(f"RECOQUEST_{name}_FILE", str(tmp_path / "secret"))
     if content is not None:
         (tmp_path / "secret").write_bytes(content)
-    with pytest.raises(SettingsError, match=rf"RECOQUEST_{name}_FILE names .*secret, {said}"):
+    with pytest.raises(SettingsError, match=rf"RECOQUEST_{name}_FILE names .*secret, {message}"):
         load_settings()
 
 
@@ -311,7 +313,7 @@ def test_a_secrets_file_that_is_none_is_named(tmp_path: Path, monkeypatch: pytes
     closed.chmod(0)
     # It is judged as any other secret.
     short.write_text("short")
-    for path, error, said in (
+    for path, error, expected in (
         (tmp_path, SettingsError, r"cannot be read: Is a directory\.$"),
         (closed, SettingsError, r"cannot be read: Permission denied\.$"),
         ("/dev/zero", SettingsError, r"/dev/zero, which has more than 65,536 bytes\.$"),
@@ -320,7 +322,7 @@ def test_a_secrets_file_that_is_none_is_named(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setenv("RECOQUEST_ADMIN_KEY_FILE", str(path))
         # The superuser reads every file.
         if path != closed or not os.access(path, os.R_OK):
-            with pytest.raises(error, match=said):
+            with pytest.raises(error, match=expected):
                 load_settings()
 
 
@@ -332,11 +334,11 @@ def test_a_secret_that_is_given_with_its_file_is_refused_wherever_both_are(
     secret, env_file = tmp_path / "secret", tmp_path / "settings.env"
     secret.write_text("from-a-file-of-its-own")
     lines = []
-    for name, place, value in (
+    for name, source, value in (
         ("RECOQUEST_ADMIN_KEY_FILE", file_in, str(secret)),
         ("RECOQUEST_ADMIN_KEY", value_in, "from-a-variable-here"),
     ):
-        if place == "environment":
+        if source == "environment":
             monkeypatch.setenv(name, value)
         else:
             lines.append(f"{name}={value}\n")
@@ -363,7 +365,7 @@ def test_roles_of_groups_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [
         *(
             ({"oidc_issuer": issuer, "oidc_audience": "recoquest"}, "https")
@@ -386,8 +388,8 @@ def test_roles_of_groups_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_provider_and_its_client_are_safe_and_whole(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(SettingsError, match=said) as refused:
+def test_a_provider_and_its_client_are_safe_and_whole(given: dict[str, Any], expected: str) -> None:
+    with pytest.raises(SettingsError, match=expected) as refused:
         load_settings(**given)
     assert "hidden" not in str(refused.value)
 
@@ -423,13 +425,13 @@ BOUNDS: Final = {
 
 
 def test_numbers_and_secrets_have_their_bounds() -> None:
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     for name, field in Settings.model_fields.items():
         for one in field.metadata:
             for kind in ("ge", "gt", "le", "min_length"):
                 if hasattr(one, kind):
-                    found.setdefault(f"{kind}={getattr(one, kind)}", []).append(name)
-    assert {bound: " ".join(sorted(names)) for bound, names in found.items()} == BOUNDS
+                    results.setdefault(f"{kind}={getattr(one, kind)}", []).append(name)
+    assert {bound: " ".join(sorted(names)) for bound, names in results.items()} == BOUNDS
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"

@@ -107,9 +107,9 @@ def test_photographs_are_served_without_code_for_films(own: Indexed, tmp_path: P
         "RECOQUEST_ADMIN_KEY": "k" * 16,
         "RECOQUEST_RADIOLOGY": str(radiology).lower(),
     }
-    places = (tmp_path, own.settings.home, own.bundle, own.manifest.folder)
+    positions = (tmp_path, own.settings.home, own.bundle, own.manifest.folder)
     done = subprocess.run(
-        [sys.executable, "-c", _PROCESS, *map(str, places)],
+        [sys.executable, "-c", _PROCESS, *map(str, positions)],
         env=environment,
         capture_output=True,
         text=True,
@@ -121,7 +121,7 @@ def test_photographs_are_served_without_code_for_films(own: Indexed, tmp_path: P
     noted = imports.read_text() if imports.exists() else ""
     assert (REFUSAL in done.stdout) is not radiology
     assert bool(loaded) is radiology, loaded
-    # The decoding worker's own, too.
+    # Also the decoding worker's own.
     assert ("app.decoding.worker" in noted) is radiology, noted
     assert bool(noted) is radiology, noted
 

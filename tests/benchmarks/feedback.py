@@ -164,7 +164,7 @@ def _sessions(
 def _methods(background: Background) -> dict[str, Method]:
     def composed(given: _Given) -> NDArray[np.floating]:
         parts = Parts(
-            asked=(Part(given.asked, "text"),),
+            queries=(Part(given.asked, "text"),),
             liked=tuple(Part(vector, "image") for vector in given.liked),
             disliked=tuple(Part(vector, "image") for vector in given.disliked),
         )

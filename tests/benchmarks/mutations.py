@@ -5,7 +5,7 @@ tree: first it runs the quick tests, but those of training, and notes which line
 mistake at a time and runs up to 40 of the tests that run its line, or its file where no test runs the line
 but by an import. A mistake is noticed if a test fails with it and passes without it.
 
-Results are kept in the folder; the same command goes on where it was stopped.
+Results are kept in the folder; the same command continues where it was stopped.
 """
 
 import argparse
@@ -253,7 +253,7 @@ class Tree:
         return [named[1]] if named and named[1] in tests else tests
 
     def notices(self, mistake: Mistake, tests: list[str]) -> bool:
-        """Tell whether a test fails with a mistake and passes without it."""
+        """Return whether a test fails with a mistake and passes without it."""
         path = self.folder / mistake.path
         source, times = path.read_bytes(), path.stat()
         while tests:

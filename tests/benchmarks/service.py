@@ -100,7 +100,7 @@ def wait_until(
 
 
 def answers(port: int, path: str) -> bool:
-    """Tell whether a server on loopback answers a GET request with status 200."""
+    """Return whether a server on loopback answers a GET request with status 200."""
     try:
         with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
             connection.request("GET", path)

@@ -102,8 +102,8 @@ def step(name: str) -> None:
 def find_chromium() -> str:
     """Return the path of Chromium, which may be named by a variable."""
     named = os.environ.get("RECOQUEST_TEST_CHROMIUM")
-    found = named or next(filter(None, map(shutil.which, _NAMES)), None)
-    return needed(found, "Chromium", "`apt-get install chromium`")
+    result = named or next(filter(None, map(shutil.which, _NAMES)), None)
+    return needed(result, "Chromium", "`apt-get install chromium`")
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def launched(playwright: "Playwright", arguments: list[str]) -> "Iterator[Browse
 
 @pytest.fixture(scope="package")
 def playwright() -> "Iterator[Playwright]":
-    """The one Playwright of a process, which allows no second one beside it."""
+    """The one Playwright of a process, which allows no second one."""
     module = needed_module("playwright.sync_api", "`pip install playwright`")
     with module.sync_playwright() as started:
         yield started
@@ -233,8 +233,8 @@ def open_room(open_search: OpenSearch, room_service: str, watch: Watch) -> OpenR
         watch.allow("willReadFrequently")
         address = address_of(*films, layout=layout)
         room = RoomPage(open_search(address, site=room_service, **(ROOM_DESK | settings)))
-        for place in range(len(films)):
-            room.wait(place)
+        for position in range(len(films)):
+            room.wait(position)
         return room
 
     return open_page

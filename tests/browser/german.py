@@ -50,32 +50,33 @@ _LEAST_LETTERS: Final = 3
 @cache
 def _patterns() -> tuple[re.Pattern[str], ...]:
     """Whole texts, and their pieces between values that are elements."""
-    found = set()
+    result = set()
     for texts in tables("de").values():
         for text in (text for forms in texts.values() for text in forms.values()):
             pieces = [piece.strip() for piece in _VALUE.split(text)]
-            found |= {re.escape(piece) for piece in pieces if _LETTERS.search(piece)}
+            result |= {re.escape(piece) for piece in pieces if _LETTERS.search(piece)}
             if len("".join(_LETTERS.findall("".join(pieces)))) >= _LEAST_LETTERS:
-                found.add(".+".join(re.escape(piece) for piece in _VALUE.split(text.strip())))
-    return tuple(re.compile(pattern, re.DOTALL) for pattern in sorted(found))
+                result.add(".+".join(re.escape(piece) for piece in _VALUE.split(text.strip())))
+    return tuple(re.compile(pattern, re.DOTALL) for pattern in sorted(result))
 
 
 def strangers(page: "Page", names: Iterable[str] = ()) -> list[str]:
     """Return the visible texts, labels and hints that neither a German text nor a name explains."""
-    known = DATA | {name.lower() for name in names}
+    known_words = DATA | {name.lower() for name in names}
     texts: list[str] = page.evaluate(_COLLECT)
     assert any(_is_german(text) for text in texts), "no German text at all"
-    return [text for text in texts if not _is_german(text) and not _is_composed(text, known)]
+    return [text for text in texts if not _is_german(text) and not _is_composed(text, known_words)]
 
 
 def _is_german(text: str) -> bool:
     return any(pattern.fullmatch(one) for pattern in _patterns() for one in (text, text.removesuffix(".")))
 
 
-def _is_composed(text: str, known: Container[str]) -> bool:
+def _is_composed(text: str, known_words: Container[str]) -> bool:
     """Whether it is a list of German names and of values."""
     pieces = [piece.strip(") ") for piece in re.split(r"[,\n(;\u00b7]|: ", text)]
     return all(
-        _is_german(piece) or all(word.lower() in known for word in _LETTERS.findall(_DIGEST.sub("", piece)))
+        _is_german(piece)
+        or all(word.lower() in known_words for word in _LETTERS.findall(_DIGEST.sub("", piece)))
         for piece in pieces
     )

@@ -121,9 +121,9 @@ class RoomPage:
         self.warning = self.page.locator(".table-warning")
         self.priors = self.page.get_by_role("list", name="Films of this patient").get_by_role("button")
 
-    def wait(self, place: int, number: int | None = None) -> "Locator":
+    def wait(self, position: int, number: int | None = None) -> "Locator":
         """Wait until a viewport's film can be windowed, and is shown as finely as can be."""
-        film = self.films.nth(place)
+        film = self.films.nth(position)
         if number is not None:
             expect(film).to_have_attribute("data-film", film_id(number))
         expect(film).to_have_attribute("data-state", "ready")
@@ -135,26 +135,26 @@ class RoomPage:
         """Wait until what was changed is drawn."""
         self.page.evaluate(_DRAWN)
 
-    def pixels(self, place: int) -> np.ndarray:
+    def pixels(self, position: int) -> np.ndarray:
         """The red channel of a viewport's canvas, once it is as fine as can be."""
-        self.wait(place)
-        return self.read(place)
+        self.wait(position)
+        return self.read(position)
 
-    def read(self, place: int) -> np.ndarray:
+    def read(self, position: int) -> np.ndarray:
         """The red channel of a viewport's canvas, as it is now."""
-        width, height, text = self.films.nth(place).evaluate(_PIXELS)
+        width, height, text = self.films.nth(position).evaluate(_PIXELS)
         values = np.frombuffer(base64.b64decode(text), dtype=np.uint8)
         return values.astype(np.float64).reshape(height, width)
 
-    def film(self, place: int) -> np.ndarray:
+    def film(self, position: int) -> np.ndarray:
         """The film in its viewport at its own size, whole in the middle of it."""
-        shown = self.pixels(place)
+        shown = self.pixels(position)
         top, left = (shown.shape[0] - ROWS) // 2, (shown.shape[1] - COLUMNS) // 2
         return shown[top : top + ROWS, left : left + COLUMNS]
 
-    def drag(self, place: int, right: int, down: int, *, button: Any = "left") -> None:
+    def drag(self, position: int, right: int, down: int, *, button: Any = "left") -> None:
         """Drag from the middle of a viewport."""
-        box = self.films.nth(place).bounding_box()
+        box = self.films.nth(position).bounding_box()
         assert box is not None
         mouse = self.page.mouse
         x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
@@ -163,15 +163,15 @@ class RoomPage:
         mouse.move(x + right, y + down, steps=4)
         mouse.up(button=button)
 
-    def overlay(self, place: int, part: str) -> str:
+    def overlay(self, position: int, part: str) -> str:
         """A text that is written over a film."""
         self.draw()
-        return self.films.nth(place).locator(f".{part}").inner_text()
+        return self.films.nth(position).locator(f".{part}").inner_text()
 
-    def letters(self, place: int) -> str:
+    def letters(self, position: int) -> str:
         """The directions at the top, right, bottom and left."""
         self.draw()
-        return "".join(self.films.nth(place).locator(".edge").all_inner_texts())
+        return "".join(self.films.nth(position).locator(".edge").all_inner_texts())
 
     def shows(self) -> list[str]:
         """The ids of the films, by viewport."""

@@ -76,7 +76,7 @@ def _room(page: Page, service: str, bearer: dict[str, str]) -> None:
         page.get_by_role("searchbox").fill("large left effusion")
         page.get_by_role("searchbox").press("Enter")
         page.locator(".hit-score").first.wait_for()
-        # Colours of patients beside many greys.
+        # Colours of patients in addition to many greys.
         _keep(page, "room.png", 2 * _COLOURS)
     finally:
         for number in range(len(_ROOM)):

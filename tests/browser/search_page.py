@@ -69,18 +69,18 @@ def until(page: "Page", holds: Callable[[], bool], seconds: float = 5) -> None:
 def serious(page: "Page") -> list[str]:
     """Violations that keep somebody from using a page, each with where it is."""
     axe = needed_module("axe_playwright_python.sync_playwright", "`pip install axe-playwright-python`").Axe()
-    found: list[dict[str, Any]] = axe.run(page).response["violations"]
+    result: list[dict[str, Any]] = axe.run(page).response["violations"]
     return [
         f"{violation['id']}: {violation['help']} at {node['target']}"
-        for violation in found
+        for violation in result
         if violation["impact"] in ("serious", "critical")
         for node in violation["nodes"]
     ]
 
 
-def box_of(place: "Locator") -> "FloatRect":
+def box_of(position: "Locator") -> "FloatRect":
     """Where something is on the page."""
-    box = place.bounding_box()
+    box = position.bounding_box()
     assert box is not None
     return box
 
@@ -137,10 +137,10 @@ class SearchPage:
         self.page.get_by_role("button", name="Filters").click()
         expect(self.panel).to_be_visible()
 
-    def open_hit(self, place: int = 0, pixels: str = "pixels") -> str:
-        """Open a hit, wait for what is told of it, and give its id."""
-        image_id = self.ids()[place]
-        self.tiles.nth(place).locator(".hit-open").click()
+    def open_hit(self, position: int = 0, pixels: str = "pixels") -> str:
+        """Open a hit, wait for its details, and return its id."""
+        image_id = self.ids()[position]
+        self.tiles.nth(position).locator(".hit-open").click()
         expect(self.dialog.locator(".details")).to_contain_text(pixels)
         return image_id
 
@@ -164,7 +164,7 @@ class SearchPage:
         return self
 
     def reload(self) -> None:
-        """Load the page anew, and wait for its hits."""
+        """Load the page again, and wait for its hits."""
         self.page.reload()
         self.settle()
 
@@ -202,8 +202,8 @@ class SearchPage:
 
     def focused_id(self) -> str | None:
         """The id of the tile that has the focus."""
-        found: str | None = self.page.evaluate(f"{_FOCUSED}?.closest('.hit')?.dataset.id ?? null")
-        return found
+        result: str | None = self.page.evaluate(f"{_FOCUSED}?.closest('.hit')?.dataset.id ?? null")
+        return result
 
     def expect_focused(self, image_id: str) -> None:
         """Wait until a tile has the focus; a closing dialog gives it back a moment later."""
@@ -242,9 +242,9 @@ class SearchPage:
     def found_by_picture(self, picture: bytes, **query: Any) -> list[str]:
         """The ids that the service finds for a picture that is brought along."""
         file: FilePayload = {"name": "7.png", "mimeType": "image/png", "buffer": picture}
-        asked = json.dumps({"limit": PAGE_SIZE, **query})
+        requested = json.dumps({"limit": PAGE_SIZE, **query})
         address = f"{self.service}/v1/collections/shapes/search"
-        answer = self.page.request.post(address, multipart={"query": asked, "image": file})
+        answer = self.page.request.post(address, multipart={"query": requested, "image": file})
         return [hit["id"] for hit in answer.json()["hits"]]
 
     def listed(self, **query: Any) -> list[str]:
@@ -252,10 +252,10 @@ class SearchPage:
         answer = self.ask("v1/collections/shapes/search", {"limit": 100, **query})
         return [hit["id"] for hit in answer["hits"]]
 
-    def mark(self, place: int, name: str) -> str:
+    def mark(self, position: int, name: str) -> str:
         """Click "More like this" or "Less like this" on a tile, wait for the answer, and give its id."""
-        image_id = self.ids()[place]
-        tile = self.tiles.nth(place)
+        image_id = self.ids()[position]
+        tile = self.tiles.nth(position)
         tile.hover()
         with self.page.expect_response(lambda answer: image_id in (answer.request.post_data or "")):
             tile.get_by_text(name).click()

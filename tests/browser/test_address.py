@@ -19,26 +19,26 @@ def test_links_open_searches_and_images_and_no_address_title_or_request_tells_of
     open_search: OpenSearch, sites: Sites
 ) -> None:
     step("no address, title or request tells of a search")
-    told: list[str] = []
+    reports: list[str] = []
 
     def note(page: Page) -> None:
-        page.on("request", lambda request: told.append(f"{request.url} {request.headers.get('referer')}"))
-        page.on("framenavigated", lambda frame: told.append(frame.url))
+        page.on("request", lambda request: reports.append(f"{request.url} {request.headers.get('referer')}"))
+        page.on("framenavigated", lambda frame: reports.append(frame.url))
 
     search = open_search(
         "#collection=shapes&q=secretive+circle&filter=" + quote(_SECRET), before=note
     ).settle()
-    told += [search.page.url, search.page.title()]
+    reports += [search.page.url, search.page.title()]
     assert search.page.url.endswith("/?collection=shapes")
     search.search("secretive square")
     search.open_filters()
     search.group("study").get_by_label("Find a value of study").fill("secre")
-    expect(search.group("study")).to_contain_text("No value has this in it.")
+    expect(search.group("study")).to_contain_text("No value contains this.")
     search.open_hit()
-    told += [search.page.url, search.page.title()]
-    assert len(told) > 10
+    reports += [search.page.url, search.page.title()]
+    assert len(reports) > 10
     # The browser went to the link itself, whose fragment it sends to nobody, and left it at once.
-    opened = [one for one in told if "secre" in one]
+    opened = [one for one in reports if "secre" in one]
     assert all("secre" not in one.partition("#")[0] for one in opened), opened
     assert len(opened) <= 2
     step("a link opens an image by itself, with all that is known of it")
@@ -115,7 +115,7 @@ def test_a_tab_walks_through_its_searches_and_copies_its_link(open_search: OpenS
     expect(search.tiles.first).to_have_attribute("data-id", "shape-9")
     search.page.reload()
     expect(search.notice).to_contain_text("The image of this search is no longer here")
-    step("the link of the name begins anew")
+    step("the link of the name begins again")
     search.go("#collection=shapes&q=circle")
     search.page.get_by_label("recoquest").click()
     expect(search.page.locator(".landing")).to_be_visible()
@@ -134,13 +134,13 @@ def test_a_tab_walks_through_its_searches_and_copies_its_link(open_search: OpenS
     assert "#" not in other.page.url
     step("where there is no clipboard the link is shown")
     search.page.evaluate("delete Navigator.prototype.clipboard")
-    told: list[str] = []
+    reports: list[str] = []
 
     def answer(dialog: Dialog) -> None:
-        told.append(dialog.default_value)
+        reports.append(dialog.default_value)
         dialog.dismiss()
 
     search.page.on("dialog", answer)
     search.button("Copy link").click()
     search.page.wait_for_timeout(100)
-    assert told == [link]
+    assert reports == [link]

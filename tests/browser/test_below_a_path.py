@@ -70,8 +70,8 @@ class Site:
 
 
 def _block(language: str) -> str:
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", _SECTION, re.MULTILINE | re.DOTALL)
-    return str(found)
+    (result,) = re.findall(rf"^```{language}\n(.*?)^```$", _SECTION, re.MULTILINE | re.DOTALL)
+    return str(result)
 
 
 def _command(kind: str, folder: Path, port: int, service: str) -> list[str]:
@@ -116,10 +116,10 @@ def below(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     site = Site(f"http://127.0.0.1:{port}/photos", f"http://127.0.0.1:{port}")
-    given = settings.model_copy(update={"public_url": site.address, "admin_key": SecretStr(_KEY)})
+    served = settings.model_copy(update={"public_url": site.address, "admin_key": SecretStr(_KEY)})
     (folder / "proxy").mkdir()
     with (
-        running(create_app(given)) as service,
+        running(create_app(served)) as service,
         _proxied(str(request.param), folder / "proxy", port, service.removeprefix("http://")),
     ):
         yield site
@@ -168,8 +168,8 @@ def test_programs_follow_the_links_of_answers(below: Site) -> None:
         page = client.post("/photos/v1/collections/shapes/search", json={"filter": odd}).json()
         for link in page["hits"][0]["links"].values():
             assert client.get(link).status_code == 200
-        wanted = {"rendition": "thumbnail", "expires_in": 60}
-        made = client.post(f"{page['hits'][0]['links']['image']}/link", json=wanted)
+        expected = {"rendition": "thumbnail", "expires_in": 60}
+        made = client.post(f"{page['hits'][0]['links']['image']}/link", json=expected)
         assert httpx.get(below.host + made.json()["url"]).headers["content-type"] == "image/webp"
         begun = client.post("/photos/v1/session")
         assert "; Path=/photos/;" in begun.headers["set-cookie"]

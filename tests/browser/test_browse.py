@@ -60,10 +60,10 @@ def test_a_collection_is_looked_around_in_and_a_broken_link_told(open_search: Op
     assert search.open_hit(2) == everything[2]
     expect(search.dialog.locator(".details")).to_contain_text(everything[2])
     expect(search.dialog.locator(".dialog-score")).to_have_count(0)
-    step("a broken link is told, and not searched")
-    asked: list[str] = []
-    search.page.on("request", lambda request: asked.append(request.url))
-    for broken, told in {
+    step("a broken link is reported, and not searched")
+    requests: list[str] = []
+    search.page.on("request", lambda request: requests.append(request.url))
+    for broken, expected in {
         "filter={bad": "the filter in it",
         "filter=[1]": "the filter in it",
         "filter=": "the filter in it",
@@ -72,13 +72,13 @@ def test_a_collection_is_looked_around_in_and_a_broken_link_told(open_search: Op
         "group=&by=picture": "the mark of an image and the field to group by in it",
     }.items():
         step(broken)
-        asked.clear()
+        requests.clear()
         search.page.goto(f"{search.service}/#collection=shapes&q=circle&{broken}")
         expect(search.notice).to_contain_text("A part of this link is broken")
-        expect(search.notice).to_contain_text(told)
+        expect(search.notice).to_contain_text(expected)
         expect(search.tiles).to_have_count(0)
-        assert not [url for url in asked if url.endswith("/search")]
-        search.press("Go on without it")
+        assert not [url for url in requests if url.endswith("/search")]
+        search.press("Continue without it")
         assert search.ids() == search.found(text="circle")
         assert "filter" not in search.link()
 
@@ -89,8 +89,8 @@ def test_images_are_grouped_by_a_field_and_a_group_opened(open_search: OpenSearc
     by, others = search.page.get_by_label("Group by"), search.page.locator(".hit-others")
     with search.answered():
         by.select_option("group")
-    asked = {"text": "circle", "keywords": "circle"} if query else {}
-    answer = search.ask("v1/collections/shapes/search", {**asked, "limit": 24, "group_by": "group"})
+    requested = {"text": "circle", "keywords": "circle"} if query else {}
+    answer = search.ask("v1/collections/shapes/search", {**requested, "limit": 24, "group_by": "group"})
     assert search.ids() == [hit["id"] for hit in answer["hits"]]
     larger = [hit for hit in answer["hits"] if hit["group_size"] > 1]
     assert others.all_inner_texts() == [f"{hit['group_size'] - 1} more of {hit['group']}" for hit in larger]
@@ -186,9 +186,9 @@ def test_choices_in_the_panel_narrow_the_hits(open_search: OpenSearch) -> None:
     expect(search.answer).to_contain_text("4 images")
     search.group("colour").get_by_label("blue").check()
     expect(search.answer).to_contain_text("8 images")
-    wanted = {"and": [{"field": "labels", "eq": "circle"}, {"field": "colour", "any_of": ["red", "blue"]}]}
-    assert _filter_in(search) == wanted
-    assert search.ids() == search.found(text="shape", filter=wanted)
+    expected = {"and": [{"field": "labels", "eq": "circle"}, {"field": "colour", "any_of": ["red", "blue"]}]}
+    assert _filter_in(search) == expected
+    assert search.ids() == search.found(text="shape", filter=expected)
     expect(search.chips).to_have_text(["labels: circle", "colour: red or blue"])
     expect(search.group("colour").get_by_label("blue")).to_be_focused()
     step("chips and a button take them back")
@@ -200,9 +200,9 @@ def test_choices_in_the_panel_narrow_the_hits(open_search: OpenSearch) -> None:
     expect(search.chips).to_have_count(0)
     assert _filter_in(search) is None
     step("a link sets filters, even those that the panel cannot edit")
-    wanted = {"and": [{"field": "colour", "eq": "green"}, {"not": {"field": "labels", "eq": "circle"}}]}
-    search.go(f"#q=shape&filter={quote(json.dumps(wanted))}")
-    assert search.ids() == search.found(text="shape", filter=wanted)
+    expected = {"and": [{"field": "colour", "eq": "green"}, {"not": {"field": "labels", "eq": "circle"}}]}
+    search.go(f"#q=shape&filter={quote(json.dumps(expected))}")
+    assert search.ids() == search.found(text="shape", filter=expected)
     expect(search.chips).to_have_text(["colour: green", "further conditions"])
     search.go('#filter={"field":"colour","eq":"red"}')
     search.open_filters()
@@ -213,7 +213,7 @@ def test_choices_in_the_panel_narrow_the_hits(open_search: OpenSearch) -> None:
     expect(search.checks("group").first).to_have_text("train patient 12")
     search.group("size").get_by_label("size to").fill("25")
     expect(search.checks("labels")).to_have_text(["circle1", "square0", "triangle1"])
-    step("part of a date in a link stands for the whole month")
+    step("part of a date in a link means the whole month")
     search.go('#filter={"field":"taken","gte":"2021-02","lte":"2021-02"}')
     assert {int(name.removeprefix("shape-")) % 6 for name in search.ids()} == {1}
     search.open_filters()
@@ -261,9 +261,9 @@ def test_ranges_days_and_values_among_many_narrow_the_hits(open_search: OpenSear
     expect(search.group("acquired").get_by_label("acquired from")).to_have_attribute("max", "2021-01-28")
     search.group("acquired").get_by_label("acquired from").fill("2021-01-27")
     expect(search.answer).to_contain_text("4 images")
-    wanted = {"field": "acquired", "gte": 20210127}
-    assert json.loads(search.link()["filter"][0]) == wanted
-    assert search.ids() == search.listed(filter=wanted)
+    requested = {"field": "acquired", "gte": 20210127}
+    assert json.loads(search.link()["filter"][0]) == requested
+    assert search.ids() == search.listed(filter=requested)
     step("a value among many is found by a part of it")
     search.go("#collection=shapes")
     search.open_filters()
@@ -280,7 +280,7 @@ def test_ranges_days_and_values_among_many_narrow_the_hits(open_search: OpenSear
     expect(search.answer).to_contain_text("2 images")
     assert search.ids() == ["shape-3", "shape-17"]
     part.fill("nothing")
-    expect(study).to_contain_text("No value has this in it.")
+    expect(study).to_contain_text("No value contains this.")
 
 
 @pytest.mark.slow

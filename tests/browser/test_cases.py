@@ -85,7 +85,7 @@ def test_hits_and_an_open_image_are_saved_in_lists(open_search: OpenSearch, no_c
         (first, "Round.\nEasily missed."),
         (second, ""),
     ]
-    # The id stands in addresses: it says nothing.
+    # The id occurs in addresses: it reveals nothing.
     assert "ound" not in listed["id"]
     step("the open image, whose report has the matched words marked")
     search.page.goto(f"{search.service}/#q=picture+shows&words=exact&image=shape-0")
@@ -107,10 +107,10 @@ def test_tiles_tell_date_view_age_and_sex_and_a_case_that_is_refused_stays_in_it
         ("en-GB", ["2024-01-15 · PA · 62 y · F", "2024-01-15 · LL L · 62 y · F"]),
     ):
         search = open_search("", site=room_service, locale=locale).settle()
-        told = search.page.locator(".hit-facts").all_inner_texts()
-        # Of the picture without metadata nothing is told.
-        assert len(told) == search.tiles.count() - 1
-        assert [told[0], told[4]] == facts
+        expected = search.page.locator(".hit-facts").all_inner_texts()
+        # Nothing is shown for the picture without metadata.
+        assert len(expected) == search.tiles.count() - 1
+        assert [expected[0], expected[4]] == facts
     watch.allow("401")
     search.tiles.nth(0).get_by_role("button", name="Save number 1 as a case").click()
     dialog = save_dialog(search)
@@ -144,7 +144,7 @@ def test_the_case_book_renames_notes_opens_compares_takes_out_and_exports(
     watch.allow("409")
     name_field.fill("Other")
     name_field.press("Enter")
-    expect(dialog.get_by_role("status")).to_contain_text("There is such a list of cases.")
+    expect(dialog.get_by_role("status")).to_contain_text("The list of cases already exists.")
     name_field.fill(" Round, teaching ")
     name_field.press("Enter")
     expect(dialog).to_be_hidden()
@@ -207,8 +207,8 @@ def test_the_case_book_renames_notes_opens_compares_takes_out_and_exports(
         assert archive.testzip() is None
         assert len(archive.namelist()) == 28
     step("one is taken out, after a question")
-    for choice in ("Leave it", "Take out"):
-        book.button("Take shape-12 out of the list").click()
+    for choice in ("Leave it", "Remove"):
+        book.button("Remove shape-12 from the list").click()
         book.answer(choice)
     expect(book.lists).to_contain_text("Round, teaching (25)")
     step("a case saved in the search next to it is shown at once")
@@ -228,11 +228,11 @@ def test_the_case_book_renames_notes_opens_compares_takes_out_and_exports(
     step("hits are grouped by study until the reader chooses")
     chosen = search.page.get_by_label("Group by")
     expect(chosen).to_have_value("study")
-    with search.page.expect_request("**/search") as asked:
+    with search.page.expect_request("**/search") as requested:
         search.search("a red circle")
-    assert json.loads(asked.value.post_data or "")["group_by"] == "study"
-    with search.page.expect_request("**/search") as asked:
+    assert json.loads(requested.value.post_data or "")["group_by"] == "study"
+    with search.page.expect_request("**/search") as requested:
         chosen.select_option("")
-    assert "group_by" not in json.loads(asked.value.post_data or "")
+    assert "group_by" not in json.loads(requested.value.post_data or "")
     search.search("a blue square")
     expect(chosen).to_have_value("")

@@ -78,7 +78,7 @@ def test_a_page_of_another_site_searches_and_is_told_what_was_opened(
     button = search.button("Search")
     expect(button).to_have_css("background-color", "rgb(200, 0, 0)")
     expect(button).to_have_css("font-size", "14px")
-    step("the host is told which image was opened")
+    step("the host gets an event for the opened image")
     search.open_hit()
     (detail,) = page.evaluate("window.selected")
     assert (detail["id"], detail["collection"], detail["rank"]) == (ids[0], "shapes", 1)
@@ -223,8 +223,8 @@ def example(sites: Sites, tmp_path: Path) -> Iterator[tuple[str, str]]:
         changed = {"open_reading": False, "open_feedback": False, "cors_origins": (host,)}
         application = create_app(sites.settings.model_copy(update=changed))
         with running(application) as service:
-            found = re.findall(r"```html\n(.*?)```", (DOCS / "page.md").read_text("utf-8"), re.DOTALL)[-1]
-            page = found.replace("http://localhost:8000", service).replace("'scenes'", f"'{SHAPES}'")
+            result = re.findall(r"```html\n(.*?)```", (DOCS / "page.md").read_text("utf-8"), re.DOTALL)[-1]
+            page = result.replace("http://localhost:8000", service).replace("'scenes'", f"'{SHAPES}'")
             (tmp_path / "example.html").write_text(page)
             with application.state.services.engine.home.catalogue.write() as session:
                 key = create_key(session, "judge", {SHAPES: frozenset({"judge"})}, days=1).text
@@ -253,7 +253,7 @@ def test_the_example_of_the_docs_searches_with_a_key_and_is_told(
     tile = search.locator(".hit").first
     expect(tile.locator("img")).not_to_have_js_property("naturalWidth", 0)
     expect(tile.locator(".hit-score")).to_be_visible()
-    step("the page is told what is opened, compared and judged")
+    step("the page gets events for what is opened, compared and judged")
     first = tile.get_attribute("data-id")
     tile.locator(".hit-open").click()
     expect(page.locator("#viewer")).to_contain_text("open: S0")
@@ -261,6 +261,6 @@ def test_the_example_of_the_docs_searches_with_a_key_and_is_told(
     expect(page.locator("#viewer")).to_contain_text("beside: S0")
     with page.expect_console_message(lambda message: f"{first} true" in message.text):
         tile.get_by_role("button", name="This is what I searched for").click()
-    # Nothing lies wider than the panel.
+    # Nothing is wider than the panel.
     assert search.evaluate("element => element.scrollWidth <= element.clientWidth")
     assert not [line for line in logged if "401" in line]

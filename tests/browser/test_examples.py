@@ -57,7 +57,7 @@ def test_liked_and_disliked_images_join_the_text(open_search: OpenSearch) -> Non
     expect(search.disliked).to_have_count(0)
     expect(search.liked).to_have_text([liked])
     search.settle()
-    step("the text changes beside them, and a dropped image too")
+    step("the text changes with them, and also a dropped image")
     search.go("#q=circle&unlike=shape-2")
     search.search("a blue square")
     assert search.ids() == search.found(text="a blue square", unlike=["shape-2"])
@@ -138,7 +138,7 @@ def test_examples_are_taken_back_moved_and_opened(open_search: OpenSearch, watch
     chip.click()
     search.dialog.get_by_role("button", name=LESS).click()
     expect(search.chips).to_have_count(0)
-    step("an example that is gone, and too many, are told")
+    step("a removed example, and too many, are reported")
     watch.allow("Failed to load resource")
     search.page.goto(f"{search.service}/#collection=shapes&q=circle&like=nobody")
     expect(search.notice).to_contain_text("Collection 'shapes' has no image 'nobody'.")
@@ -236,8 +236,8 @@ def test_a_part_is_marked_by_keys_and_what_matched_lies_over_the_picture(open_se
     with search.page.expect_response("**/similarity-map") as answered:
         search.keys("e")
     assert answered.value.url.endswith(f"{quote(name, safe='')}/similarity-map")
-    asked = {"text": "circle", "keywords": "circle"}
-    assert json.loads(answered.value.request.post_data or "") == asked
+    requests = {"text": "circle", "keywords": "circle"}
+    assert json.loads(answered.value.request.post_data or "") == requests
     expect(overlay).not_to_have_js_property("naturalWidth", 0)
     expect(button).to_have_attribute("aria-pressed", "true")
     expect(search.dialog.locator(".matched-legend")).to_contain_text("fits more")

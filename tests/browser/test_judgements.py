@@ -15,12 +15,12 @@ WRONG = "This is not what I searched for"
 _FEEDBACK = "**/feedback"
 
 
-def button(place: Locator, name: str) -> Locator:
-    return place.get_by_role("button", name=f"{name}: number")
+def button(position: Locator, name: str) -> Locator:
+    return position.get_by_role("button", name=f"{name}: number")
 
 
-def pressed(place: Locator) -> list[str]:
-    return [name for name in (RIGHT, WRONG) if button(place, name).get_attribute("aria-pressed") == "true"]
+def pressed(position: Locator) -> list[str]:
+    return [name for name in (RIGHT, WRONG) if button(position, name).get_attribute("aria-pressed") == "true"]
 
 
 def kept(search: SearchPage) -> tuple[int, int]:
@@ -29,10 +29,10 @@ def kept(search: SearchPage) -> tuple[int, int]:
     return counts["relevant"], counts["not_relevant"]
 
 
-def say(search: SearchPage, place: Locator, name: str) -> Any:
+def say(search: SearchPage, position: Locator, name: str) -> Any:
     """Press a button and give what was sent; the answer has come when this returns."""
     with search.page.expect_response(_FEEDBACK) as answered:
-        button(place, name).click()
+        button(position, name).click()
     assert answered.value.status == 200
     return answered.value.request.post_data_json
 
@@ -68,8 +68,8 @@ def test_a_hit_is_judged_otherwise_and_taken_back(open_search: OpenSearch, watch
     search.page.route(_FEEDBACK, refuse)
     shown = search.ids()
     button(search.tiles.nth(0), RIGHT).click()
-    said = "Your change was not kept. There are enough of them."
-    expect(search.page.get_by_role("alert")).to_have_text(said)
+    message = "Your change was not kept. There are enough of them."
+    expect(search.page.get_by_role("alert")).to_have_text(message)
     assert pressed(search.tiles.nth(0)) == []
     assert search.ids() == shown
 
@@ -92,10 +92,10 @@ def test_what_was_said_by_clicks_and_keys_belongs_to_its_query_and_its_tab(open_
     assert sent["query"] == {"text": "a red circle", "like": [{"id": liked}]}
     step("a reload shows it again, another tab does not")
     search.go("#q=green")
-    for place, name in ((0, RIGHT), (1, WRONG), (1, WRONG), (2, WRONG)):
-        say(search, search.tiles.nth(place), name)
+    for position, name in ((0, RIGHT), (1, WRONG), (1, WRONG), (2, WRONG)):
+        say(search, search.tiles.nth(position), name)
     search.reload()
-    assert [pressed(search.tiles.nth(place)) for place in range(4)] == [[RIGHT], [], [WRONG], []]
+    assert [pressed(search.tiles.nth(position)) for position in range(4)] == [[RIGHT], [], [WRONG], []]
     other = open_search("#q=green")
     other.settle()
     assert pressed(other.tiles.nth(0)) == []
@@ -107,7 +107,7 @@ def test_what_was_said_by_clicks_and_keys_belongs_to_its_query_and_its_tab(open_
         assert pressed(search.tiles.nth(0)) == expected
     search.keys("ArrowRight")
     key(search, "y")
-    assert [pressed(search.tiles.nth(place)) for place in (0, 1)] == [[], [RIGHT]]
+    assert [pressed(search.tiles.nth(position)) for position in (0, 1)] == [[], [RIGHT]]
     step("both buttons of the tile in focus can be reached by Tab, and those of no other")
     expect(search.page.locator(".judge-button[tabindex='0']")).to_have_count(2)
     button(search.tiles.nth(1), WRONG).focus()

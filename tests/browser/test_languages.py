@@ -71,10 +71,10 @@ def test_what_is_said_of_a_search_and_of_cases_is_german(
     watch.allow("404")
     search = open_search("#q=giraffe+elk+circle&words=exact", **DESK, **GERMAN).settle()
     step("words that no text has")
-    told = "Kein Text enthält hier die Wörter „giraffe“ und „elk“."
-    expect(search.page.locator(".strip")).to_have_text(told)
+    reported = "Kein Text enthält hier die Wörter „giraffe“ und „elk“."
+    expect(search.page.locator(".strip")).to_have_text(reported)
     _is_german(search, "elk")
-    for address, said in {
+    for address, message in {
         "#q=giraffe&words=only": "Kein Bild hat diese Wörter",
         "#by=image": "Das Bild dieser Suche ist nicht mehr hier",
         "#q=circle&filter=broken&group=": "der Filter und das Feld der Gruppierung im Link können nicht",
@@ -82,7 +82,7 @@ def test_what_is_said_of_a_search_and_of_cases_is_german(
     }.items():
         step(address)
         search.page.goto(f"{search.service}/{address}")
-        expect(search.notice).to_contain_text(said)
+        expect(search.notice).to_contain_text(message)
         _is_german(search, "none")
     # The service's own words stay as they are, and say so.
     expect(search.notice.locator("[lang=en]")).to_contain_text("none")

@@ -120,7 +120,7 @@ class OperatorPage:
     def __init__(self, page: Page) -> None:
         self.page = page
         self.dialog = page.locator("dialog.confirm")
-        self.told = page.locator(".told")
+        self.told = page.locator(".outcome")
 
     def job(self, number: int) -> Locator:
         """The row of a job."""
@@ -128,8 +128,8 @@ class OperatorPage:
 
     def generation(self, collection: str, number: int) -> Locator:
         """The row of a generation."""
-        place = self.page.get_by_role("region", name=collection, exact=True)
-        return place.locator(f'[data-generation="{number}"]')
+        card = self.page.get_by_role("region", name=collection, exact=True)
+        return card.locator(f'[data-generation="{number}"]')
 
     def press(self, name: str) -> Locator:
         """Press a button; gives the dialog that asks."""
@@ -203,10 +203,10 @@ def test_a_retraining_is_looked_at_promoted_and_rolled_back(open_operated: OpenO
     card.locator("summary").press("Enter")
     with site.engine.home.catalogue.read() as session:
         base = generation_of(session, SHAPES, 1).digest
-    for told in (
+    for expected in (
         f"job {site.job} on shapes, waiting", "infonce", "shapes 3 (ready)", f"model {base[:12]}"
     ):  # fmt: skip
-        expect(card).to_contain_text(told)
+        expect(card).to_contain_text(expected)
     step("it is promoted, after a question")
     expect(shown.press(f"Promote the model of job {site.job}")).to_contain_text("generation 3")
     assert site.active == 1
@@ -246,18 +246,18 @@ def test_jobs_are_given_followed_and_cancelled(open_operated: OpenOperated) -> N
     _drop_vectors(site, 3, 1)
     shown.page.reload()
     expect(shown.generation(SHAPES, 3)).to_contain_text("1 missing")
-    given = {
+    submitted = {
         f"Embed the rest of generation 3 of {SHAPES}": ("reindex", [SHAPES, "--generation", "3"]),
         f"Retrain the model of {OTHER}": ("retrain", [OTHER, "--gain=0.0"]),
     }
-    for number, (name, asked) in enumerate(given.items(), site.job + 1):
+    for number, (name, requested) in enumerate(submitted.items(), site.job + 1):
         step(name)
         shown.press(name)
         shown.confirm()
         expect(shown.job(number)).to_contain_text("waits for a worker")
         with site.engine.home.catalogue.read() as session:
             job = get_job(session, number)
-        assert (job.kind, job.arguments) == asked
+        assert (job.kind, job.arguments) == requested
     for decision, verdict, words in (
         ("unchanged", None, "No epoch was better, so there is no new model."),
         ("rejected", "not better", "on 15 held-out images (test): did not pass"),
@@ -278,13 +278,13 @@ def test_jobs_are_given_followed_and_cancelled(open_operated: OpenOperated) -> N
         (2, 1200, "1,202 groups of near-duplicates."),
     ):
         step(words)
-        found = {"groups": [{"ids": ["a", "b"], "same_file": True}] * groups, "unread": []}
+        results = {"groups": [{"ids": ["a", "b"], "same_file": True}] * groups, "unread": []}
         number = ended_job(
-            site.engine, "duplicates", {**found, "left_out": {"groups": left_out, "unread": 0}}
+            site.engine, "duplicates", {**results, "left_out": {"groups": left_out, "unread": 0}}
         )
         expect(shown.job(number)).to_contain_text(f"Job {number}: duplicates")
         expect(shown.job(number)).to_contain_text(words)
-    step("a job is followed as it goes on")
+    step("a job is followed as it continues")
     number = running_job(site.engine, "reindex", OTHER)
     row = shown.job(number)
     expect(row).to_contain_text("running")
@@ -320,7 +320,7 @@ def test_without_a_session_a_key_is_asked_for_and_the_session_stays(
     field.fill("a key that is not it")
     field.press("Enter")
     expect(shown.page.get_by_role("alert")).to_have_text(
-        "The key is not known here: send another, or ask the service's administrator for one."
+        "The key is unknown: send another, or ask the service's administrator for one."
     )
     expect(field).to_be_focused()
     step("the right one promotes")
@@ -356,7 +356,7 @@ def test_it_is_used_on_a_phone_whose_connection_is_lost_and_found(
     shown.page.get_by_role("link", name="Operate").tap()
     expect(shown.job(site.job)).to_be_visible()
     expect(shown.generation(SHAPES, 1)).to_be_visible()
-    step("without a connection it says so, and goes on when there is one")
+    step("without a connection it says so, and continues when there is one")
     shown.page.context.set_offline(True)
     notice = shown.page.get_by_role("alert")
     expect(notice).to_contain_text("The service cannot be reached")
@@ -371,12 +371,12 @@ def test_a_service_that_holds_nothing_says_how_to_begin(open_search: OpenSearch,
         page = open_search(
             "operate", site=service, before=lambda page: sign_in(page.context, service), **DESK
         ).page
-        for place, words in (
+        for position, words in (
             ("Jobs", "recoquest jobs start"),
             ("Collections", "recoquest index"),
             ("Models", "recoquest models register"),
         ):
-            expect(page.get_by_role("region", name=place)).to_contain_text(words)
+            expect(page.get_by_role("region", name=position)).to_contain_text(words)
         page.close()
 
 

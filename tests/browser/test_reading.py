@@ -1,4 +1,4 @@
-"""OHIF on a real archive: from its films to similar cases beside them and judgements, by real processes."""
+"""OHIF on a real archive: from its films to similar cases next to them and judgements, by real processes."""
 
 import io
 import json
@@ -93,8 +93,8 @@ class Hospital:
 
     @property
     def _process(self) -> dict[str, Any]:
-        given = {f"RECOQUEST_{name}": value for name, value in self.settings.items()}
-        return {"cwd": self.folder, "env": {**os.environ, "OMP_NUM_THREADS": "1", **given}}
+        variables = {f"RECOQUEST_{name}": value for name, value in self.settings.items()}
+        return {"cwd": self.folder, "env": {**os.environ, "OMP_NUM_THREADS": "1", **variables}}
 
 
 def install_ohif(home: Path) -> None:
@@ -134,11 +134,11 @@ def drawn_in(page: Page) -> list[np.ndarray]:
     canvases = frame.locator("canvas.cornerstone-canvas")
     pictures = []
     try:
-        for place in range(canvases.count()):
-            picture = Image.open(io.BytesIO(canvases.nth(place).screenshot(timeout=5_000)))
+        for position in range(canvases.count()):
+            picture = Image.open(io.BytesIO(canvases.nth(position).screenshot(timeout=5_000)))
             pictures.append(np.asarray(picture.convert("L"), dtype=np.float64))
     except TooLate:
-        # The viewer lays its viewports out anew.
+        # The viewer lays its viewports out again.
         return []
     return pictures
 
@@ -222,14 +222,14 @@ def test_films_of_an_archive_are_read_beside_similar_ones(hospital: Hospital, wi
         page = open_study(window, address, OPEN, key)
         _the_panel_follows_the_active_image(open_study(window, address, OPEN))
         _the_page_is_german_in_a_german_browser(window, address, key)
-        step("similar cases are told")
+        step("similar cases are listed")
         expect(_cases(page).get_by_role("listitem")).to_have_count(2)
         expect(_case(page, OTHER)).to_contain_text(REPORTS[3])
         expect(_case(page, LEAVING)).to_contain_text(REPORTS[4])
         for film, compared in ((OTHER, []), (LEAVING, ["earlier examination"])):
-            expect(_case(page, film).locator(".told-prior")).to_have_text(compared)
+            expect(_case(page, film).locator(".prior-mark")).to_have_text(compared)
             expect(_case(page, film)).to_contain_text("Another patient")
-            expect(_case(page, film).get_by_role("button", name="Open beside")).to_have_count(0)
+            expect(_case(page, film).get_by_role("button", name="Open side by side")).to_have_count(0)
             expect(_case(page, film).locator("img")).not_to_have_js_property("naturalWidth", 0)
         assert MARKER not in _cases(page).inner_text()
         (drawn,) = until_drawn(page, 1)
@@ -237,7 +237,7 @@ def test_films_of_an_archive_are_read_beside_similar_ones(hospital: Hospital, wi
         shot(page, "panel")
         step("another patient opens in a tab")
         with window.expect_page() as opened:
-            _case(page, OTHER).get_by_role("link", name="Open in a tab of its own").click()
+            _case(page, OTHER).get_by_role("link", name="Open in a new tab").click()
         tab = opened.value
         expect(_identity(tab)).to_contain_text(f"{OTHER.PatientName} ({OTHER.PatientID})", timeout=FIRST_MS)
         (drawn,) = until_drawn(tab, 1)
@@ -261,11 +261,11 @@ def test_films_of_an_archive_are_read_beside_similar_ones(hospital: Hospital, wi
             expect(verdict).to_have_attribute("aria-pressed", "true")
         page.get_by_label("A similar case that is not in the list").fill(PRIOR.SOPInstanceUID)
         page.get_by_role("button", name="Add").click()
-        expect(page.locator(".cases-said")).to_contain_text("is kept as a similar case")
+        expect(page.locator(".cases-status")).to_contain_text("is kept as a similar case")
         lines = hospital.run("feedback", "export", FILMS, "-").splitlines()
         assert [(one["query"], one["image"], one["verdict"]) for one in map(json.loads, lines)] == [
-            ({"images": [OPEN.SOPInstanceUID]}, film.SOPInstanceUID, said)
-            for film, said in ((OTHER, "accepted"), (LEAVING, "rejected"), (PRIOR, "supplemented"))
+            ({"images": [OPEN.SOPInstanceUID]}, film.SOPInstanceUID, message)
+            for film, message in ((OTHER, "accepted"), (LEAVING, "rejected"), (PRIOR, "supplemented"))
         ]
         step("a prior opens next to the current study")
         page.get_by_label("Studies of the same patient").check()
@@ -274,15 +274,15 @@ def test_films_of_an_archive_are_read_beside_similar_ones(hospital: Hospital, wi
         accept = _case(page, OTHER).get_by_role("button", name="Accept")
         expect(accept).to_have_attribute("aria-pressed", "true")
         assert re.search(r"\b20\d\d\b", _cases(page).inner_text()) is None
-        _case(page, PRIOR).get_by_role("button", name="Open beside").click()
+        _case(page, PRIOR).get_by_role("button", name="Open side by side").click()
         wait_for_both(page, OPEN, PRIOR)
         expect(_identity(page)).to_contain_text(str(OPEN.PatientName))
         expect(_identity(page)).not_to_contain_text("several patients")
         expect(page.frame_locator("iframe").get_by_text("Multiple Patients")).to_have_count(0)
         shot(page, "beside")
-        step("a namesake is told apart")
+        step("a namesake is distinguished")
         # Collections know patients by hashes of their ids; the names on the screen tell them apart.
-        _case(page, NAMESAKE).get_by_role("button", name="Open beside").click()
+        _case(page, NAMESAKE).get_by_role("button", name="Open side by side").click()
         wait_for_both(page, OPEN, NAMESAKE)
         alert = _identity(page).get_by_role("alert")
         for film in (OPEN, NAMESAKE):
@@ -305,7 +305,7 @@ def test_films_of_an_archive_are_read_beside_similar_ones(hospital: Hospital, wi
                 page.get_by_role("button", name="Save to archive").click()
             assert kept.value.ok
             assert json.loads(kept.value.request.post_data or "")["hits"] == [COMING.SOPInstanceUID]
-            expect(page.locator(".cases-said")).to_have_text("One case is saved in the study.")
+            expect(page.locator(".cases-status")).to_have_text("One case is saved in the study.")
         made = hospital.archive.instances() - before
         assert made == {one["sop"] for one in kept.value.json()["objects"]}
         assert len(made) == 2
@@ -335,7 +335,7 @@ def _the_panel_follows_the_active_image(page: Page) -> None:
     wait_for_likeness(page, OTHER)
     # A study that the archive does not have.
     page.evaluate("location.hash = '#study=1.2.3.4'")
-    expect(page.locator(".cases-said")).to_have_text("No image is open yet.")
+    expect(page.locator(".cases-status")).to_have_text("No image is open yet.")
     expect(_identity(page)).to_be_empty()
     # Back from there, the film, its name and its cases are of one study again.
     page.go_back()
@@ -364,12 +364,12 @@ def _the_page_is_german_in_a_german_browser(window: BrowserContext, address: str
 
 
 def _is_indexed_now(page: Page) -> None:
-    expect(page.locator(".cases-said")).to_contain_text("not in a collection")
+    expect(page.locator(".cases-status")).to_contain_text("not in a collection")
     shot(page, "not-indexed")
     page.get_by_role("button", name="Index now").click()
-    # A job is a process that loads the encoder anew.
+    # A job is a process that loads the encoder again.
     expect(_case(page, OPEN)).to_contain_text(REPORTS[1], timeout=FIRST_MS)
-    expect(page.locator(".cases-said")).to_be_empty()
+    expect(page.locator(".cases-status")).to_be_empty()
     (drawn,) = until_drawn(page, 1)
     assert likeness(drawn, COMING) > 0.95
     shot(page, "indexed-now")

@@ -1,4 +1,4 @@
-"""The panel of similar cases when another film becomes active, beside a viewer that says what it is told."""
+"""The panel of similar cases when another film becomes active, next to a viewer that logs its messages."""
 
 import json
 import re
@@ -57,8 +57,8 @@ class Film:
 
     def active(self) -> dict[str, Any]:
         """Message of the viewer about it."""
-        place = {"study": self.study_uid, "series": f"{self.study_uid}.1", "sop": self.sop}
-        return {**place, "frame": self.frame, "patient": self.person, "date": "20240115"}
+        position = {"study": self.study_uid, "series": f"{self.study_uid}.1", "sop": self.sop}
+        return {**position, "frame": self.frame, "patient": self.person, "date": "20240115"}
 
 
 OPEN: Final = Film(1, study=1, patient=1)
@@ -70,7 +70,7 @@ THIRD: Final = Film(5, study=4, patient=3)
 RUN: Final = tuple(Film(6, study=5, patient=4, frame=frame) for frame in (1, 2))
 HELD: Final = {FILMS: (OPEN, LATERAL, PRIOR, OTHER, THIRD), SECOND: (OPEN, LATERAL, THIRD), FRAMES: RUN}
 
-# Browsers show a frame in an isolated page only where it is isolated, too.
+# Browsers show a frame in an isolated page only if the frame is also isolated.
 _ISOLATED: Final = {
     "Cross-Origin-Embedder-Policy": "require-corp",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -100,7 +100,7 @@ class Panel:
         self.page = page
         self.identity = page.locator(".identity")
         self.cases = page.locator(".case")
-        self.said = page.locator(".cases-said")
+        self.said = page.locator(".cases-status")
         self.save = page.get_by_role("button", name="Save to archive")
         self.missing = page.get_by_label("A similar case that is not in the list")
         self.priors = page.get_by_label("Studies of the same patient")
@@ -123,14 +123,14 @@ class Panel:
 
     def change(self, hash: str, last: Film | None = None) -> Any:
         """Change the address, and return what the panel shows in that moment."""
-        told = None if last is None else {"image": last.active(), "patients": [last.person]}
-        return self.page.evaluate(_CHANGE, [hash, told])
+        message = None if last is None else {"image": last.active(), "patients": [last.person]}
+        return self.page.evaluate(_CHANGE, [hash, message])
 
     def case(self, film: Film) -> Locator:
         return self.page.locator(f'[data-id="{film.id}"]')
 
     def answer(self, path: str, status: int, body: dict[str, Any] | None = None) -> None:
-        """Answer further requests in place of the service."""
+        """Answer further requests instead of the service."""
         self.page.unroute(path)
         self.page.route(path, lambda route: _fulfil(route, status, body))
 
@@ -199,15 +199,15 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def _record(film: Film, data: Any) -> Record:
     pixels = (draw(film.number * 10 + (film.frame or 0)) >> 4).astype("uint8")
     Image.fromarray(pixels).save(data / f"{film.id}.png")
-    known = {"study": film.study_uid, "series": f"{film.study_uid}.1", "sop": film.sop}
-    known |= {"patient": f"c0ffee{film.patient:010}", "date": "2024-01-15"}
+    metadata = {"study": film.study_uid, "series": f"{film.study_uid}.1", "sop": film.sop}
+    metadata |= {"patient": f"c0ffee{film.patient:010}", "date": "2024-01-15"}
     return Record(
         id=film.id,
         image=f"{film.id}.png",
         split="test",
-        group=known["patient"],
+        group=metadata["patient"],
         texts=(f"film {film.number}",),
-        metadata=known if film.frame is None else known | {"frame": film.frame},
+        metadata=metadata if film.frame is None else metadata | {"frame": film.frame},
     )
 
 
@@ -244,7 +244,7 @@ def open_panel(context: BrowserContext, service: str, watch: Watch) -> OpenPanel
 def test_another_study_or_film_takes_all_of_the_former_from_the_page_at_once(open_panel: OpenPanel) -> None:
     panel = open_panel(OPEN)
     panel.begin()
-    for hash, said in (("#study=1.2.3.4", "No image is open"), ("#", "names no study")):
+    for hash, message in (("#study=1.2.3.4", "No image is open"), ("#", "names no study")):
         step(f"nothing of the former stays where no image opens: {hash}")
         waiting = panel.hold(SIMILAR)
         assert panel.change(hash, last=OPEN) == _EMPTY
@@ -253,7 +253,7 @@ def test_another_study_or_film_takes_all_of_the_former_from_the_page_at_once(ope
         expect(panel.identity).to_be_empty()
         expect(panel.cases).to_have_count(0)
         expect(panel.save).to_be_hidden()
-        expect(panel.said).to_contain_text(said)
+        expect(panel.said).to_contain_text(message)
         panel.begin()
     step("another study, for which the search fails")
     panel.answer(SIMILAR, 503)
@@ -288,7 +288,7 @@ def test_another_study_or_film_takes_all_of_the_former_from_the_page_at_once(ope
         # Words typed for the former film are not added to this one.
         expect(panel.missing).to_have_value("")
         panel.begin()
-    step("the list goes while the same film is searched for anew")
+    step("the list goes while the same film is searched for again")
     panel.answer(SIMILAR, 503)
     panel.priors.click()
     panel.has_only_a_problem("Problem 503")
@@ -338,7 +338,7 @@ def test_late_outcomes_and_verdicts_are_not_told_of_another_film_or_collection(o
     expect(panel.said).to_be_empty()
     panel.page.unroute(FEEDBACK)
     panel.begin()
-    step("a verdict is not shown in another collection, and is given anew there")
+    step("a verdict is not shown in another collection, and is given again there")
     panel.judge(THIRD)
     panel.page.get_by_label("Collection").select_option(SECOND)
     expect(panel.case(OTHER)).to_have_count(0)

@@ -42,14 +42,14 @@ def test_films_go_in_step_relative_to_their_own_windows(open_room: OpenRoom) -> 
     room.press("k")
     assert room.overlay(1, "zoom") == "1×"
     room.drag(0, 60, -40)
-    first, second = (window_of(room.overlay(place, "levels")) for place in (0, 1))
+    first, second = (window_of(room.overlay(position, "levels")) for position in (0, 1))
     assert first[1] == second[1] > WIDTH
     assert first[0] == pytest.approx(4095 - second[0], abs=1)
-    for place, number in ((0, 2), (1, 4)):
-        assert np.abs(room.film(place) - through(number, *first)).max() <= 3
+    for position, number in ((0, 2), (1, 4)):
+        assert np.abs(room.film(position) - through(number, *first)).max() <= 3
     room.drag(1, 30, 20, button="middle")
-    for place, number in ((0, 2), (1, 4)):
-        moved = room.pixels(place)
+    for position, number in ((0, 2), (1, 4)):
+        moved = room.pixels(position)
         top, left = (moved.shape[0] - ROWS) // 2 + 20, (moved.shape[1] - COLUMNS) // 2 + 30
         seen = moved[top : top + ROWS, left : left + COLUMNS]
         assert np.abs(seen - through(number, *first)).max() <= 3
@@ -66,7 +66,7 @@ def test_two_patients_are_visibly_two(open_room: OpenRoom) -> None:
     room = open_room(2, 5, bypass_csp=True)
     step("each has a letter, a colour, and a part of an id")
     expect(room.warning).to_have_text("Different patients: A, B")
-    tags = [room.overlay(place, "top-left") for place in (0, 1)]
+    tags = [room.overlay(position, "top-left") for position in (0, 1)]
     # The one whose film is there first is the first.
     letters = [tag.split()[1] for tag in tags]
     assert sorted(letters) == ["A", "B"]
@@ -100,18 +100,18 @@ def test_priors_open_beside_and_a_search_comes_back_or_begins_with_a_part(open_r
     ids = [film.get_attribute("data-id") for film in room.priors.all()]
     assert ids == [film_id(number) for number in (1, 2, 3, 4)]
     texts = [film.inner_text() for film in room.priors.all()]
-    assert all(told in texts[0] for told in ("2023-11-02", "AP", "74 d before"))
+    assert all(expected in texts[0] for expected in ("2023-11-02", "AP", "74 d before"))
     assert "same day" in texts[2]
     assert "138 d later" in texts[3]
-    step("they open beside")
-    for place, number, told in ((3, 4, "138 d later"), (0, 1, "74 d before")):
-        room.priors.nth(place).click()
+    step("they open side by side")
+    for position, number, expected in ((3, 4, "138 d later"), (0, 1, "74 d before")):
+        room.priors.nth(position).click()
         room.wait(1, number)
-        assert told in room.overlay(1, "top-right")
+        assert expected in room.overlay(1, "top-right")
         expect(room.warning).not_to_be_visible()
     step("the address has the films, and nothing of the search")
     room.search.search("film 4")
-    found = room.search.ids()
+    result = room.search.ids()
     address = urlsplit(room.page.url)
     assert (address.path, address.query) == ("/room", "")
     assert parse_qs(address.fragment) == {
@@ -123,7 +123,7 @@ def test_priors_open_beside_and_a_search_comes_back_or_begins_with_a_part(open_r
     room.wait(0, 2)
     expect(room.search.field).to_have_value("film 4")
     room.search.settle()
-    assert room.search.ids() == found
+    assert room.search.ids() == result
     step("films take turns in the place of all")
     room.films.first.dblclick()
     expect(room.films).to_have_count(1)
@@ -199,8 +199,8 @@ def test_from_a_query_to_films_side_by_side_by_keys_alone(open_room: OpenRoom) -
     table = page.evaluate("async () => (await import('./page/shared/keys.js')).KEYS")
     keys = {key.lower() for row in table.values() for names in row.values() for key in names}
     box = page.get_by_role("dialog", name="Keyboard shortcuts")
-    for place in (search.tiles.first.locator(".hit-open"), room.films.first):
-        place.focus()
+    for position in (search.tiles.first.locator(".hit-open"), room.films.first):
+        position.focus()
         room.press("?")
         expect(box).to_contain_text("one, two or four films")
         assert keys <= {key.lower() for key in box.locator("kbd").all_inner_texts()}
@@ -215,8 +215,8 @@ def test_a_key_does_one_thing_wherever_the_focus_is(open_room: OpenRoom) -> None
     search.field.focus()
     room.press("ArrowDown", "Enter")
     room.wait(0)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
     before = search.focused_id()
     step("on the hit that was opened, keys of the films are for the films")
     expect(room.films).to_have_count(1)
@@ -228,10 +228,10 @@ def test_a_key_does_one_thing_wherever_the_focus_is(open_room: OpenRoom) -> None
     expect(page.get_by_role("button", name="in step")).to_have_attribute("aria-pressed", "true")
     search.expect_focused(before or "")
     assert search.disliked.count() == search.liked.count() == 0
-    assert not any(url.endswith("/search") for url in asked)
+    assert not any(url.endswith("/search") for url in requests)
     step("on a film, keys of the hits do nothing")
     room.press("F6", "u", "y", "n", "s", "c")
-    assert not any(url.endswith(("/search", "/feedback", "/cases")) for url in asked)
+    assert not any(url.endswith(("/search", "/feedback", "/cases")) for url in requests)
     expect(page.get_by_role("dialog")).to_have_count(0)
     room.press("l")
     expect(room.films).to_have_count(4)
@@ -240,7 +240,7 @@ def test_a_key_does_one_thing_wherever_the_focus_is(open_room: OpenRoom) -> None
     with search.answered():
         room.press("u")
     expect(search.disliked).to_have_count(1)
-    assert sum(url.endswith("/search") for url in asked) == 1
+    assert sum(url.endswith("/search") for url in requests) == 1
     expect(room.films).to_have_count(4)
 
 
@@ -421,9 +421,9 @@ def test_what_is_hidden_or_not_known_of_a_film_is_not_written_on_it(
     assert room.letters(0) == ""
     assert "Patient unknown" in room.overlay(0, "top-left")
     assert "8 bit" in room.overlay(0, "bottom-left")
-    expect(room.warning).to_have_text("Of some films the patient is not known")
+    expect(room.warning).to_have_text("The patient of some films is unknown")
     room.films.first.focus()
-    expect(room.page.locator(".priors")).to_contain_text("The patient of this film is not known")
+    expect(room.page.locator(".priors")).to_contain_text("The patient of this film is unknown")
     step("a film that cannot be shown says why, and can be tried again")
     watch.allow("404")
     room.page.goto(f"{room_service}/{address_of('none')}")

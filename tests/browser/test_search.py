@@ -28,8 +28,8 @@ def test_a_text_finds_images_which_are_looked_at_to_the_last(open_search: OpenSe
     assert search.scores() == sorted(search.scores(), reverse=True)
     step("a screen reader hears what was found, and what each tile is")
     best = page.locator(".hit-score").first.inner_text().split()[0]
-    told = f"24 images, more can be loaded. Best fused {best}."
-    expect(page.get_by_role("status")).to_have_text(told)
+    expected = f"24 images, more can be loaded. Best fused {best}."
+    expect(page.get_by_role("status")).to_have_text(expected)
     expect(page.get_by_role("button", name="Number 1. fused")).to_have_count(1)
     step("the line above the hits names model, generation and time")
     expect(search.answer).to_contain_text("Best 24 images")
@@ -82,7 +82,7 @@ def test_searches_begin_in_many_ways_and_the_page_says_what_became_of_them(open_
     search.expect_link("q", "green triangle")
     search.settle()
     assert search.ids() == search.found(text="green triangle")
-    step("a text that was cut is told")
+    step("a truncated text is reported")
     search.search("a red circle beside a green square " * 10)
     expect(strip.filter(has_text="The text was cut: the model reads 32 tokens")).to_have_count(1)
     search.search("a red circle")
@@ -115,28 +115,28 @@ def test_searches_begin_in_many_ways_and_the_page_says_what_became_of_them(open_
 
 
 def test_what_comes_late_takes_nothing_from_the_reader(open_search: OpenSearch) -> None:
-    held: list[Route] = []
+    pending: list[Route] = []
 
     def hold(route: Route) -> None:
         if any(word in (route.request.post_data or "") for word in ("blue", "old")):
-            held.append(route)
+            pending.append(route)
         else:
             route.continue_()
 
     def before(page: Page) -> None:
-        page.route("**/v1/collections", lambda route: held.append(route))
+        page.route("**/v1/collections", lambda route: pending.append(route))
         page.route("**/search", hold)
 
     step("a text typed while the page starts is kept")
     search = open_search(before=before, reduced_motion="reduce")
     search.field.fill("a blue square")
-    held.pop().continue_()
+    pending.pop().continue_()
     expect(search.button("a red circle")).to_be_visible()
     expect(search.field).to_have_value("a blue square")
     search.field.press("Enter")
     step("where motion is reduced, nothing moves until the hits come")
     expect(search.page.locator(".skeleton").first).to_have_css("animation-iteration-count", "1")
-    held.pop().continue_()
+    pending.pop().continue_()
     search.settle()
     assert search.ids() == search.found(text="a blue square")
     step("the late answer of an old query never shows")
@@ -145,7 +145,7 @@ def test_what_comes_late_takes_nothing_from_the_reader(open_search: OpenSearch) 
     expect(search.page.locator(".results")).to_have_attribute("aria-busy", "true")
     search.search("a green square")
     newer = search.ids()
-    held[0].continue_()
+    pending[0].continue_()
     search.page.wait_for_timeout(300)
     assert search.ids() == newer == search.found(text="a green square")
     expect(search.field).to_have_value("a green square")
@@ -209,7 +209,7 @@ def test_what_cannot_be_searched_is_told(open_search: OpenSearch, watch: Watch) 
     assert len(search.notice.inner_text()) > 40
     step("a file of another kind, before it is sent")
     search.drop(b"words", name="words.txt", type="text/plain")
-    expect(search.notice).to_contain_text("words.txt is no image")
+    expect(search.notice).to_contain_text("words.txt is not an image")
     step("a filter on an unknown field, with the known ones")
     search.page.goto(f'{search.service}/#q=circle&filter={{"field":"color","eq":"red"}}')
     for part in ("'color'", "colour", "422"):
@@ -316,9 +316,9 @@ def test_typed_words_are_looked_up_until_the_switch_is_off(open_search: OpenSear
     step("a query that states an absence is found by findings, without exact words")
     search.go("#q=no+pleural+effusion&words=off")
     expect(search.page.locator(".strip")).to_have_count(0)
-    said = search.page.locator(".hit[data-id='shape-6']")
-    expect(said.locator(".tag.words")).to_have_count(0)
-    said.locator(".hit-open").click()
+    message = search.page.locator(".hit[data-id='shape-6']")
+    expect(message.locator(".tag.words")).to_have_count(0)
+    message.locator(".hit-open").click()
     expect(search.dialog.locator(".dialog-score")).to_contain_text("by likeness and findings; cosine")
     search.go("#q=triangle&words=only")
     step("the filters count what has the words, where only that is shown")
@@ -328,7 +328,7 @@ def test_typed_words_are_looked_up_until_the_switch_is_off(open_search: OpenSear
         search.likeness.check()
     # Hits need have none of the words then.
     expect(search.checks("labels")).to_have_text(["circle20", "square20", "triangle20"])
-    step("words that no image has are told with a way on")
+    step("words that no image has are reported with a way on")
     circles = {"field": "labels", "eq": "circle"}
     search.page.goto(f'{search.service}/#q=giraffe&words=only&filter={{"field":"labels","eq":"circle"}}')
     expect(search.notice).to_contain_text("No image has these words")
@@ -374,7 +374,7 @@ def test_the_switches_stay_and_words_are_marked_where_they_are(open_search: Open
     expect(search.words).to_be_checked()
     search.field.fill("w")
     expect(search.words).to_be_checked()
-    step("words that no image has are told")
+    step("words that no image has are reported")
     search.go("#q=giraffe&words=exact")
     strip = search.page.locator(".strip")
     expect(strip).to_contain_text("No image found has any of these words in its texts or report.")
@@ -392,19 +392,19 @@ def test_the_switches_stay_and_words_are_marked_where_they_are(open_search: Open
     expect(search.words).to_be_checked()
     search.expect_link("words", "only")
     answer = search.ask("v1/collections/shapes/search", {"keywords": TEXT, "limit": 100})
-    found = [hit["id"] for hit in answer["hits"]]
-    assert search.ids() == found[:24]
+    results = [hit["id"] for hit in answer["hits"]]
+    assert search.ids() == results[:24]
     expect(search.answer).to_contain_text(f"24 of {answer['count']} images with the words")
     expect(search.page.locator(".hit-score")).to_have_count(0)
     expect(search.page.locator(".judge")).to_have_count(0)
     expect(search.tiles.first.locator("mark").first).to_be_visible()
     search.more.click()
-    expect(search.tiles).to_have_count(len(found))
-    assert search.ids() == found
+    expect(search.tiles).to_have_count(len(results))
+    assert search.ids() == results
     step("one of the two is always on")
     search.reload()
     expect(search.likeness).not_to_be_checked()
-    assert search.ids() == found[:24]
+    assert search.ids() == results[:24]
     with search.answered():
         search.words.uncheck()
     expect(search.likeness).to_be_checked()

@@ -100,7 +100,7 @@ def _log_in(page: Page, login: str) -> None:
 
 
 def _searches_and_judges(search: SearchPage, name: str) -> None:
-    """The search of the link goes on, with pictures; a hit is judged; no script sees a cookie."""
+    """The search of the link continues, with pictures; a hit is judged; no script sees a cookie."""
     page = search.page
     search.settle()
     expect(search.field).to_have_value("a red circle")
@@ -154,13 +154,13 @@ def test_a_judge_signs_in_searches_judges_and_signs_out(
     _sign_in(page, "not a key")
     expect(page.get_by_role("alert")).to_contain_text("The key is not known here")
     expect(field).to_be_focused()
-    step("the page goes on with the search of the link")
+    step("the page continues with the search of the link")
     _sign_in(page, key)
     _searches_and_judges(search, NAME)
     step("what another page could send is refused")
     status = page.evaluate("fetch('v1/session', { method: 'DELETE' }).then(({ status }) => status)")
     assert status == 403
-    step("another tab begins the session again, and this one goes on")
+    step("another tab begins the session again, and this one continues")
     page.context.request.post(f"{closed.service}/v1/session", headers={"Authorization": f"Bearer {key}"})
     search.search("a red square")
     expect(search.answer).to_contain_text("Best 24 images")
@@ -187,7 +187,7 @@ def test_the_reading_room_is_empty_after_signing_out_and_a_revoked_key_ends_the_
     search.tiles.nth(2).locator(".hit-open").click()
     expect(film).to_have_attribute("data-state", "ready")
     expect(priors).not_to_have_count(0)
-    step("a key that is revoked ends the session, and another goes on")
+    step("a key that is revoked ends the session, and another continues")
     search.go("?collection=shapes")
     with closed.engine.home.catalogue.write() as session:
         revoke_key(session, key.split("_")[1])
@@ -207,7 +207,7 @@ def test_a_judge_signs_in_at_the_organisation_judges_and_signs_out(
     search = open_page(organised, "#q=a+red+circle&collection=shapes")
     watch.allow(oidc.issuer)
     page = search.page
-    step("the search that was asked for goes on, though it never left the browser")
+    step("the search that was asked for continues, though it never left the browser")
     expect(_field(page)).to_be_visible()
     _log_in(page, "judges")
     expect(page.get_by_text("Dr judges")).to_be_visible()
@@ -219,7 +219,7 @@ def test_a_judge_signs_in_at_the_organisation_judges_and_signs_out(
     step("signed out here, and at the organisation too")
     watch.allow("status of 401")
     _signs_out(search, "Dr judges")
-    page.get_by_role("link", name="Sign out at your organisation too").click()
+    page.get_by_role("link", name="Also sign out at your organisation").click()
     expect(page.get_by_role("button", name="Yes, sign me out")).to_be_visible()
     assert page.url.startswith(oidc.issuer)
 
@@ -241,9 +241,13 @@ def test_who_gets_no_further_is_told_why(
     step("so is one that another browser began")
     page.goto(f"{organised}/#sign-in=ended")
     expect(page.get_by_role("alert")).to_contain_text("begun in another browser")
-    step("who has no role is told whom to ask")
+    step("a user without a role learns whom to ask")
     search = open_page(organised)
     _log_in(search.page, "strangers")
-    for told in ("no role here yet", "signed in as Dr strangers", "Ask the administrator of this service"):
-        expect(search.notice).to_contain_text(told)
+    for expected in (
+        "no role here yet",
+        "signed in as Dr strangers",
+        "Ask the administrator of this service",
+    ):
+        expect(search.notice).to_contain_text(expected)
     expect(search.button("Sign out")).to_be_visible()

@@ -124,14 +124,14 @@ def test_what_is_damaged_cannot_be_shown_and_what_has_8_bits_has_no_window(
 def test_a_film_is_seen_through_other_windows(open_search: OpenSearch, films: str) -> None:
     film = _open(open_search, films)
     page, rendition = film.page, f"{films}/v1/collections/films/images/film.tif/rendition"
-    found = page.request.get(f"{films}/v1/collections/films/images/film.tif/levels").json()
+    body = page.request.get(f"{films}/v1/collections/films/images/film.tif/levels").json()
     step("all values, at the same zoom")
     film.keys("o")
     film.levels.click()
     expect(film.automatic).to_be_focused()
     expect(film.automatic).to_have_attribute("aria-pressed", "true")
     film.dialog.get_by_role("button", name="All values").click()
-    low, high = found["smallest"], found["largest"]
+    low, high = body["smallest"], body["largest"]
     window = f"{(low + high) / 2:g},{high - low:g}"
     expect(film.shown).to_have_attribute("src", f"{rendition}?window={window}")
     page.wait_for_function(f"picture => ({_GREY_LEVELS})(picture) < 30", arg=film.shown.element_handle())
@@ -143,7 +143,7 @@ def test_a_film_is_seen_through_other_windows(open_search: OpenSearch, films: st
     step("a window is moved by keyboard, and its keys are not those of the viewer")
     film.keys("g", "g")
     centre, width = film.slider("Centre"), film.slider("Width")
-    automatic = found["automatic"]
+    automatic = body["automatic"]
     expect(centre).to_have_attribute("aria-valuetext", f"{round(automatic['centre']):,}")
     expect(width).to_have_attribute("aria-valuetext", f"{round(automatic['width']):,}")
     film.keys("Tab", "Tab")

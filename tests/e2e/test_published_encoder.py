@@ -57,7 +57,7 @@ def _shown(words: str) -> list[str]:
 
 
 def _run(work: Work, words: str, instead: Mapping[str, str] | None = None, *, code: int = 0) -> Done:
-    """Run a command as the README shows it, with names of one's own in place of the README's."""
+    """Run a command as the README shows it, with names of one's own instead of the README's."""
     names = instead or {}
     return work.run(*(names.get(part, part) for part in _shown(words)), code=code)
 

@@ -60,7 +60,7 @@ def _judge_hits(client: httpx.Client) -> None:
 
 def _killed(jobs: Jobs, number: int, when: str) -> None:
     """Let a worker begin a job, and kill it in the middle of a stage."""
-    folder = JobFolder.of(jobs.settings, number)
+    folder = JobFolder.for_job(jobs.settings, number)
 
     def reached(job: Job) -> bool:
         # The file knows more than the catalogue, which is told every few seconds.

@@ -95,7 +95,7 @@ def test_a_damaged_snapshot_is_not_believed(home: Path, damage: Damage) -> None:
         before = set(engine.home.snapshots_folder.glob("*"))
         engine.save_snapshot(name)
         (folders[name],) = set(engine.home.snapshots_folder.glob("*")) - before
-    # The catalogue goes on after the snapshot.
+    # The catalogue continues after the snapshot.
     _put(engine, "a", oracles["a"], range(IMAGES, IMAGES + 5))
     remove_images(engine.home, "a", ["image 3"])
     oracles["a"].remove("image 3")

@@ -1,4 +1,4 @@
-"""A disk without space: writes are refused, reads go on, and nothing has to be repaired afterwards."""
+"""A disk without space: writes are refused, reads continue, and nothing has to be repaired afterwards."""
 
 from functools import partial
 from pathlib import Path

@@ -17,18 +17,18 @@ def answers(engine: SearchEngine, collection: str, encoder: Encoder) -> list[str
     """
     active = engine.active(collection)
     vector = encoder.embed_texts(["text 3.0"]).vectors[0]
-    found = []
+    results = []
     for hit in engine.search(active, vector, SearchRequest(k=20)).hits:
         content = engine.image_path(collection, hit.id).read_bytes()
-        found.append(f"{hit.id} {hit.image.texts} {hit.image.labels} {hit.image.metadata} {hash(content)}")
+        results.append(f"{hit.id} {hit.image.texts} {hit.image.labels} {hit.image.metadata} {hash(content)}")
     hits = engine.search(active, vector, SearchRequest(k=20, words="report 7 text 5.1")).hits
     by_words = sorted(hit.id for hit in hits if "keywords" in hit.found_by)
     assert by_words
-    return [*found, *by_words]
+    return [*results, *by_words]
 
 
 def rows(engine: SearchEngine) -> dict[str, list[str]]:
-    """The rows of every table that a backup holds, but for the uids, which a restore gives anew."""
+    """The rows of every table that a backup holds, but for the uids, which a restore gives again."""
     with engine.home.catalogue.read() as session:
         return {
             table.name: sorted(

@@ -40,7 +40,7 @@ def engine(tmp_path: Path, catalogue_url: str) -> Iterator[SearchEngine]:
 
 @pytest.fixture
 def sqlite(tmp_path: Path) -> Iterator[SearchEngine]:
-    """An engine on SQLite, whatever `engine` is on."""
+    """An engine on SQLite, independent of `engine`."""
     with closing(open_home(tmp_path / "home")) as opened:
         yield opened
 
@@ -54,11 +54,11 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
 
 @pytest.fixture
 def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what lies behind the first places be reached by collections of this size."""
+    """Make small collections reach the ranks behind the fused lists."""
     for name in (
-        "index.search.orders.FUSED_PLACES",
-        "index.engine.FUSED_PLACES",
-        "index.search.orders.DIVERSE_PLACES",
+        "index.search.orders.FUSED_DEPTH",
+        "index.engine.FUSED_DEPTH",
+        "index.search.orders.DIVERSE_DEPTH",
     ):
         monkeypatch.setattr(name, PLACES)
 

@@ -39,23 +39,23 @@ def _catalogue(of: SearchEngine | Catalogue) -> Catalogue:
 def in_read(
     of: SearchEngine | Catalogue,
     call: Callable[Concatenate[Session, Given], Found],
-    *given: Given.args,
+    *value: Given.args,
     **named: Given.kwargs,
 ) -> Found:
     """Call a function with a session that reads."""
     with _catalogue(of).read() as session:
-        return call(session, *given, **named)
+        return call(session, *value, **named)
 
 
 def in_write(
     of: SearchEngine | Catalogue,
     call: Callable[Concatenate[Session, Given], Found],
-    *given: Given.args,
+    *value: Given.args,
     **named: Given.kwargs,
 ) -> Found:
     """Call a function with a session that writes, and commit."""
     with _catalogue(of).write() as session:
-        return call(session, *given, **named)
+        return call(session, *value, **named)
 
 
 def execute(of: SearchEngine | Catalogue, statement: Executable) -> None:
@@ -76,5 +76,5 @@ def count_rows(of: SearchEngine | Catalogue, table: type[Table]) -> int:
 
 def scalar(of: SearchEngine | Catalogue, query: Select[Found]) -> Found:
     """Read the first column of the only row."""
-    (found,) = scalars(of, query)
-    return found
+    (result,) = scalars(of, query)
+    return result

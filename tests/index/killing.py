@@ -12,7 +12,7 @@ from training.models.image_input import Pixels
 
 
 def tell_batches(encoder: Encoder) -> Encoder:
-    """Have an encoder say when it has embedded a batch of images, and go on when it is told to."""
+    """Have an encoder say when it has embedded a batch of images, and continue when it is signalled."""
     embed = encoder.embed_images
 
     def embed_and_tell(images: Pixels) -> Vectors:

@@ -23,10 +23,10 @@ def at_first(
         patch.setattr(target, name, call)
         if not behind:
             act()
-        found = call(*arguments, **options)
+        result = call(*arguments, **options)
         if behind:
             act()
-        return found
+        return result
 
     patch.setattr(target, name, overtaken)
 
@@ -79,7 +79,7 @@ def plans_of(session: Session, sent: list[tuple[str, Any]]) -> list[list[str]]:
 
 
 @contextmanager
-def beside(*work: Callable[[Event], object]) -> Iterator[None]:
+def concurrently(*work: Callable[[Event], object]) -> Iterator[None]:
     """Run functions in threads, from before a block on; each is given an event that is set at its end.
 
     What they raise is raised behind the block.

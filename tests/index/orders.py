@@ -77,8 +77,8 @@ class Filled:
                 .where(TextEmbeddingRow.generation_id == generation)
             )
             return [
-                Item((name, place), key, image, records[name], decode_vectors([value], DIM)[0])
-                for name, place, key, image, value in session.execute(texts)
+                Item((name, index), key, image, records[name], decode_vectors([value], DIM)[0])
+                for name, index, key, image, value in session.execute(texts)
             ]
 
 
@@ -94,7 +94,7 @@ def make_grouped(count: int, first: int = 0) -> list[Record]:
             record,
             group=None if number % 5 == 0 else f"patient-{number // 4}",
             report=f"{WORDS[number % 5]} and {WORDS[(number // 3) % 5]}",
-            texts=tuple(f"{WORDS[(number + place) % 5]} {place}" for place in range(number % 3)),
+            texts=tuple(f"{WORDS[(number + position) % 5]} {position}" for position in range(number % 3)),
         )
         for number, record in enumerate(make_records(first + count))
         if number >= first
@@ -187,7 +187,7 @@ def reference(filled: Filled, kind: str, request: SearchRequest, seed: int = 1) 
 def _fused(
     filled: Filled, kind: str, request: SearchRequest, ranked: list[Item]
 ) -> tuple[list[Item], dict[int, float]]:
-    asked = tokens(request.words or "")
+    requested = tokens(request.words or "")
     with filled.engine.home.catalogue.read() as session:
         of_first = select(ImageRow.collection_id).where(ImageRow.id == ranked[0].image_key)
         collection = session.execute(of_first).scalar_one()
@@ -195,7 +195,7 @@ def _fused(
     of_words = [item for key in order for item in ranked if item.image_key == key]
     if request.target == "texts":
         own = [(item, item.record.texts[item.name[1] or 0]) for item in of_words]
-        of_words = [item for item, text in own if set(text.lower().split()) & set(asked)]
+        of_words = [item for item, text in own if set(text.lower().split()) & set(requested)]
         of_words.sort(key=lambda item: (order.index(item.image_key), item.name[1]))
     sums: dict[int, float] = {}
     for listed in (ranked[:PLACES], of_words[:PLACES]):

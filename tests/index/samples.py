@@ -50,10 +50,10 @@ class HalfIndex:
     def search(self, queries: Vectors, count: int) -> tuple[Vectors, NDArray[np.int64]]:
         assert count <= 2048
         with self._alone():
-            found: tuple[Vectors, NDArray[np.int64]] = self._index.search(
+            page: tuple[Vectors, NDArray[np.int64]] = self._index.search(
                 queries.astype(np.float16).astype(np.float32), count
             )
-            return found
+            return page
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -100,7 +100,7 @@ def make_records(count: int) -> list[Record]:
             id=f"image-{number:03d}",
             image=f"images/{number:03d}.png",
             split=("train", "val", "test")[number % 3],
-            texts=tuple(f"text {number}.{place}" for place in range(number % 3)),
+            texts=tuple(f"text {number}.{position}" for position in range(number % 3)),
             group=None if number % 5 == 0 else f"patient-{number}",
             labels=LABELS[: number % 4],
             report=f"Report {number}. No effusion." if number % 2 else None,
@@ -128,8 +128,8 @@ def ingest(
     engine: SearchEngine, encoder: ImageEncoder, manifest: Manifest, collection: str = "c", **options: Any
 ) -> IngestReport:
     """Put what a manifest has into a collection, in small batches."""
-    given = {"batch_size": 6, "show_progress": False, **options}
-    return ingest_manifest(engine, collection, encoder, manifest, **given)
+    arguments = {"batch_size": 6, "show_progress": False, **options}
+    return ingest_manifest(engine, collection, encoder, manifest, **arguments)
 
 
 def unit_vectors(count: int, dim: int, seed: int = 0) -> Vectors:

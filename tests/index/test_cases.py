@@ -26,8 +26,8 @@ def save(
     engine: SearchEngine, image: int, note: str | None = "", *, list_id: str = "a", user: User | None = None
 ) -> tuple[str, bool]:
     with engine.home.catalogue.write() as session:
-        entry, known = save_case(session, "c", list_id, f"image-{image:03}", note, user)
-        return entry.note, known
+        entry, existing = save_case(session, "c", list_id, f"image-{image:03}", note, user)
+        return entry.note, existing
 
 
 def entries(engine: SearchEngine, list_id: str = "a", collection: str = "c") -> list[tuple[str, str]]:
@@ -44,8 +44,8 @@ def rows_left(engine: SearchEngine) -> tuple[int, int]:
 
 
 def test_images_stay_in_the_order_in_which_they_came_with_the_last_note(indexed: SearchEngine) -> None:
-    found, known = put(indexed, "a", "Pneumothorax, teaching")
-    assert (found.id, found.name, found.entries, known) == ("a", "Pneumothorax, teaching", 0, False)
+    result, existing = put(indexed, "a", "Pneumothorax, teaching")
+    assert (result.id, result.name, result.entries, existing) == ("a", "Pneumothorax, teaching", 0, False)
     reader = User("key:1", "Dr. A")
     for image in (3, 1, 2):
         assert save(indexed, image, f"note {image}", user=reader) == (f"note {image}", False)
@@ -53,9 +53,9 @@ def test_images_stay_in_the_order_in_which_they_came_with_the_last_note(indexed:
     assert save(indexed, 3, None, user=reader) == ("another", True)
     assert entries(indexed) == [("image-003", "another"), ("image-001", "note 1"), ("image-002", "note 2")]
     with indexed.home.catalogue.read() as session:
-        found, shown = read_list(session, "c", "a", after=0, limit=1)
+        result, shown = read_list(session, "c", "a", after=0, limit=1)
         (first,) = read_list(session, "c", "a", limit=1)[1]
-    assert found.entries == 3
+    assert result.entries == 3
     assert [(one.image, one.user) for one in shown] == [("image-001", reader)]
     assert first.user is None
     assert first.saved > shown[0].saved

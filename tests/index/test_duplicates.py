@@ -67,19 +67,19 @@ def test_copies_are_found_and_nothing_else_and_a_damaged_file_is_named(
         yield SimpleNamespace(advance=lambda count=1: done.update({what: count}))
 
     monkeypatch.setattr("index.duplicates.progress_bar", noted)
-    found = find_duplicates(filled.home, "c")
+    result = find_duplicates(filled.home, "c")
     # 24 images have 23 different files.
     whats = ["Reading pictures", *["Comparing vectors"] * 2, "Looking at pairs"]
-    totals = [23, 23, 22 if damaged else 23, found.looked_at]
+    totals = [23, 23, 22 if damaged else 23, result.looked_at]
     assert bars == [(what, total, True) for what, total in zip(whats, totals, strict=True)]
     assert [done[what] for what in whats] == [totals[0], *[totals[1] + totals[2]] * 2, totals[3]]
-    assert [group.ids for group in found.groups] == [
+    assert [group.ids for group in result.groups] == [
         COPIES[0],
         ("05", "05-small") if damaged else COPIES[1],
         COPIES[2],
     ]
-    assert [group.same_file for group in found.groups] == [True, False, False]
-    assert found.unread == (("05-coarse",) if damaged else ())
+    assert [group.same_file for group in result.groups] == [True, False, False]
+    assert result.unread == (("05-coarse",) if damaged else ())
 
 
 def test_images_of_one_colour_are_no_copies_of_each_other(
@@ -126,8 +126,8 @@ def test_copies_are_found_whatever_the_vectors_say(sqlite: SearchEngine, picture
         writes.append(ImageWrite(record, picture))
     in_write(sqlite, write_images, generation, writes)
     in_write(sqlite, activate, generation)
-    found = find_duplicates(sqlite.home, "c", show_progress=False)
-    assert [group.ids for group in found.groups] == COPIES
+    duplicates = find_duplicates(sqlite.home, "c", show_progress=False)
+    assert [group.ids for group in duplicates.groups] == COPIES
 
 
 @pytest.mark.parametrize("unsigned", [False, True])
@@ -145,10 +145,10 @@ def test_likely_pairs_equal_the_definition(monkeypatch: pytest.MonkeyPatch, unsi
     threshold = np.quantile(alike[np.triu_indices(count, 1)], 1 - nearest / count)
     expected = set()
     for row in range(count):
-        near = [place for place in np.argsort(-alike[row]) if place != row][:nearest]
-        for place in near:
-            if alike[row, place] >= threshold:
-                expected.add((int(keys[min(row, place)]), int(keys[max(row, place)])))
+        near = [position for position in np.argsort(-alike[row]) if position != row][:nearest]
+        for position in near:
+            if alike[row, position] >= threshold:
+                expected.add((int(keys[min(row, position)]), int(keys[max(row, position)])))
     assert likely_pairs(view, keys, unsigned=unsigned) == expected
     assert likely_pairs(view, keys[:0]) == set()
     # Of so few each is near to all others.

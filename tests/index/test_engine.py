@@ -30,7 +30,7 @@ from index.vectors.protocol import Vectors
 from index.vectors.view import CosineView
 from index.writes.deletion import delete_images
 from tests.index.homes import in_write, open_home, remove_collection
-from tests.index.meanwhile import at_first, beside, statements
+from tests.index.meanwhile import at_first, concurrently, statements
 from tests.index.orders import DIM, PA, Filled, all_pages, group_of, make_grouped, name_of, query_of
 from tests.index.samples import (
     begin_generation,
@@ -138,7 +138,7 @@ def test_searches_beside_writes_never_fail_or_repeat(engine: SearchEngine) -> No
             assert seen <= len(ids) == len(set(ids))
             seen = len(ids)
 
-    with beside(*[search] * 3):
+    with concurrently(*[search] * 3):
         for first in range(20, MANY, 40):
             records = make_records(MANY)[first : first + 40]
             put_vectors(engine, generation, records, vectors[first : first + 40])
@@ -287,7 +287,7 @@ def test_a_background_that_another_thread_measures_again_is_not_kept(small: Sear
     small.search(active, QUERY, SearchRequest())
     records = [replace(record, id=f"more-{record.id}") for record in make_records(COUNT)]
     put_records(small, records, DIM, seed=5)
-    with small._views._held[active.generation, "images"].background.lock:
+    with small._views._entries[active.generation, "images"].background.lock:
         before = small.search(active, QUERY, SearchRequest())
     after = small.search(active, QUERY, SearchRequest())
     assert before.hits == after.hits
@@ -344,7 +344,7 @@ def test_all_or_what_passes_comes_as_it_was_added(engine: SearchEngine, passing:
     assert {(hit.found_by, hit.others, hit.matched) for hit in hits} == {((), None, None)}
     page = engine.browse("c", SearchRequest(k=3, filter=chosen))
     assert (page.count, page.exact, page.z_scores, page.confident) == (len(expected), True, None, None)
-    texts = [(record.id, place) for record in expected for place in range(len(record.texts))]
+    texts = [(record.id, position) for record in expected for position in range(len(record.texts))]
     assert [name_of(hit) for hit in listed(engine, filter=chosen, target="texts")] == texts
     nothing = engine.browse("c", SearchRequest(filter=parse_filter({"field": "age", "lt": 0})))
     assert (nothing.hits, nothing.count, nothing.next_cursor) == ((), 0, None)
@@ -398,7 +398,7 @@ def test_the_newest_come_first_and_stand_for_their_groups(
     expected = [name_of(hit) for hit in listed(engine, sort="added", **values)][::-1]
     assert [name_of(hit) for hit in listed(engine, sort="newest", k=3, **values)] == expected
     groups = {record.id: group_of(record, "group") for record in added()}
-    last = {groups[name]: (name, place) for name, place in expected[::-1]}
+    last = {groups[name]: (name, position) for name, position in expected[::-1]}
     hits = listed(engine, sort="newest", group_by="group", k=3, **values)
     assert [name_of(hit) for hit in hits] == [name for name in expected if name in last.values()]
 

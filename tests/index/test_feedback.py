@@ -25,8 +25,8 @@ TEXT = JudgedQuery(texts=("two dogs",))
 def say(
     engine: SearchEngine, query: JudgedQuery, image: int, relevant: bool | None, to: str = "c", **other: Any
 ) -> bool:
-    name, given = f"image-{image:03}", {"limit": 100, **other}
-    return in_write(engine, feedback.record_judgement, to, query, name, relevant, **given)
+    name, options = f"image-{image:03}", {"limit": 100, **other}
+    return in_write(engine, feedback.record_judgement, to, query, name, relevant, **options)
 
 
 def said(engine: SearchEngine, collection: str = "c") -> list[Judgement]:
@@ -150,7 +150,7 @@ def taught(indexed: SearchEngine) -> Iterator[SearchEngine]:
     say(indexed, JudgedQuery(("two dogs", "a beach"), ("image-011",)), 2, True)
     say(indexed, JudgedQuery(("two dogs", "a beach")), 3, False)
     say(indexed, JudgedQuery(("two dogs",), unlike_images=("image-014",)), 4, False)
-    # What was said of a part alone stands against what was said of several, in either order.
+    # A judgement of a part alone takes precedence over one of several, in either order.
     say(indexed, JudgedQuery(("two dogs", "a cat")), 1, True)
     say(indexed, JudgedQuery(("a cat",)), 5, False)
     say(indexed, JudgedQuery(("a cat", "a mat")), 5, True)
@@ -187,9 +187,9 @@ def test_what_a_training_can_use_is_counted(taught: SearchEngine) -> None:
         }
         assert taught_by_text == {text("two dogs", 1), text("a cat", 5), text("two dogs", 6)}
         session.execute(update(ImageRow).where(ImageRow.external_id == "image-000").values(split="val"))
-        found = feedback.count_usable(session, "c")
-        assert found == UsableFeedback(6, 3, 2, 4)
-        assert found.all == len(said(taught))
+        usable = feedback.count_usable(session, "c")
+        assert usable == UsableFeedback(6, 3, 2, 4)
+        assert usable.all == len(said(taught))
         newest = said(taught)[-2].created
         assert feedback.count_usable(session, "c", since=newest) == UsableFeedback(several_parts=1)
 
@@ -248,7 +248,7 @@ def test_pairs_that_do_not_go_together_are_those_that_training_draws(
     with taught.home.catalogue.write() as session:
         session.execute(update(ImageRow).values(split="train"))
         session.execute(delete(TextRow))
-    found = feedback.export_collection(taught.home, "c", tmp_path / "exported")
-    assert (found.liked, found.disliked, found.alone) == (5, 2, 2)
-    found = feedback.export_collection(taught.home, "c", tmp_path / "labelled", label_sentences=True)
-    assert (found.disliked, found.alone) == (3, 1)
+    result = feedback.export_collection(taught.home, "c", tmp_path / "exported")
+    assert (result.liked, result.disliked, result.alone) == (5, 2, 2)
+    result = feedback.export_collection(taught.home, "c", tmp_path / "labelled", label_sentences=True)
+    assert (result.disliked, result.alone) == (3, 1)

@@ -32,7 +32,7 @@ def test_the_answer_is_kept_for_a_day_and_then_forgotten(catalogue: Catalogue) -
     assert begin(catalogue, "a") is None
     keep(catalogue, "a")
     assert begin(catalogue, "b") == ANSWER
-    # The first answer stands.
+    # The first answer is kept.
     keep(catalogue, "a", KeptAnswer(500, {}, b""))
     assert begin(catalogue, "b", idempotency.KEPT) == ANSWER
     assert begin(catalogue, "b", idempotency.KEPT + SECOND) is None

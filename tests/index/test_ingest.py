@@ -91,8 +91,8 @@ def test_texts_of_any_length_are_kept_and_short_ones_filtered_by(
     active = engine.active("c")
 
     def found(field: str, value: str) -> list[str]:
-        asked = SearchRequest(k=50, filter=parse_filter({"field": field, "eq": value}))
-        return [hit.id for hit in engine.search(active, np.ones(12, np.float32), asked).hits]
+        requested = SearchRequest(k=50, filter=parse_filter({"field": field, "eq": value}))
+        return [hit.id for hit in engine.search(active, np.ones(12, np.float32), requested).hits]
 
     assert found("group", letters[:2000]) == [record.id]
     assert found("labels", letters[2000:4000]) == [record.id]
@@ -133,10 +133,10 @@ def test_changed_records_are_updated(
     assert indexed.search(active, fresh, SearchRequest(k=1)).hits[0].id == "image-007"
     ids = [hit.id for hit in indexed.search(active, fresh, SearchRequest(k=100)).hits]
     assert len(ids) == len(set(ids)) == 20
-    found = indexed.search(
+    result = indexed.search(
         active, fresh, SearchRequest(k=5, filter=parse_filter({"field": "age", "eq": 99}))
     ).hits
-    assert [hit.id for hit in found] == ["image-003"]
+    assert [hit.id for hit in result] == ["image-003"]
 
 
 def test_broken_images_are_named_and_left_out(
@@ -322,7 +322,7 @@ def _dump(engine: SearchEngine) -> dict[str, list[tuple[str, ...]]]:
 
     Notes of files stay for as long as a killed process might still be writing these.
     """
-    found = {}
+    results = {}
     with engine.home.catalogue.read() as session:
         for table in Table.metadata.sorted_tables:
             if table.name == OrphanRow.__tablename__:
@@ -331,10 +331,10 @@ def _dump(engine: SearchEngine) -> dict[str, list[tuple[str, ...]]]:
                 {"id"} if table.name == "collections" else set()
             )
             columns = [column for column in table.columns if column.name not in drawn]
-            found[table.name] = sorted(
+            results[table.name] = sorted(
                 tuple(repr(value) for value in row) for row in session.execute(select(*columns))
             )
-    return found
+    return results
 
 
 @pytest.fixture
@@ -554,8 +554,8 @@ def test_pruning_stops_above_its_limit_before_anything_is_changed(
         assert engine.collection("c").count == 34 - removed + 1
         return
     most = 9 if limit == 9 else 10
-    told = rf"would remove {34 - stay} of the 34 .* \({34 - stay} in 'nas'\), .* the limit of {most}; .*"
-    with pytest.raises(DataError, match=rf"{told} give --prune-limit {34 - stay}\.$"):
+    reported = rf"would remove {34 - stay} of the 34 .* \({34 - stay} in 'nas'\), .* the limit of {most}; .*"
+    with pytest.raises(DataError, match=rf"{reported} give --prune-limit {34 - stay}\.$"):
         ingest(engine, encoder, shorter, prune=True, prune_limit=limit)
     assert engine.collection("c").count == 34
     with pytest.raises(errors.UnknownImageError):

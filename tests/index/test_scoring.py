@@ -16,7 +16,7 @@ from index.scoring import Background, Confidence, KeptBackground, Outcomes, Voca
 from index.search.request import SearchRequest
 from index.vectors.protocol import Keys, Vectors, unit
 from index.vectors.view import CosineView
-from tests.index.meanwhile import beside
+from tests.index.meanwhile import concurrently
 from tests.index.samples import begin_generation, make_records, put_records, put_vectors, unit_vectors
 from tests.index.vectors.reference import ReferenceView
 from training.common.manifest import Record, Split
@@ -41,9 +41,9 @@ def _view(vectors: Vectors) -> CosineView:
 @pytest.fixture(scope="module")
 def background() -> Background:
     """Images around the first axis."""
-    found = scoring.measure_background(_view(_around(0, COUNT, 1)))
-    assert found is not None
-    return found
+    result = scoring.measure_background(_view(_around(0, COUNT, 1)))
+    assert result is not None
+    return result
 
 
 def test_unusual_equals_its_definition(background: Background) -> None:
@@ -78,10 +78,10 @@ def test_scores_are_those_of_the_view(blades: int, unsigned: bool) -> None:
     view = ReferenceView(DIM, blades, unsigned=unsigned)
     view.add(np.arange(50), vectors)
     query = unit_vectors(1, DIM, 4)[0]
-    found = view.search(query, 50)
+    page = view.search(query, 50)
     scale = Background(vectors, 50, blades=blades, unsigned=unsigned).scale(query)
-    assert scale.mean == pytest.approx(float(found.scores.mean()), abs=1e-5)
-    assert scale.spread == pytest.approx(float(found.scores.std()), rel=1e-4)
+    assert scale.mean == pytest.approx(float(page.scores.mean()), abs=1e-5)
+    assert scale.spread == pytest.approx(float(page.scores.std()), rel=1e-4)
 
 
 def test_scores_of_long_vectors_are_those_of_the_sample() -> None:
@@ -123,7 +123,7 @@ def test_what_is_removed_meanwhile_is_left_out_of_the_sample() -> None:
 def test_there_is_no_background_where_all_is_removed_meanwhile(engine: SearchEngine) -> None:
     generation = begin_generation(engine, "c", DIM)
     with engine.home.catalogue.reading() as reading:
-        assert KeptBackground().of(reading, generation, _Shrinking(gone=COUNT)) is None
+        assert KeptBackground().get(reading, generation, _Shrinking(gone=COUNT)) is None
     assert scoring.measure_background(_Shrinking(gone=COUNT)) is None
 
 
@@ -140,7 +140,7 @@ def test_a_background_is_kept_until_the_view_has_grown_by_half(engine: SearchEng
     backgrounds = KeptBackground()
     view = _view(unit_vectors(60, DIM))
     with engine.home.catalogue.reading() as reading:
-        first = backgrounds.of(reading, generation, view)
+        first = backgrounds.get(reading, generation, view)
         assert first is not None
         assert first.vocabulary is not None
         # Each third image has no text; labels are words as well.
@@ -148,33 +148,33 @@ def test_a_background_is_kept_until_the_view_has_grown_by_half(engine: SearchEng
         assert first.knows("text 58")
         assert not first.knows("a dog on a beach")
         view.add(np.arange(61, 90), unit_vectors(29, DIM, 5))
-        assert backgrounds.of(reading, generation, view) is first
-        assert backgrounds.of(reading, generation, _view(unit_vectors(39, DIM))) is not first
-        of_texts = KeptBackground().of(reading, generation, view, "texts")
+        assert backgrounds.get(reading, generation, view) is first
+        assert backgrounds.get(reading, generation, _view(unit_vectors(39, DIM))) is not first
+        of_texts = KeptBackground().get(reading, generation, view, "texts")
         assert of_texts is not None and of_texts.vocabulary is None
         view.add(np.arange(90, 102), unit_vectors(12, DIM, 6))
-        grown = backgrounds.of(reading, generation, view)
+        grown = backgrounds.get(reading, generation, view)
         assert grown is not first
         assert grown is not None
         assert grown.count == 101
-        assert backgrounds.of(reading, generation, view) is grown
-        assert backgrounds.of(reading, generation, CosineView(DIM)) is None
+        assert backgrounds.get(reading, generation, view) is grown
+        assert backgrounds.get(reading, generation, CosineView(DIM)) is None
 
 
 def test_threads_that_come_together_measure_once(engine: SearchEngine) -> None:
     generation = put_records(engine, make_records(60), DIM)
     backgrounds = KeptBackground()
     view = _view(unit_vectors(60, DIM))
-    found: list[Background | None] = []
+    results: list[Background | None] = []
 
     def ask(_: Event) -> None:
         with engine.home.catalogue.reading() as reading:
-            found.append(backgrounds.of(reading, generation, view))
+            results.append(backgrounds.get(reading, generation, view))
 
-    with beside(*[ask] * 6):
+    with concurrently(*[ask] * 6):
         pass
-    assert len(found) == 6
-    assert all(background is found[0] for background in found)
+    assert len(results) == 6
+    assert all(background is results[0] for background in results)
 
 
 REPORTS = [
@@ -199,31 +199,31 @@ CHINESE = [["左侧少量胸腔积液"], ["心脏增大"], ["双肺清晰"], ["�
     ],
 )
 def test_a_text_is_known_by_its_words_and_rare_words_count_more(text: str, expected: bool) -> None:
-    assert Vocabulary.of(REPORTS).knows(text) is expected
+    assert Vocabulary.from_texts(REPORTS).knows(text) is expected
 
 
 def test_words_are_unknown_only_beyond_what_own_texts_have() -> None:
     """Every second own text has a word of its own, so that a query may have one."""
     texts = [[f"a heart of size{number}" if number % 2 else "a heart of normal size"] for number in range(40)]
-    vocabulary = Vocabulary.of(texts)
+    vocabulary = Vocabulary.from_texts(texts)
     assert vocabulary.knows("a heart of marble") is True
     assert vocabulary.knows("marble") is False
 
 
 def test_a_vocabulary_golden() -> None:
     """By hand: a word counts once for each image, and a text is covered by words of other images."""
-    found = Vocabulary.of([["a heart", "A heart: a film"], ["a lung"], []])
+    result = Vocabulary.from_texts([["a heart", "A heart: a film"], ["a lung"], []])
     once, twice = log(4), log(2)
-    assert found.weights == {"a": twice, "heart": once, "film": once, "lung": once}
-    assert found.unknown == pytest.approx((3 * once + 2 * twice) / 5)
-    assert found.coverage_threshold == pytest.approx(twice / (twice + 2 * found.unknown))
-    asked = ("a dog sleeps", "a dog sleeps well", "film of dog", "dog", "")
-    assert [found.knows(text) for text in asked] == [True, False, True, False, False]
+    assert result.weights == {"a": twice, "heart": once, "film": once, "lung": once}
+    assert result.unknown == pytest.approx((3 * once + 2 * twice) / 5)
+    assert result.coverage_threshold == pytest.approx(twice / (twice + 2 * result.unknown))
+    requests = ("a dog sleeps", "a dog sleeps well", "film of dog", "dog", "")
+    assert [result.knows(text) for text in requests] == [True, False, True, False, False]
 
 
 @pytest.mark.parametrize("texts", [CHINESE, [["words"], ["none", "alike"]], [[], []], []])
 def test_texts_without_words_in_common_say_nothing(texts: list[list[str]]) -> None:
-    assert Vocabulary.of(texts).knows("a dog") is True
+    assert Vocabulary.from_texts(texts).knows("a dog") is True
 
 
 WIDE = 48
@@ -241,11 +241,11 @@ def _at_chance(seed: int, kinds: int, noise: float, hub: float, dim: int) -> Out
     shares = 1 / np.arange(1, kinds + 1)
     images = random.choice(kinds, 200, p=shares / shares.sum())
     texts = np.repeat(images[:100], 2)
-    found = []
-    for place, rows in enumerate((images, texts)):
-        centres = unit_vectors(kinds, dim, 2 * seed + place + 10)
-        found.append(_near(centres[rows] + hub * unit_vectors(1, dim, seed + 5000 + place), noise, seed))
-    scores = found[1] @ found[0].T
+    results = []
+    for index, rows in enumerate((images, texts)):
+        centres = unit_vectors(kinds, dim, 2 * seed + index + 10)
+        results.append(_near(centres[rows] + hub * unit_vectors(1, dim, seed + 5000 + index), noise, seed))
+    scores = results[1] @ results[0].T
     first = np.argsort(-scores, axis=1)[:, :10]
     right = (images[first] == texts[:, None]).mean(axis=1)
     chance = np.bincount(images, minlength=kinds)[texts] / len(images)
@@ -291,18 +291,18 @@ def test_a_score_counts_down_to_where_queries_are_no_longer_right() -> None:
 @pytest.mark.parametrize("kinds", [1, scoring.MIN_KINDS - 1, scoring.MIN_KINDS, 40])
 def test_queries_of_few_kinds_are_no_evidence_however_many(kinds: int) -> None:
     queries = range(500)
-    found = _outcomes([1 - n / 500 for n in queries], [0.7] * 500, [n % kinds for n in queries])
-    assert (scoring.least_known(found) is not None) == (kinds >= scoring.MIN_KINDS)
+    result = _outcomes([1 - n / 500 for n in queries], [0.7] * 500, [n % kinds for n in queries])
+    assert (scoring.least_known(result) is not None) == (kinds >= scoring.MIN_KINDS)
 
 
 @pytest.mark.parametrize(
     ("count", "right", "least"), [(100, 100, 0), (100, 50, 50), (100, 57, 50), (105, 105, 0), (9, 9, None)]
 )
 def test_steps_are_tenths_and_the_last_takes_the_rest(count: int, right: int, least: int | None) -> None:
-    places = range(count, 0, -1)
-    excess = [0.5 if place > count - right else -0.5 for place in places]
-    found = _outcomes([*places], excess, [place % scoring.MIN_KINDS for place in places])
-    assert scoring.least_known(found) == (None if least is None else least + 1)
+    positions = range(count, 0, -1)
+    excess = [0.5 if position > count - right else -0.5 for position in positions]
+    result = _outcomes([*positions], excess, [position % scoring.MIN_KINDS for position in positions])
+    assert scoring.least_known(result) == (None if least is None else least + 1)
 
 
 @pytest.mark.parametrize(("mean", "sure"), [(0.6, False), (0.62, True)])
@@ -315,16 +315,16 @@ def test_ten_kinds_are_tested_at_five_percent(mean: float, sure: bool) -> None:
 
 def test_flags_are_counted_with_the_thresholds_of_the_other_half() -> None:
     """Pairs of queries are right down to a score above 0.5, but for two kinds: one always, and one never."""
-    places, kinds = np.arange(400), np.arange(400) % 40
-    excess = np.where((kinds == 7) | ((places < 200) & (kinds != 8)), 0.5, -0.5)
-    found = Outcomes(1 - places // 2 / 200, excess, kinds)
-    counts = scoring._cross_checked(found, np.array([0.9, 0.8, *[0.1] * 158]))
+    positions, kinds = np.arange(400), np.arange(400) % 40
+    excess = np.where((kinds == 7) | ((positions < 200) & (kinds != 8)), 0.5, -0.5)
+    result = Outcomes(1 - positions // 2 / 200, excess, kinds)
+    counts = scoring._cross_checked(result, np.array([0.9, 0.8, *[0.1] * 158]))
     assert [*counts.model_dump().values()] == [200, 195, 200, 195, 160, 158]
 
 
 def test_a_hit_is_right_by_image_text_or_labels_and_chance_is_taken_off() -> None:
-    said = [("ab", ()), ("a", ("other",)), ("", ("text",)), ("", ())]
-    sample = [scoring._Facts(frozenset(labels), frozenset(texts)) for labels, texts in said]
+    messages = [("ab", ()), ("a", ("other",)), ("", ("text",)), ("", ())]
+    sample = [scoring._Facts(frozenset(labels), frozenset(texts)) for labels, texts in messages]
     facts = dict(enumerate(sample, 1))
     for labels, image, right, chance in (("ab", 4, 3, 2), ("", 4, 2, 1), ("a", None, 2, 2)):
         query = scoring._Query("text", frozenset(labels), image, "kind")
@@ -385,7 +385,7 @@ def _centres() -> Vectors:
 def _collection(
     engine: SearchEngine, count: int, *, split: Split = "test", good: bool = True, labelled: bool = True
 ) -> Generation:
-    """Images of 14 labels, each with a text of its own that lies with them, or anywhere."""
+    """Images of 14 labels, each with its own text, whose vector is near them or anywhere."""
     of_label = np.arange(count) % len(LABELS)
     records = [
         Record(

@@ -81,7 +81,7 @@ export class CaseBook extends HTMLElement {
       this.#list = (this.#lists.find(({ id }) => id === list) ?? this.#lists[0])?.id ?? null;
       this.#showLists();
       fill(this.entries);
-      if (this.#list === null) fill(this.said, h('p', { class: 'quiet' }, say('book.none')));
+      if (this.#list === null) fill(this.status, h('p', { class: 'quiet' }, say('book.none')));
       else await this.#showPage(null, request);
     } catch (error) {
       this.#refuse(error, request, () => this.refresh());
@@ -95,7 +95,7 @@ export class CaseBook extends HTMLElement {
     this.exporting = h('a', { class: 'button', title: say('book.exportWhat'), download: 'teaching-file.zip' }, say('book.export'));
     this.removal = iconButton('close', say('book.removeList'), () => this.#removeList());
     this.renaming = iconButton('edit', say('book.rename'), () => this.#rename());
-    this.said = h('div', { class: 'book-said', role: 'status' });
+    this.status = h('div', { class: 'book-status', role: 'status' });
     this.entries = h('ul', { class: 'entries', role: 'list' });
     this.below = h('div', { class: 'book-below' });
     this.confirm = new ConfirmDialog({ done: () => this.refresh(), refused: () => this.refresh() });
@@ -103,7 +103,7 @@ export class CaseBook extends HTMLElement {
     const links = SHEETS.map((name) => h('link', { rel: 'stylesheet', href: new URL(name, import.meta.url).href }));
     const element = h('section', { lang: language(), 'aria-label': say('book.title') },
       h('header', { class: 'book-head' }, h('h2', {}, say('book.title')), this.choice, this.renaming, this.exporting, this.removal),
-      this.said, this.entries, this.below);
+      this.status, this.entries, this.below);
     const dialogs = [this.confirm.element, this.editing.element];
     for (const dialog of dialogs) dialog.lang = language();
     this.shadowRoot.append(...links, element, ...dialogs);
@@ -128,7 +128,7 @@ export class CaseBook extends HTMLElement {
     this.#lists = [];
     this.#list = null;
     this.#showLists();
-    [this.said, this.entries, this.below].forEach((part) => fill(part));
+    [this.status, this.entries, this.below].forEach((part) => fill(part));
   }
 
   #begin() {
@@ -149,7 +149,7 @@ export class CaseBook extends HTMLElement {
   async #showPage(cursor, request) {
     const page = await this.#api.page(this.getAttribute('collection'), this.#list, cursor, request.signal);
     if (request !== this.#request) return;
-    fill(this.said, page.images === 0 && h('p', { class: 'quiet' }, say('book.empty')), page.images > 0 && h('p', { class: 'unseen' }, say('book.entries', { count: page.images })));
+    fill(this.status, page.images === 0 && h('p', { class: 'quiet' }, say('book.empty')), page.images > 0 && h('p', { class: 'unseen' }, say('book.entries', { count: page.images })));
     this.entries.append(...page.cases.map((saved) => this.#entry(saved)));
     fill(this.below, page.next_cursor !== null && h('button', { class: 'button', type: 'button', on: { click: () => this.#more(page.next_cursor) } }, say('book.more')));
   }
@@ -220,7 +220,7 @@ export class CaseBook extends HTMLElement {
 
   /** @param {unknown} error @param {AbortController} request @param {() => void} retry */
   #refuse(error, request, retry) {
-    if (request === this.#request) fill(this.said, problemNotice(problemFrom(error), retry));
+    if (request === this.#request) fill(this.status, problemNotice(problemFrom(error), retry));
   }
 }
 

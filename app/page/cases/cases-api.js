@@ -24,14 +24,14 @@ export class CasesApi {
 
   /** @param {string} collection @param {AbortSignal} signal @returns {Promise<CaseList[]>} */
   async lists(collection, signal) {
-    await this.session.known();
+    await this.session.ready();
     return (await this.#ask(casesPath(collection), { signal })).lists;
   }
 
   /** @param {string} collection @param {string} list @param {string | null} cursor @param {AbortSignal} signal @returns {Promise<CasePage>} */
   page(collection, list, cursor, signal) {
-    const wanted = new URLSearchParams({ limit: String(PAGE_SIZE), ...(cursor !== null && { cursor }) });
-    return this.#ask(`${listPath(collection, list)}?${wanted}`, { signal });
+    const parameters = new URLSearchParams({ limit: String(PAGE_SIZE), ...(cursor !== null && { cursor }) });
+    return this.#ask(`${listPath(collection, list)}?${parameters}`, { signal });
   }
 
   /** Fields of a collection that are not shown. @param {string} collection @param {AbortSignal} signal @returns {Promise<Set<string>>} */

@@ -9,7 +9,7 @@ const MOST_NOTE = 2000;
 
 /**
  * @typedef {{title: string, label: string, text: string, isNote: boolean, save: (text: string) => Promise<HTMLElement | null>}} Edit
- *   `save` stores the text, and gives the control that is in place of the one that asked for it; null: it is the same
+ *   `save` stores the text, and returns the control that replaces the one that opened it; null: it is the same
  */
 
 export class EditDialog {
@@ -22,10 +22,10 @@ export class EditDialog {
     this.title = h('h2', { id: 'edit-title' });
     this.label = h('span', {});
     this.field = h('span', {});
-    this.said = h('p', { class: 'box-said', role: 'status' });
+    this.status = h('p', { class: 'box-status', role: 'status' });
     this.button = h('button', { class: 'button primary' }, say('edit.save'));
     this.form = h('form', { class: 'box-form', on: { submit: (event) => this.#onSubmit(event), keydown: (event) => this.#onKey(event) } },
-      h('label', {}, this.label, this.field), this.said,
+      h('label', {}, this.label, this.field), this.status,
       h('div', { class: 'box-end' }, h('button', { class: 'button', type: 'button', on: { click: () => this.element.close() } }, say('edit.cancel')), this.button));
     this.element = h('dialog', { class: 'box edit', 'aria-labelledby': 'edit-title', on: { keydown: (event) => event.stopPropagation(), close: () => this.#wasRefused && refused() } }, this.title, this.form);
   }
@@ -39,7 +39,7 @@ export class EditDialog {
       ? h('textarea', { class: 'box-field', rows: 5, maxLength: MOST_NOTE, value: edit.text })
       : h('input', { class: 'box-field', type: 'text', maxLength: MOST_NAME, required: true, autocomplete: 'off', value: edit.text });
     fill(this.field, this.input);
-    fill(this.said);
+    fill(this.status);
     this.#wasRefused = false;
     this.element.showModal();
     this.input.focus();
@@ -56,7 +56,7 @@ export class EditDialog {
   async #onSubmit(event) {
     event.preventDefault();
     const edit = this.#edit;
-    fill(this.said);
+    fill(this.status);
     this.button.disabled = true;
     try {
       const control = await edit.save(this.input.value.trim());
@@ -65,7 +65,7 @@ export class EditDialog {
       control?.focus();
     } catch (error) {
       const { title, detail, lang } = problemFrom(error);
-      fill(this.said, h('strong', {}, `${title}. `), h('span', { lang }, detail));
+      fill(this.status, h('strong', {}, `${title}. `), h('span', { lang }, detail));
       this.#wasRefused = true;
     } finally {
       this.button.disabled = false;

@@ -1,4 +1,4 @@
-/** An image of a case list: its picture, what is known of it, the note, and what can be done with it. */
+/** An image of a case list: its picture, its details, the note, and its actions. */
 
 import { h } from '../shared/dom.js';
 import { filmFacts } from '../shared/terms.js';

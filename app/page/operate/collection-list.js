@@ -46,7 +46,7 @@ export class CollectionList {
     const { number, model, digest, images, texts, missing, created, activated, comparison } = generation;
     const standing = standingOf(generation);
     const compared = comparison && comparisonText(comparison);
-    const place = { number, name: collection.name };
+    const names = { number, name: collection.name };
     const counts = { images: countText(images), texts: countText(texts) };
     return h('li', { class: 'row', data: { generation: number } },
       h('div', { class: 'row-main' },
@@ -56,8 +56,8 @@ export class CollectionList {
         compared && h('p', { class: 'small' }, compared),
         h('p', { class: 'quiet small' }, [created && say('generation.made', { time: timeText(created) }), activated && say('generation.activated', { time: timeText(activated) })].filter(Boolean).join(', '))),
       this.actions.mayChange() && h('div', { class: 'row-end' },
-        (standing === 'ready' || standing === 'before') && button(say('generation.activate'), say('generation.activateOne', place), () => this.actions.activate(collection, generation)),
-        standing === 'incomplete' && button(say('generation.embed'), say('generation.embedOne', place), () => this.actions.embed(collection, generation))));
+        (standing === 'ready' || standing === 'before') && button(say('generation.activate'), say('generation.activateOne', names), () => this.actions.activate(collection, generation)),
+        standing === 'incomplete' && button(say('generation.embed'), say('generation.embedOne', names), () => this.actions.embed(collection, generation))));
   }
 }
 

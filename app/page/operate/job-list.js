@@ -32,7 +32,7 @@ export class JobList {
     const ended = jobs.map((job) => this.#rows.get(job.id).update(job)).includes(true);
     const rows = [...this.#rows.values()].map((row) => row.element);
     if (rows.length === 0) fill(this.element, h('li', { class: 'empty' }, ...parts('jobs.none', { command: h('code', {}, 'recoquest jobs start') })));
-    else if (rows.some((row, place) => this.element.children[place] !== row) || this.element.children.length > rows.length) fill(this.element, ...rows);
+    else if (rows.some((row, index) => this.element.children[index] !== row) || this.element.children.length > rows.length) fill(this.element, ...rows);
     const running = jobs.filter(({ state }) => state === 'running').slice(0, MOST_FOLLOWED);
     for (const { id } of running) this.#follow(id);
     if (ended) this.actions.ended();

@@ -33,9 +33,9 @@ export class ModelList {
   /** @param {Model} model */
   #model(model) {
     const { name, digest, dim, score_kind: kind, metrics, loaded, collections } = model;
-    const place = h('div', { class: 'card' });
-    const details = h('details', { open: this.#opened.has(digest), on: { toggle: () => this.#toggle(details, digest, place) } },
-      h('summary', { 'aria-label': say('models.cardOf', { name, digest: shortDigest(digest) }) }, say('models.card')), place);
+    const card = h('div', { class: 'card' });
+    const details = h('details', { open: this.#opened.has(digest), on: { toggle: () => this.#toggle(details, digest, card) } },
+      h('summary', { 'aria-label': say('models.cardOf', { name, digest: shortDigest(digest) }) }, say('models.card')), card);
     return h('li', { class: 'row', data: { digest } }, h('div', { class: 'row-main' },
       h('p', { class: 'row-head' }, h('strong', {}, name), h('code', { title: digest }, shortDigest(digest)),
         loaded && h('span', { class: 'tag', data: { state: 'searched' } }, say('models.loaded'))),
@@ -46,18 +46,18 @@ export class ModelList {
       details));
   }
 
-  /** @param {HTMLDetailsElement} details @param {string} digest @param {HTMLElement} place */
-  async #toggle(details, digest, place) {
+  /** @param {HTMLDetailsElement} details @param {string} digest @param {HTMLElement} card */
+  async #toggle(details, digest, card) {
     if (!details.open) {
       this.#opened.delete(digest);
       return;
     }
     this.#opened.add(digest);
     try {
-      fill(place, ...cardOf(await this.actions.card(digest)));
+      fill(card, ...cardOf(await this.actions.card(digest)));
     } catch (error) {
       const { detail, lang } = problemFrom(error);
-      fill(place, h('p', { class: 'bad', role: 'alert', lang }, detail));
+      fill(card, h('p', { class: 'bad', role: 'alert', lang }, detail));
     }
   }
 }

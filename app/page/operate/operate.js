@@ -49,7 +49,7 @@ class OperatorPage {
     });
     this.models = new ModelList({ card: (digest) => this.api.card(digest) });
     this.dialog = new ConfirmDialog({ done: (sentence) => this.#tell(sentence), refused: () => this.#look() });
-    this.told = h('p', { class: 'strip told', role: 'status', tabindex: '-1' });
+    this.outcome = h('p', { class: 'strip outcome', role: 'status', tabindex: '-1' });
     this.noWorker = h('p', { class: 'strip', hidden: true }, icon('warning'),
       h('span', {}, ...parts('page.noWorker', { command: h('code', {}, 'recoquest worker') })));
     this.jobsPlace = h('div', {}, this.jobs.element);
@@ -57,7 +57,7 @@ class OperatorPage {
     this.person = new SignedIn(() => this.session, { out: () => this.#look(), refused: (error) => this.#refuse(problemFrom(error)) });
     this.element = h('div', { class: 'operate' },
       h('header', { class: 'operate-head' }, h('h1', {}, say('page.title')), this.person.element),
-      this.told, section('jobs', say('page.jobs'), h('div', {}, this.noWorker, this.jobsPlace)), this.modelsPlace, this.dialog.element);
+      this.outcome, section('jobs', say('page.jobs'), h('div', {}, this.noWorker, this.jobsPlace)), this.modelsPlace, this.dialog.element);
   }
 
   async start() {
@@ -73,7 +73,7 @@ class OperatorPage {
 
   async #lookAtJobs() {
     try {
-      await this.session.known();
+      await this.session.ready();
       this.person.show();
       if (this.session.needsKey) {
         this.#askForKey();
@@ -94,7 +94,7 @@ class OperatorPage {
 
   async #lookAtModels() {
     try {
-      await this.session.known();
+      await this.session.ready();
       this.modelsPlace.hidden = this.session.needsKey;
       if (this.session.needsKey) return;
       const [collections, models] = await Promise.all([this.api.collections(), this.api.models()]);
@@ -149,7 +149,7 @@ class OperatorPage {
     fill(this.jobsPlace, signInForm(this.session, say('page.keyNeeded'), () => this.#look(), takeSignInProblem()));
   }
 
-  /** Nothing may be changed, and no job is asked for again before somebody signs in. */
+  /** Disable changes, and stop polling jobs until somebody signs in. */
   #close() {
     this.#asks = false;
     this.jobs.stop();
@@ -165,8 +165,8 @@ class OperatorPage {
 
   /** @param {string} sentence */
   async #tell(sentence) {
-    fill(this.told, icon('done'), h('span', {}, sentence));
-    this.told.focus();
+    fill(this.outcome, icon('done'), h('span', {}, sentence));
+    this.outcome.focus();
     await this.#look();
   }
 }

@@ -54,7 +54,7 @@ export class OperatorSteps {
       title: say('embed.title', { number }),
       text: say('embed.text', { missing, name }),
       act: say('embed.act'), busy: say('step.giving'),
-      run: async () => given(await this.api.give({ kind: 'reindex', collection: name, generation: number })),
+      run: async () => submitted(await this.api.give({ kind: 'reindex', collection: name, generation: number })),
     };
   }
 
@@ -64,7 +64,7 @@ export class OperatorSteps {
       title: say('retrain.title', { name }),
       text: say('retrain.text'),
       act: say('collections.retrain'), busy: say('step.giving'),
-      run: async () => given(await this.api.give({ kind: 'retrain', collection: name })),
+      run: async () => submitted(await this.api.give({ kind: 'retrain', collection: name })),
     };
   }
 
@@ -89,6 +89,6 @@ function searchedNow({ collection, number, model }) {
 }
 
 /** @param {Job} job */
-function given(job) {
+function submitted(job) {
   return say('step.given', { job: job.id, kind: kindText(job) });
 }

@@ -26,8 +26,8 @@ export function figureText(figure) {
 
 /** @param {Record<string, number>} metrics @returns {Array<[string, number]>} those that say most first */
 export function sortedMetrics(metrics) {
-  const place = (name) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
-  return Object.entries(metrics).sort(([a], [b]) => place(a) - place(b) || a.localeCompare(b, 'en', { numeric: true }));
+  const rank = (name) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
+  return Object.entries(metrics).sort(([a], [b]) => rank(a) - rank(b) || a.localeCompare(b, 'en', { numeric: true }));
 }
 
 /** @param {Generation} generation @returns {'searched' | 'before' | 'ready' | 'incomplete'} */
@@ -78,7 +78,7 @@ export function outcomeText({ kind, result }) {
   return say(BECAME[result.verdict], { judgement: judged });
 }
 
-/** @param {Record<string, any>} found the result of a search for near-duplicates @returns {string} */
+/** @param {Record<string, any>} result the result of a search for near-duplicates @returns {string} */
 function groupsText({ groups, left_out: leftOut }) {
   const count = groups.length + leftOut.groups;
   return count === 0 ? say('job.noDuplicates') : say('job.duplicates', { count });

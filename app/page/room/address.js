@@ -1,6 +1,6 @@
 /**
  * The films on the light table in the fragment of an address, which no browser sends to a server: `#layout=2&active=1&film=COLLECTION/ID&film=`.
- * A viewport without a film has an empty place. Of patients it has no more than the ids of their images.
+ * A viewport without a film has an empty entry. Of patients it has no more than the ids of their images.
  */
 
 /**
@@ -25,11 +25,11 @@ export function tableOf(fragment) {
   const films = parts.getAll('film').map(filmName);
   const layout = LAYOUTS.find((one) => String(one) === parts.get('layout')) ?? LAYOUTS.find((one) => one >= films.length) ?? 4;
   const active = Number(parts.get('active'));
-  return { layout, active: Number.isInteger(active) && active >= 0 && active < layout ? active : 0, films: Array.from({ length: layout }, (_, place) => films[place] ?? null) };
+  return { layout, active: Number.isInteger(active) && active >= 0 && active < layout ? active : 0, films: Array.from({ length: layout }, (_, index) => films[index] ?? null) };
 }
 
 /** @param {string} text @returns {FilmName | null} */
 function filmName(text) {
-  const place = text.indexOf('/');
-  return place > 0 && place < text.length - 1 ? { collection: text.slice(0, place), id: text.slice(place + 1) } : null;
+  const slash = text.indexOf('/');
+  return slash > 0 && slash < text.length - 1 ? { collection: text.slice(0, slash), id: text.slice(slash + 1) } : null;
 }

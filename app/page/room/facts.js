@@ -1,22 +1,22 @@
-/** What is known of a film, as it is written on it. */
+/** Facts about a film, as they are written on it. */
 
 import { dayOf } from '../shared/terms.js';
 import { say } from './words.js';
 
 /**
  * @typedef {{id: string, group?: string | null, metadata: Record<string, unknown>}} Described
- * @typedef {{field: 'patient' | 'group', value: string}} Patient by what a film's patient is known
+ * @typedef {{field: 'patient' | 'group', value: string}} Patient how a film's patient is identified
  */
 
 const DAY_MS = 86_400_000;
 
-/** @param {Described} film @returns {Patient | null} null: not known */
+/** @param {Described} film @returns {Patient | null} null: unknown */
 export function patientOf({ group, metadata }) {
   if (typeof metadata.patient === 'string') return { field: 'patient', value: metadata.patient };
   return typeof group === 'string' ? { field: 'group', value: group } : null;
 }
 
-/** @param {Described} a @param {Described} b @returns {boolean} whether both are known to be of one patient */
+/** @param {Described} a @param {Described} b @returns {boolean} whether both certainly show the same patient */
 export function isSamePatient(a, b) {
   const [one, other] = [patientOf(a), patientOf(b)];
   return one !== null && other !== null && one.field === other.field && one.value === other.value;
@@ -30,7 +30,7 @@ export function viewOf({ metadata }, hidden) {
 /**
  * Dates of two patients may have been shifted differently: days between them would say nothing.
  *
- * @param {Described} film @param {Described} from @returns {number | null} days from one film to another of the same patient; null: not known
+ * @param {Described} film @param {Described} from @returns {number | null} days from one film to another of the same patient; null: unknown
  */
 export function daysFrom(film, from) {
   const [day, first] = [dayOf(film.metadata), dayOf(from.metadata)];

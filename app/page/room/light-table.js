@@ -37,7 +37,7 @@ export class LightTable extends HTMLElement {
   #layout = 2;
   #active = 0;
   #isInStep = false;
-  /** Whether the active film has the place of all. */
+  /** Whether the active film fills the light table. */
   #isAlone = false;
   #isSpaceHeld = false;
   /** Patients in the order in which they were seen: a letter and a colour stay with one. @type {string[]} */
@@ -85,8 +85,8 @@ export class LightTable extends HTMLElement {
     this.#layout = layout;
     this.#active = active;
     this.#isAlone = false;
-    this.viewports.forEach((viewport, place) => {
-      const name = films[place] ?? null;
+    this.viewports.forEach((viewport, index) => {
+      const name = films[index] ?? null;
       if (name === null) viewport.clear();
       else if (!isSameFilm(name, viewport.name)) viewport.show(this.api, name);
     });
@@ -98,7 +98,7 @@ export class LightTable extends HTMLElement {
     this.#put(this.#active, name);
   }
 
-  /** Show a film beside the active one: in the next free viewport, else in the next one. @param {FilmName} name */
+  /** Show a film next to the active one: in the next free viewport, otherwise in the next one. @param {FilmName} name */
   compare(name) {
     if (this.active.name === null) {
       this.open(name);
@@ -177,10 +177,10 @@ export class LightTable extends HTMLElement {
     return this.viewports.slice(0, this.#layout);
   }
 
-  /** @param {number} place @param {FilmName} name */
-  #put(place, name) {
-    if (place !== this.#active) this.#isAlone = false;
-    this.viewports[place].show(this.api, name);
+  /** @param {number} index @param {FilmName} name */
+  #put(index, name) {
+    if (index !== this.#active) this.#isAlone = false;
+    this.viewports[index].show(this.api, name);
     this.#changed();
   }
 
@@ -206,11 +206,11 @@ export class LightTable extends HTMLElement {
     this.#changed();
   }
 
-  /** @param {number} place */
-  #activate(place) {
-    if (place === this.#active) return;
+  /** @param {number} index */
+  #activate(index) {
+    if (index === this.#active) return;
     this.active.region.open(false);
-    this.#active = place;
+    this.#active = index;
     this.#changed();
   }
 
@@ -227,7 +227,7 @@ export class LightTable extends HTMLElement {
 
   #toggleStep() {
     this.#isInStep = !this.#isInStep;
-    if (this.#isInStep && this.active.film !== null) for (const change of /** @type {const} */ (['place', 'window'])) this.#follow(this.active, change);
+    if (this.#isInStep && this.active.film !== null) for (const change of /** @type {const} */ (['placement', 'window'])) this.#follow(this.active, change);
     this.#showTools();
   }
 
@@ -241,7 +241,7 @@ export class LightTable extends HTMLElement {
   /** @param {Viewport} viewport */
   #onShown(viewport) {
     const lead = this.#shown.find((other) => other !== viewport && other.isReady);
-    if (this.#isInStep && lead && viewport.isReady) for (const change of /** @type {const} */ (['place', 'window'])) follow(viewport, lead, change);
+    if (this.#isInStep && lead && viewport.isReady) for (const change of /** @type {const} */ (['placement', 'window'])) follow(viewport, lead, change);
     this.#show();
   }
 
@@ -270,7 +270,7 @@ export class LightTable extends HTMLElement {
   }
 
   #show() {
-    this.viewports.forEach(({ element }, place) => { element.hidden = place >= this.#layout || (this.#isAlone && place !== this.#active); });
+    this.viewports.forEach(({ element }, index) => { element.hidden = index >= this.#layout || (this.#isAlone && index !== this.#active); });
     this.grid.dataset.layout = String(this.#isAlone ? 1 : this.#layout);
     this.#tag();
     this.#label();
@@ -295,17 +295,17 @@ export class LightTable extends HTMLElement {
     const whose = new Map(films.map((viewport) => [viewport, patientOf(viewport.film.record)]));
     // Hashes of patients are the same in all collections, names of groups are not.
     const keyOf = (viewport, { field, value }) => JSON.stringify([field === 'group' && viewport.film.collection, value]);
-    const known = new Map([...whose].filter(([, patient]) => patient !== null).map(([viewport, patient]) => [viewport, keyOf(viewport, patient)]));
+    const patients = new Map([...whose].filter(([, patient]) => patient !== null).map(([viewport, patient]) => [viewport, keyOf(viewport, patient)]));
     // Those that are gone make room for others.
-    this.#patients = this.#patients.map((key) => ([...known.values()].includes(key) ? key : ''));
-    for (const key of known.values()) {
+    this.#patients = this.#patients.map((key) => ([...patients.values()].includes(key) ? key : ''));
+    for (const key of patients.values()) {
       if (this.#patients.includes(key)) continue;
       const free = this.#patients.indexOf('');
       this.#patients[free < 0 ? this.#patients.length : free] = key;
     }
     for (const viewport of films) {
-      const place = this.#patients.indexOf(known.get(viewport) ?? 'none');
-      viewport.tag = place < 0 ? null : { letter: LETTERS[place], colour: place % COLOURS };
+      const index = this.#patients.indexOf(patients.get(viewport) ?? 'none');
+      viewport.tag = index < 0 ? null : { letter: LETTERS[index], colour: index % COLOURS };
       viewport.days = viewport === films[0] || viewport.hidden.has('date') ? null : daysFrom(viewport.film.record, films[0].film.record);
       viewport.draw();
     }
@@ -316,7 +316,7 @@ export class LightTable extends HTMLElement {
   }
 
   #label() {
-    this.viewports.forEach((viewport, place) => viewport.label(place + 1, this.#layout, place === this.#active));
+    this.viewports.forEach((viewport, index) => viewport.label(index + 1, this.#layout, index === this.#active));
   }
 
   #showTools() {
@@ -330,9 +330,9 @@ export class LightTable extends HTMLElement {
 /** Bring a viewport in step with another. @param {Viewport} viewport @param {Viewport} lead @param {Change} change */
 function follow(viewport, lead, change) {
   if (viewport.film === null || lead.film === null) return;
-  if (change === 'place') {
-    const { zoom, centre } = lead.place;
-    viewport.setPlace({ ...viewport.place, zoom, centre });
+  if (change === 'placement') {
+    const { zoom, centre } = lead.placement;
+    viewport.setPlacement({ ...viewport.placement, zoom, centre });
   } else viewport.setWindow(windowInStep(lead.window, lead.film.home, viewport.film.home), lead.inverted);
 }
 

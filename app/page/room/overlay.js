@@ -8,8 +8,8 @@ import { edgeLetters } from './film/geometry.js';
 import { say } from './words.js';
 
 /**
- * @typedef {{letter: string, colour: number} | null} Tag of a patient on this light table; null: not known
- * @typedef {{film: import('./film/film.js').Film, hidden: ReadonlySet<string>, tag: Tag, days: number | null, place: import('./film/geometry.js').Place, scale: number,
+ * @typedef {{letter: string, colour: number} | null} Tag of a patient on this light table; null: unknown
+ * @typedef {{film: import('./film/film.js').Film, hidden: ReadonlySet<string>, tag: Tag, days: number | null, placement: import('./film/geometry.js').Placement, scale: number,
  *   window: import('./film/grey.js').GreyWindow, inverted: boolean}} Shown
  */
 
@@ -31,7 +31,7 @@ export class Overlay {
   }
 
   /** @param {Shown} shown */
-  show({ film, hidden, tag, days, place, scale, window, inverted }) {
+  show({ film, hidden, tag, days, placement, scale, window, inverted }) {
     const { record } = film;
     const laterality = ['L', 'R', 'B'].includes(record.metadata.laterality) && !hidden.has('laterality') && String(record.metadata.laterality);
     lines(this.corners['top-left'],
@@ -47,17 +47,17 @@ export class Overlay {
       [h('span', { class: 'zoom' }, `${numberText(scale, { maximumSignificantDigits: 3 })}×`), h('span', {}, `${record.width} × ${record.height}`)],
       [h('span', { class: 'levels' }, levelsText(film, window)), !film.isDeep && film.isReady && say('eightBits')]);
     lines(this.corners['bottom-right'], [h('span', { class: 'hash', title: film.id }, ending(film.id))]);
-    const letters = hidden.has('orientation') ? null : edgeLetters(record.metadata.orientation, place);
+    const letters = hidden.has('orientation') ? null : edgeLetters(record.metadata.orientation, placement);
     this.edges.forEach((edge, at) => {
       edge.hidden = letters === null;
       edge.textContent = letters?.[at] ?? '';
     });
-    fill(this.marks, ...marksOf(place, inverted).map((mark) => h('span', { class: 'mark-shown' }, mark)));
+    fill(this.marks, ...marksOf(placement, inverted).map((mark) => h('span', { class: 'mark-shown' }, mark)));
     this.element.hidden = false;
   }
 }
 
-/** @param {import('./film/geometry.js').Place} place @param {boolean} inverted @returns {string[]} how a film is shown otherwise than it is */
+/** @param {import('./film/geometry.js').Placement} placement @param {boolean} inverted @returns {string[]} how the shown film differs from the stored one */
 export function marksOf({ turn, mirrored }, inverted) {
   return [mirrored && say('mirrored'), turn > 0 && say('turned', { degrees: 90 * turn }), inverted && say('inverted')].filter(Boolean);
 }
@@ -73,7 +73,7 @@ export function levelsText(film, window) {
 /** @param {HTMLElement} corner @param {...Array<Node | string | false | null>} rows */
 function lines(corner, ...rows) {
   fill(corner, ...rows.map((row) => row.filter(Boolean)).filter((row) => row.length > 0)
-    .map((row) => h('div', {}, ...row.flatMap((part, place) => (place > 0 ? [' · ', part] : [part])))));
+    .map((row) => h('div', {}, ...row.flatMap((part, index) => (index > 0 ? [' · ', part] : [part])))));
 }
 
 /** @param {import('./film/films-api.js').FilmRecord} record */

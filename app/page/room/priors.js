@@ -18,9 +18,9 @@ export class Priors {
   /** @param {(name: import('./address.js').FilmName) => void} open */
   constructor(open) {
     this.open = open;
-    this.said = h('p', { class: 'priors-said' });
+    this.status = h('p', { class: 'priors-status' });
     this.list = h('ol', { class: 'priors-list', role: 'list', 'aria-label': say('priors') });
-    this.element = h('div', { class: 'priors', hidden: true }, this.said, this.list);
+    this.element = h('div', { class: 'priors', hidden: true }, this.status, this.list);
   }
 
   /**
@@ -30,17 +30,17 @@ export class Priors {
   async show(api, film, hidden, shown) {
     this.element.hidden = film === null;
     const patient = film && patientOf(film.record);
-    const wanted = patient && JSON.stringify([film.collection, patient]);
-    if (patient !== null && wanted === this.#listed) {
+    const key = patient && JSON.stringify([film.collection, patient]);
+    if (patient !== null && key === this.#listed) {
       this.#fill(film, hidden, shown);
       return;
     }
     this.#request.abort();
     this.#request = new AbortController();
-    this.#listed = wanted;
+    this.#listed = key;
     this.#films = [];
     fill(this.list);
-    fill(this.said, film !== null && patient === null && say('priorsUnknown'));
+    fill(this.status, film !== null && patient === null && say('priorsUnknown'));
     if (patient === null) return;
     const { signal } = this.#request;
     try {
@@ -51,13 +51,13 @@ export class Priors {
     } catch (error) {
       if (signal.aborted) return;
       this.#listed = null;
-      fill(this.said, problemFrom(error).detail);
+      fill(this.status, problemFrom(error).detail);
     }
   }
 
   /** @param {import('./film/film.js').Film} film @param {ReadonlySet<string>} hidden @param {ReadonlySet<string>} shown */
   #fill(film, hidden, shown) {
-    fill(this.said, this.#films.length > 0 && (this.#films.length > 1 ? say('priors') : say('priorsNone')));
+    fill(this.status, this.#films.length > 0 && (this.#films.length > 1 ? say('priors') : say('priorsNone')));
     const focused = this.list.contains(document.activeElement) ? document.activeElement.dataset.id : null;
     fill(this.list, ...this.#films.map((prior) => this.#prior(prior, film, hidden, shown)));
     if (focused !== null) [...this.list.querySelectorAll('button')].find(({ dataset }) => dataset.id === focused)?.focus();
@@ -67,7 +67,7 @@ export class Priors {
   #prior(prior, film, hidden, shown) {
     const { collection } = film;
     const isActive = prior.id === film.id;
-    // All were asked for by the patient of the film.
+    // All were requested by the patient of the film.
     const days = daysFrom({ ...prior, group: film.record.group }, film.record);
     const facts = [dateOf(prior.metadata, hidden) ?? '', viewOf(prior, hidden).join(' · '), isActive || days === null || hidden.has('date') ? '' : daysText(days)];
     return h('li', {}, h('button', { class: 'prior', type: 'button', data: { id: prior.id }, 'aria-current': isActive && 'true',

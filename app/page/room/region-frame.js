@@ -64,14 +64,14 @@ export class RegionFrame {
   #begin(event) {
     event.stopPropagation();
     if (event.button !== 0) return;
-    this.#begun = this.#place(event);
+    this.#begun = this.#position(event);
     this.element.setPointerCapture(event.pointerId);
   }
 
   /** @param {PointerEvent} event */
   #draw(event) {
     if (this.#begun === null) return;
-    const { x, y } = this.#place(event);
+    const { x, y } = this.#position(event);
     this.#box = { x: Math.min(x, this.#begun.x), y: Math.min(y, this.#begun.y), width: Math.abs(x - this.#begun.x), height: Math.abs(y - this.#begun.y) };
     this.#show();
   }
@@ -89,7 +89,7 @@ export class RegionFrame {
   }
 
   /** @param {PointerEvent} event */
-  #place(event) {
+  #position(event) {
     const { left, top, width, height } = this.element.getBoundingClientRect();
     const inside = (share) => Math.min(1, Math.max(0, share));
     return { x: inside((event.clientX - left) / width), y: inside((event.clientY - top) / height) };

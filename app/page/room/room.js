@@ -1,5 +1,5 @@
 /**
- * The reading room: the search on one side, its films on a light table on the other. The films stand in the fragment of the address, which no
+ * The reading room: the search on one side, its films on a light table on the other. The films are in the fragment of the address, which no
  * browser sends to a server; the search, which may name a person, in the history of the tab alone.
  */
 
@@ -111,7 +111,7 @@ function signIn(why) {
 
 async function start() {
   try {
-    await session.known();
+    await session.ready();
   } catch (error) {
     fill(main, problemNotice(problemFrom(error), start));
     return;
@@ -123,7 +123,7 @@ async function start() {
   fill(main, h('section', { class: 'room-search', 'aria-label': say('search') }, search),
     h('section', { class: 'room-table', 'aria-label': say('table') }, table, cases.element));
   cases.button.hidden = false;
-  // Whoever signs in or out there does so here.
+  // Signing in or out there also does so here.
   table.api = new FilmsApi(base, search.api.session);
   const interrupted = sessionStorage.getItem(INTERRUPTED);
   sessionStorage.removeItem(INTERRUPTED);

@@ -1,4 +1,4 @@
-/** The tools above the films: how many, which window, how they lie, and searches by the active one. */
+/** The tools above the films: how many, which window, their orientation, and searches by the active one. */
 
 import { h } from '../shared/dom.js';
 import { KEYS } from '../shared/keys.js';
@@ -27,15 +27,15 @@ export class Toolbar {
   constructor(actions) {
     this.layouts = LAYOUTS.map((layout) => drawn(SQUARES[layout], say(`layout.${layout}`), () => actions.layout(layout), { data: { layout } }));
     this.step = worded(say('step'), say('stepTitle'), actions.step, { 'aria-pressed': 'false', 'aria-keyshortcuts': KEYS.film.step[0] });
-    this.presets = PRESETS.map((preset, place) => worded(say(`preset.${preset}`), `${say(`preset.${preset}`)} (${place + 1})`, () => actions.preset(preset), { data: { preset }, 'aria-keyshortcuts': KEYS.film.preset[place] }));
+    this.presets = PRESETS.map((preset, index) => worded(say(`preset.${preset}`), `${say(`preset.${preset}`)} (${index + 1})`, () => actions.preset(preset), { data: { preset }, 'aria-keyshortcuts': KEYS.film.preset[index] }));
     this.invert = drawn(SYMBOLS.invert, say('invert'), actions.invert, { 'aria-pressed': 'false' });
     this.mirror = drawn(SYMBOLS.mirror, say('mirror'), actions.mirror, { 'aria-pressed': 'false' });
     this.region = worded(say('region'), say('regionTitle'), actions.region, { 'aria-pressed': 'false' });
     this.similar = worded(say('similar'), say('similarTitle'), actions.similar);
     /** Tools that need a film. */
-    this.ofFilm = [...this.presets, this.invert, drawn(SYMBOLS.fit, say('fit'), actions.fit), worded('1:1', say('actual'), actions.actual), this.mirror,
+    this.filmButtons = [...this.presets, this.invert, drawn(SYMBOLS.fit, say('fit'), actions.fit), worded('1:1', say('actual'), actions.actual), this.mirror,
       drawn(SYMBOLS.turn, say('turn'), actions.turn), drawn(SYMBOLS.reset, say('reset'), actions.reset), this.region, this.similar];
-    const [invert, fit, actual, mirror, turn, reset, region, similar] = this.ofFilm.slice(PRESETS.length);
+    const [invert, fit, actual, mirror, turn, reset, region, similar] = this.filmButtons.slice(PRESETS.length);
     this.element = h('div', { class: 'table-tools', role: 'toolbar', 'aria-label': say('table') },
       group(say('layout'), ...this.layouts, this.step), group(say('presets'), ...this.presets), group(null, invert, fit, actual, mirror, turn, reset), group(null, region, similar),
       worded('?', say('help'), actions.help, { class: 'tool-help' }));
@@ -48,9 +48,9 @@ export class Toolbar {
     press(this.step, isInStep);
     this.presets.forEach((button) => press(button, button.dataset.preset === preset));
     press(this.invert, active.inverted);
-    press(this.mirror, active.place.mirrored);
+    press(this.mirror, active.placement.mirrored);
     press(this.region, active.region.isOpen);
-    for (const button of this.ofFilm) button.disabled = active.film === null;
+    for (const button of this.filmButtons) button.disabled = active.film === null;
     this.region.hidden = !hasRegions;
   }
 }

@@ -1,4 +1,4 @@
-/** One film on the light table: drawn on a canvas, with window, zoom and place by pointer and keys. */
+/** One film on the light table: drawn on a canvas, with window, zoom and position by pointer and keys. */
 
 import { fill, h } from '../shared/dom.js';
 import { problemFrom } from '../shared/http.js';
@@ -14,9 +14,9 @@ import { say } from './words.js';
 
 /**
  * @typedef {import('./address.js').FilmName} FilmName
- * @typedef {import('./film/geometry.js').Place} Place
+ * @typedef {import('./film/geometry.js').Placement} Placement
  * @typedef {import('./film/grey.js').GreyWindow} GreyWindow
- * @typedef {'place' | 'window'} Change
+ * @typedef {'placement' | 'window'} Change
  */
 
 /** By one click of a wheel, which is so many pixels, or lines of so many; pads have less at a time. */
@@ -34,8 +34,8 @@ export class Viewport {
   film = null;
   /** @type {FilmName | null} */
   name = null;
-  /** @type {Place} */
-  place = wholeFilm();
+  /** @type {Placement} */
+  placement = wholeFilm();
   /** @type {GreyWindow} */
   window = { centre: 127.5, width: 255 };
   inverted = false;
@@ -67,7 +67,7 @@ export class Viewport {
     this.actions = actions;
     this.canvas = h('canvas', { class: 'viewport-canvas', 'aria-hidden': 'true' });
     this.overlay = new Overlay();
-    this.said = h('div', { class: 'viewport-said' });
+    this.status = h('div', { class: 'viewport-status' });
     this.region = new RegionFrame((box) => actions.region(this, box));
     this.close = iconButton('close', say('close'), () => actions.clear(this), { class: 'viewport-close' });
     this.element = h('div', { class: 'viewport', role: 'group', tabIndex: 0, data: { state: 'empty' }, on: {
@@ -79,7 +79,7 @@ export class Viewport {
       dblclick: (event) => event.target.closest('button') === null && actions.alone(),
       wheel: (event) => this.#wheel(event),
       contextmenu: (event) => event.preventDefault(),
-    } }, this.canvas, this.overlay.element, this.said, this.region.element, this.close);
+    } }, this.canvas, this.overlay.element, this.status, this.region.element, this.close);
     new ResizeObserver(() => this.draw()).observe(this.element);
     this.clear();
   }
@@ -118,7 +118,7 @@ export class Viewport {
   #take(film, hidden) {
     this.film = film;
     this.hidden = hidden;
-    this.place = wholeFilm();
+    this.placement = wholeFilm();
     this.inverted = false;
     this.window = film.home;
     this.#paintAnew();
@@ -138,11 +138,11 @@ export class Viewport {
     return this.element.dataset.state === 'ready';
   }
 
-  /** @param {Place} place @param {boolean} [byReader] */
-  setPlace(place, byReader = false) {
-    this.place = place;
+  /** @param {Placement} placement @param {boolean} [byReader] */
+  setPlacement(placement, byReader = false) {
+    this.placement = placement;
     this.draw();
-    if (byReader) this.actions.changed(this, 'place');
+    if (byReader) this.actions.changed(this, 'placement');
   }
 
   /** @param {GreyWindow} window @param {boolean} inverted @param {boolean} [byReader] */
@@ -172,40 +172,40 @@ export class Viewport {
 
   /** @param {number} factor @param {{x: number, y: number}} [still] in pixels of the screen */
   zoomBy(factor, still) {
-    if (this.film !== null) this.setPlace(zoomed(this.place, this.film.record, this.#box, factor, still), true);
+    if (this.film !== null) this.setPlacement(zoomed(this.placement, this.film.record, this.#box, factor, still), true);
   }
 
   /** @param {number} x @param {number} y in pixels of the page */
   moveBy(x, y) {
-    if (this.film !== null) this.setPlace(moved(this.place, this.film.record, this.#box, x * devicePixelRatio, y * devicePixelRatio), true);
+    if (this.film !== null) this.setPlacement(moved(this.placement, this.film.record, this.#box, x * devicePixelRatio, y * devicePixelRatio), true);
   }
 
   fit() {
-    this.setPlace({ ...this.place, zoom: { kind: 'fit', by: 1 }, centre: { x: 0.5, y: 0.5 } }, true);
+    this.setPlacement({ ...this.placement, zoom: { kind: 'fit', by: 1 }, centre: { x: 0.5, y: 0.5 } }, true);
   }
 
   actualSize() {
-    this.setPlace({ ...this.place, zoom: { kind: 'actual', by: 1 } }, true);
+    this.setPlacement({ ...this.placement, zoom: { kind: 'actual', by: 1 } }, true);
   }
 
   mirror() {
-    this.setPlace(mirrored(this.place), true);
+    this.setPlacement(mirrored(this.placement), true);
   }
 
   turn() {
-    this.setPlace(turned(this.place), true);
+    this.setPlacement(turned(this.placement), true);
   }
 
   reset() {
     if (this.film === null) return;
-    this.setPlace(wholeFilm(), true);
+    this.setPlacement(wholeFilm(), true);
     this.setWindow(this.film.home, false, true);
   }
 
   /** A part of the viewport as one of the film; null: nothing of it. @param {import('./region-frame.js').Box} box @returns {import('./region-frame.js').Box | null} */
   filmBox(box) {
     const { width, height } = this.film.record;
-    const matrix = matrixOf(this.place, this.film.record, this.#box);
+    const matrix = matrixOf(this.placement, this.film.record, this.#box);
     const corners = [[box.x, box.y], [box.x + box.width, box.y + box.height]]
       .map(([x, y]) => filmPoint(matrix, { x: x * this.#box.width, y: y * this.#box.height }));
     const side = (values, size) => values.map((value) => Math.min(1, Math.max(0, value / size))).sort((a, b) => a - b);
@@ -222,7 +222,7 @@ export class Viewport {
   /** @param {number} number @param {number} count @param {boolean} isActive */
   label(number, count, isActive) {
     const what = this.film === null ? [say('viewportEmpty')]
-      : [this.tag && say('patient', { letter: this.tag.letter }), dateOf(this.film.record.metadata, this.hidden), ...viewOf(this.film.record, this.hidden), ...marksOf(this.place, this.inverted)];
+      : [this.tag && say('patient', { letter: this.tag.letter }), dateOf(this.film.record.metadata, this.hidden), ...viewOf(this.film.record, this.hidden), ...marksOf(this.placement, this.inverted)];
     this.element.setAttribute('aria-label', `${say('viewport', { number, count })}: ${what.filter(Boolean).join(', ')}`);
     this.element.classList.toggle('active', isActive);
     if (isActive) this.element.setAttribute('aria-current', 'true');
@@ -244,16 +244,16 @@ export class Viewport {
       this.overlay.clear();
       return;
     }
-    const scale = scaleOf(this.place, this.film.record, box);
+    const scale = scaleOf(this.placement, this.film.record, box);
     if (this.#isStale) this.#paint(this.#isAtRest ? 1 : Math.max(1, Math.floor(1 / scale)));
-    const [a, b, c, d, e, f] = matrixOf(this.place, this.film.record, box);
+    const [a, b, c, d, e, f] = matrixOf(this.placement, this.film.record, box);
     context.setTransform(a, b, c, d, e, f);
     context.imageSmoothingEnabled = scale < PIXELATED && scale !== 1;
     context.imageSmoothingQuality = 'high';
     const { record, picture } = this.film;
     const each = this.#stride * record.width / picture.width;
     context.drawImage(this.#painted, 0, 0, this.#painted.width * each, this.#painted.height * each);
-    this.overlay.show({ film: this.film, hidden: this.hidden, tag: this.tag, days: this.days, place: this.place, scale, window: this.window, inverted: this.inverted });
+    this.overlay.show({ film: this.film, hidden: this.hidden, tag: this.tag, days: this.days, placement: this.placement, scale, window: this.window, inverted: this.inverted });
   }
 
   #paintAnew() {
@@ -284,7 +284,7 @@ export class Viewport {
     try {
       if (await film.sharpen(window, signal) && !signal.aborted) this.#paintAnew();
     } catch (error) {
-      // The picture that is shown is right, if coarse: nothing takes its place.
+      // The picture that is shown is right, if coarse: nothing replaces it.
       if (!signal.aborted) console.warn(problemFrom(error).detail);
     }
     if (!signal.aborted && window === this.window) this.element.dataset.sharp = 'true';
@@ -298,12 +298,12 @@ export class Viewport {
     this.region.open(false);
   }
 
-  /** @param {'empty' | 'loading' | 'ready' | 'failed'} state @param {...Node} said in place of the film */
-  #say(state, ...said) {
+  /** @param {'empty' | 'loading' | 'ready' | 'failed'} state @param {...Node} parts shown instead of the film */
+  #say(state, ...parts) {
     this.element.dataset.state = state;
     this.element.dataset.film = this.name?.id ?? '';
     this.close.hidden = this.name === null;
-    fill(this.said, ...said);
+    fill(this.status, ...parts);
     this.draw();
   }
 
@@ -320,13 +320,13 @@ export class Viewport {
 
   /** Left: window; middle, or with Shift or Space: move; right: zoom. @param {PointerEvent} event */
   #dragOf(event) {
-    const { place, window, film } = this;
+    const { placement, window, film } = this;
     if (event.button === 1 || event.shiftKey || this.actions.moves()) {
-      return (x, y) => this.setPlace(moved(place, film.record, this.#box, x * devicePixelRatio, y * devicePixelRatio), true);
+      return (x, y) => this.setPlacement(moved(placement, film.record, this.#box, x * devicePixelRatio, y * devicePixelRatio), true);
     }
     if (event.button === 2) {
       const still = this.#pointOf(event);
-      return (_, y) => this.setPlace(zoomed(place, film.record, this.#box, Math.exp(-y / ZOOM_PIXELS), still), true);
+      return (_, y) => this.setPlacement(zoomed(placement, film.record, this.#box, Math.exp(-y / ZOOM_PIXELS), still), true);
     }
     return (x, y) => this.setWindow(draggedWindow(window, x, y, film.range), this.inverted, true);
   }

@@ -17,7 +17,7 @@ const PAGE_SIZE = 24;
  * @typedef {import('./query/finding-controls.js').CountedFinding} CountedFinding
  * @typedef {CollectionSummary & {fields: Field[], regions?: boolean, findings?: CountedFinding[], hidden_fields: string[], examples: Array<{id: string, text: string}>}} Collection
  * @typedef {{image: string, thumbnail: string}} HitLinks
- * @typedef {{text: string, spans: Array<[number, number]>}} Matched a text with the places of words in it, in code points
+ * @typedef {{text: string, spans: Array<[number, number]>}} Matched a text with the positions of words in it, in code points
  * @typedef {{id: string, rank: number, score: number | null, score_kind: string | null, cosine: number | null, cosine_kind: string | null,
  *   z_score: number | null, found_by: Array<'vector' | 'keywords' | 'findings'>, matched: Matched | null, group: string | null, group_size: number | null,
  *   texts: string[], labels: string[], findings?: Record<import('./query/filter.js').State, string[]>, metadata: Record<string, unknown>, links: HitLinks}} Hit
@@ -60,7 +60,7 @@ export class SearchApi {
   }
 
   /**
-   * @param {string} collection @param {SearchQuery} query @param {Blob[]} images files that are examples of what is wanted
+   * @param {string} collection @param {SearchQuery} query @param {Blob[]} images files to search for
    * @param {AbortSignal} signal
    * @returns {Promise<HitPage>}
    */
@@ -78,7 +78,7 @@ export class SearchApi {
   }
 
   /**
-   * What matched: a picture to lay over an image, more opaque where it fits the query more.
+   * What matched: a picture to overlay on an image, more opaque where it matches the query more.
    *
    * @param {string} collection @param {string} id @param {object} query @param {Blob[]} images @param {AbortSignal} signal
    * @returns {Promise<Blob>}
@@ -116,9 +116,9 @@ export class SearchApi {
     return this.#ask(`${path(collection)}/cases/${encodeURIComponent(list)}`, { ...sentJson({ name }), method: 'PUT' });
   }
 
-  /** @param {string} collection @param {string} list @param {string} id @param {{note?: string}} said without a note, one that is there stays */
-  saveCase(collection, list, id, said) {
-    return this.#ask(`${path(collection)}/cases/${encodeURIComponent(list)}/images/${encodeURIComponent(id)}`, { ...sentJson(said), method: 'PUT' });
+  /** @param {string} collection @param {string} list @param {string} id @param {{note?: string}} change without a note, an existing one stays */
+  saveCase(collection, list, id, change) {
+    return this.#ask(`${path(collection)}/cases/${encodeURIComponent(list)}/images/${encodeURIComponent(id)}`, { ...sentJson(change), method: 'PUT' });
   }
 
   /** @param {string} collection @param {string} id @param {AbortSignal} [signal] */
@@ -136,7 +136,7 @@ export class SearchApi {
     return this.#ask(`${imagePath(collection, id)}/levels`, { signal });
   }
 
-  /** A picture of the image that the browser shows, whatever its file is. @param {string} collection @param {string} id @returns {string} */
+  /** A picture of the image that the browser shows, for files of all formats. @param {string} collection @param {string} id @returns {string} */
   renditionAddress(collection, id) {
     return this.resolve(`${imagePath(collection, id)}/rendition`);
   }

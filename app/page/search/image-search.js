@@ -72,7 +72,7 @@ export class ImageSearch extends ServiceElement {
     });
     this.results = new ResultsView({
       picture: (element, link) => this.api.picture(element, link),
-      compare: (hit) => this.tell('image-compare', this.told(hit, this.#state.collection)),
+      compare: (hit) => this.tell('image-compare', this.described(hit, this.#state.collection)),
       open: (hit) => this.#select(hit), save: ({ id }) => this.saving.open(id), details: ({ id }) => this.opened.open(id),
       mark: (hit, side) => this.#mark(hit.id, side),
       leave: () => this.field.focus(),
@@ -81,7 +81,7 @@ export class ImageSearch extends ServiceElement {
       pick: () => this.field.pickImage(),
       clearFilter: () => this.#go({ filter: noFilter() }),
       byLikeness: () => this.#match('likeness', true),
-      others: (field, value) => this.#go({ query: { ...this.#asked(), group: null }, filter: withClause(this.#state.filter, field, { eq: value }) }),
+      others: (field, value) => this.#go({ query: { ...this.#currentQuery(), group: null }, filter: withClause(this.#state.filter, field, { eq: value }) }),
     }, this.judgements);
     this.panel = new FilterPanel({ change: (filter) => this.#go({ filter }), close: () => this.#openPanel(false) });
     this.row = new QueryRow({
@@ -203,11 +203,11 @@ export class ImageSearch extends ServiceElement {
     if (this.hasAttribute('fullpage') && reads && isEmpty(this.#state.query) && this.#state.opened === null) this.field.focus();
   }
 
-  /** Ask for the collections, then show the state that was asked for meanwhile. */
+  /** Load the collections, then show the state that was requested meanwhile. */
   async #start() {
     const api = this.api;
     try {
-      await api.session.known();
+      await api.session.ready();
       if (api !== this.api) return;
       this.person.show();
       if (api.session.needsKey) {
@@ -264,7 +264,7 @@ export class ImageSearch extends ServiceElement {
   /** Change what is searched for. @param {Partial<SearchState>} change @param {boolean} [typing] */
   #go(change, typing = false) {
     const before = this.#state;
-    this.#state = { ...before, query: this.#asked(), ...change, opened: null };
+    this.#state = { ...before, query: this.#currentQuery(), ...change, opened: null };
     this.#imageIsGone = false;
     this.#broken = [];
     this.opened.dialog.dismiss();
@@ -280,11 +280,11 @@ export class ImageSearch extends ServiceElement {
 
   /** @param {(query: Query) => Query} change @param {boolean} [typing] */
   #goTo(change, typing = false) {
-    this.#go({ query: change(this.#asked()) }, typing);
+    this.#go({ query: change(this.#currentQuery()) }, typing);
   }
 
-  /** What is searched for, with the text as it stands in the field: it may not have been searched for yet. @returns {Query} */
-  #asked() {
+  /** What is searched for, with the text as it is in the field: it may not have been searched for yet. @returns {Query} */
+  #currentQuery() {
     return withText(this.#state.query, this.field.input.value);
   }
 
@@ -295,7 +295,7 @@ export class ImageSearch extends ServiceElement {
 
   /** Make an image an example, or no longer one. @param {string} id @param {Side | null} side */
   #mark(id, side) {
-    const query = this.#asked();
+    const query = this.#currentQuery();
     if (sideOf(query, id) === side) return;
     this.#go({ query: withExample(this.results.takesOne ? withoutQuery(query) : query, id, side) });
   }
@@ -303,7 +303,7 @@ export class ImageSearch extends ServiceElement {
   /** @param {keyof import('./query/query.js').Matching} kind @param {boolean} on */
   #match(kind, on) {
     this.row.matchingChosen = true;
-    const query = withMatching(this.#asked(), kind, on);
+    const query = withMatching(this.#currentQuery(), kind, on);
     if (query.text) this.#go({ query });
     else {
       this.#state.query = query;
@@ -314,8 +314,8 @@ export class ImageSearch extends ServiceElement {
 
   /** @param {string} collection */
   #changeCollection(collection) {
-    const asked = this.#asked();
-    const query = { ...asked, words: asked.words || !this.row.matchingChosen };
+    const current = this.#currentQuery();
+    const query = { ...current, words: current.words || !this.row.matchingChosen };
     this.#state.collection = collection;
     this.results.grid.clear();
     this.fields.forget();
@@ -326,7 +326,7 @@ export class ImageSearch extends ServiceElement {
   #search(keepTyped = false) {
     this.#pages.stop();
     this.#showQuery(keepTyped);
-    // Until the collections are known nothing is asked: #start searches then.
+    // Until the collections are loaded nothing is searched: #start does that.
     if (this.#collections === null) return;
     this.#showOpening();
     this.fields.count();
@@ -342,7 +342,7 @@ export class ImageSearch extends ServiceElement {
   /** @param {import('./api.js').HitPage} page */
   #showFirst(page) {
     const { collection, query } = this.#state;
-    this.judgements.found(this.api.base.href, collection, query);
+    this.judgements.startFor(this.api.base.href, collection, query);
     this.results.grid.group = query.group;
     this.results.showPage(page, query.text && query.words ? { likeness: !isUnranked(query) } : null);
     this.opened.show();
@@ -392,7 +392,7 @@ export class ImageSearch extends ServiceElement {
 
   /** @param {Hit} hit */
   #select(hit) {
-    if (this.tell('image-select', this.told(hit, this.#state.collection))) this.opened.open(hit.id);
+    if (this.tell('image-select', this.described(hit, this.#state.collection))) this.opened.open(hit.id);
   }
 
   /** @param {boolean} open */

@@ -16,12 +16,12 @@ import { say } from './words.js';
 /** The search that a visit to the organisation's sign-in interrupts. */
 const INTERRUPTED = 'recoquest-interrupted-search';
 const FAILED_SIGN_IN = '#sign-in=';
-const TOLD_MS = 4000;
+const TOAST_MS = 4000;
 
 /** Uploaded images of this visit, by the number of their history entry. @type {Map<number, import('./query/query.js').Picture>} */
 const images = new Map();
 const search = document.querySelector('image-search');
-const told = h('p', { class: 'toast', role: 'status', hidden: true });
+const toast = h('p', { class: 'toast', role: 'status', hidden: true });
 
 /** @param {'push' | 'replace'} step @param {SearchState} state @param {boolean} [openedHere] */
 function remember(step, state, openedHere = false) {
@@ -39,10 +39,10 @@ function taken() {
   const interrupted = sessionStorage.getItem(INTERRUPTED);
   sessionStorage.removeItem(INTERRUPTED);
   const shared = [failed ? '' : location.hash.slice(1), location.search.slice(1)].find(isLink);
-  const found = shared ?? history.state?.search ?? interrupted ?? location.search.slice(1);
-  const entry = { key: history.state?.key ?? Date.now(), openedHere: Boolean(history.state?.openedHere), search: found };
-  history.replaceState(entry, '', location.pathname + toAddress(fromLink(found)) + failed);
-  return found;
+  const search = shared ?? history.state?.search ?? interrupted ?? location.search.slice(1);
+  const entry = { key: history.state?.key ?? Date.now(), openedHere: Boolean(history.state?.openedHere), search };
+  history.replaceState(entry, '', location.pathname + toAddress(fromLink(search)) + failed);
+  return search;
 }
 
 function restore() {
@@ -62,15 +62,15 @@ async function copyLink() {
     window.prompt(say('link.prompt'), link);
     return;
   }
-  fill(told, state.query.picture ? say('link.copiedWithoutImage') : say('link.copied'));
-  told.hidden = false;
-  setTimeout(() => { told.hidden = true; }, TOLD_MS);
+  fill(toast, state.query.picture ? say('link.copiedWithoutImage') : say('link.copied'));
+  toast.hidden = false;
+  setTimeout(() => { toast.hidden = true; }, TOAST_MS);
 }
 
 speakPage();
 search.append(h('button', { slot: 'tools', class: 'tool-link copy-link', type: 'button', title: say('link.copyWhat'), 'aria-label': say('link.copy'), on: { click: copyLink } },
   icon('link'), h('span', {}, say('link.copy'))));
-search.after(told);
+search.after(toast);
 search.addEventListener('search-change', ({ detail: { state, step } }) => {
   if (step === 'close' && history.state?.openedHere) history.back();
   else if (step === 'push') remember('push', state, state.opened !== null);

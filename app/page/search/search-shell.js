@@ -1,4 +1,4 @@
-/** The frame of the search: the bar on top, the row below it, the panel, the results, and what lies over them. */
+/** The frame of the search: the bar on top, the row below it, the panel, the results, and what covers them. */
 
 import { fill, h } from '../shared/dom.js';
 import { iconButton } from '../shared/icon-button.js';

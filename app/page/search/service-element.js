@@ -46,8 +46,8 @@ export class ServiceElement extends HTMLElement {
     return this.dispatchEvent(new CustomEvent(name, { detail, bubbles: true, composed: true, cancelable: name === 'image-select' }));
   }
 
-  /** An image as the page around is told of it. @param {Hit} hit @param {string} collection */
-  told(hit, collection) {
+  /** An image as events describe it to the surrounding page. @param {Hit} hit @param {string} collection */
+  described(hit, collection) {
     const links = Object.fromEntries(Object.entries(hit.links).map(([name, link]) => [name, this.api.resolve(link)]));
     return { ...hit, collection, links };
   }

@@ -67,7 +67,7 @@ async function problemOf(response) {
   return new ProblemError({ title: response.statusText, ...problem, status: response.status }, retryAfter);
 }
 
-/** @param {unknown} error @returns {ProblemError} what a reader is told of it */
+/** @param {unknown} error @returns {ProblemError} how it is described to the user */
 export function problemFrom(error) {
   if (error instanceof ProblemError) return error;
   return new ProblemError({ title: say('notice.defect'), detail: error instanceof Error ? error.message : String(error) });

@@ -45,7 +45,7 @@ export function takeKeys(target, actions) {
   return () => target.removeEventListener('keydown', listener);
 }
 
-/** @param {Event} event @returns {boolean} whether a key is typed into something, or is for a box that lies over the page */
+/** @param {Event} event @returns {boolean} whether a key is typed into something, or is for a box that covers the page */
 export function isTyping(event) {
   const [origin] = event.composedPath();
   return origin instanceof Element && origin.closest('input:not([type=checkbox]), select, textarea, dialog, [contenteditable]') !== null;
@@ -54,8 +54,8 @@ export function isTyping(event) {
 /** @returns {HTMLDialogElement} the box that lists all keys */
 export function keysDialog() {
   const row = (keys, name) => [h('dt', {}, ...keys.map((key) => h('kbd', {}, key))), h('dd', {}, say(`keys.${name}`))];
-  const part = ([place, actions]) => [h('h3', {}, say(`keys.in.${place}`)), h('dl', {},
-    ...MOVES[place]().flatMap(([keys, name]) => row([keys], name)),
+  const part = ([area, actions]) => [h('h3', {}, say(`keys.in.${area}`)), h('dl', {},
+    ...MOVES[area]().flatMap(([keys, name]) => row([keys], name)),
     ...Object.entries(actions).flatMap(([action, keys]) => row(keys.map((key) => (key === 'delete' ? say('keys.delete') : key)), action)))];
   const dialog = h('dialog', { class: 'box keys-box', 'aria-label': say('keys.title') }, h('h2', { autofocus: true, tabIndex: -1 }, say('keys.title')),
     ...Object.entries(KEYS).flatMap(part), h('p', { class: 'quiet' }, say('keys.pointer')),

@@ -1,7 +1,7 @@
 /** Pictures of the service in image elements, which send no token by themselves. */
 
 /** The address that each element is to show. @type {WeakMap<HTMLImageElement, string>} */
-const wanted = new WeakMap();
+const requested = new WeakMap();
 
 /**
  * Show a picture; where the session has a token it is fetched with it.
@@ -9,7 +9,7 @@ const wanted = new WeakMap();
  * @param {HTMLImageElement} element @param {string} address @param {import('./session.js').Session} session
  */
 export async function showPicture(element, address, session) {
-  wanted.set(element, address);
+  requested.set(element, address);
   // The reader's own picture is in the page already.
   if (session.token === null || address.startsWith('blob:')) {
     element.src = address;
@@ -18,7 +18,7 @@ export async function showPicture(element, address, session) {
   try {
     const answer = await session.fetch(address, { headers: { Accept: 'image/*' } });
     const own = URL.createObjectURL(await answer.blob());
-    if (wanted.get(element) !== address) {
+    if (requested.get(element) !== address) {
       URL.revokeObjectURL(own);
       return;
     }
@@ -26,6 +26,6 @@ export async function showPicture(element, address, session) {
     element.src = own;
   } catch {
     // As where the browser itself finds no picture.
-    if (wanted.get(element) === address) element.dispatchEvent(new Event('error'));
+    if (requested.get(element) === address) element.dispatchEvent(new Event('error'));
   }
 }

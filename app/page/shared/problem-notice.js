@@ -28,7 +28,7 @@ function statusText({ status, requestId }) {
   return requestId ? say('notice.statusOf', { status, request: requestId }) : say('notice.status', { status });
 }
 
-/** A button that waits as long as the service asked for. @param {number | null} seconds @param {() => void} retry */
+/** A button that waits as long as the service requested. @param {number | null} seconds @param {() => void} retry */
 function retryButton(seconds, retry) {
   const button = h('button', { class: 'button primary', type: 'button', on: { click: retry } }, say('notice.again'));
   let left = Math.min(seconds ?? 0, 120);

@@ -16,9 +16,9 @@ export class Session {
   /** @type {Promise<void> | null} */
   #looking = null;
   #address;
-  /** A key or a token that each question brings, in place of a session. @type {string | null} */
+  /** A key or a token that each request sends, instead of a session. @type {string | null} */
   token = null;
-  /** Page of the identity provider that ends its own session, for whoever has signed out here. @type {string | null} */
+  /** Page of the identity provider that ends its own session, for users who have signed out here. @type {string | null} */
   leftProvider = null;
 
   /** @param {URL} base address of the service */
@@ -28,12 +28,12 @@ export class Session {
     this.isOwn = new URL(base).origin === location.origin;
   }
 
-  /** Name of whoever signed in; null: nobody. @returns {string | null} */
+  /** Name of the signed-in user; null: nobody. @returns {string | null} */
   get name() {
     return this.#state?.kind === 'session' ? this.#state.name : null;
   }
 
-  /** Whether it is known that nothing will be answered before somebody signs in. */
+  /** Whether the service answers nothing until somebody signs in. */
   get needsKey() {
     return this.#state?.kind === 'anonymous' && !this.#state.open_reading;
   }
@@ -50,7 +50,7 @@ export class Session {
   }
 
   /** Find out who is signed in, once. */
-  async known() {
+  async ready() {
     if ((!this.isOwn && this.token === null) || this.#state !== null) return;
     this.#looking ??= this.#look().finally(() => { this.#looking = null; });
     await this.#looking;
@@ -70,7 +70,7 @@ export class Session {
     await this.#look();
   }
 
-  /** The session has ended: whoever signs in next is asked for. */
+  /** The session has ended: ask for a sign-in. */
   end() {
     if (this.#state !== null) this.#state = { ...this.#state, kind: 'anonymous', name: null, csrf_token: null };
   }

@@ -29,7 +29,7 @@ export function takeSignInProblem() {
 export function signInForm(session, why, done, problem = null) {
   const input = h('input', { class: 'number', type: 'password', id: 'key', autocomplete: 'off', required: true });
   const button = h('button', { class: 'button primary' }, say('signIn.title'));
-  const said = h('p', { role: problem !== null && 'alert' }, problem ?? why ?? say('signIn.sessionEnded'));
+  const message = h('p', { role: problem !== null && 'alert' }, problem ?? why ?? say('signIn.sessionEnded'));
   const elsewhere = session.signInAddress;
   // The page around may want to keep what is not in its address.
   const leaves = ({ currentTarget }) => currentTarget.dispatchEvent(new CustomEvent('sign-in-elsewhere', { bubbles: true, composed: true }));
@@ -40,8 +40,8 @@ export function signInForm(session, why, done, problem = null) {
       await session.signIn(input.value);
     } catch (error) {
       const { detail, lang } = problemFrom(error);
-      said.setAttribute('role', 'alert');
-      fill(said, h('span', { lang }, detail));
+      message.setAttribute('role', 'alert');
+      fill(message, h('span', { lang }, detail));
       button.disabled = false;
       input.focus();
       input.select();
@@ -49,12 +49,12 @@ export function signInForm(session, why, done, problem = null) {
     }
     done();
   };
-  return h('form', { class: 'notice sign-in', on: { submit } }, icon('key'), h('h2', {}, say('signIn.title')), said,
+  return h('form', { class: 'notice sign-in', on: { submit } }, icon('key'), h('h2', {}, say('signIn.title')), message,
     h('label', { for: 'key', class: 'unseen' }, say('signIn.key')), h('div', { class: 'key-row' }, input, button),
     elsewhere !== null && h('a', { class: 'button', href: elsewhere, on: { click: leaves } }, say('signIn.organisation')));
 }
 
-/** Whoever is signed in, with a button that ends the session; after that, the way to the sign-out of the organisation. */
+/** The signed-in user, with a button that ends the session; after that, the way to the sign-out of the organisation. */
 export class SignedIn {
   /** @param {() => Session} session @param {{out: () => void, refused: (error: unknown) => void}} actions */
   constructor(session, actions) {

@@ -21,9 +21,9 @@ export function stateTitle(state) {
   return say(`state.${state}`);
 }
 
-/** @returns {HTMLElement} marks what stands in a sentence that compares with an earlier examination, or tells of one */
+/** @returns {HTMLElement} marks what is in a sentence that compares with an earlier examination, or mentions one */
 export function priorMark() {
-  return h('span', { class: 'told-prior', title: say('prior.what') }, say('prior'));
+  return h('span', { class: 'prior-mark', title: say('prior.what') }, say('prior'));
 }
 
 /** @param {string} kind @returns {string} the name of a kind of score */

@@ -24,12 +24,12 @@ export function language() {
 }
 
 /**
- * Choose the language of a place: that of the nearest `lang` attribute, else the browser's, else English.
+ * Choose the language of an element: that of the nearest `lang` attribute, otherwise the browser's, otherwise English.
  *
- * @param {Element} place
+ * @param {Element} element
  */
-export function speakAt(place) {
-  spoken = [langOf(place), ...navigator.languages].map(spokenOf).find((one) => one !== undefined) ?? LANGUAGES[0];
+export function speakAt(element) {
+  spoken = [langOf(element), ...navigator.languages].map(spokenOf).find((one) => one !== undefined) ?? LANGUAGES[0];
 }
 
 /** Choose the language of a page of the service, say so in its root, and fill its elements that name a text. */
@@ -51,7 +51,7 @@ export function speaker(page) {
   const parts = (key, values = {}) => {
     const from = [spoken, LANGUAGES[0]].find((one) => Object.hasOwn(TEXTS[one][page], key));
     const text = formOf(from ? TEXTS[from][page][key] : key, from, values.count);
-    return text.split(/\{(\w+)\}/).map((piece, place) => (place % 2 === 0 ? piece : shown(piece, values[piece])));
+    return text.split(/\{(\w+)\}/).map((piece, index) => (index % 2 === 0 ? piece : shown(piece, values[piece])));
   };
   const say = (key, values) => parts(key, values).join('');
   const term = (key, otherwise) => (Object.hasOwn(TEXTS[LANGUAGES[0]][page], key) ? say(key) : otherwise);
@@ -86,9 +86,9 @@ function shown(name, value) {
   return name === 'count' && typeof value === 'number' ? numberText(value) : value;
 }
 
-/** @param {Element} place @returns {string} of the nearest attribute, also outside of a shadow tree */
-function langOf(place) {
-  for (let near = place; near; near = near.parentElement ?? near.getRootNode().host) if (near.lang) return near.lang;
+/** @param {Element} element @returns {string} of the nearest attribute, also outside of a shadow tree */
+function langOf(element) {
+  for (let near = element; near; near = near.parentElement ?? near.getRootNode().host) if (near.lang) return near.lang;
   return '';
 }
 

@@ -14,10 +14,10 @@ const VERDICTS = /** @type {const} */ ([[true, 'case.accept'], [false, 'case.rej
 
 export class CaseList {
   /** Verdicts of this page, by the collection, the image that a case is like and the case. @type {Map<string, boolean | null>} */
-  #said = new Map();
+  #judgements = new Map();
 
   /**
-   * @param {{beside: (answer: Answer, hit: Case) => void, address: (hit: Case) => string, picture: (hit: Case) => string,
+   * @param {{sideBySide: (answer: Answer, hit: Case) => void, address: (hit: Case) => string, picture: (hit: Case) => string,
    *   judge: (answer: Answer, hit: Case, relevant: boolean | null) => Promise<boolean>}} actions `judge` tells whether the service has kept it
    */
   constructor(actions) {
@@ -37,8 +37,8 @@ export class CaseList {
   /** The cases that were accepted; all that were not rejected where none was. @param {Answer} answer @returns {Case[]} */
   chosen(answer) {
     const { hits } = answer.cases;
-    const accepted = hits.filter((hit) => this.#said.get(judgedOf(answer, hit)) === true);
-    return accepted.length > 0 ? accepted : hits.filter((hit) => this.#said.get(judgedOf(answer, hit)) !== false);
+    const accepted = hits.filter((hit) => this.#judgements.get(judgedOf(answer, hit)) === true);
+    return accepted.length > 0 ? accepted : hits.filter((hit) => this.#judgements.get(judgedOf(answer, hit)) !== false);
   }
 
   /** @param {Answer} answer @param {Case} hit @param {boolean} datesKept */
@@ -53,9 +53,9 @@ export class CaseList {
       h('div', { class: 'case-acts' }, this.#opening(answer, hit, same), ...this.#verdicts(answer, hit)));
   }
 
-  /** A study of the same patient opens beside; one of another patient never in the same tab. @param {Answer} answer @param {Case} hit @param {boolean} same */
+  /** A study of the same patient opens side by side; one of another patient never in the same tab. @param {Answer} answer @param {Case} hit @param {boolean} same */
   #opening(answer, hit, same) {
-    if (same) return h('button', { class: 'button', type: 'button', on: { click: () => this.actions.beside(answer, hit) } }, say('case.beside'));
+    if (same) return h('button', { class: 'button', type: 'button', on: { click: () => this.actions.sideBySide(answer, hit) } }, say('case.beside'));
     return h('a', { class: 'button', href: this.actions.address(hit), target: '_blank', rel: 'noopener' }, say('case.ownTab'));
   }
 
@@ -64,14 +64,14 @@ export class CaseList {
     const judged = judgedOf(answer, hit);
     const buttons = VERDICTS.map(([relevant, name]) => h('button', { class: 'button', type: 'button', 'aria-pressed': 'false',
       on: { click: () => judge(relevant) } }, say(name)));
-    const press = () => buttons.forEach((button, place) => button.setAttribute('aria-pressed', String(this.#said.get(judged) === VERDICTS[place][0])));
+    const press = () => buttons.forEach((button, index) => button.setAttribute('aria-pressed', String(this.#judgements.get(judged) === VERDICTS[index][0])));
     const judge = async (relevant) => {
-      const before = this.#said.get(judged) ?? null;
+      const before = this.#judgements.get(judged) ?? null;
       // Said twice, it is taken back.
       const now = before === relevant ? null : relevant;
-      this.#said.set(judged, now);
+      this.#judgements.set(judged, now);
       press();
-      if (!await this.actions.judge(answer, hit, now)) this.#said.set(judged, before);
+      if (!await this.actions.judge(answer, hit, now)) this.#judgements.set(judged, before);
       press();
     };
     press();

@@ -15,7 +15,7 @@ import { sentJson } from '../shared/http.js';
  * @typedef {{objects: {form: string, status: 'stored' | 'refused', reason: string | null}[]}} Written
  * @typedef {{state: 'indexed' | 'not_indexed', collection: string | null, collections: string[], images: Array<{id: string, date: string | null}>, hits: Case[], index_now: IndexNow | null,
  *   write_back: WriteBack | null}} Cases
- * @typedef {{image: ActiveImage, cases: Cases}} Answer similar cases, and the image that they were asked for
+ * @typedef {{image: ActiveImage, cases: Cases}} Answer similar cases, and the image of the request
  */
 
 export class CasesApi {
@@ -30,15 +30,15 @@ export class CasesApi {
    * @param {AbortSignal} signal @returns {Promise<Cases>}
    */
   similar(image, collection, samePatient, signal) {
-    const place = collection === null ? '' : `/collections/${encodeURIComponent(collection)}`;
+    const prefix = collection === null ? '' : `/collections/${encodeURIComponent(collection)}`;
     const one = image.sop === null ? '' : `/instances/${encodeURIComponent(image.sop)}`;
-    const wanted = new URLSearchParams({ limit: '20', same_patient: String(samePatient) });
-    if (image.sop !== null && image.frame !== null) wanted.set('frame', String(image.frame));
-    return this.#ask(`v1${place}/studies/${encodeURIComponent(image.study)}${one}/similar?${wanted}`, { signal });
+    const parameters = new URLSearchParams({ limit: '20', same_patient: String(samePatient) });
+    if (image.sop !== null && image.frame !== null) parameters.set('frame', String(image.frame));
+    return this.#ask(`v1${prefix}/studies/${encodeURIComponent(image.study)}${one}/similar?${parameters}`, { signal });
   }
 
   /**
-   * Say whether a case is like the image; a case that was not found supplements the others.
+   * Say whether a case is like the image; a case that was not a hit supplements the others.
    *
    * @param {string} collection @param {string} image @param {string} hit @param {boolean | null} relevant @param {boolean} [missed]
    */

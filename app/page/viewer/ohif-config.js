@@ -7,11 +7,11 @@
   /** The fragment with which that page opens the first study of an address of OHIF, which reads names in any case. @param {string} query */
   const studyOf = (query) => {
     const named = new Map([...new URLSearchParams(query)].reverse().map(([name, value]) => [name.toLowerCase(), value.split(',')[0]]));
-    const wanted = new URLSearchParams();
+    const parameters = new URLSearchParams();
     for (const [name, theirs] of [['study', 'studyinstanceuids'], ['series', 'initialseriesinstanceuid'], ['image', 'initialsopinstanceuid']]) {
-      if (named.get(theirs)) wanted.set(name, named.get(theirs));
+      if (named.get(theirs)) parameters.set(name, named.get(theirs));
     }
-    return [...wanted].length > 0 ? `#${wanted}` : '';
+    return [...parameters].length > 0 ? `#${parameters}` : '';
   };
 
   // Where the service is, which a proxy may have put below a path.
@@ -51,21 +51,21 @@
     if (!set) return null;
     const instances = instancesOf(set);
     const viewport = cornerstoneViewportService?.getCornerstoneViewport?.(activeViewportId);
-    const place = viewport?.getCurrentImageIdIndex?.() ?? 0;
-    const image = instances[place] ?? instances[0] ?? {};
+    const index = viewport?.getCurrentImageIdIndex?.() ?? 0;
+    const image = instances[index] ?? instances[0] ?? {};
     return {
       study: set.StudyInstanceUID,
       series: set.SeriesInstanceUID,
       sop: image.SOPInstanceUID ?? set.SOPInstanceUID ?? null,
-      frame: (image.NumberOfFrames ?? 1) > 1 ? place + 1 : null,
+      frame: (image.NumberOfFrames ?? 1) > 1 ? index + 1 : null,
       patient: patientOf(image),
       date: image.StudyDate ?? '',
     };
   };
 
-  /** The images of one of the studies in the address, the one that the address names first. @param {number} place */
-  const imagesOf = (place) => ({
-    studyMatchingRules: [{ attribute: 'studyInstanceUIDsIndex', from: 'options', required: true, constraint: { equals: { value: place } } }],
+  /** The images of one of the studies in the address, the one that the address names first. @param {number} index */
+  const imagesOf = (index) => ({
+    studyMatchingRules: [{ attribute: 'studyInstanceUIDsIndex', from: 'options', required: true, constraint: { equals: { value: index } } }],
     seriesMatchingRules: [
       { attribute: 'numImageFrames', constraint: { greaterThan: { value: 0 } } },
       { attribute: 'isDisplaySetFromUrl', weight: 20, constraint: { equals: true } },
@@ -100,13 +100,13 @@
     getHangingProtocolModule: () => [{ name: sideBySide.id, protocol: sideBySide }],
     onModeEnter({ servicesManager }) {
       const { services } = servicesManager;
-      let told = '';
+      let sent = '';
       const tell = () => {
         const image = activeImage(services);
         const patients = shownPatients(services);
         const text = JSON.stringify([image, patients]);
-        if (image === null || text === told) return;
-        told = text;
+        if (image === null || text === sent) return;
+        sent = text;
         window.parent.postMessage({ type: 'recoquest.active-image', image, patients }, window.location.origin);
       };
       const { EVENTS } = services.viewportGridService;
@@ -119,7 +119,7 @@
     },
   };
 
-  // Its tour for beginners would lie over the images.
+  // Its tour for beginners would cover the images.
   localStorage.setItem('shownTours', JSON.stringify(['basicViewerTour']));
 
   window.config = {

@@ -1,5 +1,5 @@
 /**
- * The page around the viewer: a panel follows the active image and lists similar cases. The study to open stands in the fragment of the
+ * The page around the viewer: a panel follows the active image and lists similar cases. The study to open is in the fragment of the
  * address, which no browser sends to a server: `#study=UID&series=UID&image=UID`.
  */
 
@@ -36,7 +36,7 @@ let shown = null;
 /** @type {string | null} */
 let chosen = null;
 let waiting = 0;
-/** What is told of studies whose indexing goes on, by UID. @type {Map<string, string>} */
+/** Progress of studies that are being indexed, by UID. @type {Map<string, string>} */
 const indexing = new Map();
 let asking = new AbortController();
 
@@ -46,20 +46,20 @@ const frame = new ViewerFrame(base, (image) => {
   leave();
   picker.hidden = true;
   missing.value = '';
-  fill(said, say(image === null ? 'cases.noImage' : 'cases.searching'));
+  fill(status, say(image === null ? 'cases.noImage' : 'cases.searching'));
   if (image !== null) waiting = setTimeout(search, REST_MS);
 });
 const list = new CaseList({
-  beside: ({ image }, hit) => frame.open([image.study, hit.study], { series: image.series, sop: image.sop }),
+  sideBySide: ({ image }, hit) => frame.open([image.study, hit.study], { series: image.series, sop: image.sop }),
   address: (hit) => api.resolve(hit.links.viewer ?? `reading#${new URLSearchParams({ study: hit.study ?? '' })}`),
   picture: (hit) => api.resolve(hit.links.thumbnail),
   judge: async (answer, hit, relevant) => await sent(answer, () => api.judge(answer.cases.collection, hit.query_image, hit.id, relevant)) !== null,
 });
-const said = h('p', { class: 'cases-said', role: 'status' });
+const status = h('p', { class: 'cases-status', role: 'status' });
 const picker = h('select', { class: 'select', 'aria-label': say('cases.collection'), hidden: true, on: { change: () => { chosen = picker.value; search(); } } });
 const saver = new SaveButton({
   chosen: (answer) => list.chosen(answer),
-  say: (answer, text) => { if (shown === answer) fill(said, text); },
+  say: (answer, text) => { if (shown === answer) fill(status, text); },
   send: (answer, body, key) => sent(answer, () => api.writeBack(answer.cases.write_back.path, body, key)),
 });
 const priors = h('input', { type: 'checkbox', on: { change: () => search() } });
@@ -68,7 +68,7 @@ const missingForm = h('form', { class: 'missing', hidden: true, on: { submit: su
   h('label', { for: 'missing' }, say('missing.label')), missing, h('button', { class: 'button' }, say('missing.add')));
 const panel = h('aside', { class: 'cases', 'aria-label': say('cases.title') }, h('h1', {}, say('cases.title')),
   h('p', { class: 'no-device', role: 'note' }, sharedText('nav.noDevice')),
-  h('div', { class: 'cases-head' }, h('label', {}, priors, say('cases.samePatientToo')), picker, saver.element), said, list.element, missingForm);
+  h('div', { class: 'cases-head' }, h('label', {}, priors, say('cases.samePatientToo')), picker, saver.element), status, list.element, missingForm);
 
 /** Show and offer nothing of the former answer, and drop one that is on its way. */
 function leave() {
@@ -87,7 +87,7 @@ async function search() {
   const image = active;
   asking = new AbortController();
   const { signal } = asking;
-  fill(said, say('cases.searching'));
+  fill(status, say('cases.searching'));
   try {
     const cases = await api.similar(image, chosen, priors.checked, signal);
     if (signal.aborted) return;
@@ -115,7 +115,7 @@ function show(answer) {
   fill(picker, ...found.collections.map((name) => h('option', { value: name, selected: name === found.collection }, name)));
   picker.hidden = found.collections.length < 2;
   if (found.state === 'not_indexed') showMissing(answer);
-  else fill(said, found.hits.length === 0 ? say('cases.none', { collection: found.collection }) : '');
+  else fill(status, found.hits.length === 0 ? say('cases.none', { collection: found.collection }) : '');
 }
 
 /** Dates that an import has shifted would contradict those in the viewer. @param {ActiveImage} image @param {Cases} found */
@@ -127,7 +127,7 @@ function haveDatesOf({ date }, { images }) {
 function showMissing({ image: { study }, cases: { index_now: request } }) {
   const news = indexing.get(study);
   const button = request && h('button', { class: 'button', type: 'button', on: { click: () => index(request, study) } }, say('cases.indexNow'));
-  fill(said, news ?? say('cases.notIndexed'), news === undefined && button);
+  fill(status, news ?? say('cases.notIndexed'), news === undefined && button);
 }
 
 /** Have the archive's study indexed, and show its similar cases then. @param {import('./cases-api.js').IndexNow} request @param {string} study */
@@ -149,7 +149,7 @@ async function index(request, study) {
     if (active?.study !== study) return;
     if (job.state === 'done') await search();
     const why = job.error ?? say(job.state === 'done' ? 'cases.noneTaken' : 'cases.indexCancelled');
-    if (isMissing()) fill(said, h('span', { role: 'alert' }, ...parts('cases.indexFailed', { job: `${job.id}`, why: h('span', { lang: job.error && 'en' }, why) })));
+    if (isMissing()) fill(status, h('span', { role: 'alert' }, ...parts('cases.indexFailed', { job: `${job.id}`, why: h('span', { lang: job.error && 'en' }, why) })));
   } catch (error) {
     indexing.delete(study);
     if (isMissing()) showProblem(error);
@@ -165,7 +165,7 @@ function showProblem(error) {
     signIn(null);
     return;
   }
-  fill(said, h('span', { role: 'alert' }, ...parts('cases.problem', { title: problem.title, detail: h('span', { lang: problem.lang }, problem.detail) })));
+  fill(status, h('span', { role: 'alert' }, ...parts('cases.problem', { title: problem.title, detail: h('span', { lang: problem.lang }, problem.detail) })));
 }
 
 /**
@@ -193,7 +193,7 @@ async function supplement(event) {
   const image = hits[0]?.query_image ?? images[0].id;
   if (await sent(answer, () => api.judge(collection, image, id, true, true)) === null || shown !== answer) return;
   missing.value = '';
-  fill(said, say('missing.kept', { id }));
+  fill(status, say('missing.kept', { id }));
 }
 
 /** @param {string | null} why null: the session has ended */
@@ -203,7 +203,7 @@ function signIn(why) {
 
 async function start() {
   try {
-    await session.known();
+    await session.ready();
   } catch (error) {
     document.body.replaceChildren(panel);
     showProblem(error);
@@ -219,14 +219,14 @@ async function start() {
 
 /** Open the study of the address. */
 function open() {
-  const wanted = new URLSearchParams(location.hash.slice(1));
-  const study = wanted.get('study');
+  const parameters = new URLSearchParams(location.hash.slice(1));
+  const study = parameters.get('study');
   if (study === null) {
     frame.close();
-    fill(said, say('cases.noStudy'));
+    fill(status, say('cases.noStudy'));
     return;
   }
-  frame.open([study], { series: wanted.get('series'), sop: wanted.get('image') });
+  frame.open([study], { series: parameters.get('series'), sop: parameters.get('image') });
 }
 
 window.addEventListener('hashchange', open);

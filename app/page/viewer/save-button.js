@@ -16,13 +16,13 @@ const MOST = 6;
 export class SaveButton {
   /** Keys of what was sent, by its text: cases that are saved again are there once. @type {Map<string, string>} */
   #keys = new Map();
-  /** What is saved: cases go to the study that they were found for. @type {Answer | null} */
+  /** What is saved: cases go to the study whose similar cases they are. @type {Answer | null} */
   #answer = null;
 
   /**
    * @param {{chosen: (answer: Answer) => Case[], send: (answer: Answer, body: object, key: string) => Promise<Written | null>,
    *   say: (answer: Answer, text: string) => void}} actions
-   *   `chosen` gives the cases to save; `send` gives null where the service did not take them, and has said why
+   *   `chosen` gives the cases to save; `send` gives null where the service did not take them, and has shown why
    */
   constructor(actions) {
     this.actions = actions;

@@ -31,13 +31,13 @@ export class ViewerFrame {
    * @param {string[]} studies @param {{series?: string | null, sop?: string | null}} [first] the image to begin with
    */
   open(studies, { series = null, sop = null } = {}) {
-    const wanted = new URLSearchParams({ StudyInstanceUIDs: studies.join(',') });
-    if (series !== null) wanted.set('initialSeriesInstanceUID', series);
-    if (sop !== null) wanted.set('initialSopInstanceUID', sop);
-    if (studies.length > 1) wanted.set('hangingprotocolId', '@recoquest/side-by-side');
+    const parameters = new URLSearchParams({ StudyInstanceUIDs: studies.join(',') });
+    if (series !== null) parameters.set('initialSeriesInstanceUID', series);
+    if (sop !== null) parameters.set('initialSopInstanceUID', sop);
+    if (studies.length > 1) parameters.set('hangingprotocolId', '@recoquest/side-by-side');
     const address = new URL('viewer', this.base);
     // OHIF splits the list at commas as they are.
-    address.search = wanted.toString().replaceAll('%2C', ',');
+    address.search = parameters.toString().replaceAll('%2C', ',');
     this.#renew(address.href);
   }
 

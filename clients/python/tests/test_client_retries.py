@@ -267,7 +267,7 @@ def test_a_stream_is_joined_again_after_breaks_and_tells_news_once(do: Do, serve
 @pytest.mark.parametrize("operation", ["stream", "wait"])
 def test_a_problem_in_a_stream_is_raised_as_itself(do: Do, server: Failing, operation: str) -> None:
     document = {
-        "type": "urn:recoquest:key-ended", "title": "The key is not valid any more", "status": 401,
+        "type": "urn:recoquest:key-ended", "title": "The key is no longer valid", "status": 401,
         "detail": "The key a1 of 'viewer' is revoked.", "help": "/docs/problems#key-ended", "errors": [],
         "request_id": "r-1",
     }  # fmt: skip

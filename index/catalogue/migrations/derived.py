@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def rebuild_derived(write: Callable[[], AbstractContextManager[Session]], name: str) -> None:
-    """Make the rows of all images anew, batch by batch, if they follow other rules than those of today.
+    """Make the rows of all images again, batch by batch, if they follow other rules than those of today.
 
     Processes that do so at the same time share the batches; one that was killed is followed up by the next.
     Rows of rules of a newer version of recoquest are left alone.
@@ -70,7 +70,7 @@ def rebuild_derived(write: Callable[[], AbstractContextManager[Session]], name: 
 
 
 def _rebuild_batch(session: Session, state: DerivedRow) -> int:
-    """Make the rows of the next images anew, and return how many; the last ones end the work."""
+    """Make the rows of the next images again, and return how many; the last ones end the work."""
     if state.reached is None:
         return 0
     _lock_all(session)
@@ -99,11 +99,11 @@ def _count(session: Session, reached: int | None) -> int:
 def _replace_findings(session: Session, keys: list[int]) -> None:
     texts: dict[int, dict[int, str]] = {}
     written = select(TextRow.image_id, TextRow.position, TextRow.text).where(TextRow.image_id.in_(keys))
-    for image, position, said in session.execute(written):
-        texts.setdefault(image, {})[position] = said
+    for image, position, written_text in session.execute(written):
+        texts.setdefault(image, {})[position] = written_text
     images = select(ImageRow.id, ImageRow.collection_id, ImageRow.report).where(ImageRow.id.in_(keys))
-    found: dict[int, dict[int, Findings]] = {}
+    findings: dict[int, dict[int, Findings]] = {}
     for image, collection, report in session.execute(images):
-        found.setdefault(collection, {})[image] = findings_of(texts.get(image, {}), report)
-    for collection, own in found.items():
+        findings.setdefault(collection, {})[image] = findings_of(texts.get(image, {}), report)
+    for collection, own in findings.items():
         put_findings(session, collection, own)

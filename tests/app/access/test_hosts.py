@@ -240,14 +240,14 @@ def test_links_of_other_sites_lead_to_the_pages_and_not_to_data(client: TestClie
 
 
 def test_a_page_that_may_call_asks_before_and_searches(client: TestClient, shared: TestClient) -> None:
-    asked = {
+    preflight = {
         "origin": _VIEWER,
         "access-control-request-method": "POST",
         "access-control-request-headers": "content-type",
         "sec-fetch-site": "cross-site",
     }
-    assert shared.options(SEARCH, headers=asked).headers["access-control-allow-origin"] == _VIEWER
-    problem(client.options(SEARCH, headers=asked), 403, "foreign-page")
+    assert shared.options(SEARCH, headers=preflight).headers["access-control-allow-origin"] == _VIEWER
+    problem(client.options(SEARCH, headers=preflight), 403, "foreign-page")
     headers = {"origin": _VIEWER, "sec-fetch-site": "cross-site"}
     assert shared.post(SEARCH, json={"text": "two dogs"}, headers=headers).status_code == 200
     twice = [("origin", _VIEWER), ("origin", _VIEWER)]

@@ -26,7 +26,7 @@ from tests.app.access.conftest import with_checked_settings
 from tests.app.conftest import COLLECTION, Indexed
 from tests.oidc import AUDIENCE, OidcProvider
 
-# Open, and about the caller itself: a credential that does not hold is told.
+# Open, and about the caller itself: an invalid credential is reported.
 OWN: Final = {"begin_session", "get_session", "end_session"}
 _ROLES: Final[dict[Role, str]] = {
     "reader": """
@@ -164,9 +164,14 @@ def test_every_route_has_a_role_and_the_description_names_it(matrix: Matrix) -> 
 
 
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("place", [ASKED, EVERY_COLLECTION])
-def test_a_key_may_what_its_role_may(matrix: Matrix, role: Role, place: str) -> None:
-    _walk(matrix, matrix.key(f"{role} {place}", role, place), role, everywhere=place == EVERY_COLLECTION)
+@pytest.mark.parametrize("scope", [ASKED, EVERY_COLLECTION])
+def test_a_key_may_what_its_role_may(matrix: Matrix, role: Role, scope: str) -> None:
+    _walk(
+        matrix,
+        matrix.key(f"{role} {scope}", role, scope),
+        role,
+        everywhere=scope == EVERY_COLLECTION,
+    )
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -199,9 +204,9 @@ def test_a_key_of_another_collection_may_nothing_there(matrix: Matrix, role: Rol
 @pytest.mark.parametrize("caller", ["nobody", "wrong", "wrong secret", "expired", "revoked", "no key"])
 def test_callers_without_a_key_that_holds_are_refused(matrix: Matrix, caller: str) -> None:
     bearer = None if caller == "nobody" else _useless(matrix, caller)
-    for place, operation in enumerate(matrix.operations):
+    for index, operation in enumerate(matrix.operations):
         # Each from another machine, so that no wrong key makes the next one wait.
-        client = TestClient(matrix.client.app, "http://localhost", client=(f"10.0.0.{place}", place))
+        client = TestClient(matrix.client.app, "http://localhost", client=(f"10.0.0.{index}", index))
         answer = matrix.ask(operation, bearer, client)
         needs_one = operation.name == "begin_session" or (bearer is not None and operation.name in OWN)
         if OPERATIONS[operation.name] is None and not needs_one:
@@ -310,8 +315,8 @@ def test_a_caller_sees_its_collections_and_learns_of_no_other(matrix: Matrix) ->
     own, strange = matrix.key("own", "reader", COLLECTION), matrix.key("strange", "reader", ASKED)
     listed = {}
     for name, key in (("own", own), ("strange", strange), ("admin", ADMIN_KEY)):
-        found = matrix.client.get("/v1/collections", headers=bearer(key)).json()["collections"]
-        listed[name] = [one["name"] for one in found]
+        body = matrix.client.get("/v1/collections", headers=bearer(key)).json()["collections"]
+        listed[name] = [one["name"] for one in body]
     assert listed == {"own": [COLLECTION], "strange": [], "admin": [COLLECTION]}
     assert matrix.client.get(f"/v1/collections/{COLLECTION}", headers=bearer(own)).status_code == 200
     there = matrix.client.get(f"/v1/collections/{COLLECTION}", headers=bearer(strange))

@@ -87,7 +87,7 @@ def test_keys_are_found_by_identifier_and_algorithm_and_fetched_once() -> None:
     for algorithm, kid in (("ES256", "rsa"), ("RS256", "ec"), ("RS256", "another"), ("ES256", "late")):
         with pytest.raises(UnknownSigningKeyError):
             _found(provider, algorithm, kid)
-    # Whatever tokens name, the provider is not asked again so soon.
+    # The provider is not asked again so soon, whichever keys tokens name.
     assert len(site.asked) == 2
 
 
@@ -219,14 +219,14 @@ def _answering(status: int, body: bytes, **headers: str) -> Iterator[str]:
 
 def test_a_document_is_read_whole() -> None:
     # As long as one may be.
-    wanted = {"keys": ["x" * ((1 << 20) - 14)]}
-    assert len(json.dumps(wanted)) == 1 << 20
-    with _answering(200, json.dumps(wanted).encode()) as url:
-        assert asyncio.run(fetch_json(url)) == wanted
+    document = {"keys": ["x" * ((1 << 20) - 14)]}
+    assert len(json.dumps(document)) == 1 << 20
+    with _answering(200, json.dumps(document).encode()) as url:
+        assert asyncio.run(fetch_json(url)) == document
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "headers", "said"),
+    ("status", "body", "headers", "message"),
     [
         (404, b"{}", {}, "answers with status 404."),
         (300, b"{}", {}, "answers with status 300."),
@@ -236,9 +236,9 @@ def test_a_document_is_read_whole() -> None:
     ],
 )
 def test_another_answer_is_an_error_in_a_sentence(
-    status: int, body: bytes, headers: dict[str, str], said: str
+    status: int, body: bytes, headers: dict[str, str], message: str
 ) -> None:
-    with _answering(status, body, **headers) as url, pytest.raises(ProviderError, match=f"^{url} {said}$"):
+    with _answering(status, body, **headers) as url, pytest.raises(ProviderError, match=f"^{url} {message}$"):
         asyncio.run(fetch_json(url))
 
 
@@ -278,10 +278,10 @@ def test_a_path_that_is_taken_leads_to_the_same_origin(path: str) -> None:
         return
     # Browsers leave tabs and ends of lines out, and take a backslash for a slash.
     as_browsers_read = "".join(char for char in path if char not in "\t\r\n").replace("\\", "/")
-    found = urlsplit(urljoin(HERE, as_browsers_read))
-    assert (found.scheme, found.netloc) == ("https", "images.example.org")
+    result = urlsplit(urljoin(HERE, as_browsers_read))
+    assert (result.scheme, result.netloc) == ("https", "images.example.org")
     assert not as_browsers_read.startswith("//")
-    assert found.path.startswith("/")
+    assert result.path.startswith("/")
     assert path.isascii()
     assert path.isprintable()
 
@@ -307,9 +307,9 @@ def test_an_answer_is_taken_from_the_browser_that_began_with_its_state_until_it_
     now = [1_000_000.0]
     signer = SessionSigner(b"s" * 32, lambda: now[0])
     sealed, state = _sealed(signer)
-    found = find_attempt(_request_with_cookie(sealed), signer, state)
-    assert found is not None
-    assert (found.state, found.return_to) == (state, "/operate")
+    attempt = find_attempt(_request_with_cookie(sealed), signer, state)
+    assert attempt is not None
+    assert (attempt.state, attempt.return_to) == (state, "/operate")
     # Another browser, another sign-in of the same browser, and none at all.
     other_sealed, other_state = _sealed(signer)
     assert find_attempt(_request_with_cookie(None), signer, state) is None
@@ -318,7 +318,7 @@ def test_an_answer_is_taken_from_the_browser_that_began_with_its_state_until_it_
     assert find_attempt(_request_with_cookie(sealed), signer, "") is None
     assert find_attempt(_request_with_cookie(sealed), signer, "é") is None
     now[0] += LIFETIME_S - 1
-    assert find_attempt(_request_with_cookie(sealed), signer, state) == found
+    assert find_attempt(_request_with_cookie(sealed), signer, state) == attempt
     now[0] += 1
     assert find_attempt(_request_with_cookie(sealed), signer, state) is None
 
@@ -327,11 +327,11 @@ def test_an_answer_is_taken_from_the_browser_that_began_with_its_state_until_it_
 def test_a_changed_cookie_is_no_sign_in(data: st.DataObject) -> None:
     sealed, state = _sealed()
     # The last character of unpadded base64 may have bits that say nothing.
-    place = data.draw(st.integers(0, len(sealed) - 2))
+    position = data.draw(st.integers(0, len(sealed) - 2))
     # Cookies differ from run to run, and hypothesis must be able to draw the same again.
-    others = [one for one in "Az09-_." if one != sealed[place]]
+    others = [one for one in "Az09-_." if one != sealed[position]]
     character = others[data.draw(st.integers(0, 5))]
-    changed = sealed[:place] + character + sealed[place + 1 :]
+    changed = sealed[:position] + character + sealed[position + 1 :]
     assert find_attempt(_request_with_cookie(changed), SIGNER, state) is None
 
 
@@ -424,8 +424,8 @@ def test_a_client_with_a_secret_sends_it_as_the_provider_takes_it(
     ((form, authorization),) = site.sent
     if basic:
         # RFC 6749, section 2.3.1.
-        wanted = base64.b64encode(b"page+%26+more:hidden%3A+100+%25").decode()
-        assert authorization == f"Basic {wanted}"
+        expected = base64.b64encode(b"page+%26+more:hidden%3A+100+%25").decode()
+        assert authorization == f"Basic {expected}"
         assert "client_secret" not in form
     else:
         assert authorization is None
@@ -452,11 +452,11 @@ def test_an_id_token_that_is_not_for_this_sign_in_is_refused(
     site.give(**changed)
     with pytest.raises(RequestError) as refused:
         _redeem(flow)
-    kind, said = "token-expired", "The token has expired: get a new one."
+    kind, message = "token-expired", "The token has expired: get a new one."
     if at_fault is not None:
         reason = f"its claim {at_fault!r}" if at_fault else "its form or signature"
-        kind, said = "wrong-token", f"The token is not one for this service: {reason} does not fit."
-    assert (refused.value.kind.slug, str(refused.value)) == (kind, said)
+        kind, message = "wrong-token", f"The token is not one for this service: {reason} does not fit."
+    assert (refused.value.kind.slug, str(refused.value)) == (kind, message)
     assert refused.value.kind.authenticate == 'Bearer error="invalid_token"'
 
 
@@ -522,7 +522,7 @@ def test_the_sign_out_of_the_provider_is_told_where_it_has_one(site: Site) -> No
 
 
 @pytest.mark.parametrize(
-    ("public", "request_", "wanted"),
+    ("public", "request_", "expected"),
     [
         (None, _request(), "http://localhost:8000/v1/session/callback"),
         (None, _request("images.example.org", x_forwarded_proto="https"), CALLBACK),
@@ -534,6 +534,6 @@ def test_the_sign_out_of_the_provider_is_told_where_it_has_one(site: Site) -> No
     ],
 )  # fmt: skip
 def test_browsers_come_back_to_the_address_that_they_see(
-    site: Site, public: str | None, request_: Request, wanted: str
+    site: Site, public: str | None, request_: Request, expected: str
 ) -> None:
-    assert site.flow(public_url=public).redirect_uri(request_) == wanted
+    assert site.flow(public_url=public).redirect_uri(request_) == expected

@@ -139,7 +139,7 @@ def test_the_same_answer_in_another_browser_signs_nobody_in(person: Person, appl
         answer = other.get(address, headers=FROM_ELSEWHERE)
         assert answer.headers["location"] == "/#sign-in=ended"
         assert COOKIE not in other.cookies
-        # An answer that somebody slips in ends no sign-in that goes on.
+        # An answer that somebody slips in ends no sign-in that continues.
         assert dict(other.cookies) == kept
 
 

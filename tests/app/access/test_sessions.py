@@ -102,8 +102,8 @@ def test_no_script_and_no_other_site_gets_the_cookie(
     answer = browser.post(SESSION, headers={**bearer(ADMIN_KEY), **headers})
     first, *parts = answer.headers["set-cookie"].split("; ")
     assert first.startswith(f"{COOKIE}=")
-    wanted = {"HttpOnly", "SameSite=strict", "Path=/", "Max-Age=43200"}
-    assert set(parts) == wanted | ({"Secure"} if secure else set())
+    parameters = {"HttpOnly", "SameSite=strict", "Path=/", "Max-Age=43200"}
+    assert set(parts) == parameters | ({"Secure"} if secure else set())
     assert answer.headers["cache-control"] == "no-store"
 
 
@@ -164,10 +164,10 @@ def test_the_audit_trail_names_the_person(browser: TestClient, closed: Indexed) 
     assert browser.delete(SESSION, headers=bearer(key)).status_code == 204
     time.sleep(1)
     events = browser.get("/v1/audit", params={"limit": 1000}, headers=bearer(ADMIN_KEY)).json()["events"]
-    found = [event for event in events if event["actor"]["name"] == "Dr Noted"]
-    assert [event["action"] for event in found] == ["sign-in", "view", "sign-out"]
-    assert {event["actor"]["id"] for event in found} == {key.split("_")[1]}
-    assert {event["actor"]["kind"] for event in found} == {"session"}
+    results = [event for event in events if event["actor"]["name"] == "Dr Noted"]
+    assert [event["action"] for event in results] == ["sign-in", "view", "sign-out"]
+    assert {event["actor"]["id"] for event in results} == {key.split("_")[1]}
+    assert {event["actor"]["kind"] for event in results} == {"session"}
 
 
 PRINCIPAL = Principal("token", "https://id#somebody", "Ada", {"scenes": frozenset({"reader", "judge"})}, 1e12)
@@ -199,9 +199,9 @@ def test_what_is_not_signed_here_is_no_session() -> None:
     ]  # fmt: skip
     assert [signer.open(one) for one in forged] == [None] * len(forged)
     # None of its characters can be another.
-    for place in range(0, len(sealed) - 1, 7):
-        changed = f"{sealed[:place]}{'A' if sealed[place] != 'A' else 'B'}{sealed[place + 1 :]}"
-        assert signer.open(changed) is None, place
+    for position in range(0, len(sealed) - 1, 7):
+        changed = f"{sealed[:position]}{'A' if sealed[position] != 'A' else 'B'}{sealed[position + 1 :]}"
+        assert signer.open(changed) is None, position
 
 
 def test_sessions_have_csrf_tokens_of_their_own() -> None:
@@ -213,7 +213,7 @@ def test_sessions_have_csrf_tokens_of_their_own() -> None:
 
 
 def test_more_roles_than_a_cookie_holds_are_told() -> None:
-    many: Grants = {f"collection-{place}": frozenset({"reader"}) for place in range(200)}
+    many: Grants = {f"collection-{position}": frozenset({"reader"}) for position in range(200)}
     signer = SessionSigner(b"s" * 32)
     with pytest.raises(RequestError, match="200 collections"):
         signer.seal(signer.begin(replace(PRINCIPAL, grants=many), None))
@@ -236,18 +236,18 @@ class Service:
         """A key of a reader."""
         return self.home.key("reader", collection, name=f"viewer {time.monotonic()}")
 
-    def link(self, credential: str | None, image: str = "image-3", **wanted: Any) -> Response:
+    def link(self, credential: str | None, image: str = "image-3", **parameters: Any) -> Response:
         """Ask for a link."""
         headers = {} if credential is None else bearer(credential)
-        answer: Response = self.client.post(f"{IMAGES}/{image}/link", json=wanted, headers=headers)
+        answer: Response = self.client.post(f"{IMAGES}/{image}/link", json=parameters, headers=headers)
         return answer
 
-    def url(self, credential: str, image: str = "image-3", **wanted: Any) -> str:
+    def url(self, credential: str, image: str = "image-3", **parameters: Any) -> str:
         """The address of a link."""
-        answer = self.link(credential, image, **wanted)
+        answer = self.link(credential, image, **parameters)
         assert answer.status_code == 200, answer.text
-        found: str = answer.json()["url"]
-        return found
+        body: str = answer.json()["url"]
+        return body
 
 
 @pytest.fixture
@@ -387,11 +387,11 @@ def test_wrong_requests_for_links(service: Service) -> None:
     assert service.link(None).status_code == 401
     assert service.link(service.key(collection="elsewhere")).status_code == 403
     assert service.link(key, "no-such").status_code == 404
-    for wanted in (
+    for parameters in (
         {"expires_in": 86_401}, {"expires_in": 0}, {"rendition": "original"}, {"rendition": {"size": 0}},
         {"rendition": {"window": "wide"}}, {"rendition": {"colour": 1}}, {"until": 5},
     ):  # fmt: skip
-        assert service.link(key, **wanted).status_code == 422, wanted
+        assert service.link(key, **parameters).status_code == 422, parameters
 
 
 def test_the_trail_names_the_maker_and_the_log_no_address(service: Service, json_log: io.StringIO) -> None:
@@ -423,7 +423,7 @@ def test_a_link_holds_until_its_end_and_no_second_longer() -> None:
     sealed = sessions.seal_link(maker, address)
     last = SessionSigner(b"s" * 32, lambda: maker.expires - 1)
     assert last.open_link(sealed, address) == maker
-    with pytest.raises(RequestError, match="has ended"):
+    with pytest.raises(RequestError, match="has expired"):
         SessionSigner(b"s" * 32, lambda: maker.expires).open_link(sealed, address)
     other = SessionSigner(b"t" * 32, lambda: NOW)
     with pytest.raises(RequestError, match="another picture"):

@@ -25,7 +25,7 @@ from index.audit.listing import Selection, all_events
 from index.audit.verify import verify_trail
 from index.catalogue import Catalogue, open_catalogue
 from index.errors import CatalogueBusyError
-from tests.app.commands import said as said_by
+from tests.app.commands import plain_output as said_by
 from tests.app.conftest import COLLECTION, Indexed
 
 HERE = f"/v1/collections/{COLLECTION}"
@@ -132,7 +132,7 @@ def test_a_change_whose_event_is_not_written_is_said_to_be(own: Indexed, service
         "The change is made, but the audit trail does not take its event"
     )
     assert answer.headers["Retry-After"] == "5"
-    # Searches go on, and their events wait.
+    # Searches continue, and their events wait.
     assert service.post(f"{HERE}/search", json={"text": "a boat"}).status_code == 200
     assert len(stuck) == 2
     _Stuck.refusals = 0
@@ -207,8 +207,8 @@ def test_a_letter_that_cannot_be_kept_is_told_of_once_and_kept_later(
     with capture_logs() as lines:
         asyncio.run(_record(recorder, [_event(0, score=object()), _event(1)]))
         recorder.close()
-    said = "an event cannot be put beside the audit trail"
-    assert [line["error"] for line in lines if line["event"] == said] == ["IsADirectoryError"]
+    expected = "a dead letter of the audit trail cannot be written"
+    assert [line["error"] for line in lines if line["event"] == expected] == ["IsADirectoryError"]
     assert count_dead_letters(tmp_path) == 1
     with catalogue.read() as session:
         assert [entry.record["details"].get("n") for entry in all_events(session, Selection())] == [None, 1]
@@ -238,6 +238,6 @@ def test_verify_and_doctor_tell_of_them(own: Indexed) -> None:
     verified = said_by(own.run("audit", "verify"))
     assert "1 events are as they were written" in verified
     assert "2 events could not be written to the trail" in verified
-    found = examine_home(Settings(home=home))
-    assert found.state == "doubtful"
-    assert "did not take 2 events" in found.found
+    result = examine_home(Settings(home=home))
+    assert result.state == "doubtful"
+    assert "did not take 2 events" in result.found

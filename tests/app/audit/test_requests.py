@@ -20,9 +20,9 @@ from tests.app.conftest import COLLECTION, PATIENT, Indexed, serve
 HERE = f"/v1/collections/{COLLECTION}"
 
 
-def audited(client: TestClient, **wanted: str) -> list[dict[str, Any]]:
+def audited(client: TestClient, **parameters: str) -> list[dict[str, Any]]:
     """Return the events of a trail that all were written to, but for readings of the trail itself."""
-    return [event for event in written_events(client, AS_ADMIN, **wanted) if event["action"] != "audit"]
+    return [event for event in written_events(client, AS_ADMIN, **parameters) if event["action"] != "audit"]
 
 
 @pytest.mark.parametrize("part", ["bytes=0-3", "bytes=0-3,999999-", "bytes=-5", "lines=1-2"])
@@ -100,9 +100,9 @@ def test_images_that_are_looked_at_are_named(
         assert answer.status_code == 200
         missing = service.request(method, f"{HERE}/images/none{part}")
         assert missing.status_code == 404
-    found = audited(service)
-    assert [(event["action"], event["details"]["operation"]) for event in found] == expected
-    assert {image} == {one for event in found for one in event["ids"]}
+    result = audited(service)
+    assert [(event["action"], event["details"]["operation"]) for event in result] == expected
+    assert {image} == {one for event in result for one in event["ids"]}
 
 
 @pytest.fixture
@@ -247,8 +247,10 @@ def guarded(own: Indexed) -> Iterator[TestClient]:
 
 def test_every_route_declares_its_events(guarded: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     running: Any = guarded.app
-    asked = [(one.name, {"method": min(one.methods or ()), "path": one.path}) for one in routes_of(running)]
-    assert {name for name, at in asked if running.stages.operations.of(at).audit is None} == NO_EVENT
+    requests = [
+        (one.name, {"method": min(one.methods or ()), "path": one.path}) for one in routes_of(running)
+    ]
+    assert {name for name, at in requests if running.stages.operations.match(at).audit is None} == NO_EVENT
     # An address without a route has no event, even where it redirects.
     assert (guarded.post("/v1/jobs/", follow_redirects=False).is_redirect, audited(guarded)) == (True, [])
     monkeypatch.delattr(health.get_liveness, "recoquest_operation")

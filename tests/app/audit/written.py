@@ -9,14 +9,14 @@ from app.audit.recorder import Recorder
 
 
 def written_events(
-    client: TestClient, headers: dict[str, str] | None = None, **wanted: str
+    client: TestClient, headers: dict[str, str] | None = None, **parameters: str
 ) -> list[dict[str, Any]]:
     """Return all events of all pages; tests may share a home whose trail is longer than a page.
 
     Args:
         client: A service.
         headers: Headers of an auditor; None: the client has them.
-        wanted: Parameters that choose events.
+        parameters: Parameters that choose events.
     """
     recorder: Recorder = client.app.state.services.recorder  # type: ignore[attr-defined]
     deadline = time.monotonic() + 10
@@ -26,7 +26,7 @@ def written_events(
     events: list[dict[str, Any]] = []
     cursor: dict[str, str] = {}
     for _ in range(100):
-        answer = client.get("/v1/audit", params={"limit": "1000", **wanted, **cursor}, headers=headers)
+        answer = client.get("/v1/audit", params={"limit": "1000", **parameters, **cursor}, headers=headers)
         assert answer.status_code == 200, answer.text
         page = answer.json()
         events += page["events"]

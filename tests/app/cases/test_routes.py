@@ -94,7 +94,7 @@ def test_a_note_and_a_name_are_changed_on_what_the_caller_knows_alone(service: T
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "said"),
+    ("path", "body", "status", "message"),
     [
         ("/bad%20id", {"name": "x"}, 422, "case_list"),
         ("/.hidden", {"name": "x"}, 422, "case_list"),
@@ -105,17 +105,17 @@ def test_a_note_and_a_name_are_changed_on_what_the_caller_knows_alone(service: T
         ("/b", {"name": "Taken"}, 409, "'Taken'"),
         ("/kept/images/image-3", {"note": "x" * 2001}, 422, "2000"),
         ("/kept/images/image-3", {"note": "a\x00b"}, 422, "cannot be stored"),
-        ("/kept/images/image-3", {"notes": "x"}, 422, "known are note"),
+        ("/kept/images/image-3", {"notes": "x"}, 422, "the fields are note"),
         ("/kept/images/nobody", {}, 404, "'nobody'"),
         ("/gone/images/image-3", {}, 404, "'gone'"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_kept(
-    service: TestClient, path: str, body: dict[str, str], status: int, said: str
+    service: TestClient, path: str, body: dict[str, str], status: int, message: str
 ) -> None:
     service.put(f"{CASES}/kept", json={"name": "Taken"})
     answer = service.put(f"{CASES}{path}", json=body)
-    assert said in json.dumps(problem(answer, status)), answer.text
+    assert message in json.dumps(problem(answer, status)), answer.text
     assert [(one["id"], one["images"]) for one in service.get(CASES).json()["lists"]] == [("kept", 0)]
 
 

@@ -41,14 +41,14 @@ def films(home: Indexed) -> Indexed:
         ("aabbccdd00000001", "2024-03-01", {"view": "Zimmermann, Dr."}),
         (None, "2024-03-05", {"manufacturer": "ACME-4711", "modality": "DX"}),
     ]
-    for place, (patient, date, more) in enumerate(known):
-        uid = f"1.2.826.77.{place}"
+    for position, (patient, date, more) in enumerate(known):
+        uid = f"1.2.826.77.{position}"
         metadata: dict[str, Any] = {
             "study": uid, "series": f"{uid}.1", "sop": f"{uid}.1.1", "accession": "aabbccdd99999999",
             "date": date, **more, **({"patient": patient} if patient else {}),
         }  # fmt: skip
-        records[place] = replace(
-            records[place], id=f"{uid}.1.1", group=patient, metadata=metadata, report="No pneumothorax."
+        records[position] = replace(
+            records[position], id=f"{uid}.1.1", group=patient, metadata=metadata, report="No pneumothorax."
         )
     write_manifest(home.manifest.folder, records)
     again = Indexed(home.settings, read_manifest(home.manifest.folder), home.bundle)
@@ -80,12 +80,12 @@ def opened(content: bytes) -> tuple[zipfile.ZipFile, list[dict[str, str]]]:
     return archive, list(csv.DictReader(io.StringIO(archive.read("cases.csv").decode("utf-8-sig"))))
 
 
-def film(place: int) -> str:
-    return f"1.2.826.77.{place}.1.1"
+def film(position: int) -> str:
+    return f"1.2.826.77.{position}.1.1"
 
 
 def test_a_teaching_file_teaches_and_identifies_nothing(service: TestClient, tmp_path: Path) -> None:
-    save(service, *((film(place), f"note {place}") for place in range(4)))
+    save(service, *((film(position), f"note {position}") for position in range(4)))
     answer = service.get(EXPORT)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "application/zip"
@@ -102,7 +102,7 @@ def test_a_teaching_file_teaches_and_identifies_nothing(service: TestClient, tmp
     assert tuple(rows[0].values()) == (*cells, "No pneumothorax.", "note 0")
     assert (rows[1]["body_part"], rows[3]["modality"]) == ("CHEST", "DX")
     assert {row["report"] for row in rows} == {"No pneumothorax."}
-    assert [row["note"] for row in rows] == [f"note {place}" for place in range(4)]
+    assert [row["note"] for row in rows] == [f"note {position}" for position in range(4)]
     for row in rows:
         picture = Image.open(io.BytesIO(archive.read(row["file"])))
         picture.load()
@@ -112,8 +112,8 @@ def test_a_teaching_file_teaches_and_identifies_nothing(service: TestClient, tmp
     assert "no diagnostic device" in readme
     assert {one.date_time for one in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
     assert archive.namelist() == [f"images/{n:04}.png" for n in range(1, 5)] + ["cases.csv", "README.txt"]
-    told = service.get(f"{HERE}/images/{film(0)}").json()
-    hidden = [*MARKERS, told["sha256"]] if "sha256" in told else [*MARKERS]
+    body = service.get(f"{HERE}/images/{film(0)}").json()
+    hidden = [*MARKERS, body["sha256"]] if "sha256" in body else [*MARKERS]
     for content in (answer.content, *(archive.read(name) for name in archive.namelist())):
         for marker in hidden:
             assert marker.encode() not in content
@@ -131,7 +131,7 @@ def test_no_cell_is_a_formula_and_signs_of_other_alphabets_stay(service: TestCli
         "\uff1d1+1",
         'ärgerlich, "quoted"\nsecond line',
     ]
-    save(service, *((f"image-{place + 8}", note) for place, note in enumerate(notes)))
+    save(service, *((f"image-{index + 8}", note) for index, note in enumerate(notes)))
     _, rows = opened(service.get(EXPORT).content)
     assert [row["note"] for row in rows] == [
         '\'=HYPERLINK("http://x")', "'+1", "'-2", "'@SUM(A1)", "'\uff1d1+1", notes[-1],
@@ -148,7 +148,7 @@ def test_an_empty_list_is_an_empty_table(service: TestClient) -> None:
 def test_an_image_that_goes_meanwhile_is_left_out_and_counted(
     service: TestClient, home: Indexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save(service, *((f"image-{place}", f"note {place}") for place in range(8, 12)))
+    save(service, *((f"image-{position}", f"note {position}") for position in range(8, 12)))
     with home.engine() as engine:
         engine.home.store.path(engine.image(COLLECTION, "image-10").sha256).unlink()
 
@@ -173,7 +173,7 @@ def test_a_file_that_cannot_be_finished_is_known_for_it(
     service: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The service ends the connection: a client that reads the length or the directory sees that."""
-    save(service, *((f"image-{place}", "") for place in (8, 9)))
+    save(service, *((f"image-{position}", "") for position in (8, 9)))
     tried: list[int] = []
 
     async def making(services: Any, image: StoredImage, rendition: Any) -> bytes:

@@ -11,7 +11,7 @@ from typer.testing import Result
 
 from index.errors import KeyNameError
 from index.keys.api_keys import ROLES
-from tests.app.commands import run_command, said
+from tests.app.commands import plain_output, run_command
 from tests.app.conftest import COLLECTION, Indexed
 
 
@@ -47,7 +47,7 @@ def test_a_key_is_made_listed_rotated_and_revoked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "collection", "told"),
+    ("role", "collection", "expected"),
     [
         ("auditor", "scenes", ["audit trail"]),
         ("owner", "*", ROLES),
@@ -55,10 +55,10 @@ def test_a_key_is_made_listed_rotated_and_revoked(tmp_path: Path) -> None:
     ],
 )
 def test_a_key_that_gives_no_right_is_refused(
-    tmp_path: Path, role: str, collection: str, told: Sequence[str]
+    tmp_path: Path, role: str, collection: str, expected: Sequence[str]
 ) -> None:
-    refused = said(_keys(tmp_path, "create", "a", "--role", role, "--collection", collection, code=2))
-    assert all(word in refused for word in told)
+    refused = plain_output(_keys(tmp_path, "create", "a", "--role", role, "--collection", collection, code=2))
+    assert all(word in refused for word in expected)
     assert json.loads(_keys(tmp_path, "list", "--json").stdout) == []
 
 
@@ -117,7 +117,7 @@ def test_a_changed_trail_ends_verify_with_an_error(own: Indexed) -> None:
     with sqlite3.connect(own.settings.home / "catalogue.sqlite3") as connection:
         connection.execute("DROP TRIGGER audit_events_update")
         connection.execute("UPDATE audit_events SET event = replace(event, 'boat', 'goat')")
-    assert "Event 2 was changed" in said(own.run("audit", "verify", code=1))
+    assert "Event 2 was changed" in plain_output(own.run("audit", "verify", code=1))
 
 
 def test_pruning_is_an_event(own: Indexed) -> None:
@@ -135,12 +135,12 @@ def test_pruning_is_an_event(own: Indexed) -> None:
 def test_a_day_that_is_not_over_is_not_pruned_up_to(own: Indexed) -> None:
     own.run("search", COLLECTION, "two dogs")
     for day in ("2999-01-01", datetime.now(UTC).date().isoformat()):
-        assert f"{day} is not over" in said(own.run("audit", "prune", "--before", day, code=2))
+        assert f"{day} is not over" in plain_output(own.run("audit", "prune", "--before", day, code=2))
     assert "1 events are as they were written." in own.run("audit", "verify").stdout
 
 
 def test_an_export_names_the_folder_that_is_not_there(own: Indexed, tmp_path: Path) -> None:
-    told = said(own.run("audit", "export", tmp_path / "none" / "x.nd", code=2))
+    told = plain_output(own.run("audit", "export", tmp_path / "none" / "x.nd", code=2))
     assert ".part" not in told
     assert "not there: create it" in told
 
@@ -157,7 +157,7 @@ def test_an_export_names_the_folder_that_is_not_there(own: Indexed, tmp_path: Pa
 def test_a_wrong_time_is_one_sentence_with_a_right_one(
     own: Indexed, command: tuple[str, ...], wrong: str
 ) -> None:
-    words = said(own.run("audit", *command, wrong, code=2))
+    words = plain_output(own.run("audit", *command, wrong, code=2))
     assert f"{wrong!r} is no time: write a day such as 2026-01-31, or a time such as" in words
     assert "Value error" not in words
     assert "%Y" not in words

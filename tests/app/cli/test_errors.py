@@ -69,8 +69,8 @@ def test_a_defect_leaves_its_traceback_in_a_file_and_who_asks_sees_it(
     error.add_note("Line 1: gone.")
     error.add_note("Line 7: also\ngone.")
     assert code_of(error) == 1
-    said = ["recoquest: Two lines are broken.", "Line 1: gone.", "Line 7: also gone."]
-    assert capsys.readouterr().err.splitlines() == said
+    expected = ["recoquest: Two lines are broken.", "Line 1: gone.", "Line 7: also gone."]
+    assert capsys.readouterr().err.splitlines() == expected
     monkeypatch.setenv("RECOQUEST_DEBUG", "1")
     for defect, code in ((ZeroDivisionError("by zero"), 70), (DataError("Broken."), 1)):
         assert code_of(defect) == code
@@ -98,7 +98,7 @@ def test_other_exits_pass_and_a_resume_is_promised_from_the_first_checkpoint_on(
         raise SystemExit(2)
     with pytest.raises(StoppedError, match="before the first checkpoint"), resumable(tmp_path / "out"):
         raise KeyboardInterrupt
-    with pytest.raises(StoppedError, match="--resume goes on"), resumable(tmp_path / "out"):
+    with pytest.raises(StoppedError, match="--resume continues"), resumable(tmp_path / "out"):
         (tmp_path / "out/checkpoints").mkdir(parents=True)
         (tmp_path / "out/checkpoints/last.pt").touch()
         raise KeyboardInterrupt

@@ -15,8 +15,8 @@ def work(tmp_path: Path) -> Work:
 
 
 def test_judgements_are_given_counted_exported_and_forgotten(work: Work) -> None:
-    said = work.run("feedback", "add", "c", "image-003", "--text", "größer", "--relevant").stdout
-    assert said == "c: image-003 is kept as relevant.\n"
+    output = work.run("feedback", "add", "c", "image-003", "--text", "größer", "--relevant").stdout
+    assert output == "c: image-003 is kept as relevant.\n"
     work.run("feedback", "add", "c", "image-004", "--like", "image-001", "--not-relevant")
     work.run("feedback", "add", "c", "image-003", "--text", "größer", "--not-relevant")
     listed = work.run("feedback", "list").stdout
@@ -33,9 +33,9 @@ def test_judgements_are_given_counted_exported_and_forgotten(work: Work) -> None
     assert printed.stderr == "Wrote 2 judgements to -.\n"
     assert not (work.folder / "-").exists()
     taken_back = ("feedback", "remove", "c", "image-004", "--like", "image-001")
-    nothing = "c: nothing was said of image-004 for this query.\n"
+    nothing = "c: there was no judgement of image-004 for this query.\n"
     assert work.run("feedback", "remove", "c", "image-004", "--text", "größer").stdout == nothing
-    assert work.run(*taken_back).stdout == "c: what was said of image-004 for this query is taken back.\n"
+    assert work.run(*taken_back).stdout == "c: the judgement of image-004 for this query is removed.\n"
     assert work.run(*taken_back).stdout == nothing
     work.run("feedback", "export", "c", "said.jsonl")
     (kept,) = (work.folder / "said.jsonl").read_text(encoding="utf-8").splitlines()
@@ -50,12 +50,12 @@ def test_judgements_are_given_counted_exported_and_forgotten(work: Work) -> None
 
 
 def test_mistakes_are_one_sentence(work: Work) -> None:
-    for arguments, said in (
+    for arguments, message in (
         (("c", "image-003", "--relevant"), "Give the text or the liked images"),
         (("c", "image-099", "--text", "x", "--relevant"), "has no image 'image-099'"),
         (("other", "image-003", "--text", "x", "--relevant"), "no collection 'other'"),
     ):
-        assert said in refusal(work, "feedback", "add", *arguments)
+        assert message in refusal(work, "feedback", "add", *arguments)
     unknown = ("feedback", "remove", "c", "image-099", "--text", "x")
     assert "has no image 'image-099'" in refusal(work, *unknown)
     empty = work.run("feedback", "add", "c", "image-003", "--text", "\u200b", "--relevant", code=2)

@@ -51,9 +51,9 @@ def test_a_folder_says_what_it_found_and_what_it_left_out(command: Command, tmp_
     (tmp_path / "photos" / "4.jp2").touch()
     (tmp_path / "photos" / "@eaDir").mkdir()
     write_photo(tmp_path / "photos" / "@eaDir" / "1.jpg")
-    code, said = command()
+    code, message = command()
     assert code == 0
-    assert said.splitlines()[-4:] == [
+    assert message.splitlines()[-4:] == [
         "Found 5 files in photos: 3 taken, 0 refused, 2 left out.",
         "Left out: .jp2 files, which cannot be read (convert them to JPEG or PNG): 1; "
         "files in folders named '@eaDir': 1.",
@@ -66,7 +66,7 @@ def test_a_table_says_what_was_refused_and_where(command: Command, tmp_path: Pat
     (tmp_path / "t.csv").write_text(
         'image,caption,label\n1.jpg,a dog,dog\n2.jpg,"a cat\n3.jpg,a lake, blue,lake\n'
     )
-    code, said = command("--table", "t.csv", "--max-rejected", "0.7")
+    code, message = command("--table", "t.csv", "--max-rejected", "0.7")
     assert code == 0
     for sentence in (
         "Line 3: a quote opens that does not close before line 4, another row.",
@@ -77,17 +77,19 @@ def test_a_table_says_what_was_refused_and_where(command: Command, tmp_path: Pat
         "1 label; the most frequent is 'dog', of 1 of 1 image.",
         "Wrote 1 record to photos/manifest.jsonl.",
     ):
-        assert sentence in said.splitlines()
+        assert sentence in message.splitlines()
 
 
 def test_texts_that_stand_for_not_known(command: Command, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("image,text\n1.jpg,nan\n2.jpg,a dog\n")
-    code, said = command("--table", "t.csv")
+    code, message = command("--table", "t.csv")
     assert code == 0
-    assert "1 text is 'nan' (line 2): left out as not known; `--keep-unknown-texts` keeps such texts." in said
-    assert "1 text, for 1 of 2 images." in said
-    code, said = command("--table", "t.csv", "--keep-unknown-texts")
-    assert "2 texts, for 2 of 2 images." in said
+    assert (
+        "1 text is 'nan' (line 2): left out as not known; `--keep-unknown-texts` keeps such texts." in message
+    )
+    assert "1 text, for 1 of 2 images." in message
+    code, message = command("--table", "t.csv", "--keep-unknown-texts")
+    assert "2 texts, for 2 of 2 images." in message
 
 
 def test_damaged_images_stop_nothing_and_are_an_error_only_if_asked(command: Command, tmp_path: Path) -> None:
@@ -95,14 +97,14 @@ def test_damaged_images_stop_nothing_and_are_an_error_only_if_asked(command: Com
     (photos / "4.jpg").write_bytes(b"")
     (photos / "5.jpg").write_text("<html>404</html>")
     (photos / "6.jpg").write_bytes((photos / "1.jpg").read_bytes()[:300])
-    code, said = command()
+    code, message = command()
     assert code == 0
-    assert "Found 6 files in photos: 3 taken, 3 refused, 0 left out." in said
-    assert "'4.jpg' is an empty file" in said
-    code, said = command("--strict")
+    assert "Found 6 files in photos: 3 taken, 3 refused, 0 left out." in message
+    assert "'4.jpg' is an empty file" in message
+    code, message = command("--strict")
     assert code == 1
-    assert "Wrote 3 records" in said
-    assert "3 lines and images could not be used" in said
+    assert "Wrote 3 records" in message
+    assert "3 lines and images could not be used" in message
     for path in photos.glob("[123].jpg"):
         path.unlink()
     before = (photos / "manifest.jsonl").read_bytes()
@@ -112,11 +114,11 @@ def test_damaged_images_stop_nothing_and_are_an_error_only_if_asked(command: Com
 
 def test_many_refused_lines_are_counted(command: Command, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("image,caption\n1.jpg,a\n" + "".join(f"x{n}.jpg,b\n" for n in range(70)))
-    code, said = command("--table", "t.csv")
+    code, message = command("--table", "t.csv")
     assert code == 0
-    assert "Line 52: there is no image 'x49.jpg'" in said
-    assert "x50.jpg" not in said
-    assert "And 20 more." in said
+    assert "Line 52: there is no image 'x49.jpg'" in message
+    assert "x50.jpg" not in message
+    assert "And 20 more." in message
 
 
 def test_damaged_images_are_refused_by_what_is_decoded(
@@ -125,25 +127,25 @@ def test_damaged_images_are_refused_by_what_is_decoded(
     monkeypatch.setattr("training.importing.listing.MOST_DECODED", 1)
     whole = (tmp_path / "photos" / "1.jpg").read_bytes()
     (tmp_path / "photos" / "3.jpg").write_bytes(whole[:-30])
-    code, said = command("--max-rejected", "0.5")
+    code, message = command("--max-rejected", "0.5")
     assert code == 0
-    assert "Found 3 files in photos: 0 taken, 2 listed, 1 refused, 0 left out." in said
-    assert "File 3: '3.jpg': The JPEG image is damaged" in said
-    code, said = command("--max-rejected", "0.5", "--check")
-    assert "Found 3 files in photos: 2 taken, 1 refused, 0 left out." in said
+    assert "Found 3 files in photos: 0 taken, 2 listed, 1 refused, 0 left out." in message
+    assert "File 3: '3.jpg': The JPEG image is damaged" in message
+    code, message = command("--max-rejected", "0.5", "--check")
+    assert "Found 3 files in photos: 2 taken, 1 refused, 0 left out." in message
     monkeypatch.setenv("RECOQUEST_ACCEPT_TRUNCATED_IMAGES", "true")
-    code, said = command("--check")
-    assert (code, "3 taken, 0 refused" in said) == (0, True)
+    code, message = command("--check")
+    assert (code, "3 taken, 0 refused" in message) == (0, True)
 
 
 def test_a_table_in_another_encoding_is_told_its_option_and_read_with_it(
     command: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "t.csv").write_bytes("Bildname;Befund\n1.jpg;Das Herz ist groß.\n".encode("cp1252"))
-    code, said = command("--table", "t.csv")
-    assert (code, said.endswith("give `--encoding windows-1252`.")) == (1, True)
-    code, said = command("--table", "t.csv", "--encoding", "windows-1252")
-    assert (code, "1 text, for 1 of 1 image." in said) == (0, True)
+    code, message = command("--table", "t.csv")
+    assert (code, message.endswith("give `--encoding windows-1252`.")) == (1, True)
+    code, message = command("--table", "t.csv", "--encoding", "windows-1252")
+    assert (code, "1 text, for 1 of 1 image." in message) == (0, True)
     (record,) = records_of(tmp_path / "photos").values()
     assert record.texts == ("Das Herz ist groß.",)
 
@@ -206,23 +208,23 @@ def searched(tmp_path: Path, json_log: io.StringIO) -> Iterator[tuple[Searched, 
         film = marked_film(number, patient=number // 2, view="PA" if number % 2 else "LL")
         (source / f"{MARKER}^{number}").write_bytes(encoded(film))
     (source / "jpeg").write_bytes(encoded(jpeg_film(7)))
-    # Refused and left-out files have markers, too.
+    # Refused and left-out files also have markers.
     (source / f"{MARKER}.cut").write_bytes(encoded(marked_film(20))[:-1000])
     for number, name in enumerate(SPOILT, 21):
         (source / name).write_bytes(_spoilt(encoded(marked_film(number)), name))
     (source / "burned").write_bytes(encoded(marked_film(24, BurnedInAnnotation="YES")))
     (source / f"{MARKER}.txt").write_text(MARKER)
     home, out = base / "home", base / "films"
-    code, said = outcome("import", "dicom", source, out, "--home", home, "--max-rejected", "1")
-    assert code == 0, said
-    assert "5 taken" in said
+    code, message = outcome("import", "dicom", source, out, "--home", home, "--max-rejected", "1")
+    assert code == 0, message
+    assert "5 taken" in message
     settings = Settings(home=home, threads=1, device="cpu", **OPEN)
     engine = open_engine(settings)
     bundle = make_bundle(tmp_path / "bundle", seed=0)
     ingest_manifest(engine, "films", load_encoder(bundle, "cpu"), read_manifest(out), show_progress=False)
     write_backup(engine.home, base / "backup.tar")
     engine.home.catalogue.close()
-    searched = Searched(base, [said.encode()], json_log)
+    searched = Searched(base, [message.encode()], json_log)
     with TestClient(create_app(settings), "http://localhost", headers=AS_ADMIN) as client:
         yield searched, client
 
@@ -248,8 +250,8 @@ def test_films_are_searched_by_their_attributes_and_no_marker_is_left(
     kept.keep(client.get("/metrics"))
     kept.keep(client.get("/v1/audit"))
     kept.said.append(kept.log.getvalue().encode())
-    for said in kept.said:
-        assert not has_marker(said), said[:3000]
+    for message in kept.said:
+        assert not has_marker(message), message[:3000]
     assert places_of_marker(kept.base) == []
 
 
@@ -291,12 +293,12 @@ def _uploads_are_stored_or_refused(kept: Searched, client: TestClient) -> None:
 
 def test_the_command_names_no_file_and_says_where_to_look(tmp_path: Path) -> None:
     films = [encoded(make_film(1)), encoded(make_film(2))[:-1000]]
-    code, said = _import(tmp_path, films, "--max-rejected", "0.01")
+    code, message = _import(tmp_path, films, "--max-rejected", "0.01")
     assert code == 1
-    assert "Too much of SOURCE cannot be used: 1 of 2 files" in said
-    assert "File 2: The DICOM image is damaged" in said
-    assert "File numbers are places in: find SOURCE -type f | LC_ALL=C sort." in said
-    assert MARKER not in said
+    assert "Too much of SOURCE cannot be used: 1 of 2 files" in message
+    assert "File 2: The DICOM image is damaged" in message
+    assert "File numbers are places in: find SOURCE -type f | LC_ALL=C sort." in message
+    assert MARKER not in message
     assert not (tmp_path / "out" / "manifest.jsonl").exists()
 
 
@@ -321,22 +323,22 @@ def test_options_of_other_layouts_are_refused(tmp_path: Path) -> None:
         (("dicom", tmp_path), "give a second folder"),
         (("nothing", tmp_path), "'nothing' is none of folder, karpathy, coco, mimic-cxr"),
     ):
-        code, said = outcome("import", *arguments)
-        assert (code > 0, words in " ".join(said.replace("│", " ").split())) == (True, True), said
+        code, message = outcome("import", *arguments)
+        assert (code > 0, words in " ".join(message.replace("│", " ").split())) == (True, True), message
 
 
 @pytest.mark.slow
 def test_the_quarantine_is_taken_after_a_look(tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(encoded(make_film(1, BurnedInAnnotation="YES")))
     arguments = ("dicom", str(tmp_path / "1"), str(tmp_path / "out"), "--home", str(tmp_path / "home"))
-    _, said = outcome("import", *arguments)
-    assert "quarantined: BurnedInAnnotation is YES: 1" in said
+    _, message = outcome("import", *arguments)
+    assert "quarantined: BurnedInAnnotation is YES: 1" in message
     table = tmp_path / "out" / "quarantine.csv"
     with table.open(newline="") as file:
         assert [row["sop"] for row in csv.DictReader(file)] == [uid("film", 1)]
     looked_at = table.rename(tmp_path / "looked-at.csv")
-    _, said = outcome("import", *arguments, "--take-quarantined", str(looked_at))
-    assert "1 taken" in said
+    _, message = outcome("import", *arguments, "--take-quarantined", str(looked_at))
+    assert "1 taken" in message
 
 
 @pytest.mark.slow
@@ -353,11 +355,11 @@ def test_a_stopped_import_goes_on_and_loses_nothing(tmp_path: Path, number: sign
         while len(list(out.glob("images/*.dcm"))) < 5 and time.monotonic() < deadline:
             time.sleep(0.01)
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, message = process.communicate(timeout=60)
     assert process.returncode != 0
     assert not (out / "manifest.jsonl").exists()
     if number != signal.SIGKILL:
-        assert "goes on where this one ended" in said
+        assert "continues where this one ended" in message
         assert not [path for path in out.rglob("*") if path.name.endswith(".part")]
     before = {path: path.stat().st_mtime_ns for path in out.glob("images/*.dcm")}
     assert 5 <= len(before) < 60
@@ -370,12 +372,12 @@ def test_films_get_the_reports_of_a_folder(tmp_path: Path) -> None:
     reports = ["--reports", tmp_path / "reports"]
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports" / f"{uid('study', 1)}.txt").write_text("Patient: X\nIMPRESSION: Left effusion.")
-    code, said = _import(tmp_path, [encoded(make_film(1))], *reports)
-    assert code == 0, said
-    assert "Reports: 1 found = 1 matched + 0 without an image + 0 refused + 0 left out." in said
+    code, message = _import(tmp_path, [encoded(make_film(1))], *reports)
+    assert code == 0, message
+    assert "Reports: 1 found = 1 matched + 0 without an image + 0 refused + 0 left out." in message
     (record,) = read_manifest(tmp_path / "out").records
     assert (record.report, record.texts) == ("IMPRESSION: Left effusion.", ("Left effusion.",))
-    assert "1 text, for 1 of 1 image." in said
+    assert "1 text, for 1 of 1 image." in message
     assert outcome("import", "folder", tmp_path / MARKER, tmp_path / "out", *reports)[0] != 0
 
 
@@ -383,8 +385,8 @@ def test_a_study_with_films_of_two_patients_is_named(tmp_path: Path) -> None:
     films = [make_film(n, study=1 if n < 3 else 3, PatientID=patient) for n, patient in enumerate("ABA", 1)]
     (tmp_path / "reports").mkdir()
     (tmp_path / "reports" / f"{uid('study', 1)}.txt").write_text("IMPRESSION: Left effusion.")
-    _, said = _import(tmp_path, map(encoded, films), "--reports", tmp_path / "reports")
-    assert f"Study {uid('study', 1)} has films of 2 patients" in said
-    assert uid("study", 3) not in said
-    assert "images of several patients have its study, and it names no patient" in said
-    assert "0 texts, for 0 of 3 images." in said
+    _, message = _import(tmp_path, map(encoded, films), "--reports", tmp_path / "reports")
+    assert f"Study {uid('study', 1)} has films of 2 patients" in message
+    assert uid("study", 3) not in message
+    assert "images of several patients have its study, and it names no patient" in message
+    assert "0 texts, for 0 of 3 images." in message

@@ -33,9 +33,9 @@ def index(own: Indexed) -> Command:
 
 def _count(own: Indexed, collection: str) -> int:
     with own.engine() as engine:
-        found = engine.collection(collection)
-        assert found.generation is not None
-        return found.count
+        result = engine.collection(collection)
+        assert result.generation is not None
+        return result.count
 
 
 def test_damaged_images_leave_the_rest_searchable(own: Indexed, index: Command) -> None:
@@ -43,24 +43,24 @@ def test_damaged_images_leave_the_rest_searchable(own: Indexed, index: Command) 
     paths[0].write_bytes(b"")
     paths[1].write_bytes(paths[1].read_bytes()[:100])
     paths[2].unlink()
-    code, said = index(collection="other")
-    assert code == 0, said
+    code, message = index(collection="other")
+    assert code == 0, message
     counts = "21 taken (21 added, 0 updated, 0 unchanged) + 3 refused (lines: 1, images: 2)"
-    assert f"24 lines found = {counts}" in said
+    assert f"24 lines found = {counts}" in message
     assert _count(own, "other") == 21
-    code, said = index("--strict", collection="third")
-    assert (code, "3 lines and images could not be used" in said) == (1, True)
+    code, message = index("--strict", collection="third")
+    assert (code, "3 lines and images could not be used" in message) == (1, True)
     assert _count(own, "third") == 21
-    code, said = index("--max-rejected", "0.05", collection="fourth")
-    assert (code, "more than the share of 0.05" in said) == (1, True)
+    code, message = index("--max-rejected", "0.05", collection="fourth")
+    assert (code, "more than the share of 0.05" in message) == (1, True)
 
 
 def test_a_damaged_image_keeps_no_other_encoder_from_taking_over(own: Indexed, index: Command) -> None:
     own.manifest.image_path(own.manifest.records[3]).write_bytes(b"broken")
     other = make_bundle(own.settings.home.parent / "other", seed=4)
-    code, said = index("--bundle", str(other))
-    assert code == 0, said
-    assert "Refused, and in the collection as they were before: 1 (image-3)." in said
+    code, message = index("--bundle", str(other))
+    assert code == 0, message
+    assert "Refused, and in the collection as they were before: 1 (image-3)." in message
     with own.engine() as engine:
         assert engine.collection(COLLECTION).generation == 2
     assert _count(own, COLLECTION) == 24
@@ -69,10 +69,10 @@ def test_a_damaged_image_keeps_no_other_encoder_from_taking_over(own: Indexed, i
 def test_what_moves_is_said(own: Indexed, index: Command) -> None:
     folder = own.manifest.folder
     write_manifest(folder, [replace(one, id=f"new-{one.id}") for one in read_manifest(folder).records])
-    code, said = index("--prune")
-    assert code == 0, said
-    assert "24 taken (0 added, 24 moved, 0 updated, 0 unchanged)" in said
-    assert "ids: 24 (image-0 to new-image-0, image-1 to new-image-1, " in said
+    code, message = index("--prune")
+    assert code == 0, message
+    assert "24 taken (0 added, 24 moved, 0 updated, 0 unchanged)" in message
+    assert "ids: 24 (image-0 to new-image-0, image-1 to new-image-1, " in message
     trail = own.run("audit", "export", "-", "--collection", COLLECTION).stdout
     events = [json.loads(line) for line in trail.splitlines()]
     (moved,) = [event for event in events if event["details"].get("moved") and event["action"] == "change"]
@@ -86,18 +86,18 @@ def test_what_moves_is_said(own: Indexed, index: Command) -> None:
 )
 def test_a_limit_is_a_number_or_a_share(own: Indexed, index: Command, limit: str, code: int) -> None:
     write_manifest(own.manifest.folder, own.manifest.records[:11])
-    found, said = index("--prune", f"--prune-limit={limit}")
-    assert found == code, said
+    result, message = index("--prune", f"--prune-limit={limit}")
+    assert result == code, message
     if code < 2:
         assert _count(own, COLLECTION) == (24 if code else 11)
 
 
 def test_without_a_limit_a_pruning_of_half_stops(own: Indexed, index: Command) -> None:
     write_manifest(own.manifest.folder, own.manifest.records[:11])
-    found, said = index("--prune")
-    assert found == 1
-    assert "--prune would remove 13 of the 24 images" in said
-    assert "--prune-limit 13" in said
+    result, message = index("--prune")
+    assert result == 1
+    assert "--prune would remove 13 of the 24 images" in message
+    assert "--prune-limit 13" in message
 
 
 @pytest.fixture(scope="module")
@@ -169,15 +169,15 @@ def test_the_recall_that_was_measured_is_explained(tmp_path: Path) -> None:
 
 
 def test_a_gpu_that_is_not_there_is_chosen_for_other_machines_and_named(work: Work) -> None:
-    said = work.run("index", "c", "--view", "gpu", "--device", "cpu")
-    assert not said.stdout
-    assert "choice is kept, but on this machine 'c' is searched by the view 'exact'" in said.stderr
-    assert "the device is set to cpu" in said.stderr
+    output = work.run("index", "c", "--view", "gpu", "--device", "cpu")
+    assert not output.stdout
+    assert "choice is kept, but on this machine 'c' is searched by the view 'exact'" in output.stderr
+    assert "the device is set to cpu" in output.stderr
     lines = work.run("index", "c", "--explain", "--device", "cpu").stdout.splitlines()
     assert lines[0].startswith("* exact")
     assert "the device is set to cpu" in lines[-1]
-    found = work.run("search", "c", "--like", "image-003", "-k", "3", "--json")
-    assert "image-0" in found.stdout
+    result = work.run("search", "c", "--like", "image-003", "-k", "3", "--json")
+    assert "image-0" in result.stdout
 
 
 def test_the_gpu_that_is_named_is_taken(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,14 +250,14 @@ def test_indexing_with_another_bundle_changes_the_model_and_names_the_old_one_th
 ) -> None:
     monkeypatch.setattr("index.generations.activation._IN_USE_SECONDS", 0)
     make_named_bundle(changing.folder / "third", seed=2, name="third")
-    said = changing.run("index", "c", "--bundle", "second", "--data", "data").stdout
-    assert "15 taken (0 added, 0 updated, 15 unchanged)" in said
-    assert said.endswith("c is now searched in generation 2 by second.\n")
+    output = changing.run("index", "c", "--bundle", "second", "--data", "data").stdout
+    assert "15 taken (0 added, 0 updated, 15 unchanged)" in output
+    assert output.endswith("c is now searched in generation 2 by second.\n")
     assert "searched" not in changing.run("index", "c", "--bundle", "second", "--data", "data").stdout
-    said = changing.run("index", "c", "--bundle", "third", "--data", "data").stdout
+    output = changing.run("index", "c", "--bundle", "third", "--data", "data").stdout
     drop = "recoquest generations c --drop 1"
     kept = f"c: old generation 1 stays, since a person activated it. To drop it: {drop}"
-    assert said.endswith(f"c is now searched in generation 3 by third.\n{kept}\n")
+    assert output.endswith(f"c is now searched in generation 3 by third.\n{kept}\n")
     assert kept in changing.run("tidy").stdout
     assert "first" not in changing.run("generations", "c", "--drop", 1).stdout
     assert "stays" not in changing.run("tidy").stdout
@@ -289,7 +289,7 @@ def test_a_model_is_registered_shown_and_embedded_with(changing: Work) -> None:
     assert (card["digest"], card["generations"]) == (digest, [])
 
     assert changing.run("models", "register", "second", "--home", "empty").stdout == registered.stdout
-    # Whatever becomes of the folder, the model is there.
+    # The model stays when the folder is removed.
     (changing.folder / "second").rename(changing.folder / "elsewhere")
     changing.run("reindex", "c", "--model", digest[:12], "--activate")
     shown = changing.run("models", "show", "second").stdout

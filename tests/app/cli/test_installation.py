@@ -15,7 +15,7 @@ from app.engine import open_engine
 from app.settings import Settings
 from index.backup import write_backup
 from index.backup.contents import AUDIT_SETTING, sealed_keys
-from tests.app.commands import run_command, said
+from tests.app.commands import plain_output, run_command
 from tests.docker.dockerfile import ROOT
 from tests.e2e.work import COMMAND
 from tests.index.samples import make_bundle
@@ -52,7 +52,7 @@ def test_the_newest_backups_of_a_folder_stay_and_all_where_one_fails(home: Path,
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         ((), "Name either a file"),
         (("a.tar", "--folder", "."), "Name either a file"),
@@ -60,8 +60,8 @@ def test_the_newest_backups_of_a_folder_stay_and_all_where_one_fails(home: Path,
         (("--folder", "nowhere"), "nowhere is no folder"),
     ],
 )
-def test_a_wrong_place_is_named(home: Path, words: tuple[str, ...], told: str) -> None:
-    assert told in said(run_command("backup", *words, home=home, code=2))
+def test_a_wrong_place_is_named(home: Path, words: tuple[str, ...], expected: str) -> None:
+    assert expected in plain_output(run_command("backup", *words, home=home, code=2))
 
 
 def _sealed(home: Path, folder: Path, keys: dict[str, bytes]) -> Path:
@@ -91,10 +91,10 @@ def test_a_refused_restore_changes_nothing_and_asks_for_what_was_in_use(
     asked: str,
     not_asked: str,
 ) -> None:
-    file = _sealed(home, tmp_path, {name: bytes([place]) * 32 for place, name in enumerate(keys)})
+    file = _sealed(home, tmp_path, {name: bytes([index]) * 32 for index, name in enumerate(keys)})
     if passphrase:
         monkeypatch.setenv("RECOQUEST_BACKUP_PASSPHRASE", passphrase)
-    told = said(run_command("restore", file, home=tmp_path / "new", code=1))
+    told = plain_output(run_command("restore", file, home=tmp_path / "new", code=1))
     assert asked in told
     assert not_asked not in told
     assert not (tmp_path / "new").exists()

@@ -30,9 +30,9 @@ def _begin(
 
 
 def test_a_job_is_given_as_it_would_be_typed_and_seen_on_its_way(work: Work) -> None:
-    given = work.run("jobs", "start", "train", "demo-scenes", "--data", "scenes", "--set", "train.epochs=3")
-    assert given.stdout == "1\n"
-    assert "recoquest jobs watch 1" in given.stderr
+    output = work.run("jobs", "start", "train", "demo-scenes", "--data", "scenes", "--set", "train.epochs=3")
+    assert output.stdout == "1\n"
+    assert "recoquest jobs watch 1" in output.stderr
     job = json.loads(work.run("jobs", "show", 1, "--json").stdout)
     assert job["arguments"] == ["demo-scenes", "--data", "scenes", "--set", "train.epochs=3"]
     assert (job["folder"], job["state"]) == (str(work.folder), "queued")
@@ -67,9 +67,9 @@ def test_watching_ends_with_the_job(work: Work) -> None:
     [
         (("start", "serve"), 2, "'serve' is not one of train"),
         (("start", "train", "demo-scenes"), 2, "Missing option '--data'"),
-        (("start", "train", "demo-scenes", "--data", "x", "--out", "y"), 2, "--out is what the worker sets"),
-        (("start", "duplicates", "scenes", "--out", "x"), 2, "--out is what the worker sets"),
-        (("start", "reindex", "c", "--home=elsewhere"), 2, "--home is what the worker sets"),
+        (("start", "train", "demo-scenes", "--data", "x", "--out", "y"), 2, "--out is set by the worker"),
+        (("start", "duplicates", "scenes", "--out", "x"), 2, "--out is set by the worker"),
+        (("start", "reindex", "c", "--home=elsewhere"), 2, "--home is set by the worker"),
         (("start", "tidy", "more"), 2, "unexpected extra argument"),
         (("list", "--state", "dancing"), 2, "'dancing' is not one of 'queued'"),
         (("show", 7), 1, "There is no job 7"),
@@ -92,7 +92,7 @@ def test_a_collection_has_one_retraining_at_a_time(work: Work) -> None:
     work.run("jobs", "start", "retrain", "--gain", 1, "--promote", "scenes", "--set", "train.epochs=3")
     for again in (("scenes",), ("--gain", "2", "scenes"), ("--promote", "--gain=2", "scenes")):
         refused = work.run("jobs", "start", "retrain", *again, code=1)
-        assert "'scenes' is retrained by job 1 already, which is queued" in refused.stderr
+        assert "'scenes' is already retrained by job 1, which is queued" in refused.stderr
     assert work.run("jobs", "start", "retrain", "--metric", "scenes", "others").stdout == "2\n"
     work.run("jobs", "cancel", 1)
     assert work.run("jobs", "start", "retrain", "scenes").stdout == "3\n"
@@ -101,4 +101,4 @@ def test_a_collection_has_one_retraining_at_a_time(work: Work) -> None:
 def test_only_a_retraining_that_waits_can_be_promoted(work: Work) -> None:
     work.run("jobs", "start", "tidy")
     _begin(work, 1, result={"verdict": "none"})
-    assert "Job 1 has no model that waits" in work.run("jobs", "promote", 1, code=1).stderr
+    assert "Job 1 has no model to promote" in work.run("jobs", "promote", 1, code=1).stderr

@@ -28,8 +28,8 @@ def wide_and_plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_help_names_every_command_and_explains_its_options() -> None:
-    said = run_command("--help").output
-    assert sorted(name for name in COMMANDS if f"│ {name} " in said) == COMMANDS
+    message = run_command("--help").output
+    assert sorted(name for name in COMMANDS if f"│ {name} " in message) == COMMANDS
     for command in COMMANDS:
         for line in run_command(command, "--help").output.splitlines():
             if line.startswith("│ --") or line.startswith("│ *"):
@@ -109,8 +109,8 @@ def test_what_a_user_can_mend_is_one_sentence(
     ],
 )
 def test_what_trains_does_so_on_the_device_of_the_settings(command: list[str], tmp_path: Path) -> None:
-    places = ["--data", str(tmp_path / "none"), "--out", str(tmp_path / "run")]
-    done = run_here([*command, *places], RECOQUEST_DEVICE="cuda:99")
+    positions = ["--data", str(tmp_path / "none"), "--out", str(tmp_path / "run")]
+    done = run_here([*command, *positions], RECOQUEST_DEVICE="cuda:99")
     assert (done.returncode, "no device 'cuda:99' here" in done.stderr) == (1, True)
 
 

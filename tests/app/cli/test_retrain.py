@@ -43,15 +43,15 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
 
 
 def _result(work: Work, out: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads((work.folder / out / "result.json").read_text())
-    return found
+    text: dict[str, object] = json.loads((work.folder / out / "result.json").read_text())
+    return text
 
 
 def test_a_model_that_few_images_judge_waits(work: Work) -> None:
     done = work.run("retrain", "scenes", "--out", "strict", "--gain", 1000, *FURTHER)
     assert "from feedback 1 pairs of a text and an image, and 1 that do not go together" in done.stdout
-    said = "1 of 3 judgements are not learned from: 1 of images that are not for training (split train).\n"
-    assert said in done.stdout
+    message = "1 of 3 judgements are not learned from: 1 of images that are not for training (split train).\n"
+    assert message in done.stdout
     assert "on the new model is not enough to judge" in done.stdout
     result = _result(work, "strict")
     assert result["verdict"] == "waiting"
@@ -110,9 +110,9 @@ def test_one_that_an_earlier_release_began_leaves_no_copies_of_images(
 def test_one_that_has_begun_takes_no_other_settings(work: Work) -> None:
     arguments = ("retrain", "scenes", "--out", "settled", "--gain", 1000)
     work.run(*arguments, *FURTHER)
-    said = work.run(*arguments, *FURTHER, "--set", "optimizer.weight_decay=0.5", code=1).stderr
-    assert "settled was begun with another optimizer.weight_decay" in said
-    assert "name another folder by --out" in said
+    output = work.run(*arguments, *FURTHER, "--set", "optimizer.weight_decay=0.5", code=1).stderr
+    assert "settled was begun with another optimizer.weight_decay" in output
+    assert "name another folder by --out" in output
     assert "another " in work.run(*arguments, "--recipe", "infonce-flickr-small", code=1).stderr
     for same in (FURTHER, ()):
         assert "on the new model is not enough to judge" in work.run(*arguments, *same).stdout
@@ -134,7 +134,7 @@ def test_one_that_passes_waits_for_a_person_and_then_takes_over(
     first = load_recipe(str(work.folder / "first" / "recipe.yaml"))
     assert recipe.optimizer.lr == pytest.approx(0.3 * first.optimizer.lr)
     assert recipe.data.cache_images == "memory"
-    # Of the model that it goes on from it has a copy, whatever becomes of that one meanwhile.
+    # It has a copy of the model that it starts from, even if that one is removed meanwhile.
     assert Path(recipe.train.start_from or "").parent == work.folder / "easy" / "base"
     # Given again with --promote it trains and embeds nothing again, and still waits.
     again = work.run(*arguments, "--promote")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import Result
 
-from tests.app.commands import said
+from tests.app.commands import plain_output
 from tests.app.conftest import COLLECTION, REPORT, Indexed, make_bundle, serve
 from tests.app.search.test_search import SEARCH, ids, search_image
 from tests.e2e.work import Work
@@ -86,9 +86,9 @@ def test_words_examples_and_vectors_find_what_they_find_over_http(indexed: Index
         ),
     ]
     # The service starts behind them: its log would go among their lines.
-    found = [_hits(_page(indexed, *options)) for options, _ in forms]
+    results = [_hits(_page(indexed, *options)) for options, _ in forms]
     with serve(indexed, key=False) as client:
-        for hits, (_, query) in zip(found, forms, strict=True):
+        for hits, (_, query) in zip(results, forms, strict=True):
             assert hits == _hits(client.post(SEARCH, json=query).json()), query
 
 
@@ -114,8 +114,8 @@ def _in_a_process(own: Indexed, *options: str) -> tuple[str, set[str]]:
 @pytest.mark.slow
 def test_a_search_by_torch_neither_imports_nor_loads_the_encoder_of_images(own: Indexed) -> None:
     _without_graphs(own)
-    found, imported = _in_a_process(own, "a boat")
-    assert "image-" in found
+    result, imported = _in_a_process(own, "a boat")
+    assert "image-" in result
     assert "training.models.text_towers" in imported
     assert not {"transformers", "training.models.transformers_backbones"} & imported
 
@@ -128,8 +128,8 @@ def test_a_search_in_an_indexed_collection_needs_no_torch(own: Indexed) -> None:
     before = [ids(_page(own, *query)) for query in queries]
     own.run("index", COLLECTION, "--bundle", own.bundle, "--data", own.manifest.folder)
     for query, expected in zip(queries, before, strict=True):
-        found, imported = _in_a_process(own, *query, "--json")
-        assert ids(json.loads(found)) == expected
+        result, imported = _in_a_process(own, *query, "--json")
+        assert ids(json.loads(result)) == expected
         assert not {"torch", "transformers", "alembic"} & imported
 
 
@@ -154,7 +154,7 @@ def test_a_file_that_is_no_vector_is_named_with_its_option(
     if content is not None:
         Path("v").write_bytes(content)
     for option in ("--like-vector", "--unlike-vector"):
-        told = said(_search(indexed, "--like", "image-3", option, "v", code=2))
+        told = plain_output(_search(indexed, "--like", "image-3", option, "v", code=2))
         assert f"Invalid value for {option} v:" in told
         assert sentence in told
 
@@ -188,7 +188,7 @@ def test_what_makes_no_search_is_told_in_a_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("lines").write_text("a dog\n")
-    assert sentence in said(_search(indexed, *options, code=2))
+    assert sentence in plain_output(_search(indexed, *options, code=2))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,10 @@ def test_what_makes_no_search_is_told_in_a_sentence(
             ["--like", "image-3", "--filter", '{"field": "id", "eq": "image-3"}'],
             "Nothing else passes the filter.",
         ),
-        (["--like", "image-3", "--exclude-same-group", "split"], "Nothing is left beside what was left out."),
+        (
+            ["--like", "image-3", "--exclude-same-group", "split"],
+            "There are no images other than the excluded ones.",
+        ),
     ],
 )
 def test_where_there_are_no_hits_it_says_why(indexed: Indexed, options: list[str], sentence: str) -> None:
@@ -257,8 +260,8 @@ def work(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("query", _QUERIES)
 def test_a_film_with_a_marker_finds_the_film_without_it_first(work: Work, query: str) -> None:
-    found = json.loads(work.run("search", "films", "--image", query, "-k", "3", "--json").stdout)
-    assert found["hits"][0]["id"] == "plain"
+    output = json.loads(work.run("search", "films", "--image", query, "-k", "3", "--json").stdout)
+    assert output["hits"][0]["id"] == "plain"
 
 
 _FILTER = ("--filter", '{"field": "view", "eq": "PA"}')
@@ -296,16 +299,16 @@ def test_lines_that_cannot_be_searched_for_are_refused_in_a_sentence(
     file = tmp_path / "texts.txt"
     file.write_bytes(content)
     done = _search(indexed, "--queries", file, code=code)
-    assert message in said(done)
+    assert message in plain_output(done)
     assert not done.stdout
 
 
 def test_a_box_of_a_file_finds_what_it_finds_over_http(indexed: Indexed) -> None:
     file = indexed.manifest.image_path(indexed.manifest.records[3])
-    found = _page(indexed, "a boat", "--likeness-alone", "--image", file, "--box", GIVEN, "-k", 24)
+    result = _page(indexed, "a boat", "--likeness-alone", "--image", file, "--box", GIVEN, "-k", 24)
     sent = {"text": "a boat", "image_boxes": [BOX], "limit": 24}
     with serve(indexed, key=False) as client:
-        assert ids(found) == ids(search_image(client, file.read_bytes(), **sent).json())
+        assert ids(result) == ids(search_image(client, file.read_bytes(), **sent).json())
 
 
 def test_a_map_is_that_of_http(indexed: Indexed) -> None:

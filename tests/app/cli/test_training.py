@@ -124,26 +124,26 @@ def _trained(command: str, recipe: NamedRecipe, data: Path, out: Path, *options:
 
 def test_classifies_says_what_it_found_and_takes_overrides(tmp_path: Path) -> None:
     given = ("classify", tiny_text_recipe(reclaim=True), write_sst(tmp_path / "data"), tmp_path / "out")
-    printed, found = _trained(*given)
-    assert found["steps"] == 6
-    assert f"{100 * found['metrics']['accuracy']:.2f}" in printed
+    printed, result = _trained(*given)
+    assert result["steps"] == 6
+    assert f"{100 * result['metrics']['accuracy']:.2f}" in printed
     assert "published" not in printed
     _trained(*given, "--resume")
 
 
 def test_classifies_images_and_says_how_well_labels_are_told_apart(tmp_path: Path) -> None:
     data = write_squares(tmp_path / "data")
-    printed, found = _trained("classify", tiny_image_recipe(), data, tmp_path / "out")
-    assert found["steps"] == 5
-    for figure in found["test"].values():
+    printed, result = _trained("classify", tiny_image_recipe(), data, tmp_path / "out")
+    assert result["steps"] == 5
+    for figure in result["test"].values():
         assert f"{100 * figure:.2f}" in printed
     assert "6 of 12" in printed
 
 
 def test_answers_questions_and_says_how_well(tmp_path: Path) -> None:
     data = write_vqa(tmp_path / "data")
-    printed, found = _trained("classify", tiny_question_recipe(reclaim=True), data, tmp_path / "out")
-    assert f"{100 * found['metrics']['vqa_score']:.2f}" in printed
+    printed, result = _trained("classify", tiny_question_recipe(reclaim=True), data, tmp_path / "out")
+    assert f"{100 * result['metrics']['vqa_score']:.2f}" in printed
     assert "100.00" in printed
     assert "published" not in printed
 
@@ -158,8 +158,8 @@ def test_several_processes_are_started_and_speak_once(tmp_path: Path) -> None:
     settings = ["--device", "cpu", "--processes", "2", "--set", "train.epochs=1"]
     ended = subprocess.run([*COMMAND, *arguments, *settings], capture_output=True, text=True, check=True)
     assert len(load_checkpoint(tmp_path / "out/checkpoints/last.pt").random) == 2
-    found = json.loads((tmp_path / "out/results.json").read_text())
-    assert ended.stdout.count(f"{100 * found['metrics']['accuracy']:.2f}") == 1
+    result = json.loads((tmp_path / "out/results.json").read_text())
+    assert ended.stdout.count(f"{100 * result['metrics']['accuracy']:.2f}") == 1
 
 
 def test_a_run_stands_beside_the_figures_of_its_own_share(capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,9 +222,9 @@ def test_trains_says_what_it_found_and_resumes(tmp_path: Path) -> None:
     with (data / "train.txt").open("ab") as file:
         file.write(b"\xff\n")
     given = ("language-model", tiny_language_recipe(), data, tmp_path / "out")
-    printed, found = _trained(*given, "--set", "data.max_rejected=0.1")
-    assert found["steps"] == 6
-    assert f"{found['test']['perplexity']:.2f}" in printed
+    printed, result = _trained(*given, "--set", "data.max_rejected=0.1")
+    assert result["steps"] == 6
+    assert f"{result['test']['perplexity']:.2f}" in printed
     assert "Left out: 1 lines" in printed
     assert "published" not in printed
     _trained(*given, "--set", "data.max_rejected=0.1", "--resume")
@@ -340,9 +340,9 @@ def test_recall_between_all_modalities_is_shown_and_written(
 ) -> None:
     report, heard_by = tmp_path / "report.json", heard(tmp_path / "b", texts=texts)
     printed = evaluated(heard_by, sounds, "--json", report)
-    found = EvaluationReport.model_validate_json(report.read_bytes())
+    result = EvaluationReport.model_validate_json(report.read_bytes())
     expected = ["image to audio", "audio to image", *(["text to audio", "audio to text"] if texts else [])]
-    assert [search.name for search in found.between] == expected
+    assert [search.name for search in result.between] == expected
     assert all(name in printed for name in expected)
     assert f"4 images, {8 if texts else 0} texts, 4 sounds" in printed
     assert ("text to image" in printed) is texts

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.commands import run_command, said
+from tests.app.commands import plain_output, run_command
 from tests.training.trainer.scenes import tiny_recipe, write_scenes
 from tests.training.trainer.test_tune import finish
 from training.common.errors import RecipeError
@@ -45,7 +45,7 @@ def test_the_table_has_the_best_first_and_says_what_it_is_worth(
         finish(run, data, figures={"rsum": rsum, "precision_at_10": 5.0}, steps=70, best_step=35, seconds=2.0)
     given = ("tune", recipe, "--data", data, "--out", out, "--device", "cpu")
     # The grid that the recipe names.
-    printed = said(run_command(*given, "--seeds", 2))
+    printed = plain_output(run_command(*given, "--seeds", 2))
     assert printed.index("0.2 ┃" if "0.2 ┃" in printed else "0.2 12.25 0.25 5 35, 35 70 4") < printed.index(
         "0.1 11 1 5"
     )
@@ -58,7 +58,7 @@ def test_the_table_has_the_best_first_and_says_what_it_is_worth(
     assert [one["figure"] for one in content["combinations"]] == [12.25, 11.0]
     # A single seed says nothing about chance, and a failed run is a row.
     finish(runs[2], data, error="The loss of step 3 is not a finite number")
-    printed = said(run_command(*given, "--grid", f"{KEY}=0.2,0.1"))
+    printed = plain_output(run_command(*given, "--grid", f"{KEY}=0.2,0.1"))
     assert "standard error" not in printed
     assert "The loss of step 3 is not a finite number" in printed
     assert "The best of 2 combinations" in printed

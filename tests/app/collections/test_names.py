@@ -72,8 +72,8 @@ def test_an_alias_answers_wherever_a_name_does(service: TestClient) -> None:
         by_alias = ask(service, "GET", f"/v1/collections/current{path}")
         assert by_alias.status_code == 200, by_alias.text
         assert by_alias.content == ask(service, "GET", f"/v1/collections/{COLLECTION}{path}").content
-    found = ask(service, "POST", "/v1/collections/current/search", {"text": "a boat", "limit": 3}).json()
-    assert found["served_by"]["collection"] == COLLECTION
+    body = ask(service, "POST", "/v1/collections/current/search", {"text": "a boat", "limit": 3}).json()
+    assert body["served_by"]["collection"] == COLLECTION
     changed = ask(service, "PATCH", "/v1/collections/current/images/image-3", {"labels": ["By alias"]})
     assert changed.status_code == 200
     image = ask(service, "GET", f"/v1/collections/{COLLECTION}/images/image-3").json()
@@ -187,8 +187,8 @@ def test_events_have_the_name_of_the_collection_and_the_alias(service: TestClien
     point(service, "current", COLLECTION)
     path = "/v1/collections/current/images/image-4"
     assert ask(service, "PATCH", path, {"labels": ["Named"]}).status_code == 200
-    found = ask(service, "GET", f"/v1/audit?action=change&collection={COLLECTION}").json()["events"]
-    swap, change = found[-2:]
+    body = ask(service, "GET", f"/v1/audit?action=change&collection={COLLECTION}").json()["events"]
+    swap, change = body[-2:]
     assert swap["details"]["operation"] == "put_alias"
     assert (swap["details"]["alias"], swap["details"]["led_to"]) == ("current", "other")
     assert (change["ids"], change["details"]["alias"]) == (["image-4"], "current")
@@ -343,9 +343,9 @@ def test_a_killed_rename_is_whole_or_was_none(own: Indexed, committed: bool) -> 
     with own.engine() as engine:
         assert engine.names() == [name]
         with engine.home.catalogue.read() as session:
-            found = find_key(session, reader)
-            assert found is not None
-            assert list(found.grants) == [name]
+            result = find_key(session, reader)
+            assert result is not None
+            assert list(result.grants) == [name]
     with serve(own) as running:
         hits = running.post(f"/v1/collections/{name}/search", json={"text": "a boat"})
         assert len(hits.json()["hits"]) == 10

@@ -352,9 +352,9 @@ def client(home: Indexed) -> Iterator[TestClient]:
 def decoders_of(client: TestClient) -> ImageDecoders:
     application = client.app
     assert isinstance(application, FastAPI)
-    found = application.state.services.images
-    assert isinstance(found, ImageDecoders)
-    return found
+    result = application.state.services.images
+    assert isinstance(result, ImageDecoders)
+    return result
 
 
 def counted(client: TestClient, name: str) -> dict[str, float]:
@@ -476,9 +476,9 @@ def test_thumbnails_that_wait_for_a_decoder_leave_searches_their_threads(home: I
         with ThreadPoolExecutor(12) as threads:
             waiting = [threads.submit(client.get, path) for path in paths * 3]
             wait_until(lambda: decoders_of(client).pool.waiting >= 3)
-            found = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "two dogs"})
+            response = client.post(f"/v1/collections/{COLLECTION}/search", json={"text": "two dogs"})
             os.kill(pid, signal.SIGCONT)
-            assert found.status_code == 200
+            assert response.status_code == 200
             assert {answer.result().status_code for answer in waiting} == {200}
 
 

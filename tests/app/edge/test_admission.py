@@ -17,7 +17,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.application import create_app
-from app.edge.admission import Budget, ConcurrencyLimiter, Place, Stages
+from app.edge.admission import Budget, ConcurrencyLimiter, Slot, Stages
 from app.edge.operations import Operation, Work
 from app.settings import Settings
 from index.engine import SearchEngine
@@ -177,13 +177,13 @@ class Machine:
 
     def after(self, count: int, seconds: float) -> ConcurrencyLimiter:
         """The places of searches after so many, one after another, of so many seconds each."""
-        places = ConcurrencyLimiter("search", limit=80, deadline_s=10.0)
+        positions = ConcurrencyLimiter("search", limit=80, deadline_s=10.0)
         for _ in range(count):
-            place = places.take()
-            assert place is not None
+            position = positions.take()
+            assert position is not None
             self.now += seconds
-            places.give_back(place, answered=True)
-        return places
+            positions.give_back(position, answered=True)
+        return positions
 
 
 @pytest.fixture
@@ -194,12 +194,12 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_what_an_overload_has_taken_is_forgotten_once_nothing_is_at_work(machine: Machine) -> None:
-    places = machine.after(40, 9.0)
-    assert places.take()
-    assert not places.take()
-    places = machine.after(40, 9.0)
+    positions = machine.after(40, 9.0)
+    assert positions.take()
+    assert not positions.take()
+    positions = machine.after(40, 9.0)
     machine.now += 5.0
-    assert None not in [places.take() for _ in range(8)]
+    assert None not in [positions.take() for _ in range(8)]
 
 
 @pytest.mark.parametrize("body", [b"", b"a body that the route does not read"])
@@ -278,11 +278,11 @@ async def test_every_search_at_ten_times_the_capacity_is_answered_or_refused_wit
     counts: Counter[int] = Counter()
     async with service(indexed.settings, slow, encode_queue_size=6, encode_batch_size=2) as server:
         # Two in a tenth of a second are twenty a second.
-        asked = []
+        requests = []
         for _ in range(400):
-            asked.append(asyncio.create_task(server.exchange(SEARCHING)))
+            requests.append(asyncio.create_task(server.exchange(SEARCHING)))
             await asyncio.sleep(0.005)
-        for answer in await asyncio.gather(*asked):
+        for answer in await asyncio.gather(*requests):
             counts.update(statuses(answer))
         started = time.monotonic()
         assert statuses(await server.exchange(SEARCHING)) == [200]
@@ -296,8 +296,8 @@ async def test_every_search_at_ten_times_the_capacity_is_answered_or_refused_wit
 def full(settings: Settings) -> Stages:
     """The stages of an application while all places of searches are taken."""
     stages = create_app(settings.model_copy(update={"encode_queue_size": 1, "encode_batch_size": 1})).stages
-    assert stages.searches.places.take()
-    assert stages.searches.places.take()
+    assert stages.searches.limiter.take()
+    assert stages.searches.limiter.take()
     return stages
 
 
@@ -309,7 +309,7 @@ async def test_a_connection_carries_searches_that_are_refused_and_those_after_th
         assert statuses(await server.exchange(kept, kept, kept, other)) == [429, 429, 429, 200]
         assert statuses(await server.exchange(kept + kept + other)) == [429, 429, 200]
         assert statuses(await server.exchange(kept[:-5], kept[-5:], SEARCHING)) == [429, 429]
-        stages.searches.places.give_back(Place(0.0, 1), answered=False)
+        stages.searches.limiter.give_back(Slot(0.0, 1), answered=False)
         assert statuses(await server.exchange(SEARCHING)) == [200]
 
 
@@ -325,22 +325,22 @@ async def test_a_connection_carries_searches_that_are_refused_and_those_after_th
 )
 async def test_other_requests_go_the_usual_way(indexed: Indexed, request_: bytes) -> None:
     async with serving(echo, shed=full(indexed.settings).shed) as server:
-        found = statuses(await server.exchange(request_))
-        assert found
-        assert found[0] != 429
+        result = statuses(await server.exchange(request_))
+        assert result
+        assert result[0] != 429
         assert statuses(await server.exchange(SEARCHING)) == [429]
 
 
 def test_each_kind_of_request_has_its_places_and_its_time(machine: Machine) -> None:
-    stages, found = Stages(Settings(), lambda _: None), []
+    stages, result = Stages(Settings(), lambda _: None), []
     for work in get_args(Work):
         for kind in (b"application/json", b"Multipart/form-data; boundary=x"):
-            stage, size = stages.of(Operation(None, work), {b"content-type": kind})
+            stage, size = stages.select(Operation(None, work), {b"content-type": kind})
             assert size == ((24 << 20) if b"form" in kind else (1 << 20))
-            if stage is not None and stage.places.kind == work:
-                room = sum(1 for _ in iter(stage.places.take, None))
-                found.append((work, room, stage.places.deadline_s) if room else work)
-    assert found == [
+            if stage is not None and stage.limiter.kind == work:
+                room = sum(1 for _ in iter(stage.limiter.take, None))
+                result.append((work, room, stage.limiter.deadline_s) if room else work)
+    assert result == [
         ("search", 80, 10.5), ("image-search", 64, 10.5), "image-search", ("read", 256, 10.5), "read",
         ("write", 32, 60.0), "write", ("change", 32, 600.0), "change",
     ]  # fmt: skip
@@ -359,19 +359,19 @@ def test_refused_searches_are_summed_up_in_the_log(
 
 
 def test_a_slow_machine_has_fewer_places(machine: Machine) -> None:
-    places = machine.after(100, 1.0)
-    taken = [place for _ in range(80) if (place := places.take()) is not None]
+    positions = machine.after(100, 1.0)
+    taken = [position for _ in range(80) if (position := positions.take()) is not None]
     assert len(taken) == 5
     # What is refused or wrong says nothing of the speed.
-    for place in taken:
-        places.give_back(place, answered=False)
-    assert len([place for _ in range(80) if places.take() is not None]) == 5
+    for position in taken:
+        positions.give_back(position, answered=False)
+    assert len([position for _ in range(80) if positions.take() is not None]) == 5
 
 
 def test_a_lone_request_is_admitted_however_slow_the_last_was(machine: Machine) -> None:
-    places = machine.after(50, 1000.0)
-    assert places.take() is not None
-    assert places.take() is None
+    positions = machine.after(50, 1000.0)
+    assert positions.take() is not None
+    assert positions.take() is None
 
 
 def test_a_lone_body_gets_its_bytes_and_others_what_is_left() -> None:

@@ -57,4 +57,4 @@ def test_any_text_is_read(accept: str) -> None:
 @given(st.permutations(range(4)))
 def test_the_order_of_a_header_has_no_meaning(order: list[int]) -> None:
     parts = ["image/jpeg;q=0.3", "image/webp;q=0.7", "image/*;q=0.5", "*/*;q=0.9"]
-    assert preferred(",".join(parts[place] for place in order), OFFERED) == "image/webp"
+    assert preferred(",".join(parts[position] for position in order), OFFERED) == "image/webp"

@@ -55,5 +55,5 @@ def test_an_installation_shows_its_disk_jobs_workers_and_last_backup(tmp_path: P
         ("request_seconds", "0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1.0 2.5 5.0 10.0 30.0 +Inf"),
         ("encode_batch_size", "1.0 2.0 4.0 8.0 16.0 32.0 64.0 128.0 +Inf"),
     ):
-        found = re.findall(rf'recoquest_{name}_bucket{{.*le="(.*?)"', metrics.render().decode())
-        assert found == bounds.split()
+        result = re.findall(rf'recoquest_{name}_bucket{{.*le="(.*?)"', metrics.render().decode())
+        assert result == bounds.split()

@@ -1,4 +1,4 @@
-"""Errors are told in sentences of the service, and every kind of problem is explained."""
+"""Errors are reported in the service's sentences, and every kind of problem is explained."""
 
 import ast
 import json
@@ -55,16 +55,16 @@ def _told(answer: Any, field: str, sentence: str) -> None:
         ("POST", _SEARCH, {"like": [{"vector": [1] * 20_000}]}, "like.0.vector", "20000 are too many"),
         ("POST", _SEARCH, {"like": [{"id": 1}] * 5_000}, "like.0.id", "a text"),
         ("POST", _SEARCH, {"like": [{"id": "a"}] * 5_000}, "like", "at most 16"),
-        ("POST", _SEARCH, _MANY, "f0", "unknown; known are text, like, unlike, keywords"),
-        ("POST", _SEARCH, {"like": [_MANY]}, "like.0.f0", "known are id, text, vector, box."),
+        ("POST", _SEARCH, _MANY, "f0", "unknown; the fields are text, like, unlike, keywords"),
+        ("POST", _SEARCH, {"like": [_MANY]}, "like.0.f0", "the fields are id, text, vector, box."),
         ("POST", _SEARCH, {"x" * 5_000: 1}, f"{'x' * 80}...", "unknown"),
-        ("POST", _FEEDBACK, _MANY, "f0", "known are query, hit, relevant, missed."),
+        ("POST", _FEEDBACK, _MANY, "f0", "the fields are query, hit, relevant, missed."),
         ("PATCH", f"{_IMAGES}/image-1", {"texts": [1] * 20_000}, "texts.0", "a text"),
         ("PATCH", f"{_IMAGES}/image-1", {"labels": ["a"] * 20_000}, "labels", "at most 1024"),
         ("PATCH", f"{_IMAGES}/image-1", {"metadata": _MANY}, "metadata", "5000 fields are too many"),
-        ("POST", "/v1/jobs", {"kind": "tidy", **_MANY}, "tidy.f0", "known are kind."),
+        ("POST", "/v1/jobs", {"kind": "tidy", **_MANY}, "tidy.f0", "the fields are kind."),
         ("POST", "/v1/jobs", {"kind": "x" * 5_000}, "body", "must be one of 'tidy', 'reindex', "),
-        ("POST", "/v1/models", _MANY, "f0", "known are job."),
+        ("POST", "/v1/models", _MANY, "f0", "the fields are job."),
         (
             "POST",
             f"/v1/collections/{COLLECTION}/erase",
@@ -89,17 +89,17 @@ def test_as_many_records_as_fit_into_a_form_are_told_in_one_sentence(local: Test
 
 
 def test_the_first_of_many_wrong_fields_are_told() -> None:
-    found = [
+    results = [
         {"type": "missing", "loc": ("body", f"f{number}"), "msg": "Field required"} for number in range(1_010)
     ]
-    errors = field_errors(found)
+    errors = field_errors(results)
     assert errors[0] == FieldError(field="f0", message="It is missing.")
     assert len(errors) == 8
     told = describe_errors(errors, more=1_002)
     assert told.endswith("f6: It is missing; f7: It is missing; and 1,002 more.")
-    # One that lies deep has a short name.
-    found = [{"type": "value_error", "loc": ("body", *["x" * 90] * 50), "msg": "y" * 10_000}] * 20
-    (error, *others) = field_errors(found)
+    # A deeply nested one has a short name.
+    results = [{"type": "value_error", "loc": ("body", *["x" * 90] * 50), "msg": "y" * 10_000}] * 20
+    (error, *others) = field_errors(results)
     assert len(others) == 7
     assert len(error.field) < 500
     assert len(error.message) < 500
@@ -285,9 +285,9 @@ def _parameters(dependant: Dependant) -> Iterator[TypeAdapter[Any]]:
 @pytest.fixture(scope="module")
 def adapters(tmp_path_factory: pytest.TempPathFactory) -> list[TypeAdapter[Any]]:
     application = create_app(Settings(home=tmp_path_factory.mktemp("home")))
-    found = [one for route in routes_of(application) for one in _parameters(route.dependant)]
-    assert len(found) > 80
-    return [*found, *(TypeAdapter(model) for model in _OTHER_MODELS)]
+    results = [one for route in routes_of(application) for one in _parameters(route.dependant)]
+    assert len(results) > 80
+    return [*results, *(TypeAdapter(model) for model in _OTHER_MODELS)]
 
 
 def _kinds(schema: Any) -> Iterator[str]:
@@ -375,15 +375,15 @@ _EXTREME: Final = "No calendar has this time in UTC: write a later or an earlier
 
 
 @pytest.mark.parametrize(
-    ("time", "field", "said"),
+    ("time", "field", "message"),
     [
         *((wrong, "since", _NO_TIME) for wrong in ("garbage", "2026-13-01", "yesterday", "01.02.2026")),
         *((wrong, "until", _EXTREME) for wrong in ("0001-01-01T00:00:00+23:00", "9999-12-31T23:59:59-23:00")),
     ],
 )
 def test_a_wrong_time_is_answered_with_a_right_one(
-    client: TestClient, time: str, field: str, said: str
+    client: TestClient, time: str, field: str, message: str
 ) -> None:
     answer = client.get("/v1/audit", params={field: time}, headers=AS_ADMIN)
     assert answer.status_code == 422
-    assert answer.json()["detail"] == f"{field}: {said}"
+    assert answer.json()["detail"] == f"{field}: {message}"

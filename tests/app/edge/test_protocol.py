@@ -75,8 +75,8 @@ async def begin(server: Running, content: bytes) -> asyncio.StreamWriter:
 def test_a_request_over_a_bound_is_refused_while_it_arrives(
     parts: list[bytes], status: int, slug: str
 ) -> None:
-    found, document = problem_of(send(*parts))
-    assert (found, document["type"]) == (status, f"urn:recoquest:{slug}")
+    result, document = problem_of(send(*parts))
+    assert (result, document["type"]) == (status, f"urn:recoquest:{slug}")
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_requests_in_a_row_are_answered_in_their_order() -> None:
     answer = send(many + POST + b"Content-Length: 3\r\n\r\nabc" + GET + LAST)
     assert statuses(answer) == [200] * 32
     expected = [b"/%d 0;" % number for number in range(30)] + [b"/b 3;", b"/a 0;"]
-    places = [answer.index(body) for body in expected]
-    assert places == sorted(places)
+    positions = [answer.index(body) for body in expected]
+    assert positions == sorted(positions)
 
 
 @pytest.mark.parametrize(
@@ -497,11 +497,11 @@ def test_requests_that_crowds_send_in_one_go_keep_nobody_out() -> None:
 
 
 def test_requests_in_a_row_whose_caller_has_gone_raise_nothing() -> None:
-    asked: list[str] = []
+    requests: list[str] = []
     raised: list[dict[str, Any]] = []
 
     async def noting(scope: Scope, receive: Receive, send: Send) -> None:
-        asked.append(scope["path"])
+        requests.append(scope["path"])
         await echo(scope, receive, send)
 
     async def run() -> None:
@@ -512,7 +512,7 @@ def test_requests_in_a_row_whose_caller_has_gone_raise_nothing() -> None:
                     caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     caller.sendall((GET + b"\r\n") * 20)
             async with asyncio.timeout(PATIENCE):
-                while len(server.connections) or len(asked) < 8:
+                while len(server.connections) or len(requests) < 8:
                     await asyncio.sleep(0.01)
 
     uvloop.run(run())
@@ -541,10 +541,10 @@ def test_what_follows_a_shed_request_is_answered_in_its_order() -> None:
             return await server.exchange(first + get(b"/slow3") + get(b"/fast4") + get(b"/fast5", LAST))
 
     answer = uvloop.run(run())
-    places = [
+    positions = [
         answer.index(body) for body in (b"/slow1 0;", b"shed;", b"/slow3 0;", b"/fast4 0;", b"/fast5 0;")
     ]
-    assert places == sorted(places)
+    assert positions == sorted(positions)
 
 
 def test_idle_time_does_not_end_a_request_that_came_with_a_shed_one() -> None:
@@ -560,7 +560,7 @@ def test_idle_time_does_not_end_a_request_that_came_with_a_shed_one() -> None:
 
 
 class Recorded(asyncio.Transport):
-    """A transport that notes what it is told."""
+    """A transport that records its calls."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -124,12 +124,12 @@ def running(indexed: Indexed, **options: Any) -> Iterator[Service]:
 
 
 def descendants(pid: int) -> list[int]:
-    found = [
+    text = [
         int(child)
         for task in Path(f"/proc/{pid}/task").iterdir()
         for child in (task / "children").read_text().split()
     ]
-    return found + [further for child in found for further in descendants(child)]
+    return text + [further for child in text for further in descendants(child)]
 
 
 def errors(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -153,7 +153,7 @@ def test_a_stream_of_a_job_ends_with_the_service(own: Indexed) -> None:
             # The last chunk of an answer that is whole.
             assert rest.endswith(b"0\r\n\r\n")
     assert errors(lines) == []
-    assert "requests were given up at the stop" not in {line["event"] for line in lines}
+    assert "requests were cancelled at the stop" not in {line["event"] for line in lines}
     assert seconds < _PROMISED_S
 
 
@@ -170,7 +170,7 @@ def test_stalled_uploads_silent_connections_and_stuck_threads_delay_no_end(own: 
         for search in searches:
             assert search.recv(4096).startswith(b"HTTP/1.1 503 ")
     assert errors(lines) == []
-    given_up = [line for line in lines if line["event"] == "requests were given up at the stop"]
+    given_up = [line for line in lines if line["event"] == "requests were cancelled at the stop"]
     assert [line["requests"] for line in given_up] == [8]
     # Under ten seconds on its own; a busy machine may need more for anything.
     assert seconds < _PROMISED_S + 5
@@ -226,8 +226,8 @@ def test_processes_that_hang_delay_no_end(own: Indexed) -> None:
 def test_addresses_that_a_caller_invents_stand_beside_its_own(indexed: Indexed) -> None:
     with running(indexed) as service, httpx.Client(base_url=service.url, timeout=10) as client:
         for number in range(56):
-            said = {"Authorization": f"Bearer wrong-{number}", "X-Forwarded-For": f"10.7.{number}.1"}
-            status = client.get("/v1/jobs", headers=said).status_code
+            messages = {"Authorization": f"Bearer wrong-{number}", "X-Forwarded-For": f"10.7.{number}.1"}
+            status = client.get("/v1/jobs", headers=messages).status_code
         assert status == 429
         service.stop()
     with open_engine(indexed.settings).home.catalogue.read() as session:
@@ -328,8 +328,8 @@ def test_serving_lets_waiting_threads_sleep(tmp_path: Path) -> None:
     )
     assert ended.returncode == 1, ended.stderr[-500:]
     # Of FAISS; torch, which has another, is not loaded.
-    for said in ("GOMP_SPINCOUNT = '0'", "OPENMP DISPLAY ENVIRONMENT BEGIN"):
-        assert ended.stderr.count(said) == 1
+    for message in ("GOMP_SPINCOUNT = '0'", "OPENMP DISPLAY ENVIRONMENT BEGIN"):
+        assert ended.stderr.count(message) == 1
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def _elsewhere(sharing: Sharing, work: Callable[[], object]) -> None:
     if not process:
         code = 1
         try:
-            sharing.place = 1
+            sharing.index = 1
             work()
             code = 0
         finally:

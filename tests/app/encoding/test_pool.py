@@ -101,7 +101,7 @@ async def test_who_waits_for_an_encoder_is_told_how_long_it_took_to_load() -> No
     async with opened(load=load) as encoders:
         for _ in range(2):
             with collected_timings() as timings:
-                await encoders.of(active("a"))
+                await encoders.get(active("a"))
             told.append(timings.milliseconds())
     assert told[0]["load"] >= 200
     assert told[1] == {}
@@ -158,13 +158,13 @@ class Bundles:
         return FakeEncoder()
 
 
-async def _ask_for(encoders: Encoders, wanted: ActiveGeneration, seconds: float) -> None:
+async def _ask_for(encoders: Encoders, expected: ActiveGeneration, seconds: float) -> None:
     """Follow and ask all the time, as a service under load does."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        encoders.follow([wanted])
+        encoders.follow([expected])
         with suppress(BundleError):
-            await encoders.of(wanted)
+            await encoders.get(expected)
         await asyncio.sleep(0.01)
 
 
@@ -178,7 +178,7 @@ async def test_a_broken_bundle_rests_longer_after_each_try(monkeypatch: pytest.M
             assert 2 <= len(bundles.tries) <= 3
             assert encoders.is_broken("broken")
             with pytest.raises(EncoderBrokenError) as refused:
-                await encoders.of(active("broken"))
+                await encoders.get(active("broken"))
             assert "damaged" not in str(refused.value)
     told = {"event": "encoder cannot be loaded", "log_level": "error", "digest": "broken"}
     told |= {"error": "BundleError", "reason": "broken is damaged."}
@@ -194,16 +194,16 @@ async def test_a_bundle_is_tried_again_at_once_when_its_folder_has_changed(
     monkeypatch.setattr("app.encoding.pool._LOOK_S", 0.01)
     bundles, folder = Bundles("b"), tmp_path / "b"
     folder.mkdir()
-    wanted = active("digest", folder)
+    expected = active("digest", folder)
 
     async with opened(load=bundles.load) as encoders:
-        await _ask_for(encoders, wanted, 0.3)
+        await _ask_for(encoders, expected, 0.3)
         assert bundles.tries == ["b"]
         bundles.broken.clear()
         (folder / "model.safetensors").write_bytes(b"mended")
 
         def mended() -> bool:
-            encoders.follow([wanted])
+            encoders.follow([expected])
             return "digest" in encoders.loaded()
 
         await until(mended)
@@ -242,7 +242,7 @@ async def test_first_pass_measurement_and_batches_are_made_by_one_thread() -> No
             return np.zeros((len(images), 2), np.float32)
 
     async with opened(load=lambda _: Noting()) as encoders:
-        loaded = await encoders.of(active("a"))
+        loaded = await encoders.get(active("a"))
         await loaded.queue.encode_image(np.zeros((3, 2, 2), np.uint8))
     assert len(seen) == 1
     assert threading.get_ident() not in seen

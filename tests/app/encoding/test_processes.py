@@ -30,7 +30,7 @@ from training.models.encoder import Encoder, load_encoder
 from training.models.onnx import FOLDER, MANIFEST_FILE, OnnxEncoder
 
 PATIENCE = 60.0
-ONE = ComputeThreads.of(1)
+ONE = ComputeThreads.share(1)
 # Starts processes of the bundle, one unless a number is given.
 Make = Callable[..., EncoderProcesses]
 TEXTS = ["a red square", "", "two blue circles above a green triangle " * 30]
@@ -58,7 +58,7 @@ def make_processes(server: ForkServer, bundle: Path) -> Iterator[Make]:
     made = []
 
     def make(count: int = 1, limit_s: float = PATIENCE) -> EncoderProcesses:
-        made.append(EncoderProcesses(server, bundle, ComputeThreads.of(count), limit_s))
+        made.append(EncoderProcesses(server, bundle, ComputeThreads.share(count), limit_s))
         return made[-1]
 
     yield make
@@ -68,10 +68,10 @@ def make_processes(server: ForkServer, bundle: Path) -> Iterator[Make]:
 
 def test_vectors_are_those_of_the_encoder(make_processes: Make, bundle: Path) -> None:
     processes, encoder = make_processes(), load_encoder(bundle, "cpu")
-    found, expected = processes.embed_texts(TEXTS), encoder.embed_texts(TEXTS)
-    np.testing.assert_allclose(found.vectors, expected.vectors, atol=1e-6)
-    assert found.truncations == expected.truncations
-    assert found.truncations[2] is not None
+    result, expected = processes.embed_texts(TEXTS), encoder.embed_texts(TEXTS)
+    np.testing.assert_allclose(result.vectors, expected.vectors, atol=1e-6)
+    assert result.truncations == expected.truncations
+    assert result.truncations[2] is not None
     size = processes.image_config.size
     images = np.random.default_rng(0).integers(0, 256, (3, 3, size, size), np.uint8)
     np.testing.assert_allclose(processes.embed_images(images), encoder.embed_images(images), atol=1e-6)
@@ -221,7 +221,7 @@ def test_a_damaged_bundle_or_one_that_is_gone_is_told(server: ForkServer, tmp_pa
     content = (made / WEIGHTS_FILE).read_bytes()
     (made / WEIGHTS_FILE).write_bytes(content[: len(content) // 2])
     with pytest.raises(BundleError):
-        EncoderProcesses(server, made, ComputeThreads.of(2), PATIENCE)
+        EncoderProcesses(server, made, ComputeThreads.share(2), PATIENCE)
 
 
 def test_a_fork_server_that_is_closed_starts_nothing(bundle: Path) -> None:
@@ -241,7 +241,7 @@ def test_processes_end_with_the_one_that_has_started_them(bundle: Path, stopped:
         "import sys, time; from pathlib import Path\n"
         "from app.encoding.processes import EncoderProcesses, ForkServer\n"
         "from app.encoding.threads import ComputeThreads\n"
-        f"processes = EncoderProcesses(ForkServer(), Path({str(bundle)!r}), ComputeThreads.of(1), 60.0)\n"
+        f"processes = EncoderProcesses(ForkServer(), Path({str(bundle)!r}), ComputeThreads.share(1), 60.0)\n"
         "print(*processes.pids, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
@@ -346,5 +346,5 @@ def test_processes_to_be_forked_share_torch_where_an_encoder_needs_it(tmp_path: 
             import_for([Path({str(tmp_path)!r}, name)], device)
             print("torch" in sys.modules)
     """
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert told.split() == ["False", "False", "False", "True"]
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert output.split() == ["False", "False", "False", "True"]

@@ -359,21 +359,21 @@ def refusing(words: Callable[[Sequence[str]], bool], error: Exception) -> Passes
     return encoder
 
 
-@pytest.mark.parametrize("place", range(16))
-def test_one_bad_query_alone_gets_the_error(place: int) -> None:
+@pytest.mark.parametrize("position", range(16))
+def test_one_bad_query_alone_gets_the_error(position: int) -> None:
     texts = [f"good {number}" for number in range(16)]
-    texts[place] = "bad"
+    texts[position] = "bad"
     jobs = jobs_of(texts)
     passes = refusing(lambda seen: "bad" in seen, ValueError("a text that nobody may read in a log"))
     Batches(passes, 16, None).encode(jobs)
     for text, job in zip(texts, jobs, strict=True):
-        found = outcome(job)
+        result = outcome(job)
         if text == "bad":
-            assert isinstance(found, EncodingFailedError)
-            assert "nobody" not in str(found)
+            assert isinstance(result, EncodingFailedError)
+            assert "nobody" not in str(result)
         else:
-            assert isinstance(found, Encoded)
-            np.testing.assert_array_equal(found.vector, vector_of(text))
+            assert isinstance(result, Encoded)
+            np.testing.assert_array_equal(result.vector, vector_of(text))
     # The whole, and both halves on the way down: 16, 8, 4, 2, 1.
     assert passes.count == 9
 
@@ -418,7 +418,7 @@ def test_a_batch_too_large_for_the_memory_is_halved_and_later_ones_stay_small_fo
     assert all(isinstance(outcome(job), Encoded) for job in jobs)
     assert encoder.batches == [2, 2, 2, 2]
     assert batches.size == 2
-    # A query that alone is too large is told so.
+    # A query that is too large by itself gets an error.
     alone = jobs_of(["small", "large"])
     Batches(refusing(lambda seen: "large" in seen, error), 8, None).encode(alone)
     assert [type(outcome(job)) for job in alone] == [Encoded, EncoderMemoryError]
@@ -443,11 +443,11 @@ def test_a_failure_keeps_nothing_of_its_pass_alive() -> None:
 def test_a_vector_that_is_not_finite_fails_its_own_query_only() -> None:
     class Broken(Passes):
         def embed_texts(self, texts: Sequence[str]) -> TextEmbeddings:
-            found = super().embed_texts(texts)
-            for vector, text in zip(found.vectors, texts, strict=True):
+            result = super().embed_texts(texts)
+            for vector, text in zip(result.vectors, texts, strict=True):
                 if text == "bad":
                     vector[0] = np.nan
-            return found
+            return result
 
     jobs, passes = jobs_of(["good", "bad", "fine"]), Broken()
     with capture_logs() as lines:
@@ -487,10 +487,10 @@ class Gated(FakeEncoder):
             self.threads[texts[0]] = str(threading.get_ident())
         if texts[0] in self.gates:
             assert self.gates[texts[0]].wait(PATIENCE)
-        found = super().embed_texts(texts)
+        result = super().embed_texts(texts)
         with self._lock:
             self.at_work.remove(texts[0])
-        return found
+        return result
 
 
 @pytest.fixture
@@ -562,7 +562,7 @@ def test_texts_that_came_while_both_lanes_worked_are_not_forgotten(
 ) -> None:
     encoder.gates["a"] = threading.Event()
     hold(encoder, queue, "first")
-    beside = [queue.submit("text", text) for text in ("a", "b")]
+    concurrent = [queue.submit("text", text) for text in ("a", "b")]
     wait_until_at_work(encoder, "first", "a")
     late = queue.submit("text", "late")
     encoder.gates["first"].set()
@@ -571,7 +571,7 @@ def test_texts_that_came_while_both_lanes_worked_are_not_forgotten(
     assert not late.done()
     encoder.gates["a"].set()
     late.result(PATIENCE)
-    for future in beside:
+    for future in concurrent:
         future.result(PATIENCE)
 
 

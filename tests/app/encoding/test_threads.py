@@ -28,12 +28,12 @@ def _own_count() -> object:
 
 @pytest.mark.usefixtures("_own_count")
 def test_passes_side_by_side_share_the_given_number_or_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ComputeThreads.of(6) == ComputeThreads(lanes=4, side_by_side=1, alone=6)
-    assert ComputeThreads.of(9) == ComputeThreads(lanes=4, side_by_side=2, alone=9)
-    assert ComputeThreads.of(1) == ComputeThreads(lanes=1, side_by_side=1, alone=1)
-    assert ComputeThreads.of().lanes == min(cores(), 4)
+    assert ComputeThreads.share(6) == ComputeThreads(lanes=4, side_by_side=1, alone=6)
+    assert ComputeThreads.share(9) == ComputeThreads(lanes=4, side_by_side=2, alone=9)
+    assert ComputeThreads.share(1) == ComputeThreads(lanes=1, side_by_side=1, alone=1)
+    assert ComputeThreads.share().lanes == min(cores(), 4)
     monkeypatch.setattr("app.encoding.threads.cores", lambda: 64)
-    assert ComputeThreads.of() == ComputeThreads(lanes=4, side_by_side=16, alone=8)
+    assert ComputeThreads.share() == ComputeThreads(lanes=4, side_by_side=16, alone=8)
 
 
 @pytest.mark.usefixtures("_own_count")
@@ -45,11 +45,11 @@ def test_a_number_holds_in_the_encoders_thread_only() -> None:
             use_torch_threads(number)
         return torch.get_num_threads()
 
-    found = []
+    results = []
     for number in (3, None):
         with ThreadPoolExecutor(1) as thread:
-            found.append(thread.submit(encode, number).result())
-    assert found == [3, 1]
+            results.append(thread.submit(encode, number).result())
+    assert results == [3, 1]
 
 
 # Longer than anything takes on a busy machine; a test that passes waits for none of it.
@@ -115,7 +115,7 @@ def test_the_process_is_given_up_when_the_replacement_hangs_too() -> None:
         assert given_up.wait(PATIENCE)
         told = [(line["log_level"], line.get("limit_s")) for line in lines if "hangs" in line["event"]]
         assert told == [("error", 0.2), ("error", 0.2), ("critical", None)]
-        # No third thread is lost to it; the queue goes on when one of the two comes back.
+        # No third thread is lost to it; the queue continues when one of the two comes back.
         waits = queue.submit("text", "waits")
         time.sleep(0.3)
         assert not waits.done()

@@ -1,4 +1,4 @@
-"""Retrainings: the recipe that goes on from a model, the verdict on the new one, and what it replaces."""
+"""Retrainings: the recipe that continues from a model, the verdict on the new one, and what it replaces."""
 
 import json
 import shutil
@@ -59,11 +59,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> BundleInfo:
 def test_a_recipe_goes_on_shorter_and_slower_and_overrides_win(base: BundleInfo) -> None:
     own = load_recipe("reco-flickr-small")
     info = replace(base, recipe=dump_recipe(own))
-    found = continued_recipe(info, None, ["train.batch_size=8"])
-    assert found.optimizer.lr == pytest.approx(0.3 * own.optimizer.lr)
-    assert found.optimizer.tower_lr == pytest.approx(0.3 * (own.optimizer.tower_lr or 0))
-    assert (found.train.epochs, found.train.batch_size) == (5, 8)
-    assert found.train.start_from == str(base.folder)
+    result = continued_recipe(info, None, ["train.batch_size=8"])
+    assert result.optimizer.lr == pytest.approx(0.3 * own.optimizer.lr)
+    assert result.optimizer.tower_lr == pytest.approx(0.3 * (own.optimizer.tower_lr or 0))
+    assert (result.train.epochs, result.train.batch_size) == (5, 8)
+    assert result.train.start_from == str(base.folder)
     assert continued_recipe(info, None, ["optimizer.lr=0.5", "train.epochs=1"]).optimizer.lr == 0.5
     with pytest.raises(RecipeError, match="give --recipe"):
         continued_recipe(base, None, [])
@@ -226,8 +226,8 @@ def test_a_collection_without_texts_or_of_the_same_says_what_to_judge(
     recipe = load_recipe("fine-tuning")
     records = [record(number, *texts[:: 1 if number % 2 else -1]) for number in range(images)]
     records.append(record("silent", not_texts=("a cat",)))
-    said = "different texts.*; judge hits of at least two different searches"
-    with pytest.raises(DataError, match=said if texts else "none was judged relevant to one"):
+    expected = "different texts.*; judge hits of at least two different searches"
+    with pytest.raises(DataError, match=expected if texts else "none was judged relevant to one"):
         fit_recipe(recipe, manifest_of(tmp_path, *records))
     if texts:
         fit_recipe(recipe, manifest_of(tmp_path, *records, record("another", "a cat")))
@@ -285,9 +285,9 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> BundleInfo:
 def judged(
     base: BundleInfo, new: BundleInfo, manifest: Manifest, gain: float, metric: str | None = None
 ) -> ModelVerdict:
-    found = compare_models(base, new, manifest, gain=gain, metric=metric, device="cpu")
-    assert found is not None
-    return found
+    result = compare_models(base, new, manifest, gain=gain, metric=metric, device="cpu")
+    assert result is not None
+    return result
 
 
 def test_a_model_is_better_where_the_whole_interval_is_above_the_gain(
@@ -300,8 +300,8 @@ def test_a_model_is_better_where_the_whole_interval_is_above_the_gain(
     assert measured.chance < 30 < 90 < measured.after
     assert (measured.verdict, measured.passed, measured.images) == ("better", True, 104)
     for gain, better in ((measured.low - 0.1, True), (measured.low + 0.1, False)):
-        found = judged(base, other, manifest, gain, "image_precision_at_10")
-        assert (found.verdict, found.passed) == ("better" if better else "not better", better)
+        result = judged(base, other, manifest, gain, "image_precision_at_10")
+        assert (result.verdict, result.passed) == ("better" if better else "not better", better)
     named = judged(base, other, manifest, -1000, "precision_at_10")
     assert named == measured
     same = read_bundle(Path(shutil.copytree(base.folder, tmp_path / "same")))
@@ -314,12 +314,12 @@ def test_a_model_at_chance_is_not_better_whatever_it_gains(
     base: BundleInfo, other: BundleInfo, tmp_path: Path
 ) -> None:
     """The texts say nothing of the pictures, so that no model can find either by the other."""
-    found = judged(base, other, coloured(tmp_path / "data", 104), -1000)
-    assert (found.metric, found.verdict) == ("rsum", "not better")
+    result = judged(base, other, coloured(tmp_path / "data", 104), -1000)
+    assert (result.metric, result.verdict) == ("rsum", "not better")
     # Every 28th picture is the same, and equal pictures are equally right.
     matches = [len(range(number % 28, 104, 28)) for number in range(104)]
     missed = [sum(comb(104 - each, k) / comb(104, k) for each in matches) / 104 for k in (1, 5, 10)]
-    assert found.chance == pytest.approx(2 * 100 * sum(1 - share for share in missed))
+    assert result.chance == pytest.approx(2 * 100 * sum(1 - share for share in missed))
 
 
 @pytest.mark.parametrize("count", [32, 99])
@@ -327,8 +327,8 @@ def test_a_model_at_chance_is_not_better_whatever_it_gains(
 def test_few_images_are_not_enough_to_judge(
     base: BundleInfo, other: BundleInfo, tmp_path: Path, count: int, metric: str
 ) -> None:
-    found = judged(base, other, coloured(tmp_path / "data", count), -1000, metric)
-    assert (found.verdict, found.passed, found.images) == ("not enough to judge", False, count)
+    result = judged(base, other, coloured(tmp_path / "data", count), -1000, metric)
+    assert (result.verdict, result.passed, result.images) == ("not enough to judge", False, count)
 
 
 @pytest.mark.parametrize(("patients", "verdict"), [(24, "not enough to judge"), (30, "better")])
@@ -340,8 +340,8 @@ def test_many_images_of_few_patients_are_not_enough_either(
     records = [
         replace(one, group=f"p{number // 4 % patients}") for number, one in enumerate(manifest.records)
     ]
-    found = judged(base, other, replace(manifest, records=tuple(records)), -1000, "image_precision_at_10")
-    assert found.verdict == verdict
+    result = judged(base, other, replace(manifest, records=tuple(records)), -1000, "image_precision_at_10")
+    assert result.verdict == verdict
 
 
 def test_images_of_one_text_or_of_none_judge_no_model(
@@ -351,21 +351,23 @@ def test_images_of_one_text_or_of_none_judge_no_model(
     manifest = make_manifest(tmp_path / "data", images=12)
     held_out = [record for record in manifest.records if record.split == "test"]
     one: list[tuple[str, ...]] = [("a dog",)]
-    for texts, told in ((one, False), (one * 12, False), ([*one, ("two dogs",)], True)):
+    for texts, expected in ((one, False), (one * 12, False), ([*one, ("two dogs",)], True)):
         records = tuple(
-            replace(record, texts=said, labels=())
-            for record, said in zip(held_out, [*texts, *[()] * len(held_out)], strict=False)
+            replace(record, texts=message, labels=())
+            for record, message in zip(held_out, [*texts, *[()] * len(held_out)], strict=False)
         )
-        found = compare_models(base, other, replace(manifest, records=records), gain=0, device="cpu")
-        assert (found is not None) == told
-        if found is not None:
-            assert (found.metric, found.images, found.verdict) == ("rsum", 2, "not enough to judge")
+        result = compare_models(base, other, replace(manifest, records=records), gain=0, device="cpu")
+        assert (result is not None) == expected
+        if result is not None:
+            assert (result.metric, result.images, result.verdict) == ("rsum", 2, "not enough to judge")
 
 
 def records_of(split: Split, *texts: tuple[str, ...], labels: int = 0) -> list[Record]:
     return [
-        Record(id=f"{split}{n}", image="a.png", split=split, texts=said, labels=("x",) if n < labels else ())
-        for n, said in enumerate(texts)
+        Record(
+            id=f"{split}{n}", image="a.png", split=split, texts=message, labels=("x",) if n < labels else ()
+        )
+        for n, message in enumerate(texts)
     ]
 
 
@@ -412,8 +414,8 @@ class Retrained:
         return decide(self.engine, self.settings, retrained, batch_size=8)
 
     def search_in(self, generation: Generation) -> None:
-        found = open_generation(self.engine, self.settings, COLLECTION, None, generation.id)
-        swap_to(self.engine, self.settings, *found, batch_size=8)
+        result = open_generation(self.engine, self.settings, COLLECTION, None, generation.id)
+        swap_to(self.engine, self.settings, *result, batch_size=8)
 
     def searched(self) -> int:
         return self.engine.active(COLLECTION).generation
@@ -478,10 +480,10 @@ def test_how_to_search_in_it_is_said_where_it_is_not_activated_at_once(
     retrained: Retrained, capsys: pytest.CaptureFixture[str], promote: bool
 ) -> None:
     outcome = retrained.decide(-1000, promote=promote)
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     advice = f"To search in it: recoquest activate {COLLECTION} {outcome.generation}"
-    assert (advice in said.err) == (not promote)
-    assert ("is now searched in generation" in said.out) == promote
+    assert (advice in output.err) == (not promote)
+    assert ("is now searched in generation" in output.out) == promote
     if promote:
         assert (outcome.verdict, outcome.generation) == ("promoted", retrained.searched())
         # It is not judged again after an attempt that was killed before it could write what came out.

@@ -97,7 +97,7 @@ def test_the_model_of_a_job_is_registered_embedded_activated_and_taken_back(
 ) -> None:
     base = read_bundle(home.bundle).digest
     number = end(engine, "retrain", {})
-    bundle = bundle_of("retrain", JobFolder.of(home.settings, number).path)
+    bundle = bundle_of("retrain", JobFolder.for_job(home.settings, number).path)
     assert bundle is not None
     digest = trained_further(bundle, base)
     answer = local.post("/v1/models", json={"job": number})
@@ -127,10 +127,10 @@ def test_an_old_generation_that_cannot_be_dropped_is_no_error_of_the_answer(
     home: Indexed, engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generation = embedded(engine, make_bundle(home.bundle.with_name("other"), seed=1))
-    asked = []
+    requests = []
 
     def fail(*arguments: object) -> None:
-        asked.append(arguments)
+        requests.append(arguments)
         raise GenerationError("It was activated meanwhile: it stays.")
 
     monkeypatch.setattr("index.generations.activation.drop_old_generations", fail)
@@ -138,7 +138,7 @@ def test_an_old_generation_that_cannot_be_dropped_is_no_error_of_the_answer(
     # An error behind the answer is raised here.
     with TestClient(application, "http://127.0.0.1", client=LOCAL, headers=AS_ADMIN) as client:
         assert client.post(activation_of(generation)).status_code == 200
-    assert len(asked) == 1
+    assert len(requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -217,13 +217,13 @@ def test_only_jobs_that_have_made_a_model_give_one(local: TestClient, engine: Se
 
 def test_a_job_embeds_with_a_registered_model(home: Indexed, local: TestClient) -> None:
     digest = read_bundle(home.bundle).digest
-    asked = {"kind": "reindex", "collection": COLLECTION, "model": digest}
-    given = local.post("/v1/jobs", json=asked)
-    assert (given.status_code, given.json()["arguments"]) == (202, [COLLECTION, "--model", digest])
-    problem(local.post("/v1/jobs", json={**asked, "model": UNKNOWN}), 404, "unregistered-model")
-    problem(local.post("/v1/jobs", json={**asked, "collection": "--home=/"}), 404, "unknown-collection")
-    problem(local.post("/v1/jobs", json={**asked, "generation": 1}), 422, "invalid-request")
-    problem(local.post("/v1/jobs", json={**asked, "model": "--bundle=/srv"}), 422, "invalid-request")
+    payload = {"kind": "reindex", "collection": COLLECTION, "model": digest}
+    response = local.post("/v1/jobs", json=payload)
+    assert (response.status_code, response.json()["arguments"]) == (202, [COLLECTION, "--model", digest])
+    problem(local.post("/v1/jobs", json={**payload, "model": UNKNOWN}), 404, "unregistered-model")
+    problem(local.post("/v1/jobs", json={**payload, "collection": "--home=/"}), 404, "unknown-collection")
+    problem(local.post("/v1/jobs", json={**payload, "generation": 1}), 422, "invalid-request")
+    problem(local.post("/v1/jobs", json={**payload, "model": "--bundle=/srv"}), 422, "invalid-request")
 
 
 @pytest.mark.slow
@@ -292,14 +292,14 @@ def test_a_job_activates_what_is_far_from_complete_and_another_takes_it_back(
     activation = f"{HERE}/generations/{other}/activate"
     problem(service.post(activation), 409, "incomplete-generation")
 
-    given = service.post(activation, headers=LATER)
+    response = service.post(activation, headers=LATER)
 
-    assert given.status_code == 202, given.text
-    assert given.headers["Preference-Applied"] == "respond-async"
-    assert given.json()["arguments"] == [COLLECTION, "--generation", str(other), "--activate"]
-    assert service.get(given.headers["Location"]).json()["state"] == "queued"
+    assert response.status_code == 202, response.text
+    assert response.headers["Preference-Applied"] == "respond-async"
+    assert response.json()["arguments"] == [COLLECTION, "--generation", str(other), "--activate"]
+    assert service.get(response.headers["Location"]).json()["state"] == "queued"
     assert opened.active(COLLECTION).generation == first
-    work(own, given.json())
+    work(own, response.json())
     assert opened.active(COLLECTION).generation == other
     back = service.post(f"{HERE}/rollback", headers=LATER)
     assert (back.status_code, back.json()["arguments"][2]) == (202, str(first))
@@ -310,7 +310,7 @@ def test_a_job_activates_what_is_far_from_complete_and_another_takes_it_back(
         queued = list(all_events(session, Selection(action="create", collection=COLLECTION)))
     # A queued job is no activation yet: the commands tell of these.
     assert [event.record["generation"] for event in events] == [other, first]
-    assert [event.record["details"]["job"] for event in queued] == [given.json()["id"], back.json()["id"]]
+    assert [event.record["details"]["job"] for event in queued] == [response.json()["id"], back.json()["id"]]
 
 
 def test_a_request_that_is_sent_again_queues_one_job(
@@ -342,22 +342,22 @@ def test_an_administrator_of_the_collection_alone_sees_the_job_and_begins_one_at
 ) -> None:
     of_photos, of_others = _admin_of(own, COLLECTION), _admin_of(own, "others")
     activation = f"{HERE}/generations/{other}/activate"
-    given = service.post(activation, headers={**LATER, **of_photos})
-    assert given.status_code == 202, given.text
-    place = given.headers["Location"]
-    assert service.get(place, headers=of_photos).json()["state"] == "queued"
-    assert service.get(place, headers=of_others).status_code == 403
+    response = service.post(activation, headers={**LATER, **of_photos})
+    assert response.status_code == 202, response.text
+    position = response.headers["Location"]
+    assert service.get(position, headers=of_photos).json()["state"] == "queued"
+    assert service.get(position, headers=of_others).status_code == 403
     for _ in range(3):
         second = service.post(activation, headers={**LATER, **of_photos})
         problem(second, 409, "job-exists")
-        assert f"job {given.json()['id']} already, which is queued" in second.json()["detail"]
+        assert f"by job {response.json()['id']}, which is queued" in second.json()["detail"]
     with opened.home.catalogue.read() as session:
         assert len(list_jobs(session)) == 1
-    assert service.post(f"{place}/cancel", headers=of_others).status_code == 403
-    assert service.post(f"{place}/cancel", headers=of_photos).status_code == 202
-    events = service.get(f"{place}/events", headers=of_photos)
+    assert service.post(f"{position}/cancel", headers=of_others).status_code == 403
+    assert service.post(f"{position}/cancel", headers=of_photos).status_code == 202
+    events = service.get(f"{position}/events", headers=of_photos)
     assert (events.status_code, events.text.count("event: job"), "cancelled" in events.text) == (200, 1, True)
-    assert service.get(f"{place}/events", headers=of_others).status_code == 403
+    assert service.get(f"{position}/events", headers=of_others).status_code == 403
     assert service.post(activation, headers={**LATER, **of_photos}).status_code == 202
 
 

@@ -58,10 +58,10 @@ def test_a_sound_installation(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=5 << 30))
     every = list(examine(Settings(home=home, device="cpu")))
     assert {one.state for one in every} == {"ok"}
-    said = {one.subject: one.found for one in every}
-    assert said["memory"].startswith("2.0 GiB free, ")
+    messages = {one.subject: one.found for one in every}
+    assert messages["memory"].startswith("2.0 GiB free, ")
     (encoder,) = home.glob("bundles/*")
-    assert list(said.items())[-7:] == [
+    assert list(messages.items())[-7:] == [
         ("home", f"{home} can be written, 5.0 GiB free"),
         ("catalogue", f"sqlite:///{home / 'catalogue.sqlite3'}"),
         ("jobs", "0 running, 0 waiting"),
@@ -119,8 +119,8 @@ def _no_catalogue(home: Path) -> None:
 )
 def test_what_is_broken_is_named(home: Path, damage: Callable[[Path], None], subject: str) -> None:
     damage(home)
-    found = states(home)
-    assert {name for name, state in found.items() if state == "wrong"} == {subject}
+    result = states(home)
+    assert {name for name, state in result.items() if state == "wrong"} == {subject}
 
 
 def test_images_without_vectors_are_counted(home: Path) -> None:
@@ -146,9 +146,9 @@ def test_the_command_ends_with_one_where_something_is_wrong(
     assert slip in run_command("doctor", home=home).stdout
     _lose_an_image(home)
     printed = run_command("doctor", "--json", home=home, code=1).stdout
-    found = {finding["subject"]: finding for finding in json.loads(printed)}
-    assert found["images"]["state"] == "wrong"
-    assert "1 of 12 files are missing" in found["images"]["found"]
+    results = {finding["subject"]: finding for finding in json.loads(printed)}
+    assert results["images"]["state"] == "wrong"
+    assert "1 of 12 files are missing" in results["images"]["found"]
 
 
 def test_nothing_is_made_where_nothing_is(tmp_path: Path) -> None:
@@ -160,10 +160,10 @@ def test_nothing_is_made_where_nothing_is(tmp_path: Path) -> None:
 def test_a_home_that_is_a_file_is_wrong_and_nothing_is_said_of_indexing(tmp_path: Path, below: str) -> None:
     file = tmp_path / "file"
     file.write_text("no folder")
-    found = [one for one in examine(Settings(home=file / below, device="cpu")) if one.state != "ok"]
-    said = {one.subject: (one.state, one.found) for one in found}
-    assert said["home"] == ("wrong", f"{file} is a file, not a folder: name another with --home.")
-    assert "catalogue" not in said
+    results = [one for one in examine(Settings(home=file / below, device="cpu")) if one.state != "ok"]
+    messages = {one.subject: (one.state, one.found) for one in results}
+    assert messages["home"] == ("wrong", f"{file} is a file, not a folder: name another with --home.")
+    assert "catalogue" not in messages
     url = f"sqlite:///{tmp_path / 'elsewhere.db'}"
     states = {one.subject: one.state for one in examine(Settings(home=file / below, database_url=url))}
     assert (states["home"], states["catalogue"]) == ("wrong", "wrong")
@@ -171,12 +171,12 @@ def test_a_home_that_is_a_file_is_wrong_and_nothing_is_said_of_indexing(tmp_path
 
 def test_what_is_no_database_comes_with_what_to_do(home: Path) -> None:
     _no_catalogue(home)
-    said = _of_catalogue(Settings(home=home))
-    assert said.endswith(
+    message = _of_catalogue(Settings(home=home))
+    assert message.endswith(
         "file is not a database: restore a backup into an empty home folder, or name another with --home."
     )
-    said = _of_catalogue(Settings(home=home, database_url=f"sqlite:///{home / 'catalogue.sqlite3'}"))
-    assert said.endswith("into an empty home folder, or mend RECOQUEST_DATABASE_URL.")
+    message = _of_catalogue(Settings(home=home, database_url=f"sqlite:///{home / 'catalogue.sqlite3'}"))
+    assert message.endswith("into an empty home folder, or mend RECOQUEST_DATABASE_URL.")
 
 
 @pytest.mark.parametrize(
@@ -187,9 +187,9 @@ def test_a_database_that_cannot_be_reached_comes_with_what_to_do(
 ) -> None:
     pytest.importorskip("psycopg")
     url = f"postgresql+psycopg://u:secret@{address}/db"
-    said = _of_catalogue(Settings(home=tmp_path, database_url=url))
-    assert said.endswith(f"{reason}: mend RECOQUEST_DATABASE_URL, or start that database.")
-    assert "secret" not in said
+    message = _of_catalogue(Settings(home=tmp_path, database_url=url))
+    assert message.endswith(f"{reason}: mend RECOQUEST_DATABASE_URL, or start that database.")
+    assert "secret" not in message
 
 
 @pytest.mark.parametrize(
@@ -203,24 +203,24 @@ def test_a_catalogue_of_another_schema_says_itself_what_to_do(home: Path, revisi
     file = home / "catalogue.sqlite3"
     with contextlib.closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
-    said = _of_catalogue(Settings(home=home, database_url=f"sqlite:///{file}"))
-    assert said.endswith(f": {advice}")
+    message = _of_catalogue(Settings(home=home, database_url=f"sqlite:///{file}"))
+    assert message.endswith(f": {advice}")
 
 
 def _of_catalogue(settings: Settings) -> str:
-    (found,) = examine_indexed(settings)
-    assert (found.subject, found.state) == ("catalogue", "wrong")
-    return found.found
+    (result,) = examine_indexed(settings)
+    assert (result.subject, result.state) == ("catalogue", "wrong")
+    return result.found
 
 
 def test_a_device_that_does_not_compute_is_told_of_with_what_to_do(tmp_path: Path) -> None:
     # A device of torch that takes tensors and has no values, as a GPU whose driver is too old has none.
-    (found,) = [
+    (result,) = [
         one for one in examine(Settings(home=tmp_path / "nowhere", device="meta")) if one.subject == "device"
     ]
-    assert found.state == "wrong"
-    assert found.found.startswith("meta does not compute: ")
-    assert found.found.endswith(": give --device cpu, or cuda where there is a GPU.")
+    assert result.state == "wrong"
+    assert result.found.startswith("meta does not compute: ")
+    assert result.found.endswith(": give --device cpu, or cuda where there is a GPU.")
 
 
 def _examined(folder: Path, monkeypatch: pytest.MonkeyPatch, *requirements: str) -> Finding:
@@ -241,7 +241,7 @@ def _examined(folder: Path, monkeypatch: pytest.MonkeyPatch, *requirements: str)
 
 
 @pytest.mark.parametrize(
-    ("requirements", "state", "found"),
+    ("requirements", "state", "expected"),
     [
         (
             ["kornia<0.2,>=0.1", "numpy>=1", 'SQLAlchemy[asyncio]<1; extra == "one"'],
@@ -257,14 +257,14 @@ def _examined(folder: Path, monkeypatch: pytest.MonkeyPatch, *requirements: str)
     ],
 )
 def test_what_is_outside_its_range_or_missing_is_named_with_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requirements: list[str], state: str, found: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requirements: list[str], state: str, expected: str
 ) -> None:
     examined = _examined(tmp_path, monkeypatch, *requirements)
-    assert (examined.subject, examined.state, examined.found) == ("versions", state, found)
+    assert (examined.subject, examined.state, examined.found) == ("versions", state, expected)
 
 
 def test_what_is_in_its_range_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = _examined(
+    result = _examined(
         tmp_path,
         monkeypatch,
         f"torch=={version('torch').partition('+')[0]}",
@@ -274,43 +274,47 @@ def test_what_is_in_its_range_is_well(tmp_path: Path, monkeypatch: pytest.Monkey
         "pytest<1; extra == 'other'",
         "no-such-package; extra == 'other'",
     )
-    assert found.state == "ok"
-    assert f"recoquest 9.9, torch {version('torch')}" in found.found
-    assert "faiss-" in found.found
+    assert result.state == "ok"
+    assert f"recoquest 9.9, torch {version('torch')}" in result.found
+    assert "faiss-" in result.found
 
 
 @pytest.mark.parametrize(
-    ("said", "state"), [("12.22", "wrong"), ("13.0", "ok"), ("15.14 (Debian 15.14-0+deb12u1)", "ok")]
+    ("message", "state"), [("12.22", "wrong"), ("13.0", "ok"), ("15.14 (Debian 15.14-0+deb12u1)", "ok")]
 )
-def test_a_database_server_that_is_too_old_is_told_of(said: str, state: str) -> None:
-    found = judge_postgresql("postgresql://db/x", said)
-    assert (found.subject, found.state, f"PostgreSQL {said}" in found.found) == ("catalogue", state, True)
-    assert ("use PostgreSQL 13 or newer" in found.found) == (state == "wrong")
+def test_a_database_server_that_is_too_old_is_told_of(message: str, state: str) -> None:
+    result = judge_postgresql("postgresql://db/x", message)
+    assert (result.subject, result.state, f"PostgreSQL {message}" in result.found) == (
+        "catalogue",
+        state,
+        True,
+    )
+    assert ("use PostgreSQL 13 or newer" in result.found) == (state == "wrong")
 
 
 @pytest.mark.slow
 def test_the_version_of_a_real_database_server_is_read(postgresql_url: str, tmp_path: Path) -> None:
     settings = Settings(home=tmp_path / "home", database_url=postgresql_url)
-    (found,) = [one for one in examine_indexed(settings) if one.subject == "catalogue"]
-    assert (found.state, bool(re.search(r", PostgreSQL \d+\.\d+", found.found))) == ("ok", True)
+    (result,) = [one for one in examine_indexed(settings) if one.subject == "catalogue"]
+    assert (result.state, bool(re.search(r", PostgreSQL \d+\.\d+", result.found))) == ("ok", True)
 
 
 def test_jobs_without_a_worker_are_told_of(jobs: Jobs) -> None:
     assert examine_jobs(jobs.catalogue).found == "0 running, 0 waiting"
     first, _ = jobs.give("tidy"), jobs.give("tidy")
     waiting = examine_jobs(jobs.catalogue, watch_s=0.5)
-    said = ", and no worker has said anything for 0 seconds: run `recoquest worker` with the settings of"
+    message = ", and no worker sent a heartbeat for 0 seconds: run `recoquest worker` with the settings of"
     assert waiting.state == "doubtful"
-    assert waiting.found.startswith(f"0 running, 2 waiting{said}")
+    assert waiting.found.startswith(f"0 running, 2 waiting{message}")
     with jobs.catalogue.write() as session:
         claim_job(session, first, "a worker that is gone")
         beat(session, first, "a worker that is gone", None)
     silent = examine_jobs(jobs.catalogue, watch_s=0.5)
-    assert (silent.state, silent.found.startswith(f"1 running, 1 waiting{said}")) == ("doubtful", True)
+    assert (silent.state, silent.found.startswith(f"1 running, 1 waiting{message}")) == ("doubtful", True)
 
 
 @pytest.mark.parametrize(
-    ("values", "state", "said"),
+    ("values", "state", "message"),
     [
         ({}, "ok", "workers retrain nothing by themselves"),
         ({"retrain": ("a", "b"), "retrain_at": "0 3 * * 0"}, "ok", "workers retrain a, b by themselves"),
@@ -322,16 +326,16 @@ def test_jobs_without_a_worker_are_told_of(jobs: Jobs) -> None:
     ],
 )
 def test_retraining_that_never_happens_is_told_of(
-    tmp_path: Path, values: dict[str, Any], state: str, said: str
+    tmp_path: Path, values: dict[str, Any], state: str, message: str
 ) -> None:
-    found = examine_retraining(Settings(home=tmp_path, **values), ["b", "a"])
-    assert (found.state, said in found.found) == (state, True)
+    result = examine_retraining(Settings(home=tmp_path, **values), ["b", "a"])
+    assert (result.state, message in result.found) == (state, True)
 
 
 def test_a_retraining_of_a_renamed_collection_is_told_with_its_new_name(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, retrain=("old",), retrain_at="0 3 * * 0")
-    found = examine_retraining(settings, ["new"], {"old": "new"})
-    assert (found.state, "old (called new now)" in found.found) == ("doubtful", True)
+    result = examine_retraining(settings, ["new"], {"old": "new"})
+    assert (result.state, "old (called new now)" in result.found) == ("doubtful", True)
 
 
 @pytest.mark.slow
@@ -341,5 +345,5 @@ def test_a_worker_that_takes_a_job_is_seen(jobs: Jobs) -> None:
         seen = examine_jobs(jobs.catalogue, watch_s=120)
         jobs.wait(number)
     assert (seen.state, seen.found) == ("ok", "0 running, 1 waiting; a worker is at work")
-    found = {finding.subject: finding for finding in examine(jobs.settings)}
-    assert (found["jobs"].state, found["jobs"].found) == ("ok", "0 running, 0 waiting")
+    results = {finding.subject: finding for finding in examine(jobs.settings)}
+    assert (results["jobs"].state, results["jobs"].found) == ("ok", "0 running, 0 waiting")

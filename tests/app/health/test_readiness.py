@@ -178,8 +178,8 @@ def test_a_bundle_that_cannot_be_loaded_is_told_without_its_path(own: Indexed, t
         models = client.get("/v1/models").json()["models"]
         assert [model["loaded"] for model in models] == [False]
     # Nor is one in the place of another.
-    place = own.settings.home / "bundles" / read_bundle(own.bundle).digest
-    shutil.copytree(make_bundle(tmp_path / "other", seed=1), place, dirs_exist_ok=True)
+    folder = own.settings.home / "bundles" / read_bundle(own.bundle).digest
+    shutil.copytree(make_bundle(tmp_path / "other", seed=1), folder, dirs_exist_ok=True)
     with served(own) as client:
         problem(search(client), 503, "encoder-unavailable")
 
@@ -203,9 +203,9 @@ def test_a_broken_bundle_makes_only_its_own_collections_unsearchable(own: Indexe
         }
         problem(search(client, "broken"), 503, "encoder-unavailable")
         assert search(client).status_code == 200
-        # One that is loaded and fails beside it makes the service unready.
+        # Another one that is loaded and fails makes the service unready.
         trouble.error = RuntimeError()
-        names = [f"encoder {found[:12]}" for found in sorted([read_bundle(own.bundle).digest, digest])]
+        names = [f"encoder {result[:12]}" for result in sorted([read_bundle(own.bundle).digest, digest])]
         failed = client.get("/readyz")
         assert failed.status_code == 503
         assert sorted(error["field"] for error in failed.json()["errors"]) == names
@@ -280,8 +280,8 @@ def test_what_is_announced_is_loaded_before_it_is_active(own: Indexed, tmp_path:
     with served(own, load) as client:
 
         def number() -> int:
-            found: int = client.get("/v1/collections").json()["collections"][0]["generation"]["number"]
-            return found
+            body: int = client.get("/v1/collections").json()["collections"][0]["generation"]["number"]
+            return body
 
         before = number()
         wait_until(lambda: len(loads) == 1)
@@ -357,6 +357,6 @@ def test_a_collection_of_an_encoder_without_texts_is_ready_and_searched_by_image
         assert document["detail"] == (
             "This encoder was trained without texts and cannot be searched by one: search by an image."
         )
-        found = client.post("/v1/collections/heard/search", files={"image": own.image_bytes(3)})
-        assert found.json()["hits"][0]["id"] == "image-3"
+        response = client.post("/v1/collections/heard/search", files={"image": own.image_bytes(3)})
+        assert response.json()["hits"][0]["id"] == "image-3"
         assert ready(client)

@@ -1,4 +1,4 @@
-"""Deletion by filter: what it removes, what it leaves, and that it goes on after a stop."""
+"""Deletion by filter: what it removes, what it leaves, and that it continues after a stop."""
 
 import json
 from collections.abc import Iterator
@@ -56,9 +56,9 @@ def test_a_dry_run_counts_deletes_nothing_and_is_in_the_trail_as_a_look(
 ) -> None:
     answer = ask(service, name, filter=EVEN, dry_run=True)
     assert answer.status_code == 200, answer.text
-    found = answer.json()
-    assert (found["matched"], found["deleted"], found["remaining"], found["dry_run"]) == (8, 0, 8, True)
-    assert found["ids"] == [f"image-{number}" for number in range(0, 24, 3)]
+    body = answer.json()
+    assert (body["matched"], body["deleted"], body["remaining"], body["dry_run"]) == (8, 0, 8, True)
+    assert body["ids"] == [f"image-{number}" for number in range(0, 24, 3)]
     assert count(service, name) == 24
     events = written_events(service, collection=name)
     (event,) = [event for event in events if event["details"].get("dry_run")]
@@ -81,8 +81,8 @@ def test_what_passes_is_gone_and_all_else_stays(
     kept = service.get(f"/v1/collections/{name}/images", params={"filter": json.dumps({"not": condition})})
     answer = ask(service, name, filter=condition)
     assert answer.status_code == 200, answer.text
-    found = answer.json()
-    assert (found["matched"], found["deleted"], found["remaining"]) == (24 - left, 24 - left, 0)
+    body = answer.json()
+    assert (body["matched"], body["deleted"], body["remaining"]) == (24 - left, 24 - left, 0)
     assert (count(service, name), count(service, name, condition)) == (left, 0)
     listed = service.get(f"/v1/collections/{name}/images").json()["images"]
     assert [image["id"] for image in listed] == [image["id"] for image in kept.json()["images"]]
@@ -91,11 +91,13 @@ def test_what_passes_is_gone_and_all_else_stays(
     assert ask(service, name, filter=condition).json()["matched"] == 0
 
 
-@pytest.mark.parametrize("wanted", [{}, {"filter": {}}, {"filter": None}, {"filter": {"and": []}},
+@pytest.mark.parametrize("parameters", [{}, {"filter": {}}, {"filter": None}, {"filter": {"and": []}},
                                     {"filter": {"field": "nothing", "eq": 1}},
                                     {"filter": EVEN, "expected_count": -1}])  # fmt: skip
-def test_filters_that_say_nothing_are_refused(service: TestClient, name: str, wanted: dict[str, Any]) -> None:
-    assert ask(service, name, **wanted).status_code == 422
+def test_filters_that_say_nothing_are_refused(
+    service: TestClient, name: str, parameters: dict[str, Any]
+) -> None:
+    assert ask(service, name, **parameters).status_code == 422
     assert count(service, name) == 24
 
 
@@ -155,9 +157,9 @@ def test_a_failure_in_the_middle_is_told_with_the_number_that_is_gone(
     monkeypatch.setattr(Deletion, "delete", full)
     answer = ask(service, name, filter=EVEN)
     assert answer.status_code == 207, answer.text
-    found = answer.json()
-    assert (found["deleted"], found["remaining"], count(service, name)) == (3, 5, 21)
-    assert found["problem"]["type"] == "urn:recoquest:disk-full"
+    body = answer.json()
+    assert (body["deleted"], body["remaining"], count(service, name)) == (3, 5, 21)
+    assert body["problem"]["type"] == "urn:recoquest:disk-full"
     # With nothing gone, it is an error like any other.
     assert ask(service, name, filter=EVEN).status_code == 507
 
@@ -176,10 +178,10 @@ def test_a_count_that_fails_hides_nothing_that_is_gone(
         condition = {"field": "id", "eq": "image-1" if failing is busy else "image-2"}
         answer = ask(service, name, filter=condition)
         assert answer.status_code == 207, answer.text
-        found = answer.json()
-        assert (found["matched"], found["deleted"], found["remaining"]) == (1, 1, 0)
-        assert (found["problem"]["type"], found["problem"]["status"]) == (f"urn:recoquest:{slug}", status)
-        assert found["problem"]["detail"].startswith("What passes the filter now cannot be counted: ")
+        body = answer.json()
+        assert (body["matched"], body["deleted"], body["remaining"]) == (1, 1, 0)
+        assert (body["problem"]["type"], body["problem"]["status"]) == (f"urn:recoquest:{slug}", status)
+        assert body["problem"]["detail"].startswith("What passes the filter now cannot be counted: ")
         assert "secret" not in answer.text
     assert count(service, name) == 22
 
@@ -193,8 +195,8 @@ def test_events_name_the_filter_and_each_image(
     assert ask(service, name, filter=condition).json()["deleted"] == 3
 
     def events(action: str) -> list[dict[str, Any]]:
-        found = service.get("/v1/audit", params={"action": action, "collection": name}).json()["events"]
-        return [event for event in found if event["details"]["operation"] == "delete_matching_images"]
+        body = service.get("/v1/audit", params={"action": action, "collection": name}).json()["events"]
+        return [event for event in body if event["details"]["operation"] == "delete_matching_images"]
 
     gone = events("delete")
     assert sorted(image for event in gone for image in event["ids"]) == ["image-1", "image-2", "image-4"]
@@ -206,12 +208,12 @@ def test_events_name_the_filter_and_each_image(
 
 
 def test_the_command_deletes_and_its_files_go(own: Indexed) -> None:
-    wanted = ("delete", COLLECTION, "--filter", json.dumps(EVEN))
-    assert "8 images pass the filter: image-0, image-3" in own.run(*wanted, "--dry-run").output
+    requested = ("delete", COLLECTION, "--filter", json.dumps(EVEN))
+    assert "8 images pass the filter: image-0, image-3" in own.run(*requested, "--dry-run").output
     for wrong in ("{}", "["):
         own.run("delete", COLLECTION, "--filter", wrong, code=2)
-    own.run(*wanted, "--expected-count", 9, code=1)
-    assert "8 of 8 images are deleted" in own.run(*wanted, "--expected-count", 8).output
+    own.run(*requested, "--parameters-count", 9, code=1)
+    assert "8 of 8 images are deleted" in own.run(*requested, "--parameters-count", 8).output
     assert files_of(own) == 16
     with own.engine() as engine:
         assert engine.collection(COLLECTION).count == 16

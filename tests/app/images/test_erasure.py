@@ -38,7 +38,7 @@ from index.errors import CollectionInUseError, JobStateError, NoErasureError
 from index.files.image_store import ImageStore
 from index.ingest import ingest_manifest
 from index.keys.home_secret import patient_key
-from tests.app.commands import said
+from tests.app.commands import plain_output
 from tests.app.conftest import COLLECTION, Indexed, serve
 from tests.app.radiology.films import give_studies
 from tests.training.clinical.reports.documents import PATIENT, STUDY, hl7_report
@@ -71,11 +71,11 @@ def sha256_of(indexed: Indexed, image: str = "image-5") -> str:
 
 def vector_of(indexed: Indexed) -> bytes:
     catalogue = sqlite3.connect(indexed.settings.home / "catalogue.sqlite3")
-    found = catalogue.execute(
+    result = catalogue.execute(
         "SELECT vector FROM embeddings JOIN images ON images.id = image_id WHERE external_id = 'image-5'"
     ).fetchone()
     catalogue.close()
-    return bytes(found[0])
+    return bytes(result[0])
 
 
 def job_in(session: Session, state: str, kind: str, arguments: list[str], **values: Any) -> int:
@@ -148,14 +148,14 @@ def test_no_byte_of_an_erased_image_is_left(service: TestClient, marked: Indexed
     answer = service.post(f"{HERE}/erase", json={"ids": ["image-5"]})
 
     assert answer.status_code == 200, answer.text
-    told = answer.json()
-    assert told["erased"] == ["image-5"]
-    assert told["judgements"] == 1
-    assert told["shared_files"] == []
-    assert [Path(backup["path"]) for backup in told["backups"]] == [tmp_path / "backup.tar"]
-    assert told["backups"][0]["is_there"] is True
-    assert [Path(path).name for path in told["left_files"]] == ["weights.bin"]
-    assert told["log_is_empty"] is True
+    body = answer.json()
+    assert body["erased"] == ["image-5"]
+    assert body["judgements"] == 1
+    assert body["shared_files"] == []
+    assert [Path(backup["path"]) for backup in body["backups"]] == [tmp_path / "backup.tar"]
+    assert body["backups"][0]["is_there"] is True
+    assert [Path(path).name for path in body["left_files"]] == ["weights.bin"]
+    assert body["log_is_empty"] is True
     for content in (sha256.encode(), WORD, vector):
         assert holding(home, content) == []
     (home / "jobs" / "1" / "retraining" / "weights.bin").unlink()
@@ -168,7 +168,7 @@ def test_no_byte_of_an_erased_image_is_left(service: TestClient, marked: Indexed
 
 
 def test_jobs_that_took_a_study_over_forget_which(marked: Indexed) -> None:
-    studies = {state: f"1.2.826.0.1.{place}" for place, state in enumerate(("done", "failed", "queued"))}
+    studies = {state: f"1.2.826.0.1.{index}" for index, state in enumerate(("done", "failed", "queued"))}
     with marked.write() as session:
         for state, study in studies.items():
             arguments = study_sync(COLLECTION, study)
@@ -321,7 +321,7 @@ def test_the_command_erases_and_names_backups(marked: Indexed, tmp_path: Path) -
     for name in ("first.tar", "second.tar"):
         marked.run("backup", tmp_path / name)
     (tmp_path / "second.tar").unlink()
-    told = said(marked.run("erase", COLLECTION, "image-5", "gone"))
+    told = plain_output(marked.run("erase", COLLECTION, "image-5", "gone"))
     assert f"{COLLECTION}: image-5 is erased." in told
     assert f"{COLLECTION}: gone was not in the collection." in told
     assert f"Still in the backup {tmp_path / 'first.tar'} of " in told
@@ -360,11 +360,11 @@ def test_an_erasure_that_was_stopped_goes_on(marked: Indexed, monkeypatch: pytes
     (home / "jobs" / str(last) / "images" / sha256).symlink_to("/nowhere")
     folders: list[str] = []
 
-    def failing(folder: Path, *given: Any) -> bool:
+    def failing(folder: Path, *value: Any) -> bool:
         folders.append(folder.name)
         if len(folders) == 2:
             raise OSError(5, "Input/output error", str(folder))
-        return erase_from_folder(folder, *given)
+        return erase_from_folder(folder, *value)
 
     erase_from_folder = deletion._erase_from_folder
     monkeypatch.setattr(deletion, "_erase_from_folder", failing)
@@ -374,12 +374,12 @@ def test_an_erasure_that_was_stopped_goes_on(marked: Indexed, monkeypatch: pytes
     assert len(list((home / "erasures").iterdir())) == 1
     told = examine_home(marked.settings)
     assert told.state == "doubtful"
-    assert f"`recoquest erase {COLLECTION}` goes on with it" in told.found
+    assert f"`recoquest erase {COLLECTION}` continues with it" in told.found
     # People send what the doctor prints to others.
     assert "image-5" not in told.found
     # The catalogue does not know any more which file the image had.
-    found = erase_now(marked)
-    assert found.ids == ("image-5",)
+    result = erase_now(marked)
+    assert result.ids == ("image-5",)
     assert folders == ["1", str(last), str(last)]
     for content in (sha256.encode(), WORD):
         assert holding(home, content) == []
@@ -413,7 +413,7 @@ def test_an_erasure_that_was_stopped_anywhere_goes_on_without_the_ids(
     (marked.settings.home / "jobs" / "1" / "retraining" / "weights.bin").unlink()
     _stopped_at(stage, marked, monkeypatch)
     told = marked.run("erase", COLLECTION).output
-    assert f"{COLLECTION}: what was stopped is done; images erased: 1." in told
+    assert f"{COLLECTION}: the interrupted erasure is complete; images erased: 1." in told
     assert holding(marked.settings.home, WORD) == []
     assert list((marked.settings.home / "erasures").iterdir()) == []
     nothing = marked.run("erase", COLLECTION, code=1)
@@ -423,7 +423,7 @@ def test_an_erasure_that_was_stopped_anywhere_goes_on_without_the_ids(
 
 def test_a_collection_stays_until_its_erasure_is_whole(service: TestClient, marked: Indexed) -> None:
     write_old_jobs(marked, sha256_of(marked))
-    lock = JobFolder.of(marked.settings, 1).lock()
+    lock = JobFolder.for_job(marked.settings, 1).lock()
     assert lock is not None
     assert service.post(f"{HERE}/erase", json={"ids": ["image-5"]}).status_code == 409
     refused = service.delete(HERE)
@@ -440,12 +440,12 @@ def test_a_collection_stays_until_its_erasure_is_whole(service: TestClient, mark
 
 def test_a_folder_that_is_at_work_is_waited_for(marked: Indexed) -> None:
     write_old_jobs(marked, sha256_of(marked))
-    lock = JobFolder.of(marked.settings, 1).lock()
+    lock = JobFolder.for_job(marked.settings, 1).lock()
     assert lock is not None
     with pytest.raises(JobStateError, match="Job 1 is at work in its folder"):
         erase_now(marked)
     os.close(lock)
-    with pytest.raises(CollectionInUseError, match="were not erased whole"):
+    with pytest.raises(CollectionInUseError, match="were not completely erased"):
         rename_now(marked)
     assert erase_now(marked).ids == ("image-5",)
     rename_now(marked)
@@ -480,11 +480,11 @@ def _leave_part(path: Path, content: bytes) -> Path:
 def test_unfinished_copies_of_killed_writers_go_whatever_their_age(marked: Indexed) -> None:
     home, sha256 = marked.settings.home, sha256_of(marked)
     images = home / "images"
-    for place in (f"originals/{sha256[:2]}/{sha256}", f"thumbnails/{sha256[:2]}/{sha256}.4.webp"):
-        _leave_part(images / place, b"half of it")
+    for path in (f"originals/{sha256[:2]}/{sha256}", f"thumbnails/{sha256[:2]}/{sha256}.4.webp"):
+        _leave_part(images / path, b"half of it")
     assert len(list(ImageStore(images).unfinished())) == 2
-    found = erase_now(marked)
-    assert (found.ids, found.unfinished) == (("image-5",), ())
+    result = erase_now(marked)
+    assert (result.ids, result.unfinished) == (("image-5",), ())
     assert holding(home, sha256.encode()) == []
 
 
@@ -492,8 +492,8 @@ def test_what_is_being_written_is_named(marked: Indexed) -> None:
     sha256 = sha256_of(marked)
     path = marked.settings.home / "images" / "originals" / sha256[:2] / sha256
     with suppress(_KilledError), atomic_file(path) as file:
-        found = erase_now(marked)
-        assert [part.name for part in found.unfinished] == [Path(file.name).name]
+        result = erase_now(marked)
+        assert [part.name for part in result.unfinished] == [Path(file.name).name]
         raise _KilledError
 
 
@@ -533,8 +533,8 @@ def test_an_erasure_reaches_the_ids_that_an_image_had_before(marked: Indexed) ->
     listed = _job_that_names(marked, "image-5")
     _index_again(marked, {"image-5": "photo-5"})
     _index_again(marked, {"photo-5": "picture-5", "image-6": "image-5"})
-    found = erase_now(marked, "picture-5")
-    assert (found.ids, found.later) == (("picture-5",), ())
+    result = erase_now(marked, "picture-5")
+    assert (result.ids, result.later) == (("picture-5",), ())
     assert json.loads(listed.read_text()) == ["image-5", "image-6"]
     with marked.engine() as engine, engine.home.catalogue.read() as session:
         events = list(all_events(session, Selection()))
@@ -549,8 +549,8 @@ def test_an_erasure_reaches_the_ids_that_an_image_had_before(marked: Indexed) ->
 def test_a_former_id_stands_for_its_image(marked: Indexed) -> None:
     listed = _job_that_names(marked, "image-5")
     _index_again(marked, {"image-5": "photo-5"})
-    found = erase_now(marked, "image-5")
-    assert (found.ids, found.later, found.unknown) == (("photo-5",), ("photo-5",), ())
+    result = erase_now(marked, "image-5")
+    assert (result.ids, result.later, result.unknown) == (("photo-5",), ("photo-5",), ())
     assert json.loads(listed.read_text()) == ["image-6"]
     assert holding(marked.settings.home, WORD) == []
 

@@ -105,28 +105,28 @@ def test_a_rendition_shows_what_the_thumbnail_shows(client: TestClient, name: st
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_lossless_rendition_has_the_pixels_that_are_searched(client: TestClient, name: str) -> None:
-    known = client.get(f"{IMAGES}/{name}").json()
+    body = client.get(f"{IMAGES}/{name}").json()
     image = opened(get(client, name))
     assert image.mode in ("L", "RGB")
-    assert image.size == (known["width"], known["height"])
+    assert image.size == (body["width"], body["height"])
     assert np.array_equal(np.asarray(image.convert("RGB")), np.asarray(decode_image(FILES[name]())))
 
 
 def levels(client: TestClient, name: str) -> dict[str, Any]:
     answer = client.get(f"{IMAGES}/{name}/levels")
     assert answer.status_code == 200
-    found: dict[str, Any] = answer.json()
-    return found
+    body: dict[str, Any] = answer.json()
+    return body
 
 
 @pytest.mark.parametrize("name", ["film.png", "film.tif"])
 def test_the_automatic_window_of_a_film_shows_what_no_window_shows(client: TestClient, name: str) -> None:
-    found = levels(client, name)
-    assert (found["deep"], found["stated"]) == (True, None)
+    result = levels(client, name)
+    assert (result["deep"], result["stated"]) == (True, None)
     stored = np.asarray(film())
-    assert (found["smallest"], found["largest"]) == (stored.min(), 65_535)
-    window = found["automatic"]
-    # The marker is beyond it, and beside it the film keeps its grey levels.
+    assert (result["smallest"], result["largest"]) == (stored.min(), 65_535)
+    window = result["automatic"]
+    # The marker is beyond it, and around it the film keeps its grey levels.
     assert window["centre"] + window["width"] / 2 < 255 * 12 + 300
     plain = get(client, name)
     same = get(client, name, window=f"{window['centre']},{window['width']}")
@@ -166,9 +166,9 @@ def test_levels_of_images_of_8_bits_of_a_stated_window_and_of_one_value(
 ) -> None:
     if name not in FILES:
         put(client, name, make())
-    found = levels(client, name)
-    assert {field: found[field] for field in expected} == expected
-    assert found.keys() == NOTHING.keys()
+    result = levels(client, name)
+    assert {field: result[field] for field in expected} == expected
+    assert result.keys() == NOTHING.keys()
 
 
 def test_the_longest_side_is_bounded_and_nothing_is_enlarged(client: TestClient) -> None:

@@ -307,17 +307,17 @@ def test_no_address_gives_a_right(
     assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
-@pytest.mark.parametrize("given", ["", f"Basic {ADMIN_KEY}", "Digest x", ADMIN_KEY])
-def test_no_other_scheme_gives_a_right(running: TestClient, given: str) -> None:
-    headers = {"Authorization": given} if given else {}
+@pytest.mark.parametrize("value", ["", f"Basic {ADMIN_KEY}", "Digest x", ADMIN_KEY])
+def test_no_other_scheme_gives_a_right(running: TestClient, value: str) -> None:
+    headers = {"Authorization": value} if value else {}
     problem(running.delete(f"{IMAGES}/nobody", headers=headers), 401, "authentication-needed")
 
 
-@pytest.mark.parametrize("given", ["Bearer", "Bearer wrong", f"Bearer {ADMIN_KEY[:-1]}"])
-def test_a_wrong_key_is_said_to_be_wrong(running: TestClient, given: str) -> None:
+@pytest.mark.parametrize("value", ["Bearer", "Bearer wrong", f"Bearer {ADMIN_KEY[:-1]}"])
+def test_a_wrong_key_is_said_to_be_wrong(running: TestClient, value: str) -> None:
     # From elsewhere each time, so that no guess makes the next wait.
-    caller = TestClient(running.app, "http://127.0.0.1", client=(f"10.0.0.{len(given)}", 1))
-    answer = caller.delete(f"{IMAGES}/nobody", headers={"Authorization": given})
+    caller = TestClient(running.app, "http://127.0.0.1", client=(f"10.0.0.{len(value)}", 1))
+    answer = caller.delete(f"{IMAGES}/nobody", headers={"Authorization": value})
     problem(answer, 401, "wrong-key")
     assert answer.headers["WWW-Authenticate"] == 'Bearer error="invalid_token"'
 

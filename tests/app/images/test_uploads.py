@@ -19,7 +19,7 @@ from index.catalogue.images import StoredImage
 from index.catalogue.tables import CollectionRow
 from index.engine import SearchEngine
 from index.home import Home
-from index.writes.live import known_now
+from index.writes.live import read_known_images
 from tests.app.conftest import COLLECTION, Indexed, png_of_size, serve
 from tests.app.search.test_search import SEARCH, page_of, search_image
 from tests.dicom_films import MARKER, draw, encoded, make_film
@@ -68,10 +68,10 @@ def replace_when_looked_up(client: TestClient, new: bytes, monkeypatch: pytest.M
     looked = SearchEngine.image
 
     def look_before(engine: SearchEngine, collection: str, image_id: str) -> StoredImage:
-        found = looked(engine, collection, image_id)
+        result = looked(engine, collection, image_id)
         monkeypatch.undo()
         assert put(client, image_id, new).status_code == 200
-        return found
+        return result
 
     monkeypatch.setattr(SearchEngine, "image", look_before)
 
@@ -85,8 +85,8 @@ def statuses(answer: Response) -> list[tuple[str, str]]:
 def nearest(client: TestClient, content: bytes, **query: Any) -> dict[str, Any]:
     answer = search_image(client, content, limit=1, **query)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()["hits"][0]
-    return found
+    body: dict[str, Any] = answer.json()["hits"][0]
+    return body
 
 
 def problem(answer: Response, status: int, slug: str) -> dict[str, Any]:
@@ -193,8 +193,8 @@ def test_findings_of_sentences_on_an_earlier_examination_are_told(local: TestCli
         "report": "COMPARISON: prior film.\n\nFINDINGS: Small effusion. Pneumothorax is no longer seen.",
     }
     put(local, "compared", picture(9), record)
-    told = local.get(f"{IMAGES}/compared").json()["findings"]
-    assert [(one["position"], one["finding"], one["prior"]) for one in told] == [
+    body = local.get(f"{IMAGES}/compared").json()["findings"]
+    assert [(one["position"], one["finding"], one["prior"]) for one in body] == [
         (None, "pleural effusion", False),
         (None, "pneumothorax", True),
         (0, "mass", True),
@@ -242,9 +242,9 @@ def test_who_writes_to_a_collection_that_goes_meanwhile_is_told_that_there_is_no
 
     def removing(home: Home, *asked: Any) -> Any:
         remove_collection(SearchEngine(home), "brief")
-        return known_now(home, *asked)
+        return read_known_images(home, *asked)
 
-    monkeypatch.setattr("app.images.uploads.known_now", removing)
+    monkeypatch.setattr("app.images.uploads.read_known_images", removing)
     answer = post(local, [{"id": "a"}], [picture(64)], "/v1/collections/brief/images")
     problem(answer, 404, "unknown-collection")
 
@@ -403,8 +403,8 @@ def test_no_database_can_have_a_null_character(local: TestClient) -> None:
     problem(local.patch(path, json={"report": "r"}), 404, "unknown-image")
     problem(put(local, "%00", picture(60)), 422, "invalid-request")
     for name in ("like", "unlike"):
-        asked = {"text": "a boat", name: [{"id": "\0"}], "exclude_same_group": True}
-        problem(local.post(SEARCH, json=asked), 404, "unknown-image")
+        payload = {"text": "a boat", name: [{"id": "\0"}], "exclude_same_group": True}
+        problem(local.post(SEARCH, json=payload), 404, "unknown-image")
     problem(local.post(SEARCH, json={"text": "a", "group_by": "\0"}), 422, "invalid-request")
     problem(local.post("/v1/collections", json={"name": "\0", "model": "tiny-0"}), 422, "invalid-name")
     new = {"name": "n", "same_model_as": "\0"}
@@ -428,13 +428,13 @@ def test_metadata_that_stands_for_not_known_is_refused_and_what_is_beside_it_kep
     records = [{"id": f"aged-{n}", "metadata": {"age": age, "view": ""}} for n, age in enumerate(values)]
     answer = post(local, records, [picture(70 + number) for number in range(len(values))])
     assert [status for _, status in statuses(answer)] == [*["refused"] * 5, "created"]
-    said = [result["problem"]["detail"] for result in answer.json()["results"][:5]]
-    for detail, word in zip(said[:4], ("nan", "NULL", "k. A.", "NaN"), strict=True):
+    body = [result["problem"]["detail"] for result in answer.json()["results"][:5]]
+    for detail, word in zip(body[:4], ("nan", "NULL", "k. A.", "NaN"), strict=True):
         assert detail == (
-            f"The record cannot be used: 'metadata.age' is {word!r}, which stands for a value not known; "
+            f"The record cannot be used: 'metadata.age' is {word!r}, which means an unknown value; "
             "leave it out or send null."
         )
-    assert said[4] == "The record cannot be used: NaN is not a JSON number."
+    assert body[4] == "The record cannot be used: NaN is not a JSON number."
     problem(put(local, "aged-0", picture(70), {"metadata": {"age": "nan"}}), 422, "invalid-request")
     assert local.patch(f"{IMAGES}/aged-5", json={"metadata": {"age": "nan"}}).status_code == 422
     assert local.get(f"{IMAGES}/aged-5").json()["metadata"] == {"age": 7, "view": ""}
@@ -523,8 +523,8 @@ def grey(content: bytes) -> np.ndarray:
 
 
 def test_an_uploaded_film_is_kept_and_shown(films: TestClient) -> None:
-    known = films.get(f"{IMAGES}/film-1").json()
-    assert (known["media_type"], known["width"], known["height"]) == ("application/dicom", 100, 120)
+    body = films.get(f"{IMAGES}/film-1").json()
+    assert (body["media_type"], body["width"], body["height"]) == ("application/dicom", 100, 120)
     shown = films.get(f"{IMAGES}/film-1/rendition", headers={"accept": "image/png"})
     assert np.array_equal(grey(shown.content), np.asarray(decode_image(film(1)).convert("L")))
     thumbnail = films.get(f"{IMAGES}/film-1/thumbnail")
@@ -550,8 +550,8 @@ def test_a_window_counts_values_of_the_film_and_its_own_is_told(films: TestClien
     values = draw(1, 120, 100)
     assert (levels["deep"], levels["smallest"], levels["largest"]) == (True, values.min(), values.max())
     assert levels["automatic"] == levels["stated"] == {"centre": 2047.5, "width": 4095.0}
-    asked = {"window": f"{CENTRE},{WIDTH}"}
-    shown = films.get(f"{IMAGES}/film-1/rendition", params=asked, headers={"accept": "image/png"})
+    payload = {"window": f"{CENTRE},{WIDTH}"}
+    shown = films.get(f"{IMAGES}/film-1/rendition", params=payload, headers={"accept": "image/png"})
     expected = ((values - (CENTRE - WIDTH / 2)) / WIDTH).clip(0, 1) * 255
     assert np.abs(grey(shown.content) - expected).max() <= 1
 

@@ -73,7 +73,7 @@ def _job(jobs: Jobs, kind: str, days: float | None, result: dict[str, object] | 
     with jobs.catalogue.write() as session:
         claimed = claim_job(session, number, "worker")
         assert claimed is not None
-        JobFolder.of(jobs.settings, number).begin(claimed)
+        JobFolder.for_job(jobs.settings, number).begin(claimed)
         if days is not None:
             end_job(session, number, "worker", "done", result=result)
             ended = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="microseconds")
@@ -100,7 +100,7 @@ def test_only_folders_of_jobs_that_ended_long_ago_go(jobs: Jobs) -> None:
 
 def test_a_folder_that_a_process_still_writes_to_stays(jobs: Jobs) -> None:
     old = _job(jobs, "tidy", DAYS + 1)
-    lock = JobFolder.of(jobs.settings, old).lock()
+    lock = JobFolder.for_job(jobs.settings, old).lock()
     assert lock is not None
     assert remove_old_folders(jobs.settings, jobs.catalogue) == []
     os.close(lock)
@@ -132,17 +132,17 @@ def test_registered_models_stay_and_the_command_says_what_went(
     manifest = make_manifest(tmp_path / "data", make_records(3))
     ingest_manifest(engine, "c", load_encoder(used.folder, "cpu"), manifest, show_progress=False)
     numbers = {}
-    for kind, place in (("train", "run/bundle"), ("retrain", "retraining/run/bundle")):
+    for kind, position in (("train", "run/bundle"), ("retrain", "retraining/run/bundle")):
         for bundle in (used, unused):
             number = numbers[kind, bundle.digest] = _job(jobs, kind, DAYS + 1)
-            shutil.copytree(bundle.folder, JobFolder.of(jobs.settings, number).path / place)
+            shutil.copytree(bundle.folder, JobFolder.for_job(jobs.settings, number).path / position)
     # Of a job of another catalogue: its kind is not known any more.
     aside = jobs.settings.home / "jobs" / f"{numbers['train', unused.digest]}.before-then"
     shutil.copytree(used.folder, aside / "retraining/run/bundle")
     gone = numbers["train", unused.digest], numbers["retrain", unused.digest]
     home = jobs.settings.home
-    said = run_command("tidy", home=home)
-    assert f"Removed what was written by job {max(gone)}, {min(gone)}." in said.output
+    message = run_command("tidy", home=home)
+    assert f"Removed what was written by job {max(gone)}, {min(gone)}." in message.output
     assert (aside / "retraining/run/bundle").is_dir()
     shutil.rmtree(aside)
     assert _kept(jobs) == {numbers["train", used.digest], numbers["retrain", used.digest]}
@@ -165,8 +165,8 @@ class _Retrained:
         generation = generation_for(self._engine.home, collection, load_encoder(bundle.folder, "cpu")).id
         result = {"collection": collection, "generation": generation, "bundle": bundle.digest}
         number = _job(self._jobs, "retrain", days, {"verdict": "waiting", **result})
-        place = JobFolder.of(self._jobs.settings, number).path / "retraining/run/bundle"
-        shutil.copytree(bundle.folder, place)
+        position = JobFolder.for_job(self._jobs.settings, number).path / "retraining/run/bundle"
+        shutil.copytree(bundle.folder, position)
         return generation
 
     def generations(self) -> set[int]:
@@ -201,9 +201,9 @@ def test_generations_that_wait_in_vain_go_with_their_models_and_folders(
     with pytest.MonkeyPatch.context() as for_ever:
         for_ever.setenv("RECOQUEST_KEEP_JOBS_DAYS", "0")
         assert run_command("tidy", home=home).output == "Garbage is removed.\n"
-    said = run_command("tidy", home=home)
-    assert f"c: dropped generation {superseded}, which was never activated.\n" in said.output
-    assert said.output.count("dropped") == 1
+    message = run_command("tidy", home=home)
+    assert f"c: dropped generation {superseded}, which was never activated.\n" in message.output
+    assert message.output.count("dropped") == 1
     assert retrained.generations() == {*active, was_active, again, recent, newest, only}
     assert _kept(jobs) == set(range(2, 10))
 

@@ -104,7 +104,7 @@ def test_a_folder_of_images_becomes_a_collection_and_figures(
         ]
 
         trained = _done(jobs, "train", "demo-scenes", "--data", "data", *SETS, folder=photos)
-        bundle = JobFolder.of(jobs.settings, trained.id).path / "run" / "bundle"
+        bundle = JobFolder.for_job(jobs.settings, trained.id).path / "run" / "bundle"
         assert trained.result == json.loads((bundle / "metrics.json").read_text())
         assert trained.result
 

@@ -35,7 +35,7 @@ from training.trainer.run_state.tracking import TrackerName
 
 
 @pytest.mark.parametrize(
-    ("wanted", "device", "gpus", "torchrun", "processes"),
+    ("expected", "device", "gpus", "torchrun", "processes"),
     [
         (3, "cpu", 0, False, 3),
         (0, "cpu", 0, False, 1),
@@ -52,7 +52,7 @@ from training.trainer.run_state.tracking import TrackerName
 def test_as_many_processes_as_are_wanted_or_fit_the_gpus(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    wanted: int,
+    expected: int,
     device: str,
     gpus: int,
     torchrun: bool,
@@ -64,7 +64,7 @@ def test_as_many_processes_as_are_wanted_or_fit_the_gpus(
     if torchrun:
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
         monkeypatch.setenv("WORLD_SIZE", "2")
-    assert process_count(wanted, recipe, tmp_path, resume=False, device=device) == processes
+    assert process_count(expected, recipe, tmp_path, resume=False, device=device) == processes
     if not torchrun:
         with pytest.raises(RecipeError):
             process_count(0, recipe, tmp_path, resume=False, device="no device")
@@ -106,20 +106,20 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
 
 
 def _run(jobs: Jobs, number: int) -> Path:
-    return JobFolder.of(jobs.settings, number).path / "run"
+    return JobFolder.for_job(jobs.settings, number).path / "run"
 
 
 def _processes(run: Path) -> dict[int, str]:
     """The processes of a training, and their command lines."""
-    found = {}
+    results = {}
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = file.read_bytes().decode(errors="replace").split("\0")
         except OSError:
             continue
         if str(run) in words:
-            found[int(file.parent.name)] = " ".join(words)
-    return found
+            results[int(file.parent.name)] = " ".join(words)
+    return results
 
 
 def _members(run: Path) -> list[int]:
@@ -149,7 +149,7 @@ def test_one_whose_worker_is_killed_goes_on_to_what_torchrun_comes_to(
         assert len(_members(run)) == PROCESSES
         worker.kill()
         worker.wait()
-    wait_for_the_lock(JobFolder.of(jobs.settings, number))
+    wait_for_the_lock(JobFolder.for_job(jobs.settings, number))
     assert not _processes(run)
     assert jobs.get(number).state == "running"
     with jobs.worker():

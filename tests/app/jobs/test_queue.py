@@ -20,7 +20,7 @@ Said = Callable[[], str]
 
 @pytest.fixture
 def said(own: Indexed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Said:
-    """Runs the command, and returns what it says of why it does not go on."""
+    """Runs the command, and returns what it says of why it does not continue."""
 
     def retrain() -> str:
         arguments = ["retrain", COLLECTION, "--out", str(tmp_path / "again")]
@@ -48,7 +48,7 @@ def test_the_command_is_refused_until_the_job_has_ended(
     with pytest.raises(JobExistsError) as second, own.write() as session:
         refuse_second_retraining(session, [COLLECTION])
     assert refused == f"recoquest: {second.value}\n"
-    assert f"is retrained by job {job} already, which is queued" in refused
+    assert f"is already retrained by job {job}, which is queued" in refused
     assert not (tmp_path / "again").exists()
     # The process of the job is not refused for its own sake.
     with monkeypatch.context() as process:

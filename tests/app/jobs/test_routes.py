@@ -29,14 +29,14 @@ def _events(body: str) -> list[dict[str, Any]]:
 def test_a_job_is_given_found_listed_and_cancelled(local: TestClient, on_either: Indexed) -> None:
     with on_either.engine() as engine:
         generation = engine.active(COLLECTION).generation
-    asked = {"kind": "reindex", "collection": COLLECTION, "generation": generation, "activate": True}
-    given = local.post("/v1/jobs", json=asked)
-    assert given.status_code == 202
-    job = given.json()
-    assert given.headers["Location"] == f"/v1/jobs/{job['id']}"
+    payload = {"kind": "reindex", "collection": COLLECTION, "generation": generation, "activate": True}
+    response = local.post("/v1/jobs", json=payload)
+    assert response.status_code == 202
+    job = response.json()
+    assert response.headers["Location"] == f"/v1/jobs/{job['id']}"
     assert job["arguments"] == [COLLECTION, "--generation", str(generation), "--activate"]
     assert (job["state"], job["progress"], job["result"], job["error"]) == ("queued", None, None, None)
-    assert local.get(given.headers["Location"]).json() == job
+    assert local.get(response.headers["Location"]).json() == job
     other = local.post("/v1/jobs", json={"kind": "tidy"}).json()
     assert [each["id"] for each in local.get("/v1/jobs").json()["jobs"][:2]] == [other["id"], job["id"]]
     assert len(local.get("/v1/jobs", params={"limit": 1}).json()["jobs"]) == 1
@@ -81,13 +81,13 @@ def test_what_cannot_be_given_is_a_problem(
 
 
 def test_a_second_retraining_of_a_collection_is_refused(local: TestClient) -> None:
-    asked = {"kind": "retrain", "collection": COLLECTION}
-    first = local.post("/v1/jobs", json=asked).json()
-    second = local.post("/v1/jobs", json=asked)
+    payload = {"kind": "retrain", "collection": COLLECTION}
+    first = local.post("/v1/jobs", json=payload).json()
+    second = local.post("/v1/jobs", json=payload)
     assert (second.status_code, second.json()["type"]) == (409, "urn:recoquest:job-exists")
     assert f"by job {first['id']}" in second.json()["detail"]
     local.post(f"/v1/jobs/{first['id']}/cancel")
-    assert local.post("/v1/jobs", json=asked).status_code == 202
+    assert local.post("/v1/jobs", json=payload).status_code == 202
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs/999", "/v1/jobs/999/events"])
@@ -143,10 +143,10 @@ def test_jobs_are_listed_page_by_page_while_others_are_given(local: TestClient, 
             return add_job(session, kind, []).id
 
     numbers = [give(kind) for kind in ("tidy", "evaluate", "tidy", "tidy", "evaluate", "tidy", "tidy")]
-    wanted = {"kind": "tidy", "state": "queued", "limit": "2"}
+    parameters = {"kind": "tidy", "state": "queued", "limit": "2"}
     pages, cursor = [], None
     while True:
-        page = local.get("/v1/jobs", params={**wanted, **({"cursor": cursor} if cursor else {})}).json()
+        page = local.get("/v1/jobs", params={**parameters, **({"cursor": cursor} if cursor else {})}).json()
         assert all((job["kind"], job["state"]) == ("tidy", "queued") for job in page["jobs"])
         pages.append([job["id"] for job in page["jobs"]])
         give("tidy")
@@ -154,7 +154,7 @@ def test_jobs_are_listed_page_by_page_while_others_are_given(local: TestClient, 
         if cursor is None:
             break
     shown = [number for page in pages for number in page]
-    assert shown[:5] == [numbers[place] for place in (6, 5, 3, 2, 0)]
+    assert shown[:5] == [numbers[position] for position in (6, 5, 3, 2, 0)]
     assert shown == sorted(set(shown), reverse=True)
     assert all(len(page) == 2 for page in pages[:-1])
     last = local.get("/v1/jobs", params={"limit": 1000}).json()

@@ -164,8 +164,8 @@ def test_what_fails_is_logged_and_tried_again_after_a_pause(
     _wait_by(monkeypatch, wait)
     with capture_logs() as lines:
         assert take(1) == [number]
-    said = [line.get("reason", line["event"]) for line in lines if line["log_level"] != "info"]
-    assert said == ["No answer.", "No space.", "a job was left"]
+    messages = [line.get("reason", line["event"]) for line in lines if line["log_level"] != "info"]
+    assert messages == ["No answer.", "No space.", "a job was abandoned"]
     assert pauses[:3] == [5.0] * 3
 
 
@@ -193,8 +193,8 @@ def test_a_second_interrupt_waits_for_no_job(jobs: Jobs, monkeypatch: pytest.Mon
     over = threading.Event()
 
     class Endless:
-        def __init__(self, *given: Any) -> None:
-            self._stop: threading.Event = given[3]
+        def __init__(self, *value: Any) -> None:
+            self._stop: threading.Event = value[3]
 
         def run(self) -> None:
             _stop(signal.SIGINT)
@@ -237,7 +237,7 @@ def attempt(jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Atte
         ("echo '{\"done\": 1}' > $RECOQUEST_PROGRESS; echo '{}' > $5/report.json", 60, "done", None),
         ("echo 'recoquest: No space.' >&2; exit 1", 60, "failed", "No space."),
         ("exit 3", 60, "failed", "It ended with the code 3: see the log."),
-        ("kill -9 $$", 60, "failed", "SIGKILL; the system does so for want of memory. See the log."),
+        ("kill -9 $$", 60, "failed", "SIGKILL; the system does so when memory runs out. See the log."),
         ("touch $5/stop; exec sleep 60", 60, "queued", None),
         ("trap '' TERM; touch $5/stop; exec sleep 60", 0, "queued", None),
         ("trap 'exit 0' TERM; touch $5/stop; while :; do sleep 0.01; done", 60, "done", None),
@@ -377,11 +377,12 @@ def test_nothing_is_due_by_default_or_for_a_collection_that_is_not_there(own: In
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [("3 a.m.", "give 5 parts: minute, hour"), ("61 3 * * *", "RECOQUEST_RETRAIN_AT: ")]
+    ("value", "expected"),
+    [("3 a.m.", "give 5 parts: minute, hour"), ("61 3 * * *", "RECOQUEST_RETRAIN_AT: ")],
 )
-def test_a_time_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, value: str, said: str) -> None:
+def test_a_time_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, value: str, expected: str) -> None:
     monkeypatch.setenv("RECOQUEST_RETRAIN_AT", value)
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=expected):
         load_settings()
 
 
@@ -439,7 +440,7 @@ def _child(worker: "subprocess.Popen[bytes]") -> int:
 
 
 def _folder(jobs: Jobs, number: int) -> JobFolder:
-    return JobFolder.of(jobs.settings, number)
+    return JobFolder.for_job(jobs.settings, number)
 
 
 # They begin many processes, each of which takes seconds to import what it needs.
@@ -470,7 +471,7 @@ def test_jobs_are_done_or_fail_and_keep_what_they_ran_with(jobs: Jobs, tmp_path:
         worker.terminate()
         worker.wait(60)
         assert count_workers(jobs.settings) == 0
-    # What lay where its folder is to be, such as that of a job of a lost catalogue, is put aside.
+    # An existing folder in its place, such as that of a job of a lost catalogue, is moved aside.
     assert len(list(jobs.settings.home.glob(f"jobs/{bad}.before-*"))) == 1
     kept = json.loads((_folder(jobs, good).path / "environment.json").read_text())
     assert kept["command"] == ["recoquest", "tidy"]
@@ -537,7 +538,7 @@ def test_a_worker_that_was_only_asleep_gives_its_job_up_and_never_do_two_process
 
 @pytest.fixture
 def begun(engine: SearchEngine, tmp_path: Path) -> Generation:
-    """A generation without vectors beside the one that is searched."""
+    """A generation without vectors next to the searched one."""
     encoders = [
         load_encoder(make_bundle(tmp_path / name, seed=seed, name=name).folder, "cpu")
         for seed, name in enumerate(("first", "second"))

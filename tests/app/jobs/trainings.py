@@ -1,4 +1,4 @@
-"""Trainings that tests give to workers: long enough to go on elsewhere, or never to end by themselves."""
+"""Trainings that tests give to workers: long enough to continue elsewhere, or never to end by themselves."""
 
 import json
 import os

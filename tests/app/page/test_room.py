@@ -135,20 +135,20 @@ _EXPECTED: Final[dict[str, tuple[list[list[int]], str]]] = {
 
 
 def test_corners_and_letters_move_together() -> None:
-    found = run("film/geometry", _PLACES, steps=[list(steps) for steps in _EXPECTED], film=FILM, box=BOX)
-    for (corners, letters), place in zip(_EXPECTED.values(), found, strict=True):
-        assert (place["corners"], place["letters"]) == (corners, letters)
-        assert place["back"] == pytest.approx({"x": 200, "y": 0})
+    result = run("film/geometry", _PLACES, steps=[list(steps) for steps in _EXPECTED], film=FILM, box=BOX)
+    for (corners, letters), measured in zip(_EXPECTED.values(), result, strict=True):
+        assert (measured["corners"], measured["letters"]) == (corners, letters)
+        assert measured["back"] == pytest.approx({"x": 200, "y": 0})
 
 
 def test_letters_of_an_oblique_film_have_two_parts_and_none_are_made_up() -> None:
     orientations = [None, "", "L", "X\\Y", "L\\F\\H", 3, "LP\\FA"]
-    found = run("film/geometry", "v.all.map((one) => edgeLetters(one, wholeFilm()))", all=orientations)
-    assert found == [None] * 6 + [["HP", "LP", "FA", "RA"]]
+    result = run("film/geometry", "v.all.map((one) => edgeLetters(one, wholeFilm()))", all=orientations)
+    assert result == [None] * 6 + [["HP", "LP", "FA", "RA"]]
 
 
 def test_the_point_under_the_pointer_stays_and_the_film_stays_in_view() -> None:
-    found = run(
+    result = run(
         "film/geometry",
         """[0, 1, 2, 3].map((turn) => {
           const place = { ...wholeFilm(), turn, mirrored: turn === 1 };
@@ -163,11 +163,11 @@ def test_the_point_under_the_pointer_stays_and_the_film_stays_in_view() -> None:
         film=FILM,
         box=BOX,
     )
-    for place in found:
-        assert place["after"] == pytest.approx(place["before"], abs=0.5)
-        assert place["by"] == pytest.approx(3)
-        assert place["far"] == {"x": 0, "y": 1}
-        assert place["scales"] == [32, 0.5]
+    for measured in result:
+        assert measured["after"] == pytest.approx(measured["before"], abs=0.5)
+        assert measured["by"] == pytest.approx(3)
+        assert measured["far"] == {"x": 0, "y": 1}
+        assert measured["scales"] == [32, 0.5]
 
 
 def test_the_address_holds_films_of_any_id_and_reads_what_it_can() -> None:

@@ -37,7 +37,7 @@ def run(expression: str, *, around: list[str], reader: list[str]) -> Any:
     const {{ en, de }} = {json.dumps({language: {"shared": texts} for language, texts in TEXTS.items()})};
     {re.sub(r"^import .*$", "", source, flags=re.MULTILINE)}
     const inShadow = (lang, host) => ({{ lang, parentElement: null, getRootNode: () => ({{ host }}) }});
-    // The innermost lies in a shadow tree.
+    // The innermost is in a shadow tree.
     const place = {json.dumps(around)}.reduceRight((outer, lang, depth) =>
       (depth === 0 ? inShadow(lang, outer) : {{ lang, parentElement: outer }}), inShadow('', undefined));
     speakAt(place);
@@ -64,7 +64,7 @@ def test_the_nearest_language_counts_then_the_readers(
 
 
 def test_texts_have_their_forms_and_values() -> None:
-    said = run(
+    output = run(
         """[say('films', { count: 1, name: 'A' }), say('films', { count: 12345, name: 2026 }), say('english'),
             say('more', { shown: '1', count: 'viele' }), parts('link', { link: ['node'] }), say('none'),
             term('english', 'other'), term('unknown name', 'as it is'), numberText(0.5),
@@ -72,13 +72,13 @@ def test_texts_have_their_forms_and_values() -> None:
         around=["de"],
         reader=[],
     )
-    assert said == [
+    assert output == [
         "1 Aufnahme", "12.345 Aufnahmen von 2026", "only here", "1 von viele", ["Siehe ", ["node"], "."],
         "none", "only here", "as it is", "0,5", "09.03.2024", "2024",
     ]  # fmt: skip
     # Days are ISO in English.
-    said = run("[dayText('2024-03-09'), numberText(12345.5)]", around=["en"], reader=[])
-    assert said == ["2024-03-09", "12,345.5"]
+    output = run("[dayText('2024-03-09'), numberText(12345.5)]", around=["en"], reader=[])
+    assert output == ["2024-03-09", "12,345.5"]
 
 
 TABLE: Final = PAGE / "shared" / "keys.js"
@@ -89,13 +89,13 @@ def _table() -> dict[str, dict[str, list[str]]]:
     (text,) = re.findall(
         r"export const KEYS = \{\n(.*?)^\};", TABLE.read_text("utf-8"), re.DOTALL | re.MULTILINE
     )
-    places = re.findall(r"^  (\w+): \{ (.*) \},$", text, re.MULTILINE)
-    assert len(places) == len(text.splitlines())
+    positions = re.findall(r"^  (\w+): \{ (.*) \},$", text, re.MULTILINE)
+    assert len(positions) == len(text.splitlines())
     return {
-        place: {
+        position: {
             action: re.findall(r"'([^']+)'", keys) for action, keys in re.findall(r"(\w+): \[(.*?)\]", row)
         }
-        for place, row in places
+        for position, row in positions
     }
 
 
@@ -110,12 +110,12 @@ def test_a_key_and_an_action_have_one_owner() -> None:
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_the_box_of_keys_has_a_text_for_each(language: str) -> None:
     words = (PAGE / "words" / f"{language}.js").read_text("utf-8")
-    for place, row in _table().items():
-        for name in (f"in.{place}", *row):
+    for position, row in _table().items():
+        for name in (f"in.{position}", *row):
             assert f"'keys.{name}': '" in words, name
 
 
 def test_no_script_looks_at_a_letter_beside_the_table() -> None:
     letters = re.compile(r"\bkey\b(?:\.toLowerCase\(\))? === '[^' ]'")
-    found = {path.name for path in PAGE.rglob("*.js") if letters.search(path.read_text("utf-8"))}
-    assert found == set()
+    text = {path.name for path in PAGE.rglob("*.js") if letters.search(path.read_text("utf-8"))}
+    assert text == set()

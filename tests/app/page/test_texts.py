@@ -134,15 +134,15 @@ def test_scripts_say_texts_of_their_table_with_all_values(script: Path) -> None:
 def test_every_text_is_said_somewhere(page: str) -> None:
     rooms = {TERMS: "shared"}
     code = "".join(code_of(script) for script in SCRIPTS if page_of(script) == rooms.get(page, page))
-    said, begun = named(code)
+    message, begun = named(code)
     if page == "shared":
         for path in HTML:
-            said |= set(re.findall(r'data-say(?:-label)?="([^"]+)"', path.read_text(encoding="utf-8")))
-    assert [key for key in tables(ENGLISH)[page] if key not in said and not key.startswith(begun)] == []
+            message |= set(re.findall(r'data-say(?:-label)?="([^"]+)"', path.read_text(encoding="utf-8")))
+    assert [key for key in tables(ENGLISH)[page] if key not in message and not key.startswith(begun)] == []
 
 
 class _Texts(HTMLParser):
-    """Texts and labels of a page, each with the key beside it."""
+    """Texts and labels of a page, each with its key."""
 
     def __init__(self) -> None:
         super().__init__()

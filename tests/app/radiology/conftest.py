@@ -81,7 +81,7 @@ def film(record: Record, number: int) -> Record:
 
 
 def index_films(home: Indexed) -> None:
-    """Index the pictures of a home as films, into a collection beside its own."""
+    """Index the pictures of a home as films, into an additional collection."""
     data = home.manifest.folder.parent / FILMS
     data.mkdir()
     (data / "images").symlink_to(home.manifest.folder / "images")
@@ -136,9 +136,9 @@ class Home:
 def ids_of(engine: SearchEngine) -> set[str]:
     """The films of the collection."""
     with engine.home.catalogue.read() as session:
-        found = find_active(session, FILMS)
-        assert found is not None
-        return set(known_images(session, found[0]))
+        active = find_active(session, FILMS)
+        assert active is not None
+        return set(known_images(session, active[0]))
 
 
 def sops(*numbers: int) -> set[str]:
@@ -162,7 +162,7 @@ def opened(folder: Path, database: str | None = None, shared: FilmReader | None 
         if shared is None:
             reader = stack.enter_context(film_reader(settings))
         else:
-            reader, shared.rules = shared, FilmRules.of(settings)
+            reader, shared.rules = shared, FilmRules.from_settings(settings)
         yield Home(engine, settings, reader)
     engine.close()
 

@@ -46,10 +46,10 @@ def stored(indexed: Indexed, name: str) -> StoredImage:
 
 def holding(folder: Path, marker: str) -> list[str]:
     """Return the files below a folder that hold a marker, in any case."""
-    wanted = marker.lower().encode()
+    expected = marker.lower().encode()
     files = (path for path in folder.rglob("*") if path.is_file())
     return [
         path.name
         for path in files
-        if wanted in path.read_bytes().lower() or wanted in path.name.lower().encode()
+        if expected in path.read_bytes().lower() or expected in path.name.lower().encode()
     ]

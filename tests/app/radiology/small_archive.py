@@ -59,9 +59,9 @@ class SmallArchive:
             films = [film for film in self.films if film.StudyInstanceUID == path[1]]
             return self._page([_listed(film) for film in films], given)
         if path[6:] == ["metadata"]:
-            found = [film.to_json_dict() for film in self.films if film.SOPInstanceUID == path[5]]
+            results = [film.to_json_dict() for film in self.films if film.SOPInstanceUID == path[5]]
             return self._page(
-                [{tag: value for tag, value in film.items() if tag != PIXELS} for film in found], {}
+                [{tag: value for tag, value in film.items() if tag != PIXELS} for film in results], {}
             )
         if len(path) == 6:
             film = next((film for film in self.films if film.SOPInstanceUID == path[5]), None)
@@ -73,15 +73,15 @@ class SmallArchive:
         self.stored.append(body)
         return self.store_answers.pop(0) if self.store_answers else (200, {}, b"")
 
-    def _studies(self, given: Mapping[str, str]) -> Answer:
-        found: dict[str, list[Dataset]] = {}
+    def _studies(self, value: Mapping[str, str]) -> Answer:
+        results: dict[str, list[Dataset]] = {}
         for film in self.films:
-            found.setdefault(film.StudyInstanceUID, []).append(film)
+            results.setdefault(film.StudyInstanceUID, []).append(film)
         listed = []
-        for uid, films in found.items():
-            wanted = given.get("StudyInstanceUID", uid) == uid
+        for uid, films in results.items():
+            expected = value.get("StudyInstanceUID", uid) == uid
             day, time = films[0].get("StudyDate") or "", films[0].get("StudyTime") or ""
-            if wanted and _within(day, given.get("StudyDate")) and _within(time, given.get("StudyTime")):
+            if expected and _within(day, value.get("StudyDate")) and _within(time, value.get("StudyTime")):
                 listed.append(
                     {
                         "0020000D": {"vr": "UI", "Value": [uid]},
@@ -89,11 +89,11 @@ class SmallArchive:
                         "00201208": {"vr": "IS", "Value": [len(films)]},
                     }
                 )
-        return self._page(listed, given)
+        return self._page(listed, value)
 
-    def _page(self, listed: Sequence[object], given: Mapping[str, str]) -> Answer:
-        offset = int(given.get("offset", 0)) if self.pages else 0
-        most = min(int(given.get("limit", 10**9)), self.cap or 10**9)
+    def _page(self, listed: Sequence[object], value: Mapping[str, str]) -> Answer:
+        offset = int(value.get("offset", 0)) if self.pages else 0
+        most = min(int(value.get("limit", 10**9)), self.cap or 10**9)
         page = listed[offset : offset + most]
         more = self.warns and offset + len(page) < len(listed)
         warning = {"Warning": '299 pacs: "There are more results"'} if more else {}
@@ -120,12 +120,12 @@ def _listed(film: Dataset) -> dict[str, object]:
     }
 
 
-def _within(value: str, wanted: str | None) -> bool:
-    if wanted is None:
+def _within(value: str, expected: str | None) -> bool:
+    if expected is None:
         return True
-    first, dash, last = wanted.partition("-")
+    first, dash, last = expected.partition("-")
     if not dash:
-        return value == wanted
+        return value == expected
     return bool(value) and (not first or value >= first) and (not last or value <= last)
 
 

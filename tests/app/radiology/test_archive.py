@@ -85,8 +85,8 @@ def test_pauses_grow_and_the_archive_may_ask_for_longer_ones(monkeypatch: pytest
     slept: list[float] = []
     clock = SimpleNamespace(sleep=slept.append, monotonic=time.monotonic)
     monkeypatch.setattr("app.radiology.archive.time", clock)
-    asked = ("0", "7", "Wed, 21 Oct 2026 07:28:00 GMT", "0", "100")
-    archive = SmallArchive(faults=[(503, {"Retry-After": after}, b"") for after in asked])
+    requests = ("0", "7", "Wed, 21 Oct 2026 07:28:00 GMT", "0", "100")
+    archive = SmallArchive(faults=[(503, {"Retry-After": after}, b"") for after in requests])
     with serve(archive):
         with pytest.raises(ArchiveError, match=r"The archive fails with status 503\.") as failed:
             Archive(archive.url).get_json("studies")
@@ -109,7 +109,7 @@ def test_a_file_that_is_cut_is_asked_again_and_never_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "expected"),
     [
         ((401, {}, b""), "check user, password or token"),
         ((403, {}, b""), "check user, password or token"),
@@ -118,12 +118,12 @@ def test_a_file_that_is_cut_is_asked_again_and_never_taken() -> None:
         ((400, {}, b""), "fails with status 400"),
         ((501, {}, b""), "fails with status 501"),
         ((302, {"Location": "http://elsewhere/"}, b""), "sends elsewhere"),
-        ((200, {"Content-Type": "text/html"}, b"<html>"), "something else than JSON"),
+        ((200, {"Content-Type": "text/html"}, b"<html>"), "doesn't answer in JSON"),
     ],
 )
-def test_what_will_not_pass_is_said_at_once(fault: tuple[int, dict[str, str], bytes], said: str) -> None:
+def test_what_will_not_pass_is_said_at_once(fault: tuple[int, dict[str, str], bytes], expected: str) -> None:
     archive = SmallArchive(faults=[fault])
-    with serve(archive), pytest.raises(ArchiveError, match=said) as failed:
+    with serve(archive), pytest.raises(ArchiveError, match=expected) as failed:
         _archive(archive.url).get_json("studies")
     assert len(archive.requests) == 1
     assert (failed.value.status, failed.value.passing) == (fault[0], False)
@@ -134,9 +134,9 @@ def test_a_partial_answer_is_told_and_a_long_one_refused(monkeypatch: pytest.Mon
     warned, long = {"Warning": '299 pacs: "There are more results"'}, b"[%2999999s" % b"]"
     archive = SmallArchive(faults=[(200, warned, b"[1]"), (200, {}, long), (200, {}, long + b" ")])
     with serve(archive), pytest.raises(ArchiveError, match="The archive's answer has over 3 MB"):
-        for told in (([1], True), ([], False), None):
+        for expected in (([1], True), ([], False), None):
             answer = _archive(archive.url).get_json("studies")
-            assert (answer.value, answer.partial) == told
+            assert (answer.value, answer.partial) == expected
     assert len(archive.requests) == 3
 
 
@@ -147,7 +147,7 @@ def test_attributes_are_read_from_dicom_json_whatever_they_hold() -> None:
     assert [number(item, tag) for tag in "abf"] == [12, None, None]
     assert [items(value) for value in (None, item, [item])] == [[], [item], [item]]
     for wrong in ("x", [item, 1]):
-        with pytest.raises(ArchiveError, match="other JSON than DICOM's"):
+        with pytest.raises(ArchiveError, match="isn't DICOM JSON"):
             items(wrong)
 
 
@@ -210,8 +210,8 @@ def test_an_archive_with_a_certificate_of_ones_own_needs_its_authority(tmp_path:
     with serve(archive, wrap):
         with pytest.raises(ArchiveError, match="RECOQUEST_PACS_CA"):
             _archive(archive.url).get_json("studies")
-        found = _archive(archive.url, Settings(pacs_ca=certificate)).get_json("studies").value
-        assert len(found) == 1
+        result = _archive(archive.url, Settings(pacs_ca=certificate)).get_json("studies").value
+        assert len(result) == 1
 
 
 _BOUNDARY = b"frontier"
@@ -228,9 +228,9 @@ def _body(parts: list[bytes]) -> bytes:
     )
 )
 def test_parts_are_as_they_were_sent(parts: list[bytes]) -> None:
-    found = read_parts(_body(parts), _BOUNDARY, 100, 9)
-    assert [part.content for part in found] == parts
-    assert {part.media_type for part in found} == {"application/dicom"}
+    result = read_parts(_body(parts), _BOUNDARY, 100, 9)
+    assert [part.content for part in result] == parts
+    assert {part.media_type for part in result} == {"application/dicom"}
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_bodies_are_read_as_the_standard_writes_them(
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "expected"),
     [
         *((_body([b"one", b"two"])[:-left], "before its last boundary") for left in (1, 2, 8, 40)),
         (b"no boundary at all", "."),
@@ -268,8 +268,8 @@ def test_bodies_are_read_as_the_standard_writes_them(
         (b"--frontier\r\nX: " + bytes(9000) + b"\r\n\r\n\r\n--frontier--", "is not well-formed"),
     ],
 )
-def test_a_body_that_is_cut_or_of_another_form_is_an_error(body: bytes, said: str) -> None:
-    with pytest.raises(MultipartError, match=said):
+def test_a_body_that_is_cut_or_of_another_form_is_an_error(body: bytes, expected: str) -> None:
+    with pytest.raises(MultipartError, match=expected):
         read_parts(body, _BOUNDARY, 100, 9)
 
 
@@ -325,5 +325,5 @@ def test_requests_are_spread_by_their_rate() -> None:
     pace = Pace(100.0, sleep=slept.append)
     for _ in range(5):
         pace.wait()
-    # The clock hardly goes on meanwhile: each waits for its own place.
+    # The clock hardly continues meanwhile: each waits for its own place.
     assert sum(slept) == pytest.approx(0.01 + 0.02 + 0.03 + 0.04, abs=0.01)

@@ -72,12 +72,12 @@ def test_queries_are_answered_as_by_the_archive(proxy: TestClient, orthanc: Orth
     direct = httpx.get(f"{orthanc.dicom_web}/studies?{query}", headers={"Accept": "application/dicom+json"})
     assert own.status_code == 200, own.text
     assert own.headers["content-type"] == "application/dicom+json"
-    (found,) = own.json()
-    address = found.pop("00081190")["Value"][0]
+    (result,) = own.json()
+    address = result.pop("00081190")["Value"][0]
     (expected,) = direct.json()
     assert expected.pop("00081190")["Value"][0].startswith(orthanc.dicom_web)
-    assert found == expected
-    assert address == f"http://localhost/dicomweb/studies/{found['0020000D']['Value'][0]}"
+    assert result == expected
+    assert address == f"http://localhost/dicomweb/studies/{result['0020000D']['Value'][0]}"
     assert orthanc.url not in own.text
 
 
@@ -177,14 +177,14 @@ def test_an_archive_is_not_opened_to_everybody() -> None:
 @pytest.fixture
 def other() -> Iterator[Any]:
     """Another archive; `gives` says what it answers a path, and `asked` keeps what it was asked."""
-    asked: list[tuple[str, dict[str, str]]] = []
+    requests: list[tuple[str, dict[str, str]]] = []
     answers: dict[str, tuple[int, bytes, int, float, dict[str, str]]] = {}
 
     class Archive(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            asked.append((self.path, dict(self.headers)))
+            requests.append((self.path, dict(self.headers)))
             status, content, length, seconds, headers = answers[self.path.split("?")[0]]
             time.sleep(seconds)
             self.send_response(status)
@@ -207,7 +207,7 @@ def other() -> Iterator[Any]:
 
     with answering(Archive) as running:
         server: Any = running
-        server.gives, server.asked = gives, asked
+        server.gives, server.asked = gives, requests
         server.url = f"http://127.0.0.1:{server.server_port}/root"
         yield server
 
@@ -368,8 +368,8 @@ def _rewritten(pieces: list[bytes]) -> list[bytes]:
 @given(st.lists(st.integers(0, 1500)), st.booleans())
 def test_addresses_lead_to_the_service_however_the_json_is_cut(cuts: list[int], ascii_only: bool) -> None:
     content = json.dumps(FOUND, ensure_ascii=ascii_only).encode()
-    places = [0, *sorted(cuts), len(content)]
-    pieces = [content[start:end] for start, end in pairwise(places)]
+    positions = [0, *sorted(cuts), len(content)]
+    pieces = [content[start:end] for start, end in pairwise(positions)]
     assert json.loads(b"".join(_rewritten(pieces))) == EXPECTED
 
 

@@ -25,9 +25,9 @@ def test_films_keep_their_form_and_every_case_has_its_place() -> None:
     for row in (0, 1):
         for column in range(3):
             left, top = 628 + column * 322, 96 + row * 540 + 33
-            place = page[top : top + 300, left : left + 300]
-            assert (place[150] == 255).sum() == 240
-            assert (place[:, 150] == 255).sum() == 300
+            position = page[top : top + 300, left : left + 300]
+            assert (position[150] == 255).sum() == 240
+            assert (position[:, 150] == 255).sum() == 300
     assert (page[129:689, 24:584] == 255).sum() == 560 * 448
 
 

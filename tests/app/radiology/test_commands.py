@@ -27,7 +27,7 @@ from index.errors import CatalogueError
 from index.keys.home_secret import patient_key
 from index.writes.live import remove_images
 from tests.access import OPEN
-from tests.app.commands import run_command, said
+from tests.app.commands import plain_output, run_command
 from tests.app.conftest import COLLECTION, Indexed, make_bundle
 from tests.app.radiology import small_archive
 from tests.app.radiology.conftest import ids_of
@@ -73,8 +73,8 @@ def _write(folder: Path, **messages: bytes) -> Path:
     return folder
 
 
-def _counted(said: str) -> str:
-    return next(line for line in said.splitlines() if " found = " in line).partition(": ")[2]
+def _counted(output: str) -> str:
+    return next(line for line in output.splitlines() if " found = " in line).partition(": ")[2]
 
 
 def test_reports_reach_all_images_of_their_studies(films: Indexed, tmp_path: Path) -> None:
@@ -83,12 +83,12 @@ def test_reports_reach_all_images_of_their_studies(films: Indexed, tmp_path: Pat
     _write(folder, c=hl7_report(accession="unknown", study=None), d=other)
     (folder / "e.hl7").write_text("nothing")
     (folder / "f.pdf").write_text("nothing")
-    said = _run(films, folder)
-    assert _counted(said) == "6 found = 2 matched + 1 waiting + 2 refused + 1 left out; 3 images changed."
-    assert "Refused: File 4, message 1: its patient is another one than that of its study's images." in said
-    assert "Refused: File 5: it has no message that begins with MSH." in said
-    assert "File numbers are places in: find SOURCE ! -type d | LC_ALL=C sort." in said
-    assert "Left out: 1 files (.pdf: not known as a format of reports)." in said
+    output = _run(films, folder)
+    assert _counted(output) == "6 found = 2 matched + 1 waiting + 2 refused + 1 left out; 3 images changed."
+    assert "Refused: File 4, message 1: its patient is another one than that of its study's images." in output
+    assert "Refused: File 5: it has no message that begins with MSH." in output
+    assert "File numbers are places in: find SOURCE ! -type d | LC_ALL=C sort." in output
+    assert "Left out: 1 files (.pdf: not known as a format of reports)." in output
     for name in ("image-1", "image-2"):
         image = stored(films, name)
         assert image.report == KEPT
@@ -117,11 +117,11 @@ def test_a_report_is_at_the_images_of_its_own_patient_alone(films: Indexed, tmp_
         c=hl7_report(["IMPRESSION: Edema."], patient=""),
         d=hl7_report(["INDICATION: Cough."], patient="P2", issued="20240401"),
     )
-    said = _run(films, folder)
-    assert _counted(said) == "4 found = 3 matched + 0 waiting + 1 refused + 0 left out; 2 images changed."
-    assert "File 3, message 1: images of several patients have its study, and it names no patient." in said
-    assert "Of another patient than the images of their study: 1 of the refused reports." in said
-    assert "Matched, without text that describes the image: 1 reports (File 4, message 1)." in said
+    output = _run(films, folder)
+    assert _counted(output) == "4 found = 3 matched + 0 waiting + 1 refused + 0 left out; 2 images changed."
+    assert "File 3, message 1: images of several patients have its study, and it names no patient." in output
+    assert "Of another patient than the images of their study: 1 of the refused reports." in output
+    assert "Matched, without text that describes the image: 1 reports (File 4, message 1)." in output
     kept = [stored(films, f"image-{n}").report for n in (1, 2)]
     assert kept == ["IMPRESSION: Mass.", "IMPRESSION: Nodule."]
     _run(films, _write(tmp_path / "gone", a=hl7_report(status="X", patient="P2", issued="20240501")))
@@ -136,7 +136,7 @@ def test_reports_wait_for_images_that_come_later(films: Indexed, tmp_path: Path)
         set_details(engine, "image-5", {"study": "1.2.3.4.5"})
     assert "1 reports matched, 0 waiting; 1 images changed" in _run(films)
     assert stored(films, "image-5").report == KEPT
-    # An image of the study that comes after all of this gets the report, too.
+    # An image of the study that arrives after all of this also gets the report.
     with films.engine() as engine:
         set_details(engine, "image-6", {"study": "1.2.3.4.5"})
     assert "1 images changed" in _run(films)
@@ -198,12 +198,12 @@ def test_no_marker_is_found_anywhere(
     structured_report().save_as(folder / "sr.dcm", enforce_file_format=True)
     (folder / f"{ACCESSION}.txt").write_text(text_report())
     (folder / "bad.hl7").write_bytes(hl7_report(kind="ADT^A01"))
-    said = _run(films, folder)
-    assert _counted(said).startswith("6 found = 4 matched + 1 waiting + 1 refused")
+    output = _run(films, folder)
+    assert _counted(output).startswith("6 found = 4 matched + 1 waiting + 1 refused")
     for marker in (*MARKERS, ACCESSION, PATIENT):
         assert holding(films.settings.home, marker) == [], marker
         assert marker.lower() not in caplog.text.lower()
-        assert marker.lower() not in said.lower()
+        assert marker.lower() not in output.lower()
 
 
 def test_reports_go_with_the_last_image_of_their_study(films: Indexed, tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told", "not_told"),
+    ("arguments", "expected", "not_told"),
     [
         (["No effusion[bold]. Possible mass."], ["pleural effusion", "absent", "3 to 11", "uncertain"], []),
         (["Two dogs."], ["`recoquest findings` lists it"], []),
@@ -265,9 +265,11 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
         (["Blorf.", "--json"], ["[]"], ["Not understood"]),
     ],
 )
-def test_findings_are_printed_for_people(arguments: list[str], told: list[str], not_told: list[str]) -> None:
+def test_findings_are_printed_for_people(
+    arguments: list[str], expected: list[str], not_told: list[str]
+) -> None:
     shown = run_command("findings", *arguments).stdout
-    assert [part for part in told if part not in shown] == []
+    assert [part for part in expected if part not in shown] == []
     assert [part for part in not_told if part in shown] == []
 
 
@@ -276,7 +278,7 @@ def _finding(finding: str, state: str, start: int, end: int, *, prior: bool = Fa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "found"),
+    ("arguments", "expected"),
     [
         (["No effusion."], [_finding("pleural effusion", "absent", 3, 11)]),
         (["--file", "report.txt"], [_finding("pulmonary edema", "absent", 10, 16)]),
@@ -297,11 +299,11 @@ def _finding(finding: str, state: str, start: int, end: int, *, prior: bool = Fa
     ],
 )
 def test_findings_are_printed_for_programs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], found: object
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: object
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("report.txt").write_text("Œdème? No oedema.", encoding="utf-8")
-    assert json.loads(run_command("findings", *arguments, "--json").stdout) == found
+    assert json.loads(run_command("findings", *arguments, "--json").stdout) == expected
 
 
 def test_without_a_text_all_findings_are_listed() -> None:
@@ -322,7 +324,9 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(
     file = tmp_path / "report.txt"
     if content is not None:
         file.write_bytes(content)
-    assert message in said(run_command("findings", *options, "--file", file, code=2 if options else 1))
+    assert message in plain_output(
+        run_command("findings", *options, "--file", file, code=2 if options else 1)
+    )
 
 
 # The date and the archive's address.
@@ -373,14 +377,14 @@ def test_films_of_the_archive_are_found_and_say_nothing_of_their_patients(
     assert "6 instances found = 0 taken + 6 up to date" in again.stdout
     settings = Settings(home=home, threads=1, device="cpu", **OPEN)
     with TestClient(create_app(settings), "http://localhost") as client:
-        found = client.post("/v1/collections/films/search", json={"text": "a heart", "limit": 3})
-        hits = found.json()["hits"]
+        response = client.post("/v1/collections/films/search", json={"text": "a heart", "limit": 3})
+        hits = response.json()["hits"]
         assert len(hits) == 3
         metadata = hits[0]["metadata"]
         assert metadata["modality"] == "DX"
         assert metadata["sop"] == hits[0]["id"]
         assert re.fullmatch("[0-9a-f]{16}", metadata["patient"])
-    _assert_no_trace(home, done.stdout, done.stderr, again.stdout, again.stderr, found.text)
+    _assert_no_trace(home, done.stdout, done.stderr, again.stdout, again.stderr, response.text)
 
 
 @pytest.mark.slow
@@ -452,7 +456,7 @@ def test_credentials_come_from_settings_and_are_shown_nowhere(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (("films",), "give the archive's address"),
         (("films", "--url", "http://reader:word@pacs/dicom-web"), "without a user"),
@@ -464,18 +468,18 @@ def test_credentials_come_from_settings_and_are_shown_nowhere(
         (("films", "--url", "http://pacs", "--once", "--every", "5"), "not both"),
         (("films", "--url", "http://pacs", "--study", "7"), "give a Study Instance UID"),
         (("films", "--url", "http://pacs", "--study", "1.2.3.4", "--every", "5"), "--study and --every"),
-        (("films", "--url", "http://pacs", "--note"), "give --study, too"),
+        (("films", "--url", "http://pacs", "--note"), "give --study as well"),
         (("films", "--url", "http://pacs", "--note", "--study", "1.2.3.4"), "RECOQUEST_PACS_WRITE_BACK"),
         (("films", "--url", "http://pacs", "--quarantined", "/"), "/ cannot be written (Is a directory)"),
         (("films", "--url", "http://127.0.0.1:9/dicom-web"), "There is no collection 'films'"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(
-    arguments: tuple[str, ...], said: str, tmp_path: Path
+    arguments: tuple[str, ...], expected: str, tmp_path: Path
 ) -> None:
     done = _here(tmp_path / "home", *arguments)
     assert done.returncode in (1, 2)
-    assert said in " ".join(done.stderr.replace("│", " ").split())
+    assert expected in " ".join(done.stderr.replace("│", " ").split())
     assert "Traceback" not in done.stderr
     assert "word@" not in done.stderr
 
@@ -502,10 +506,12 @@ def test_it_follows_the_archive_and_says_what_each_pass_changed(
     assert (done.returncode, paused) == (130, [2.5] * 5)
     one = "1 studies; 1 instances found = 1 taken + 0 up to date + 0 refused + 0 left out + 0 quarantined"
     assert done.stdout.splitlines() == [f"films: {one}.", f"films: {one.replace('1 ', '0 ')}. Removed: 1."]
-    told = [line for line in done.stderr.splitlines() if not line.startswith("Syncing")]
-    assert told[0].endswith("user, password or token. The next pass is in 2.5 seconds.")
-    assert told[1] == "1 quarantined: BurnedInAnnotation is YES."
-    assert told[2:] == ["recoquest: Stopped. What is written is kept; the same command goes on from there."]
+    output = [line for line in done.stderr.splitlines() if not line.startswith("Syncing")]
+    assert output[0].endswith("user, password or token. The next pass is in 2.5 seconds.")
+    assert output[1] == "1 quarantined: BurnedInAnnotation is YES."
+    assert output[2:] == [
+        "recoquest: Stopped. What is written is kept; the same command continues from there."
+    ]
 
 
 @pytest.mark.slow
@@ -529,7 +535,7 @@ def test_a_process_follows_the_archive_until_it_is_stopped(
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "the same command goes on from there" in told
+    assert "the same command continues from there" in told
     assert _ids(home) == orthanc.instances()
 
 

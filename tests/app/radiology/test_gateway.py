@@ -30,14 +30,14 @@ _SECONDS: Final = 30.0
 
 def _configured(folder: Path, studies: str, key: str, *, note: bool = False) -> dict[str, Any]:
     """The configuration as it is deployed, in a folder of the test and with another service."""
-    found: dict[str, Any] = json.loads((DEPLOY / "orthanc.json").read_text(encoding="utf-8"))
+    text: dict[str, Any] = json.loads((DEPLOY / "orthanc.json").read_text(encoding="utf-8"))
     for name in ("StorageDirectory", "IndexDirectory"):
-        found[name] = str(folder / "db")
+        text[name] = str(folder / "db")
     # Proxies of the test's machine.
     for name in ("HttpPort", "DicomPort", "Plugins"):
-        del found[name]
+        del text[name]
     return {
-        **found,
+        **text,
         "LuaScripts": [str(DEPLOY / "recoquest.lua")],
         "StableAge": 1,
         "Recoquest": {"Studies": studies, "Key": key, "Note": note},
@@ -152,8 +152,8 @@ def test_a_modality_that_calls_another_archive_is_refused(
 
 
 def _jobs(service: str) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = httpx.get(f"{service}/v1/jobs", headers=AS_ADMIN).json()["jobs"]
-    return found
+    body: list[Mapping[str, Any]] = httpx.get(f"{service}/v1/jobs", headers=AS_ADMIN).json()["jobs"]
+    return body
 
 
 def _until(
@@ -163,7 +163,7 @@ def _until(
 ) -> list[Mapping[str, Any]]:
     """Wait for what a server does by itself."""
     deadline = time.monotonic() + seconds
-    while not true(found := look()):
-        assert time.monotonic() < deadline, found
+    while not true(result := look()):
+        assert time.monotonic() < deadline, result
         time.sleep(0.1)
-    return found
+    return result

@@ -78,10 +78,10 @@ def test_studies_that_may_be_cut_in_silence_are_told(
 
 
 def test_only_the_dates_that_are_wanted_are_listed() -> None:
-    wanted = Selection(first=date(2024, 2, 14), last=date(2024, 2, 14))
+    requested = Selection(first=date(2024, 2, 14), last=date(2024, 2, 14))
     expected = {film.StudyInstanceUID for film in STUDIES if film.StudyDate == "20240214"}
     assert len(expected) == 55
-    assert _listed(SmallArchive(STUDIES, cap=20, pages=False), wanted) == expected
+    assert _listed(SmallArchive(STUDIES, cap=20, pages=False), requested) == expected
 
 
 def test_a_known_number_of_studies_or_instances_ends_the_listing() -> None:

@@ -230,11 +230,11 @@ def test_the_log_and_the_home_have_no_word_of_people(
 ) -> None:
     for message in (hl7_report(), hl7_report(kind="ADT^A01"), hl7_report().replace(b"PID|", b"P|")):
         _send(port, message)
-    said = "".join((*capfd.readouterr(), caplog.text)).lower()
+    output = "".join((*capfd.readouterr(), caplog.text)).lower()
     for marker in MARKERS:
-        assert marker.lower() not in said
+        assert marker.lower() not in output
         assert holding(films.settings.home, marker) == []
-    assert "effusion" not in said
+    assert "effusion" not in output
 
 
 def _listen(films: Indexed) -> tuple[subprocess.Popen[str], int]:

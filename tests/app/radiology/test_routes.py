@@ -50,11 +50,11 @@ def test_a_note_is_written_by_the_job_of_a_judge_where_the_settings_allow_it(syn
         with TestClient(create_app(changed), "http://localhost") as client:
             lacking = client.post(path, params={"note": True}, headers=curator)
             assert "the role judge" in problem(lacking, 403, "role-needed")["detail"]
-            given = client.post(path, params={"note": True}, headers=both)
-            assert given.status_code == status, given.text
-    assert given.json()["arguments"] == [FILMS, "--modality", "DX", "--note", "--study", ABSENT]
-    place = given.headers["Location"]
-    assert synced.get(place, headers=curator).status_code == 200
+            response = client.post(path, params={"note": True}, headers=both)
+            assert response.status_code == status, response.text
+    assert response.json()["arguments"] == [FILMS, "--modality", "DX", "--note", "--study", ABSENT]
+    position = response.headers["Location"]
+    assert synced.get(position, headers=curator).status_code == 200
 
 
 def test_whoever_may_put_images_in_begins_follows_and_cancels_the_job(synced: TestClient) -> None:
@@ -63,13 +63,17 @@ def test_whoever_may_put_images_in_begins_follows_and_cancels_the_job(synced: Te
     for caller in (judge, elsewhere, {}):
         assert synced.get(f"/v1/studies/{ABSENT}/similar", headers=caller).json()["index_now"] is None
         assert synced.post(f"{HERE}/{ABSENT}/index", headers=caller).status_code in (401, 403)
-    place = synced.post(f"{HERE}/{ABSENT}/index", headers=curator).headers["Location"]
-    assert synced.get(place, headers=curator).json()["state"] == "queued"
+    position = synced.post(f"{HERE}/{ABSENT}/index", headers=curator).headers["Location"]
+    assert synced.get(position, headers=curator).json()["state"] == "queued"
     for caller in (judge, elsewhere):
-        for method, path in (("GET", place), ("GET", f"{place}/events"), ("POST", f"{place}/cancel")):
+        for method, path in (
+            ("GET", position),
+            ("GET", f"{position}/events"),
+            ("POST", f"{position}/cancel"),
+        ):
             assert synced.request(method, path, headers=caller).status_code == 403
-    assert synced.post(f"{place}/cancel", headers=curator).status_code == 202
-    events = synced.get(f"{place}/events", headers=curator)
+    assert synced.post(f"{position}/cancel", headers=curator).status_code == 202
+    events = synced.get(f"{position}/events", headers=curator)
     assert (events.status_code, "cancelled" in events.text) == (200, True)
 
 

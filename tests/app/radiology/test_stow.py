@@ -51,9 +51,9 @@ def _send(client: TestClient, *files: bytes, address: str = HERE) -> Any:
 
 
 def _items(answer: Any, sequence: str) -> list[dict[str, Any]]:
-    found = answer.json().get(sequence, {}).get("Value", [])
-    assert isinstance(found, list)
-    return found
+    result = answer.json().get(sequence, {}).get("Value", [])
+    assert isinstance(result, list)
+    return result
 
 
 def test_films_are_there_once_they_are_stored_and_say_nothing_of_their_patient(client: TestClient) -> None:
@@ -69,8 +69,8 @@ def test_films_are_there_once_they_are_stored_and_say_nothing_of_their_patient(c
     assert kept["metadata"]["study"] == uid("study", 1)
     assert kept["group"] == kept["metadata"]["patient"]
     assert MARKER not in json.dumps(kept) + answer.text
-    found = page_of(client, like=[{"id": uid("film", 0)}], limit=1)
-    assert ids(found) == [uid("film", 1)]
+    result = page_of(client, like=[{"id": uid("film", 0)}], limit=1)
+    assert ids(result) == [uid("film", 1)]
     content = client.get(f"{IMAGES}/{uid('film', 0)}/content", headers=AS_ADMIN)
     assert content.status_code == 200
     assert MARKER.encode() not in content.content

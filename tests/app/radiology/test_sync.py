@@ -49,7 +49,7 @@ def test_what_the_archive_deletes_vanishes_with_its_feed_and_without_one(
     home: Home, orthanc: OrthancServer, monkeypatch: pytest.MonkeyPatch, feed: bool
 ) -> None:
     if not feed:
-        monkeypatch.setattr("app.radiology.sync.OrthancFeed.of", lambda _: None)
+        monkeypatch.setattr("app.radiology.sync.OrthancFeed.connect", lambda _: None)
     sync, first = home.follow(orthanc, make_film(1), make_film(2, study=1), make_film(3), make_film(4))
     assert first.taken == 4
     orthanc.delete(uid("film", 2))

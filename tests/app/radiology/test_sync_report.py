@@ -116,12 +116,12 @@ def test_another_file_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     other, pipe = tmp_path / "looked-at.csv", tmp_path / "pipe"
     other.write_text("sop,reason\n1.2.3,secondary capture\n")
     os.mkfifo(pipe)
-    for path, said in (
+    for path, expected in (
         (other, "it is not such a list"),
         (pipe, "it is no file"),
         (tmp_path / "none" / "a.csv", "No such file"),
         (tmp_path, "Is a directory"),
     ):
-        with pytest.raises(DataError, match=said), quarantine_list(path):
+        with pytest.raises(DataError, match=expected), quarantine_list(path):
             pass
     assert other.read_text() == "sop,reason\n1.2.3,secondary capture\n"

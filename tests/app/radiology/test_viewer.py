@@ -74,13 +74,13 @@ def test_another_package_or_none_is_refused_and_nothing_is_left(
     home = tmp_path / "home"
     package.write_bytes(package.read_bytes() + b"\0")
     monkeypatch.setattr(installation, "PACKAGE", "http://127.0.0.1:9/app.tgz")
-    for given, told in (
+    for given, expected in (
         (package, "SHA-512"),
         (tmp_path / "missing.tgz", "cannot be read"),
         # The registry does not answer.
         (None, "--package"),
     ):
-        with pytest.raises(ViewerPackageError, match=told):
+        with pytest.raises(ViewerPackageError, match=expected):
             install_viewer(home, given)
     assert not [path for path in home.rglob("*") if path.is_file()]
 

@@ -109,8 +109,8 @@ _SIMILAR = f"/v1/collections/{FILMS}/studies/{uid('study', 1)}/instances/{uid('f
 
 
 def _file(orthanc: OrthancServer, sop: str) -> bytes:
-    (found,) = orthanc.http.post("/tools/lookup", content=sop).raise_for_status().json()
-    return orthanc.http.get(f"{found['Path']}/file").raise_for_status().content
+    (result,) = orthanc.http.post("/tools/lookup", content=sop).raise_for_status().json()
+    return orthanc.http.get(f"{result['Path']}/file").raise_for_status().content
 
 
 def _read(content: bytes, monkeypatch: pytest.MonkeyPatch) -> Dataset:
@@ -157,8 +157,8 @@ def test_results_are_in_the_study_with_its_identity_and_nobody_elses(
             assert f"{MARKER}^NAME{number}".encode() not in content
         path = tmp_path / "object.dcm"
         path.write_bytes(content)
-        said = _program("dciodvfy", "dicom3tools", path=path)
-        assert "Error" not in said, said
+        message = _program("dciodvfy", "dicom3tools", path=path)
+        assert "Error" not in message, message
         _program("dcm2json", "dcmtk", path=path)
 
 
@@ -173,8 +173,8 @@ def test_every_archive_shows_the_capture(
     assert (made.Modality, made.BurnedInAnnotation, made.ConversionType) == ("OT", "YES", "WSD")
     assert made.SourceImageSequence[0].ReferencedSOPInstanceUID == uid("film", QUERY)
     assert "Not for diagnosis" in made.DerivationDescription
-    (found,) = orthanc.http.post("/tools/lookup", content=one["sop"]).json()
-    shown = Image.open(io.BytesIO(orthanc.http.get(f"{found['Path']}/preview").raise_for_status().content))
+    (result,) = orthanc.http.post("/tools/lookup", content=one["sop"]).json()
+    shown = Image.open(io.BytesIO(orthanc.http.get(f"{result['Path']}/preview").raise_for_status().content))
     np.testing.assert_array_equal(np.asarray(shown), made.pixel_array)
     path = tmp_path / "capture.dcm"
     path.write_bytes(content)
@@ -211,10 +211,10 @@ def test_the_report_names_cases_by_scores_and_uids_and_refers_to_the_film_alone(
     assert {element.value for element in referred} == {uid("film", QUERY)}
     path = tmp_path / "report.dcm"
     path.write_bytes(content)
-    said = _program("dsrdump", "dcmtk", "--print-all-codes", path=path)
-    assert said.count('"Measurement Group")') == 2
-    assert "Another patient" in said
-    doubts = [line for line in said.splitlines() if line.startswith(("E:", "W:"))]
+    message = _program("dsrdump", "dcmtk", "--print-all-codes", path=path)
+    assert message.count('"Measurement Group")') == 2
+    assert "Another patient" in message
+    doubts = [line for line in message.splitlines() if line.startswith(("E:", "W:"))]
     # DCMTK checks no values in UTF-8.
     assert [line for line in doubts if "Specific Character Set" not in line] == []
 
@@ -224,9 +224,9 @@ def test_frames_are_named_on_both_sides(
 ) -> None:
     several = uid("film", SEVERAL)
     path = RESULTS.replace(uid("study", 1), uid("study", 5))
-    asked = {"sop": several, "hits": [uid("film", OTHER)]}
-    problem(client.post(path, json=asked, headers=AS_ADMIN), 422, "invalid-request", "frame")
-    answer = client.post(path, json={**asked, "frame": 2}, headers=AS_ADMIN)
+    payload = {"sop": several, "hits": [uid("film", OTHER)]}
+    problem(client.post(path, json=payload, headers=AS_ADMIN), 422, "invalid-request", "frame")
+    answer = client.post(path, json={**payload, "frame": 2}, headers=AS_ADMIN)
     files = _objects(orthanc, answer)
     capture, report = _read(files["capture"], monkeypatch), _read(files["report"], monkeypatch)
     assert capture.SourceImageSequence[0].ReferencedFrameNumber == 2
@@ -234,8 +234,8 @@ def test_frames_are_named_on_both_sides(
     assert image.ReferencedSOPSequence[0].ReferencedFrameNumber == 2
     selected = answer.json()["selection"]["entry"][0]["resource"]
     assert selected["instance"] == [{"uid": several, "subset": ["2"]}]
-    found = write(client, {**BODY, "hits": [f"{several}.1"]})
-    report = _read(_objects(orthanc, found)["report"], monkeypatch)
+    result = write(client, {**BODY, "hits": [f"{several}.1"]})
+    report = _read(_objects(orthanc, result)["report"], monkeypatch)
     told = list(report.ContentSequence[7].ContentSequence[0].ContentSequence)
     assert [item.UID for item in told if item.ValueType == "UIDREF"][3] == several
     assert "1" in [item.TextValue for item in told if item.ValueType == "TEXT"]
@@ -364,15 +364,15 @@ def test_logs_and_the_audit_trail_name_objects_and_nobody(
     stored = [one["sop"] for one in answer.json()["objects"]]
     assert set(event["ids"]) == {BODY["sop"], *BODY["hits"], *stored}
     out, err = capfd.readouterr()
-    told = json.dumps(followed_events) + caplog.text + out + err + answer.text
+    log = json.dumps(followed_events) + caplog.text + out + err + answer.text
     for secret in (MARKER, "Müller", "19600102"):
-        assert secret not in told
+        assert secret not in log
 
 
 def _events(home: Home) -> list[dict[str, Any]]:
     with home.engine.home.catalogue.read() as session:
-        found = read_events(session, Selection(), limit=1000)
-    return [{**entry.record, "ids": [*entry.ids]} for entry in found]
+        events = read_events(session, Selection(), limit=1000)
+    return [{**entry.record, "ids": [*entry.ids]} for entry in events]
 
 
 STUDY: Final = uid("study", 1)
@@ -396,8 +396,8 @@ def test_a_note_has_the_most_similar_studies_of_other_patients_and_is_there_once
     archive, recorded = Archive(orthanc.dicom_web), Recorded()
     source = f"/dicom-web/studies/{STUDY}/series/{ARCHIVED[0].SeriesInstanceUID}/instances"
     before, series = orthanc.instances(), orthanc.http.get(source).json()
-    said = write_note(followed.engine, archive, FILMS, STUDY, ["report"], recorded)
-    assert said == "Note written: 3 of the most similar studies of other patients."
+    message = write_note(followed.engine, archive, FILMS, STUDY, ["report"], recorded)
+    assert message == "Note written: 3 of the most similar studies of other patients."
     ((cases, sops),) = recorded.notes
     assert cases.query.id == uid("film", QUERY)
     assert [hit.same_patient for hit in cases.hits] == [False] * 3
@@ -410,13 +410,13 @@ def test_a_note_has_the_most_similar_studies_of_other_patients_and_is_there_once
     assert len(there) == len(before) + 2
     assert orthanc.http.get(source).json() == series
     for sop in there - before:
-        found = _metadata(orthanc, sop)
-        assert found.StudyInstanceUID == STUDY
-        assert found.PatientID == ARCHIVED[0].PatientID
-        assert f"{MARKER}P3" not in found.to_json()
+        result = _metadata(orthanc, sop)
+        assert result.StudyInstanceUID == STUDY
+        assert result.PatientID == ARCHIVED[0].PatientID
+        assert f"{MARKER}P3" not in result.to_json()
     for _ in range(2):
-        said = write_note(followed.engine, archive, FILMS, STUDY, FORMS, recorded)
-        assert said == "The study has its note already."
+        message = write_note(followed.engine, archive, FILMS, STUDY, FORMS, recorded)
+        assert message == "The study has its note already."
     assert (len(recorded.notes), orthanc.instances()) == (2, there)
 
 
@@ -425,8 +425,8 @@ def test_a_study_without_films_or_others_like_it_gets_no_note(home: Home, orthan
     # Both are of one patient.
     home.follow(orthanc, *ARCHIVED[:2])
     for study in (STUDY, uid("study", 9)):
-        said = write_note(home.engine, archive, FILMS, study, FORMS, recorded)
-        assert said.startswith("No note: "), said
+        message = write_note(home.engine, archive, FILMS, study, FORMS, recorded)
+        assert message.startswith("No note: "), message
     assert recorded.notes == []
     assert orthanc.instances() == {uid("film", QUERY), uid("film", PRIOR)}
 
@@ -435,9 +435,13 @@ def test_films_that_come_to_a_study_bring_another_note_and_other_studies_none(
     home: Home, orthanc: OrthancServer
 ) -> None:
     archive, recorded = Archive(orthanc.dicom_web), Recorded()
-    for coming, said in ((ARCHIVED[:3], "Note written"), (ARCHIVED[3:], "already"), (LATER, "Note written")):
+    for coming, message in (
+        (ARCHIVED[:3], "Note written"),
+        (ARCHIVED[3:], "already"),
+        (LATER, "Note written"),
+    ):
         home.follow(orthanc, *coming)
-        assert said in write_note(home.engine, archive, FILMS, STUDY, ["report"], recorded)
+        assert message in write_note(home.engine, archive, FILMS, STUDY, ["report"], recorded)
     assert len({sop for _, sops in recorded.notes for sop in sops}) == 2
 
 
@@ -454,8 +458,8 @@ def test_notes_have_the_forms_that_are_stored() -> None:
 
 
 def _metadata(orthanc: OrthancServer, sop: str) -> pydicom.Dataset:
-    (found,) = orthanc.http.get("/dicom-web/instances", params={"SOPInstanceUID": sop}).json()
-    study, series, instance = (found[tag]["Value"][0] for tag in ("0020000D", "0020000E", "00080018"))
+    (result,) = orthanc.http.get("/dicom-web/instances", params={"SOPInstanceUID": sop}).json()
+    study, series, instance = (result[tag]["Value"][0] for tag in ("0020000D", "0020000E", "00080018"))
     path = f"/dicom-web/studies/{study}/series/{series}/instances/{instance}/metadata"
     return pydicom.Dataset.from_json(orthanc.http.get(path).json()[0])
 
@@ -522,7 +526,7 @@ def test_reasons_of_the_archive_are_told_in_words(answer: Answer, expected: dict
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         ((202, {}, b""), "did not store everything"),
         ((409, {}, b"<html>"), "did not store everything"),
@@ -534,9 +538,9 @@ def test_reasons_of_the_archive_are_told_in_words(answer: Answer, expected: dict
         ((302, {"Location": "http://elsewhere.invalid"}, b""), "sends elsewhere"),
     ],
 )
-def test_an_archive_that_takes_nothing_is_asked_once(answer: Answer, said: str) -> None:
+def test_an_archive_that_takes_nothing_is_asked_once(answer: Answer, expected: str) -> None:
     small = SmallArchive(store_answers=[answer])
-    with serve(small), pytest.raises(ArchiveError, match=said) as failure:
+    with serve(small), pytest.raises(ArchiveError, match=expected) as failure:
         store_instances(Archive(small.url), "1.1", {"1.2": b"one"})
     assert len(small.stored) == 1
     assert "secret" not in str(failure.value)
@@ -544,11 +548,11 @@ def test_an_archive_that_takes_nothing_is_asked_once(answer: Answer, said: str) 
 
 def _sent(body: bytes) -> dict[str, str]:
     """The UIDs of the objects of a body by modality."""
-    found = {}
+    results = {}
     for part in body.split(b"Content-Type: application/dicom\r\n\r\n")[1:]:
         made = pydicom.dcmread(io.BytesIO(part), stop_before_pixels=True)
-        found[str(made.Modality)] = str(made.SOPInstanceUID)
-    return found
+        results[str(made.Modality)] = str(made.SOPInstanceUID)
+    return results
 
 
 @pytest.mark.slow
@@ -582,9 +586,9 @@ def test_an_unknown_outcome_is_an_event(followed: Home) -> None:
     small = SmallArchive([*ARCHIVED], store_answers=[(500, {}, b"")])
     with _serving(small, followed, "capture") as client:
         answer = write(client)
-        said = problem(answer, 502, "archive-unavailable")
-    assert "fails with status 500" in said["detail"]
-    assert "Look into the study" in said["detail"]
+        message = problem(answer, 502, "archive-unavailable")
+    assert "fails with status 500" in message["detail"]
+    assert "Look into the study" in message["detail"]
     (event,) = [one for one in _events(followed) if one["request"] == answer.headers["X-Request-ID"]]
     assert (event["action"], event["outcome"], event["details"]["stored"]) == ("create", "failure", 0)
     assert set(_sent(small.stored[0]).values()) <= set(event["ids"])

@@ -61,7 +61,7 @@ def test_everything_that_is_sent_makes_one_query(client: TestClient, grouped: In
     with grouped.engine() as engine:
         active = engine.active("grouped")
         parts = Parts(
-            asked=[Part(texts[0], "text"), Part(images[0], "image")],
+            queries=[Part(texts[0], "text"), Part(images[0], "image")],
             liked=[
                 Part(engine.vector_of(active, "image-3"), "image"),
                 Part(texts[1], "text"),
@@ -238,7 +238,7 @@ def test_a_wrong_query_of_a_form_is_told_with_its_field(client: TestClient, quer
 def test_too_many_files_are_told_how_many_are_taken(
     client: TestClient, grouped: Indexed, number: int
 ) -> None:
-    files = [("image", (f"{place}.png", grouped.image_bytes(0))) for place in range(number)]
+    files = [("image", (f"{position}.png", grouped.image_bytes(0))) for position in range(number)]
     document = problem(client.post(SEARCH, files=files), 422, "invalid-request", "like")
     assert document["detail"] == "Too many files are sent: a search takes at most 16 examples."
     answer = client.post(SEARCH, files=files[:16], data={"query": '{"like": [{"id": "image-1"}]}'})

@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import update
 
-from app.edge.admission import ConcurrencyLimiter, Place
+from app.edge.admission import ConcurrencyLimiter, Slot
 from app.search.schemas import MAX_SEARCHES, ListedImage
 from index.catalogue.tables import GenerationRow
 from tests.app.conftest import COLLECTION, Indexed, serve
@@ -35,12 +35,17 @@ def test_a_collection_without_an_active_generation_is_listed_but_not_searched(
     make_indexed: Callable[..., Indexed],
 ) -> None:
     indexed = make_indexed()
-    asked: list[dict[str, Any]] = [{}, {"filter": PA}, {"keywords": "dogs", "limit": 3}, {"group_by": "view"}]
+    payload: list[dict[str, Any]] = [
+        {},
+        {"filter": PA},
+        {"keywords": "dogs", "limit": 3},
+        {"group_by": "view"},
+    ]
     with serve(indexed, key=False) as client:
-        before = [page_of(client, **query) for query in asked]
+        before = [page_of(client, **query) for query in payload]
         with indexed.write() as session:
             session.execute(update(GenerationRow).values(state="building"))
-        for query, page in zip(asked, before, strict=True):
+        for query, page in zip(payload, before, strict=True):
             after = page_of(client, **query)
             assert after["served_by"] is None
             assert {hit["cosine_kind"] for hit in after["hits"]} == {None}
@@ -54,11 +59,11 @@ def test_a_search_for_nothing_gives_everything_in_pages_without_scores(
     either: TestClient, on_either: Indexed
 ) -> None:
     assert "next_cursor" not in page_of(either, limit=5)
-    found = pages(either, limit=5)
-    assert {(page["count"], page["confident"]) for page in found} == {(24, None)}
+    result = pages(either, limit=5)
+    assert {(page["count"], page["confident"]) for page in result} == {(24, None)}
     names = [record.id for record in on_either.manifest.records]
-    assert [name for page in found for name in ids(page)] == names
-    page = found[-1]
+    assert [name for page in result for name in ids(page)] == names
+    page = result[-1]
     hit = page["hits"][-1]
     absent = ("score", "score_kind", "cosine", "z_score", "text", "group_size", "matched")
     assert [hit[name] for name in absent] == [None] * len(absent)
@@ -162,8 +167,12 @@ def test_values_are_counted_under_a_filter(either: TestClient) -> None:
 
 
 def test_values_are_counted_among_images_with_keywords(either: TestClient) -> None:
-    asked = {"keywords": "effusion", "filter": {"field": "age", "lt": 60}}
-    for body in (asked, {**asked, "keywords_state": "present"}, {**asked, "keywords_state": "absent"}):
+    payload = {"keywords": "effusion", "filter": {"field": "age", "lt": 60}}
+    for body in (
+        payload,
+        {**payload, "keywords_state": "present"},
+        {**payload, "keywords_state": "absent"},
+    ):
         count = either.post(f"{HERE}/count", json=body).json()["count"]
         counted = either.post(f"{HERE}/facets", json={**body, "field": "view"}).json()
         assert counted["count"] == count
@@ -244,16 +253,16 @@ def count(client: TestClient, **query: Any) -> int:
 
 
 def test_a_hit_tells_what_is_asked_for_and_no_more(client: TestClient) -> None:
-    asked = ["report", "findings", "vector"]
-    for hit in page_of(client, text="a boat", limit=24, **{"with": asked})["hits"]:
+    payload = ["report", "findings", "vector"]
+    for hit in page_of(client, text="a boat", limit=24, **{"with": payload})["hits"]:
         image = client.get(hit["links"]["image"]).json()
         assert not {"texts", "labels", "metadata"} & hit.keys()
         assert hit["report"] == image["report"]
         stated = {name for names in hit["findings"].values() for name in names}
         assert stated == {one["finding"] for one in image["findings"]}
-    assert any(hit["report"] for hit in page_of(client, text="a boat", limit=24, **{"with": asked})["hits"])
+    assert any(hit["report"] for hit in page_of(client, text="a boat", limit=24, **{"with": payload})["hits"])
     bare = page_of(client, text="a boat", limit=3, **{"with": []})["hits"]
-    assert not {"texts", "findings", "labels", "metadata", *asked} & bare[0].keys()
+    assert not {"texts", "findings", "labels", "metadata", *payload} & bare[0].keys()
     assert ids({"hits": bare}) == ids(page_of(client, text="a boat", limit=3))
 
 
@@ -269,9 +278,9 @@ def test_the_vector_of_a_hit_finds_it_with_a_cosine_of_one(client: TestClient, t
 def test_a_list_tells_what_is_asked_for(client: TestClient) -> None:
     plain = client.get(f"{HERE}/images").json()["images"]
     assert plain[0].keys() == ListedImage.__required_keys__ | {"texts", "findings", "labels", "metadata"}
-    told = client.get(f"{HERE}/images", params={"with": ["report", "vector"]}).json()["images"]
-    assert told[0].keys() == ListedImage.__required_keys__ | {"report", "vector"}
-    by_search = page_of(client, like=[{"vector": told[3]["vector"]}], limit=1)["hits"][0]
+    body = client.get(f"{HERE}/images", params={"with": ["report", "vector"]}).json()["images"]
+    assert body[0].keys() == ListedImage.__required_keys__ | {"report", "vector"}
+    by_search = page_of(client, like=[{"vector": body[3]["vector"]}], limit=1)["hits"][0]
     assert by_search["cosine"] == pytest.approx(1, abs=1e-4)
 
 
@@ -279,8 +288,8 @@ def test_a_part_that_there_is_not_is_refused_with_those_that_there_are(client: T
     answer = client.post(SEARCH, json={"text": "x", "with": ["pixels"]})
     document = problem(answer, 422, "invalid-request", "with.0")
     assert "'texts', 'findings', 'labels', 'metadata', 'report' or 'vector'" in document["detail"]
-    known = client.post(SEARCH, json={"text": "x", "with_": []}).json()["detail"]
-    assert "cursor, with." in known
+    body = client.post(SEARCH, json={"text": "x", "with_": []}).json()["detail"]
+    assert "cursor, with." in body
     problem(client.post(SEARCH, json={"text": "x", "parts": []}), 422, "invalid-request", "parts")
 
 
@@ -456,7 +465,7 @@ def test_a_full_batch_is_answered_by_a_short_queue(indexed: Indexed) -> None:
 def test_a_batch_counts_by_its_searches_and_a_lone_one_is_taken_however_large_it_is() -> None:
     limiter = ConcurrencyLimiter("search", 8, 10.0)
 
-    def take() -> Place:
+    def take() -> Slot:
         page_of = limiter.take()
         assert page_of is not None
         return page_of

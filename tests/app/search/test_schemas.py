@@ -1,4 +1,4 @@
-"""The schema of filters in the description of the interface, beside the parser that judges them."""
+"""The schema of filters in the OpenAPI description, compared with the parser."""
 
 import json
 from collections.abc import Mapping
@@ -121,6 +121,6 @@ def test_the_description_tells_what_is_no_filter(components: dict[str, Any], val
 
 
 def test_requests_leave_filters_to_their_parser() -> None:
-    """The parser's sentences are told, not those of a schema."""
+    """Errors have the parser's sentences, not those of a schema."""
     for query in (SearchQuery, CountQuery):
         assert query(filter={"any": ["thing"]}).filter == {"any": ["thing"]}

@@ -60,14 +60,14 @@ def ids(page: dict[str, Any]) -> list[str]:
 
 def pages(client: TestClient, path: str = SEARCH, **query: Any) -> list[dict[str, Any]]:
     """All pages of a search, each by the cursor of the one before."""
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     cursor: str | bool | None = True
     while cursor is not None:
-        found.append(body_of(client.post(path, json={**query, "cursor": cursor})))
-        cursor = found[-1]["next_cursor"]
-        assert found[-1]["has_more"] is (cursor is not None)
-        assert len(found) < 50
-    return found
+        results.append(body_of(client.post(path, json={**query, "cursor": cursor})))
+        cursor = results[-1]["next_cursor"]
+        assert results[-1]["has_more"] is (cursor is not None)
+        assert len(results) < 50
+    return results
 
 
 def problem(answer: Any, status: int, kind: str, *fields: str) -> dict[str, Any]:
@@ -93,8 +93,8 @@ def problem_of(answer: Any) -> tuple[int, str]:
 
 def test_the_page_of_hits_is_what_the_interface_promises(client: TestClient) -> None:
     page = search(client, limit=3, filter={"field": "view", "eq": "PA"})
-    told = {"hits", "confident", "count", "has_more", "query", "served_by", "took_ms", "unknown_keywords"}
-    assert set(page) == told
+    expected = {"hits", "confident", "count", "has_more", "query", "served_by", "took_ms", "unknown_keywords"}
+    assert set(page) == expected
     assert page["count"] is None
     assert page["unknown_keywords"] == []
     assert search(client, keywords="pneumothorax Zebra")["unknown_keywords"] == ["Zebra"]
@@ -172,10 +172,10 @@ def test_filters_work_the_same_in_every_kind_of_search(client: TestClient, index
 def test_pages_follow_each_other_without_gap_or_repetition(client: TestClient) -> None:
     whole = search(client, limit=24)
     assert whole["has_more"] is False
-    found = pages(client, text="two dogs", limit=5)
-    assert [len(page["hits"]) for page in found] == [5, 5, 5, 5, 4]
-    assert [name for page in found for name in ids(page)] == ids(whole)
-    assert [hit["rank"] for page in found for hit in page["hits"]] == list(range(1, 25))
+    result = pages(client, text="two dogs", limit=5)
+    assert [len(page["hits"]) for page in result] == [5, 5, 5, 5, 4]
+    assert [name for page in result for name in ids(page)] == ids(whole)
+    assert [hit["rank"] for page in result for hit in page["hits"]] == list(range(1, 25))
 
 
 def test_images_are_paged_too(client: TestClient, indexed: Indexed) -> None:
@@ -248,7 +248,7 @@ def test_unknown_collections_and_images_are_not_found(client: TestClient, indexe
 
 
 @pytest.mark.parametrize(
-    ("content", "status", "kind", "said"),
+    ("content", "status", "kind", "message"),
     [
         *(
             (content, 415, "not-an-image", "")
@@ -260,10 +260,10 @@ def test_unknown_collections_and_images_are_not_found(client: TestClient, indexe
     ids=["empty", "gif", "svg", "png", "text", "cut", "huge", "long"],
 )
 def test_a_file_that_is_no_image_or_too_large_is_refused(
-    client: TestClient, indexed: Indexed, content: bytes | None, status: int, kind: str, said: str
+    client: TestClient, indexed: Indexed, content: bytes | None, status: int, kind: str, message: str
 ) -> None:
     sent = indexed.image_bytes(0)[:-2000] if content is None else content
-    assert said in problem(search_image(client, sent), status, kind, "image")["detail"]
+    assert message in problem(search_image(client, sent), status, kind, "image")["detail"]
 
 
 def test_a_form_names_its_fields(client: TestClient, indexed: Indexed) -> None:
@@ -323,13 +323,13 @@ def test_a_cursor_is_of_all_that_a_query_is_made_of(
 def test_a_cursor_is_made_only_where_it_is_asked_for(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, query: dict[str, Any], cursor: bool | None
 ) -> None:
-    asked = client.post(SEARCH, json={**query, "limit": 1, "cursor": True}).json()
+    body = client.post(SEARCH, json={**query, "limit": 1, "cursor": True}).json()
     made = "index.search.results.encode_cursor"
     monkeypatch.setattr(made, lambda end: pytest.fail(f"A cursor was made: {end.place}."))
     page = client.post(SEARCH, json={**query, "limit": 1, "cursor": cursor}).json()
     assert page["has_more"] is True
-    assert page["hits"] == asked["hits"]
-    assert asked.keys() - page.keys() == {"next_cursor"}
+    assert page["hits"] == body["hits"]
+    assert body.keys() - page.keys() == {"next_cursor"}
     whole = client.post(SEARCH, json={**query, "limit": 100}).json()
     assert whole["has_more"] is False
     assert "next_cursor" not in whole
@@ -346,9 +346,9 @@ def test_a_damaged_cursor_and_what_is_none_are_refused(client: TestClient, curso
 
 def test_the_cursor_of_a_long_vector_is_taken_back() -> None:
     seen = np.random.default_rng(0).permutation(5_000_000)[:10_000]
-    place = PagePosition(After(score=0.5, key=1, rank=10), sequence=1, confident=True, seen=seen)
+    position = PagePosition(After(score=0.5, key=1, rank=10), sequence=1, confident=True, seen=seen)
     for dim in (768, 4096):
-        cursor = encode_cursor(PageEnd(Binding("g" * 32, ""), np.ones(dim, dtype=np.float32), place))
+        cursor = encode_cursor(PageEnd(Binding("g" * 32, ""), np.ones(dim, dtype=np.float32), position))
         assert SearchQuery(text="a dog", cursor=cursor).cursor == cursor
 
 
@@ -364,8 +364,8 @@ def _keep(indexed: Indexed, measured: Confidence) -> None:
 
 
 def _search(client: TestClient, **query: object) -> bool | None:
-    found: bool | None = page_of(client, **query)["confident"]
-    return found
+    result: bool | None = page_of(client, **query)["confident"]
+    return result
 
 
 def test_service_and_command_line_say_the_same(own: Indexed, tmp_path: Path) -> None:
@@ -382,11 +382,11 @@ def test_service_and_command_line_say_the_same(own: Indexed, tmp_path: Path) -> 
     assert {page["text"]: page["confident"] for page in pages} == EXPECTED
     for text, confident in EXPECTED.items():
         alone = own.run("search", COLLECTION, text)
-        assert ("Likely nothing here" in alone.stderr) is (confident is False)
+        assert ("Probably nothing here" in alone.stderr) is (confident is False)
 
 
 @pytest.mark.parametrize(
-    ("measured", "said"),
+    ("measured", "message"),
     [
         (None, "not measured yet"),
         (
@@ -399,14 +399,14 @@ def test_service_and_command_line_say_the_same(own: Indexed, tmp_path: Path) -> 
     ],
 )
 def test_the_command_line_explains_how_often_it_is_right(
-    own: Indexed, measured: Confidence | None, said: str
+    own: Indexed, measured: Confidence | None, message: str
 ) -> None:
     if measured is None:
         with own.engine() as engine, engine.home.catalogue.write() as session:
             session.get_one(GenerationRow, engine.active(COLLECTION).generation).confidence = None
     else:
         _keep(own, measured)
-    assert said in " ".join(own.run("search", COLLECTION, "a boat", "--explain").stdout.split())
+    assert message in " ".join(own.run("search", COLLECTION, "a boat", "--explain").stdout.split())
 
 
 def test_a_service_measures_what_has_grown_and_no_search_waits(own: Indexed) -> None:
@@ -560,16 +560,16 @@ def test_what_the_model_cuts_off_cannot_be_searched_by(client: TestClient, index
 def test_a_map_tells_what_each_region_adds_to_the_cosine(client: TestClient, indexed: Indexed) -> None:
     hits = page_of(client, text="two dogs", limit=24)["hits"]
     hit = next(one for one in hits if one["id"] == "image-5")
-    found = map_of(client, text="two dogs", filter={"field": "view", "eq": "PA"}, limit=3)
-    values = np.array(found["values"])
-    assert values.shape == (found["height"], found["width"]) == (4, 4)
-    assert found["cosine"] == pytest.approx(hit["cosine"], abs=1e-4)
+    result = map_of(client, text="two dogs", filter={"field": "view", "eq": "PA"}, limit=3)
+    values = np.array(result["values"])
+    assert values.shape == (result["height"], result["width"]) == (4, 4)
+    assert result["cosine"] == pytest.approx(hit["cosine"], abs=1e-4)
     assert values.mean() == pytest.approx(hit["cosine"], abs=1e-4)
     text = load_encoder(indexed.bundle, "cpu").embed_texts(["two dogs"]).vectors[0]
     np.testing.assert_allclose(values, grid(indexed, 5).similarities(text), atol=1e-4)
-    assert (found["smallest"], found["largest"]) == (values.min(), values.max())
-    assert found["area"]["height"] == 1
-    assert found["area"]["x"] == pytest.approx((1 - found["area"]["width"]) / 2)
+    assert (result["smallest"], result["largest"]) == (values.min(), values.max())
+    assert result["area"]["height"] == 1
+    assert result["area"]["x"] == pytest.approx((1 - result["area"]["width"]) / 2)
 
 
 def test_a_map_is_of_the_same_query_as_the_search(client: TestClient, indexed: Indexed) -> None:
@@ -590,23 +590,23 @@ def test_a_map_is_of_the_same_query_as_the_search(client: TestClient, indexed: I
 
 
 def test_an_overlay_has_the_shape_of_the_picture_and_is_opaque_where_it_fits(client: TestClient) -> None:
-    found = map_of(client, text="two dogs")
+    result = map_of(client, text="two dogs")
     answer = ask_map(client, accept="image/png", text="two dogs")
     assert answer.headers["content-type"] == "image/png"
     overlay = Image.open(io.BytesIO(answer.content))
-    assert overlay.size == (found["picture_width"], found["picture_height"])
+    assert overlay.size == (result["picture_width"], result["picture_height"])
     assert overlay.convert("RGB").getcolors() == [(overlay.width * overlay.height, (255, 153, 0))]
     alpha = np.asarray(overlay)[..., 3].astype(float)
     assert 160 < alpha.max() <= 190
     columns = np.nonzero(alpha.any(axis=0))[0]
-    area = found["area"]
+    area = result["area"]
     assert columns.min() >= round(area["x"] * overlay.width)
     assert columns.max() <= round((area["x"] + area["width"]) * overlay.width)
-    values = np.array(found["values"])
+    values = np.array(result["values"])
     row, column = np.unravel_index(values.argmax(), values.shape)
     y, x = np.unravel_index(alpha.argmax(), alpha.shape)
-    across = (x / overlay.width - area["x"]) / area["width"] * found["width"]
-    assert int(y / overlay.height * found["height"]) == row
+    across = (x / overlay.width - area["x"]) / area["width"] * result["width"]
+    assert int(y / overlay.height * result["height"]) == row
     assert int(across) == column
     problem(ask_map(client, accept="image/gif", text="a"), 406, "not-acceptable")
     # It needs a query and an image.

@@ -25,7 +25,7 @@ _MIN_SEARCHES: Final = 5
 _CHUNK: Final = 25
 _BATCH: Final = 500
 _HARDLY: Final = 0.001
-# How far the curve goes on behind the recall that is asked for.
+# How far the curve continues behind the recall that is asked for.
 _BEYOND: Final = 2
 # The name of searches for texts without a filter.
 UNFILTERED: Final = "all"

@@ -75,7 +75,7 @@ class Load:
 
 
 def installed() -> bool:
-    """Tell whether wrk is installed."""
+    """Return whether wrk is installed."""
     return shutil.which("wrk") is not None
 
 

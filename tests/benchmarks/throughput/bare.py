@@ -53,7 +53,7 @@ def measure(bundle: Path, folder: Path, size: int, seconds: float) -> Bare:
     from training.models.onnx import load_onnx_encoder
 
     given = os.environ.get("RECOQUEST_THREADS")
-    threads = ComputeThreads.of(int(given) if given else None)
+    threads = ComputeThreads.share(int(given) if given else None)
     whole = load_onnx_encoder(bundle, threads=cores())
     encoder = load_onnx_encoder(bundle, threads=threads.side_by_side)
     assert whole is not None

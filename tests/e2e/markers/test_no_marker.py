@@ -33,7 +33,7 @@ FILMS: Final = "/v1/collections/films"
 RENDITIONS: Final[tuple[dict[str, int | str], ...]] = ({"size": 64}, {"size": 64, "window": "2048,1024"})
 # Described GETs that are not sent, with the reason.
 NOT_SENT: Final = {
-    "stream_job_events": "goes on as long as the job; its values are those of get_job",
+    "stream_job_events": "continues as long as the job; its values are those of get_job",
 }
 MULTIPART: Final = 'multipart/related; type="application/dicom"; boundary=frontier'
 

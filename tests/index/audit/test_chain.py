@@ -39,7 +39,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _without_triggers(path: Path) -> sqlite3.Connection:
-    """Open a catalogue as whoever changes it behind the back of the service."""
+    """Open a catalogue like somebody who changes it behind the service's back."""
     connection = sqlite3.connect(path, isolation_level=None)
     triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
     for (name,) in triggers:
@@ -50,8 +50,8 @@ def _without_triggers(path: Path) -> sqlite3.Connection:
 
 def _verify_file(path: Path, head: str | None = None) -> tuple[str | None, int | None]:
     with closing(open_catalogue(f"sqlite:///{path}")) as opened:
-        found = verify(opened, head)
-    return found.fault, found.sequence
+        result = verify(opened, head)
+    return result.fault, result.sequence
 
 
 @pytest.fixture
@@ -148,19 +148,19 @@ def test_a_changed_letter_of_any_column_is_found(
     path = written.with_name("changed.db")
     shutil.copy(written, path)
     connection = _without_triggers(path)
-    held = f"SELECT {column} FROM audit_events WHERE sequence = {sequence}"
-    value = connection.execute(held).fetchone()[0]
+    statement = f"SELECT {column} FROM audit_events WHERE sequence = {sequence}"
+    value = connection.execute(statement).fetchone()[0]
     place %= len(value)
     changed = value[:place] + letter + value[place + 1 :]
     connection.execute(f"UPDATE audit_events SET {column} = ? WHERE sequence = ?", (changed, sequence))
     connection.close()
-    fault, found = _verify_file(path)
+    fault, result = _verify_file(path)
     if changed == value:
         assert fault is None
     else:
         assert fault is not None
         # The last one's hash is held against the record of the end, which names no event.
-        assert found == sequence
+        assert result == sequence
 
 
 @given(sequence=st.integers(1, 12), forged=st.booleans())
@@ -176,7 +176,7 @@ def test_a_missing_event_is_found(written: Path, sequence: int, forged: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("statements", "said"),
+    ("statements", "message"),
     [
         (["DELETE FROM audit_events WHERE sequence > 9"], "Event 10 is missing: the trail was cut off."),
         (["DELETE FROM audit_head"], "The record of the trail's end is missing."),
@@ -193,13 +193,13 @@ def test_a_missing_event_is_found(written: Path, sequence: int, forged: bool) ->
     ],
 )
 def test_a_cut_tail_another_id_and_a_pruning_without_its_event_are_found(
-    copied: Path, statements: list[str], said: str
+    copied: Path, statements: list[str], message: str
 ) -> None:
     with closing(_without_triggers(copied)) as connection:
         for statement in statements:
             connection.execute(statement)
     fault, _ = _verify_file(copied)
-    assert (fault or "")[: len(said)] == said
+    assert (fault or "")[: len(message)] == message
 
 
 def test_a_tail_that_was_cut_with_its_record_is_found_by_a_noted_hash(copied: Path) -> None:
@@ -276,8 +276,8 @@ def test_pruned_events_are_told_of_and_the_chain_goes_on(catalogue: Catalogue) -
     event = Event(action="prune", actor=Actor("command", "root"))
     pruned = prune_trail(trail, "2026-01-02T00:00:00", event)
     assert pruned.events == 5
-    found = verify(catalogue, noted)
-    assert (found.fault, found.pruned, found.events) == (None, 5, 4)
+    result = verify(catalogue, noted)
+    assert (result.fault, result.pruned, result.events) == (None, 5, 4)
     with catalogue.read() as session:
         entries = list(all_events(session, Selection()))
         names = session.execute(text("SELECT name FROM audit_names ORDER BY name")).scalars().all()
@@ -310,8 +310,8 @@ def test_processes_append_to_one_chain(catalogue: Catalogue, catalogue_url: str)
         trail.append(some_events(1))
     counts = [int(writer.communicate(timeout=120)[0].split()[-1]) for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0]
-    found = verify(catalogue)
-    assert (found.fault, found.events) == (None, sum(counts) + 11)
+    result = verify(catalogue)
+    assert (result.fault, result.events) == (None, sum(counts) + 11)
     with catalogue.read() as session:
         records = [entry.record for entry in all_events(session, Selection())]
     for name, count in zip("ab", counts, strict=True):
@@ -323,14 +323,14 @@ def test_a_killed_process_leaves_what_it_acknowledged(catalogue: Catalogue, cata
     trail = trail_of(catalogue, 1)
     writer = _begin(catalogue_url, "a", 100_000)
     assert writer.stdout is not None
-    said = [int(writer.stdout.readline()) for _ in range(7)]
+    output = [int(writer.stdout.readline()) for _ in range(7)]
     writer.send_signal(signal.SIGKILL)
-    said += [int(line) for line in writer.stdout.read().split()]
+    output += [int(line) for line in writer.stdout.read().split()]
     writer.wait(30)
     trail.append(some_events(1))
-    found = verify(catalogue)
-    assert found.fault is None
-    assert found.events >= said[-1] + 2
+    result = verify(catalogue)
+    assert result.fault is None
+    assert result.events >= output[-1] + 2
 
 
 def test_an_empty_trail_is_whole(catalogue: Catalogue) -> None:
@@ -377,9 +377,9 @@ def test_ids_that_are_taken_away_without_an_erasure_are_found(
     with catalogue.write() as session:
         # Neither database refuses these: a pruning deletes ids, and an erasure takes them away.
         session.execute(text(statement))
-    found = verify(catalogue)
-    assert found.fault is not None
-    assert found.sequence == event
+    result = verify(catalogue)
+    assert result.fault is not None
+    assert result.sequence == event
 
 
 def test_a_trail_is_whole_after_a_pruning_of_its_erasures(catalogue: Catalogue) -> None:
@@ -391,9 +391,9 @@ def test_a_trail_is_whole_after_a_pruning_of_its_erasures(catalogue: Catalogue) 
 
 def test_another_key_is_told_from_a_changed_id(catalogue: Catalogue) -> None:
     trail_of(catalogue, 3)
-    found = in_read(catalogue, verify_trail, key=b"o" * 32)
-    assert found.fault is not None
-    assert "none of the ids fits" in found.fault
+    result = in_read(catalogue, verify_trail, key=b"o" * 32)
+    assert result.fault is not None
+    assert "none of the ids fits" in result.fault
 
 
 @pytest.mark.parametrize(

@@ -47,14 +47,14 @@ def resources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, A
         ]
     )
     with catalogue.read() as session:
-        found = {
+        results = {
             entry.record["action"]: audit_event(entry, "images.example.org")
             for entry in all_events(session, Selection())
         }
     catalogue.close()
-    assert found.keys() == set(get_args(Action))
+    assert results.keys() == set(get_args(Action))
     # As it is written to a file.
-    return {action: json.loads(json.dumps(resource)) for action, resource in found.items()}
+    return {action: json.loads(json.dumps(resource)) for action, resource in results.items()}
 
 
 def test_every_resource_has_what_r4_requires(resources: dict[str, dict[str, Any]]) -> None:

@@ -90,12 +90,12 @@ def test_everything_comes_back_where_nothing_else_is_left(
         shutil.rmtree(tmp_path / lost)
     assert restore_backup(again.home, tmp_path / "backup.tar", show_progress=False) == summary
     assert rows(again) == before
-    assert [name for name, found in rows(again).items() if not found] == []
+    assert [name for name, result in rows(again).items() if not result] == []
     with again.home.catalogue.read() as session:
         assert [(alias.name, alias.collection) for alias in list_aliases(session)] == [("current", "c")]
         assert names_of(session, "d") == ["d", "e"]
-        assert [said.relevant for said in judgements(session, "d")] == [True, False]
-        # Whoever has a job goes on with it where it was given.
+        assert [message.relevant for message in judgements(session, "d")] == [True, False]
+        # The worker that has a job continues with it where it was submitted.
         assert list_jobs(session) == []
     for name, expected in answered.items():
         assert answers(again, name, load_encoder(again.active(name).bundle, "cpu")) == expected
@@ -155,9 +155,9 @@ def check_new_keys(engine: SearchEngine, encoder: Encoder, folder: Path) -> None
     records = make_records(25)
     ingest(engine, encoder, make_manifest(folder / "data", records))
     with engine.home.catalogue.read() as session:
-        given = {("images", key) for key in session.execute(select(ImageRow.id)).scalars()}
-        given |= {("texts", key) for key in session.execute(select(TextRow.id)).scalars()}
-    assert not given & removed
+        issued = {("images", key) for key in session.execute(select(ImageRow.id)).scalars()}
+        issued |= {("texts", key) for key in session.execute(select(TextRow.id)).scalars()}
+    assert not issued & removed
 
 
 def test_what_is_removed_meanwhile_is_in_the_backup_and_goes_afterwards(
@@ -191,7 +191,7 @@ def test_a_backup_that_is_whole_is_no_error_whatever_cannot_be_removed_afterward
 
     monkeypatch.setattr(write, "collect_garbage", fail)
     assert write_backup(in_sqlite.home, tmp_path / "backup.tar", show_progress=False).images == 20
-    assert "is not gone yet: it cannot be removed" in caplog.text
+    assert "failed: it cannot be removed" in caplog.text
     assert restore_backup(again.home, tmp_path / "backup.tar", show_progress=False).images == 20
 
 
@@ -227,9 +227,9 @@ def _cut_between_files(path: Path) -> None:
 def _change(member: str) -> Callable[[Path], None]:
     def change(path: Path) -> None:
         with tarfile.open(path) as tar:
-            found = next(one for one in tar if one.name.startswith(member))
+            result = next(one for one in tar if one.name.startswith(member))
         with path.open("r+b") as file:
-            file.seek(found.offset_data + found.size // 2)
+            file.seek(result.offset_data + result.size // 2)
             byte = file.read(1)
             file.seek(-1, os.SEEK_CUR)
             file.write(bytes([byte[0] ^ 1]))

@@ -59,9 +59,9 @@ def _activate(engine: SearchEngine, number: int) -> None:
 
 def _retired(engine: SearchEngine) -> int:
     with engine.home.catalogue.read() as session:
-        found = find_generation(session, require_collection(session, "c").id, "retired")
-    assert found is not None
-    return found.id
+        generation = find_generation(session, require_collection(session, "c").id, "retired")
+    assert generation is not None
+    return generation.id
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_a_generation_that_another_process_drops_meanwhile_is_in_the_backup(
 ) -> None:
     number, other = _retired(swapped), swapped.active("c").generation
     _activate(swapped, number)
-    place, before = swapped.active("c").bundle, answers(swapped, "c", encoder)
+    folder, before = swapped.active("c").bundle, answers(swapped, "c", encoder)
     _activate(swapped, other)
     expected = answers(swapped, "c", other_encoder)
 
@@ -88,17 +88,17 @@ def test_a_generation_that_another_process_drops_meanwhile_is_in_the_backup(
         process.kill()
         assert process.exitcode == 0
         collect_garbage(swapped.home)
-        assert place.is_dir()
+        assert folder.is_dir()
 
     at_first(monkeypatch, write, "_add_files", drop_it)
     summary = write_backup(swapped.home, tmp_path / "backup.tar", show_progress=False)
-    assert place.name in summary.bundles
+    assert folder.name in summary.bundles
     # It is made up for as soon as the backup is done.
     assert [path.name for path in swapped.home.bundles_folder.iterdir()] == [swapped.active("c").bundle.name]
     restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
     assert answers(again, "c", other_encoder) == expected
     _activate(again, number)
-    assert again.active("c").bundle.name == place.name
+    assert again.active("c").bundle.name == folder.name
     assert answers(again, "c", load_encoder(again.active("c").bundle, "cpu")) == before
 
 
@@ -111,11 +111,11 @@ def test_an_encoder_that_is_missing_is_named_for_what_it_is_needed(
     other = _retired(swapped)
     (before,) = (path for path in swapped.home.bundles_folder.iterdir() if path != active)
     made = rf"generation {other} of 'c' was made with it.*generations c --drop {other}"
-    for place, use in ((active, "'c' is searched with it"), (before, made)):
-        place.rename(tmp_path / "away")
-        with pytest.raises(BackupError, match=f"{place.name} is missing, and {use}"):
+    for folder, use in ((active, "'c' is searched with it"), (before, made)):
+        folder.rename(tmp_path / "away")
+        with pytest.raises(BackupError, match=f"{folder.name} is missing, and {use}"):
             write_backup(swapped.home, tmp_path / "backup.tar", show_progress=False)
-        (tmp_path / "away").rename(place)
+        (tmp_path / "away").rename(folder)
     write_backup(swapped.home, tmp_path / "backup.tar", show_progress=False)
 
 
@@ -198,10 +198,10 @@ class _Writer:
 
     def wait_for(self, more: int) -> None:
         """Wait until so many more images are written."""
-        wanted, deadline = self.acknowledged.value + more, time.monotonic() + PATIENCE_SECONDS
-        while self.acknowledged.value < wanted:
+        expected, deadline = self.acknowledged.value + more, time.monotonic() + PATIENCE_SECONDS
+        while self.acknowledged.value < expected:
             assert self.process.is_alive(), "the writer has ended"
-            assert time.monotonic() < deadline, "the writer does not go on"
+            assert time.monotonic() < deadline, "the writer does not continue"
             time.sleep(0.01)
 
 

@@ -75,12 +75,12 @@ def vocabulary(session: Session) -> dict[tuple[int, str], int]:
 
 
 def wanted_vocabulary(session: Session) -> dict[tuple[int, str], int]:
-    """Long words of what is stored, counted anew."""
+    """Long words of what is stored, counted again."""
     texts: dict[int, list[str]] = {}
-    for key, said in session.execute(select(TextRow.image_id, TextRow.text).order_by(TextRow.position)):
-        texts.setdefault(key, []).append(said)
-    wanted: Counter[tuple[int, str]] = Counter()
+    for key, message in session.execute(select(TextRow.image_id, TextRow.text).order_by(TextRow.position)):
+        texts.setdefault(key, []).append(message)
+    expected: Counter[tuple[int, str]] = Counter()
     for row in session.execute(select(ImageRow.id, ImageRow.collection_id, ImageRow.report)):
-        words = IndexedWords.of(texts.get(row.id, []), row.report)
-        wanted.update((row.collection_id, word) for word in words.compounds)
-    return dict(wanted)
+        words = IndexedWords.from_texts(texts.get(row.id, []), row.report)
+        expected.update((row.collection_id, word) for word in words.compounds)
+    return dict(expected)

@@ -45,7 +45,9 @@ def oldest_schema(url: str) -> Iterator[Connection]:
             if line.startswith("--"):
                 section = line[3:-1] if line.endswith(":") else dialect
             elif section == dialect:
-                statement = re.sub(r"\b[A-Z]+[48]?\b", lambda found: words.get(found[0], found[0]), line)
+                statement = re.sub(
+                    r"\b[A-Z]+[48]?\b", lambda expected: words.get(expected[0], expected[0]), line
+                )
                 connection.exec_driver_sql(statement)
         connection.exec_driver_sql(
             "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "

@@ -4,7 +4,7 @@ import random
 
 from hypothesis import strategies as st
 
-# Letters, digits, marks and signs that words are told apart by, of every kind that is treated by itself.
+# Letters, digits, marks and signs that distinguish words, of every kind that is treated separately.
 _SIGNS = (
     "aAéÉeE\u0301ßsSnöÖ1２ｅＡﬁ"  # Latin with accents, both composed and not, full width, a ligature
     "肺胸水炎々〇ー"  # Han

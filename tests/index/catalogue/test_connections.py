@@ -50,12 +50,12 @@ def test_an_address_is_shown_without_its_passwords(url: str, shown: str) -> None
 
 
 def test_errors_of_a_full_disk_are_told_from_others() -> None:
-    found = [is_disk_full(OSError(code, "")) for code in (errno.ENOSPC, errno.EDQUOT, errno.EIO)]
+    results = [is_disk_full(OSError(code, "")) for code in (errno.ENOSPC, errno.EDQUOT, errno.EIO)]
     for code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR):
         error = sqlite3.OperationalError()
         error.sqlite_errorcode = code
-        found.append(is_disk_full(error))
-    assert found == [True, True, False, True, True, False]
+        results.append(is_disk_full(error))
+    assert results == [True, True, False, True, True, False]
     assert not is_disk_full(None)
 
 
@@ -137,11 +137,11 @@ def test_connections_find_out_that_a_server_is_gone_as_their_address_says(postgr
     with catalogue.read() as session:
         driver = session.connection().connection.driver_connection
         assert driver is not None
-        given = driver.info.get_parameters()
+        parameters = driver.info.get_parameters()
     catalogue.close()
-    assert given["connect_timeout"] == "10"
-    assert given["keepalives_idle"] == "7"
-    assert given["tcp_user_timeout"] == "60000"
+    assert parameters["connect_timeout"] == "10"
+    assert parameters["keepalives_idle"] == "7"
+    assert parameters["tcp_user_timeout"] == "60000"
 
 
 @pytest.mark.slow

@@ -187,7 +187,7 @@ def _put(catalogue: Catalogue, name: str) -> None:
 
 @contextmanager
 def _writers(url: str) -> Iterator[list["subprocess.Popen[str]"]]:
-    """Processes that write at the same time, each round when it is told to."""
+    """Processes that write at the same time, each round when it is signalled."""
     with ExitStack() as started:
         processes = []
         for number in range(WRITERS):
@@ -281,9 +281,9 @@ def named(catalogue: Catalogue) -> Catalogue:
 
 
 def _sequence(session: Session, name: str) -> int:
-    found = session.execute(select(CollectionRow.sequence).where(CollectionRow.name == name)).scalar_one()
-    assert isinstance(found, int)
-    return found
+    result = session.execute(select(CollectionRow.sequence).where(CollectionRow.name == name)).scalar_one()
+    assert isinstance(result, int)
+    return result
 
 
 def test_values_are_read_once_between_two_writes(named: Catalogue) -> None:
@@ -323,10 +323,10 @@ def test_what_is_written_while_a_value_is_read_is_not_missed(named: Catalogue) -
     """The value may be of before the write or of after it; the next look is of after it."""
 
     def overtaken(session: Session, name: str) -> int:
-        found = _sequence(session, name)
+        result = _sequence(session, name)
         with named.write() as other:
             other.execute(update(CollectionRow).values(sequence=CollectionRow.sequence + 1))
-        return found
+        return result
 
     remembered = ReadThroughCache(named, overtaken)
     assert [remembered.get("a") for _ in range(3)] == [0, 1, 2]

@@ -49,7 +49,7 @@ class Written(NamedTuple):
 
     def found(self, words: str, limit: int = 1000, allowed: list[int] | None = None) -> list[int]:
         """Places of the texts that are found, best first."""
-        among = None if allowed is None else np.array([self.keys[place] for place in allowed], np.int64)
+        among = None if allowed is None else np.array([self.keys[position] for position in allowed], np.int64)
         keys = in_read(self.engine, matching, self.generation.collection_id, words, limit, among).tolist()
         return [self.keys.index(key) for key in keys]
 
@@ -139,7 +139,7 @@ KNOWN = (
 
 @pytest.fixture(scope="module")
 def filled(shared: SearchEngine) -> Written:
-    """`WORDS`, beside an image of another collection that has such a word too."""
+    """`WORDS`, and an image of another collection that also has such a word."""
     write(shared, ["a dog in the other collection", "a zebra"], collection="other")
     return write(shared, WORDS, collection="words")
 
@@ -160,7 +160,7 @@ def known(shared: SearchEngine) -> Written:
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "expected"),
     [
         ("effusion", [3]),
         ("EFFUSION!", [3]),
@@ -180,8 +180,8 @@ def known(shared: SearchEngine) -> Written:
         ),
     ],
 )
-def test_images_with_any_of_the_words_are_found(filled: Written, words: str, found: list[int]) -> None:
-    assert sorted(filled.found(words)) == found
+def test_images_with_any_of_the_words_are_found(filled: Written, words: str, expected: list[int]) -> None:
+    assert sorted(filled.found(words)) == expected
 
 
 def test_more_and_rarer_words_come_first(filled: Written) -> None:
@@ -212,18 +212,18 @@ def test_words_are_the_same_on_both_databases(engine: SearchEngine) -> None:
         "w" * 3000: "w" * 3000,
     }
     written = write(engine, list(expected))
-    for place, words in enumerate(expected.values()):
+    for index, words in enumerate(expected.values()):
         for word in words.split():
-            assert place in written.found(word), word
-            assert place in written.texts(word), word
+            assert index in written.found(word), word
+            assert index in written.texts(word), word
             assert tokens(word) == [fold(word)[:MAX_WORD_LENGTH]]
 
 
 def test_of_a_long_report_the_words_at_its_beginning_are_found(engine: SearchEngine) -> None:
     """Each of these words is another one: all of them are more than PostgreSQL keeps of a text."""
     written = write(engine, ["a text"], " ".join(f"{number:07}" for number in range(200_000)))
-    for word, found in (("text", 1), ("0000000", 1), ("0024990", 1), ("0025010", 0), ("0199999", 0)):
-        assert len(written.found(word)) == found, word
+    for word, expected in (("text", 1), ("0000000", 1), ("0024990", 1), ("0025010", 0), ("0199999", 0)):
+        assert len(written.found(word)) == expected, word
 
 
 @pytest.mark.slow
@@ -267,16 +267,16 @@ def test_long_words_are_looked_up_and_not_compared_with_every_image(
             session.execute(
                 text(statement), {name: values[name] for name in values if f":{name}" in statement}
             )
-    asked = ["word7", *(f"{'x' * 150}{number}" for number in range(MAX_WORDS - 1))]
+    requests = ["word7", *(f"{'x' * 150}{number}" for number in range(MAX_WORDS - 1))]
     with engine.home.catalogue.read() as session:
         # To look them up takes a hundredth of it, to compare them with all many times as long.
         session.execute(text("SET LOCAL statement_timeout = 1000"))
-        assert matching(session, collection, " ".join(asked), 9).tolist() == [7]
+        assert matching(session, collection, " ".join(requests), 9).tolist() == [7]
     engine.close()
 
 
 @pytest.mark.parametrize(
-    ("found", "asked"),
+    ("expected", "requested"),
     [
         ([], ("水胸", "胸積", "caf", "normal")),
         ([0], ("胸水", "清明です。")),
@@ -298,10 +298,12 @@ def test_long_words_are_looked_up_and_not_compared_with_every_image(
         ([8, 9], ("effusion", "effusions", "opacity")),
     ],
 )
-def test_words_of_every_script_are_found(reports: Written, found: list[int], asked: Sequence[str]) -> None:
-    for words in asked:
-        assert sorted(reports.found(words)) == reports.texts(words) == found, words
-        assert [place for place, text in enumerate(REPORTS) if matched_spans(text, words)] == found, words
+def test_words_of_every_script_are_found(
+    reports: Written, expected: list[int], requested: Sequence[str]
+) -> None:
+    for words in requested:
+        assert sorted(reports.found(words)) == reports.texts(words) == expected, words
+        assert [index for index, text in enumerate(REPORTS) if matched_spans(text, words)] == expected, words
 
 
 @pytest.mark.parametrize(
@@ -323,10 +325,10 @@ def test_exact_words_come_first_then_their_inflections_then_compounds(
 
 def test_an_exact_word_comes_first_however_common_it_is(engine: SearchEngine) -> None:
     texts = ["a mass", "masses " * 9, *["a mass and more of it"] * 20, "the massive one", "nothing"]
-    found = write(engine, texts).found("mass")
-    assert found[0] == 0
-    assert sorted(found[:21]) == [0, *range(2, 22)]
-    assert found[21:] == [1, 22]
+    result = write(engine, texts).found("mass")
+    assert result[0] == 0
+    assert sorted(result[:21]) == [0, *range(2, 22)]
+    assert result[21:] == [1, 22]
 
 
 def test_words_that_most_images_have_are_left_out_where_others_find_enough(engine: SearchEngine) -> None:
@@ -348,17 +350,19 @@ def test_both_databases_find_the_same(seed: int, tmp_path: Path, postgresql: Pos
     homes = [open_home(tmp_path / "sqlite"), open_home(tmp_path / "server", postgresql.new_database())]
     sqlite, server = (write(engine, texts) for engine in homes)
     queries = draw_texts(100, seed + 1000)
-    for place, said in enumerate(texts):
-        for word in split_words(fold(said)):
+    for index, message in enumerate(texts):
+        for word in split_words(fold(message)):
             parts = {word.text, word.text[:1], word.text[1:3]} if word.unspaced else {word.text}
             for part in parts - {""}:
-                assert place in sqlite.found(part), (said, part)
+                assert index in sqlite.found(part), (message, part)
                 queries.append(part)
     for words in queries:
-        found = sorted(sqlite.found(words))
-        assert sorted(server.found(words)) == found, words
-        assert sqlite.texts(words) == server.texts(words) == found, words
-        assert [place for place, said in enumerate(texts) if matched_spans(said, words)] == found, words
+        result = sorted(sqlite.found(words))
+        assert sorted(server.found(words)) == result, words
+        assert sqlite.texts(words) == server.texts(words) == result, words
+        assert [index for index, message in enumerate(texts) if matched_spans(message, words)] == result, (
+            words
+        )
     for engine in homes:
         engine.close()
 
@@ -377,7 +381,7 @@ def test_a_long_sentence_without_spaces_is_one_phrase(engine: SearchEngine) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "found", "lost"),
+    ("text", "expected", "lost"),
     [
         ("心胸比CTR55%の拡大", ("CTR", "CTR55", "心胸比"), ("CT", "TR", "C")),
         ("SpO2 98%, vitamin B12", ("SpO2", "spo", "B12"), ("B", "sp", "B1")),
@@ -395,10 +399,10 @@ def test_a_long_sentence_without_spaces_is_one_phrase(engine: SearchEngine) -> N
     ],
 )
 def test_words_are_found_with_their_endings_and_beside_digits(
-    engine: SearchEngine, text: str, found: Sequence[str], lost: Sequence[str]
+    engine: SearchEngine, text: str, expected: Sequence[str], lost: Sequence[str]
 ) -> None:
     written = write(engine, [text, "Other words."])
-    for words in found:
+    for words in expected:
         assert (words, written.found(words), written.texts(words)) == (words, [0], [0])
         assert matched_spans(text, words)
     for words in lost:
@@ -412,7 +416,7 @@ def test_a_word_itself_comes_before_the_same_with_digits_or_an_ending(engine: Se
 
 
 @pytest.mark.parametrize(
-    ("asked", "first", "found"),
+    ("requested", "first", "expected"),
     [
         ("Röntgen rontgen", {0, 2}, {0, 1, 2}),
         ("Roentgen", {1}, {0, 1, 2}),
@@ -427,11 +431,11 @@ def test_a_word_itself_comes_before_the_same_with_digits_or_an_ending(engine: Se
     ],
 )
 def test_spellings_find_each_other_behind_what_was_typed(
-    spellings: Written, asked: str, first: set[int], found: set[int]
+    spellings: Written, requested: str, first: set[int], expected: set[int]
 ) -> None:
-    for words in asked.split():
+    for words in requested.split():
         ranked = spellings.found(words)
-        assert set(ranked) == set(spellings.texts(words)) == found, words
+        assert set(ranked) == set(spellings.texts(words)) == expected, words
         assert set(ranked[: len(first)]) == first, words
 
 
@@ -445,10 +449,10 @@ def test_all_compounds_of_a_word_are_found_by_it(engine: SearchEngine, count: in
     texts = [f"{compound} links" for compound in compounds[:count]]
     written = write(engine, [*texts, "Kein Rundherd rechts", "Erguss", "Ergüsse"])
     for words in ("erguss", "Erguss", "ERGÜSSE", "ergüsse"):
-        found = written.found(words)
+        result = written.found(words)
         # The word itself and its plural come first.
-        assert set(found[:2]) == {count + 1, count + 2}, words
-        assert sorted(found[2:]) == list(range(count)), words
+        assert set(result[:2]) == {count + 1, count + 2}, words
+        assert sorted(result[2:]) == list(range(count)), words
     assert len(written.found("erguss", 5)) == 5
     # The compounds of the rarer word come first.
     assert written.found("erguss herd")[0] == count

@@ -129,8 +129,8 @@ def test_cancelling_ends_a_queued_job_at_once_and_tells_the_worker_of_a_running_
     with catalogue.write() as session:
         assert jobs.cancel_job(session, queued.id).state == "cancelled"
         assert jobs.claim_job(session, queued.id, "w") is None
-        asked = jobs.cancel_job(session, running.id)
-        assert (asked.state, asked.cancelling) == ("running", True)
+        requested = jobs.cancel_job(session, running.id)
+        assert (requested.state, requested.cancelling) == ("running", True)
         heard = jobs.beat(session, running.id, "w", None)
         assert heard is not None
         assert heard.cancelling
@@ -144,8 +144,8 @@ def test_cancelling_ends_a_queued_job_at_once_and_tells_the_worker_of_a_running_
 def test_a_job_that_was_to_be_cancelled_when_its_worker_was_lost_is(catalogue: Catalogue) -> None:
     job = _claimed(catalogue)
     with catalogue.write() as session:
-        asked = jobs.cancel_job(session, job.id)
-        lapsed = jobs.expire_lease(session, asked)
+        requested = jobs.cancel_job(session, job.id)
+        lapsed = jobs.expire_lease(session, requested)
     assert lapsed is not None
     assert (lapsed.state, lapsed.has_ended) == ("cancelled", True)
 
@@ -158,29 +158,29 @@ def test_the_latest_job_that_made_a_bundle_is_found(catalogue: Catalogue) -> Non
         made.append(job.id)
     _added(catalogue)
     with catalogue.read() as session:
-        found = [jobs.job_that_made(session, bundle) for bundle in ("a", "b", "c")]
-    assert [job and job.id for job in found] == [made[2], made[1], None]
+        results = [jobs.job_that_made(session, bundle) for bundle in ("a", "b", "c")]
+    assert [job and job.id for job in results] == [made[2], made[1], None]
 
 
 def test_a_rename_goes_through_the_jobs_of_the_collection_page_by_page(
     catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "_AT_ONCE", 3)
-    given = [["old", "--a", str(number)] for number in range(7)]
-    given += [["other", "--data", "old"], ["old-2"], [], ["new"]]
+    submitted = [["old", "--a", str(number)] for number in range(7)]
+    submitted += [["other", "--data", "old"], ["old-2"], [], ["new"]]
     with catalogue.write() as session:
-        numbers = [jobs.add_job(session, "index", arguments).id for arguments in given]
+        numbers = [jobs.add_job(session, "index", arguments).id for arguments in submitted]
         for number in numbers:
             jobs.cancel_job(session, number)
     with catalogue.write() as session, monkeypatch.context() as patched:
-        held = note_calls(patched, session, "execute", lambda *_, **__: len(session.identity_map))
+        sizes = note_calls(patched, session, "execute", lambda *_, **__: len(session.identity_map))
         jobs.rename_in_jobs(session, "old", "new")
     # Three pages with their writes, and one that is empty; no row is kept as an object.
-    assert (len(held), max(held)) == (7, 0)
+    assert (len(sizes), max(sizes)) == (7, 0)
     with catalogue.read() as session:
-        found = {job.id: job.arguments for job in jobs.list_jobs(session)}
-    renamed = [["new", *arguments[1:]] if arguments[:1] == ["old"] else arguments for arguments in given]
-    assert [found[number] for number in numbers] == renamed
+        results = {job.id: job.arguments for job in jobs.list_jobs(session)}
+    renamed = [["new", *arguments[1:]] if arguments[:1] == ["old"] else arguments for arguments in submitted]
+    assert [results[number] for number in numbers] == renamed
 
 
 def test_no_job_is_renamed_where_one_waits(catalogue: Catalogue) -> None:

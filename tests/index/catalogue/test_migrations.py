@@ -82,10 +82,10 @@ def _definitions(url: str) -> dict[str, list[str]]:
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, Table.metadata) == []
         assert context.get_current_revision() == HEAD
-        found = connection.exec_driver_sql(_DEFINITIONS[connection.dialect.name]).all()
+        result = connection.exec_driver_sql(_DEFINITIONS[connection.dialect.name]).all()
     engine.dispose()
     # The columns of an older catalogue are in another order.
-    return {name: sorted(re.findall(r'[^\s(),"]+', sql)) for name, sql in found}
+    return {name: sorted(re.findall(r'[^\s(),"]+', sql)) for name, sql in result}
 
 
 def _ours(name: str | None, *_: object) -> bool:
@@ -120,12 +120,12 @@ def _all_rows(engine: SearchEngine) -> Rows:
         }
 
 
-def _of_oldest_schema(oldest: MetaData, found: Rows) -> Rows:
+def _of_oldest_schema(oldest: MetaData, expected: Rows) -> Rows:
     """The rows of tables that the oldest schema has, with the columns that it has."""
     return {
-        table.name: [{column.name: row[column.name] for column in table.c} for row in found[table.name]]
+        table.name: [{column.name: row[column.name] for column in table.c} for row in expected[table.name]]
         for table in oldest.sorted_tables
-        if table.name in found and table.name != "home"
+        if table.name in expected and table.name != "home"
     }
 
 
@@ -180,7 +180,7 @@ def test_an_installation_of_the_oldest_schema_keeps_all_and_does_what_is_new(
         ]
         assert session.execute(select(DerivedRow.rules)).scalar_one() == str(RULES)
     content = _of_oldest_schema(oldest, _all_rows(before))
-    filled = {name for name, found in content.items() if found}
+    filled = {name for name, result in content.items() if result}
     assert filled >= {"attributes", "embeddings", "fields", "findings", "images", "loose_files", "texts"}
     assert _of_oldest_schema(oldest, _all_rows(engine)) == content
     for name in ("c", "d"):
@@ -192,7 +192,7 @@ def test_an_installation_of_the_oldest_schema_keeps_all_and_does_what_is_new(
     assert rows(again) == rows(engine)
     assert answers(again, "d", encoder) == answers(before, "d", encoder)
     with again.home.catalogue.read() as session:
-        assert [(said.image, said.relevant) for said in judgements(session, "c")] == [("image-003", True)]
+        assert [(text.image, text.relevant) for text in judgements(session, "c")] == [("image-003", True)]
     again.close()
     engine.close()
 
@@ -253,8 +253,8 @@ def _state(session: Session) -> tuple[str, int | None]:
 def _findings(session: Session, *images: int) -> list[tuple[int, int, str, str]]:
     query = select(FindingRow.image_id, FindingRow.position, FindingRow.finding, FindingRow.state)
     chosen = query.where(FindingRow.image_id.in_(images)) if images else query
-    found = session.execute(chosen.order_by(FindingRow.image_id, FindingRow.start))
-    return [(image, position, finding, state) for image, position, finding, state in found]
+    result = session.execute(chosen.order_by(FindingRow.image_id, FindingRow.start))
+    return [(image, position, finding, state) for image, position, finding, state in result]
 
 
 def _check_all(catalogue: Catalogue, count: int = COUNT) -> None:
@@ -310,8 +310,10 @@ def test_a_killed_process_is_followed_up(outdated: Catalogue, old: str, tmp_path
     with outdated.write() as session:
         assert _findings(session, 1, 640) == [(640, -1, "pleural effusion", "uncertain")]
         restored = {"image_id": 1, "position": -1, "start": 9, "stop": 25, "collection_id": 2}
-        said = {"finding": "pleural effusion", "state": "uncertain"}
-        session.execute(insert(FindingRow), restored | said | {"image_finding": ": ".join(said.values())})
+        messages = {"finding": "pleural effusion", "state": "uncertain"}
+        session.execute(
+            insert(FindingRow), restored | messages | {"image_finding": ": ".join(messages.values())}
+        )
     _check_all(outdated)
 
 
@@ -352,7 +354,7 @@ def test_rows_are_searched_by_meanwhile_and_who_writes_is_counted_once(
     def write() -> None:
         with outdated.write() as session:
             assert _state(session)[1] == 200
-            # Searches go on by rows of both rules.
+            # Searches continue by rows of both rules.
             assert len(matching(session, 1, "effusion", 9999)) == COUNT // 2
             assert len(_findings(session)) == COUNT
             for collection in (1, 2):
@@ -364,7 +366,7 @@ def test_rows_are_searched_by_meanwhile_and_who_writes_is_counted_once(
                 session.execute(delete(ImageRow).where(ImageRow.id.in_(keys[1:])))
             added = image_row(new, collection_id=1, report="Schulteraufnahme", labels=[], details={})
             session.execute(insert(ImageRow), added)
-            add_words(session, 1, {new: IndexedWords.of([], "Schulteraufnahme")})
+            add_words(session, 1, {new: IndexedWords.from_texts([], "Schulteraufnahme")})
 
     pauses = _during(monkeypatch, write)
     open_catalogue(old).close()
@@ -384,7 +386,7 @@ def _change(session: Session, keys: Sequence[int], report: str) -> None:
     session.execute(update(ImageRow).where(ImageRow.id.in_(keys)).values(report=report))
     session.execute(delete(FindingRow).where(FindingRow.image_id.in_(keys)))
     remove_words(session, keys)
-    add_words(session, 1, {key: IndexedWords.of(["Schwelle"], report) for key in keys})
+    add_words(session, 1, {key: IndexedWords.from_texts(["Schwelle"], report) for key in keys})
 
 
 def test_two_versions_do_not_undo_each_other_for_ever(
@@ -435,8 +437,8 @@ def test_an_older_backup_comes_back_with_rows_of_today(
     again = open_home(tmp_path / "again")
     restore_backup(again.home, tmp_path / "backup.tar", show_progress=False)
     with again.home.catalogue.read() as session:
-        found = [(finding, state) for _, _, finding, state in _findings(session)]
-        assert found == [("pleural effusion", "absent")] * 3
+        results = [(finding, state) for _, _, finding, state in _findings(session)]
+        assert results == [("pleural effusion", "absent")] * 3
         assert _state(session) == (str(RULES), None)
     again.close()
 
@@ -457,7 +459,7 @@ def _given(text: str, section: str) -> str:
             + (f" (image: {row['image_finding']})" if not row["image_finding"].endswith(row["state"]) else "")
             for row in findings_of({}, plain)
         )
-    words = IndexedWords.of([], plain)
+    words = IndexedWords.from_texts([], plain)
     return " | ".join((words.words, words.vector, words.runs, " ".join(sorted(words.compounds))))
 
 

@@ -12,7 +12,7 @@ from tests.index.catalogue.scripts import multilingual
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("Kein Pleuraerguß, 3.5 cm", ["kein", "pleuraerguss", "3", "5", "cm"]),
         ("複雑CT検査", ["複雑", "雑", "ct", "検査", "査"]),
@@ -31,8 +31,8 @@ from tests.index.catalogue.scripts import multilingual
         ("*-。、\u200b", []),
     ],
 )
-def test_pieces_golden(text: str, found: list[str]) -> None:
-    assert words.pieces(text) == found
+def test_pieces_golden(text: str, expected: list[str]) -> None:
+    assert words.pieces(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -60,17 +60,17 @@ def test_words_do_not_depend_on_what_is_around_them(text: str) -> None:
     folded = words.fold(text)
     for word in words.split_words(folded):
         assert folded[word.start : word.end] == word.text
-        assert [(found.text, found.unspaced) for found in words.split_words(f"a {word.text} b")][1:-1] == [
+        assert [(result.text, result.unspaced) for result in words.split_words(f"a {word.text} b")][1:-1] == [
             (word.text, word.unspaced)
         ]
 
 
 @given(multilingual)
 def test_pieces_are_no_more_than_characters_and_short(text: str) -> None:
-    found = words.pieces(text)
-    assert len(found) <= len(words.fold(text))
-    assert all(0 < len(piece) <= words.MAX_WORD_LENGTH and " " not in piece for piece in found)
-    assert words.indexed_pieces(words.indexed_text(text)) == found
+    result = words.pieces(text)
+    assert len(result) <= len(words.fold(text))
+    assert all(0 < len(piece) <= words.MAX_WORD_LENGTH and " " not in piece for piece in result)
+    assert words.indexed_pieces(words.indexed_text(text)) == result
 
 
 def test_an_image_with_too_many_different_pairs_is_cut() -> None:
@@ -88,7 +88,7 @@ def test_runs_longer_than_a_pair_are_kept_for_phrases() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "asked", "marked"),
+    ("text", "requested", "marked"),
     [
         ("Small effusions, no EFFUSION.", "effusion", ["effusions", "EFFUSION"]),
         ("Kein Pleuraerguss, kleine Ergüsse.", "Erguss", ["Pleuraerguss", "Ergüsse"]),
@@ -109,8 +109,8 @@ def test_runs_longer_than_a_pair_are_kept_for_phrases() -> None:
         ("", "dog", []),
     ],
 )
-def test_spans_golden(text: str, asked: str, marked: list[str]) -> None:
-    assert [text[start:end] for start, end in words.matched_spans(text, asked)] == marked
+def test_spans_golden(text: str, requested: str, marked: list[str]) -> None:
+    assert [text[start:end] for start, end in words.matched_spans(text, requested)] == marked
 
 
 @given(multilingual, multilingual)
@@ -174,8 +174,8 @@ def test_other_words_are_no_inflections(word: str, other: str) -> None:
 def test_a_word_of_a_query_is_looked_up_in_all_its_forms() -> None:
     forms = [" ".join(words.parse_words(word).words[0].inflections) for word in ("arm", "true")]
     assert forms == ["arms armes", "trues truees truee trueen trueer truen truese tru trus"]
-    found = words.parse_words("as выпота лега t2").words
-    assert [word.beginnings for word in found] == [("выпот",), ("лега",), ()]
+    result = words.parse_words("as выпота лега t2").words
+    assert [word.beginnings for word in result] == [("выпот",), ("лега",), ()]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Files that are kept are known to the catalogue, whatever becomes of who writes them."""
+"""Stored files are known to the catalogue, even if their writer is killed."""
 
 from collections.abc import Collection
 from dataclasses import replace

@@ -28,8 +28,8 @@ def age(path: Path) -> None:
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A home with unfinished files of every kind, all of them old, and a whole one."""
-    for place in (*PLACES, "images/originals/ab/abcd", "notes.part"):
-        path = tmp_path / place
+    for folder in (*PLACES, "images/originals/ab/abcd", "notes.part"):
+        path = tmp_path / folder
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"half")
     for path in tmp_path.rglob("*"):
@@ -57,11 +57,11 @@ def test_what_is_being_written_stays(home: Path) -> None:
 
 
 def test_a_folder_whose_owner_holds_its_lock_stays(home: Path) -> None:
-    held = os.open(home / ".backup.tar.part", os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)
+    part = os.open(home / ".backup.tar.part", os.O_RDONLY)
+    fcntl.flock(part, fcntl.LOCK_EX)
     assert remove_stale(unfinished(home), UNTOUCHED_SECONDS) == len(PLACES) - 1
     assert (home / ".backup.tar.part").is_dir()
-    os.close(held)
+    os.close(part)
     assert remove_stale(unfinished(home), UNTOUCHED_SECONDS) == 1
 
 

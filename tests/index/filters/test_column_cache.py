@@ -1,4 +1,4 @@
-"""What passes a filter, remembered while the collection is written to, against the same read anew."""
+"""What passes a filter, remembered while the collection is written to, against the same read again."""
 
 import random
 import time
@@ -73,9 +73,9 @@ class Collection:
             self.memory.warm(CollectionState(reading, self.id, self.sequence()))
 
     def get(self, filter: Filter, target: Target = "images", sequence: int | None = None) -> Keys:
-        wanted = self.sequence() if sequence is None else sequence
+        expected = self.sequence() if sequence is None else sequence
         with self.engine.home.catalogue.reading() as reading:
-            return self.memory.passing(CollectionState(reading, self.id, wanted), filter, target)
+            return self.memory.passing(CollectionState(reading, self.id, expected), filter, target)
 
     def expected(self, filter: Filter, target: Target = "images") -> list[int]:
         """What passes, one image at a time in Python."""
@@ -107,23 +107,23 @@ def either(engine: SearchEngine, request: pytest.FixtureRequest) -> Collection:
 
 @pytest.fixture
 def read_anew(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of values that were read anew, by whatever memory."""
+    """The names of values that any cache has read again."""
     seen: list[str] = []
     get = IncrementalCache.get
 
     def noted(
         self: IncrementalCache[CacheKey, Any],
-        place: CacheKey,
+        path: CacheKey,
         sequence: int,
         read: Callable[[], Any],
         catch_up: Any = None,
     ) -> Any:
-        def anew() -> Any:
-            if isinstance(place, CacheKey):
-                seen.append(place.name)
+        def again() -> Any:
+            if isinstance(path, CacheKey):
+                seen.append(path.name)
             return read()
 
-        return get(self, place, sequence, anew, catch_up)
+        return get(self, path, sequence, again, catch_up)
 
     monkeypatch.setattr(IncrementalCache, "get", noted)
     return seen
@@ -270,7 +270,7 @@ def test_the_memory_of_what_passed_is_bounded_however_long_the_filters_are(
         for number in range(20):
             filter = Equals(field="view", eq=f"{number}-" + "x" * 30_000)
             collection.memory.passing(CollectionState(reading, collection.id, 1), filter, "images")
-    assert len(collection.memory._passing._held) == 3
+    assert len(collection.memory._passing._entries) == 3
 
 
 def test_fields_in_memory_keep_up_with_writes_and_removals(
@@ -377,9 +377,9 @@ def test_fields_that_were_warmed_are_searched_without_the_database(in_memory: Co
     expected = [in_memory.expected(filter) for filter in filters]
     sequence = in_memory.sequence()
     with in_memory.reading() as reading:
-        found = [
+        results = [
             in_memory.memory.passing(CollectionState(reading, in_memory.id, sequence), filter, "images")
             for filter in filters
         ]
         assert not reading.opened
-    assert [keys.tolist() for keys in found] == expected
+    assert [keys.tolist() for keys in results] == expected

@@ -92,14 +92,14 @@ def _image(collection: int, number: int) -> dict[str, Any]:
 
 
 def _attributes(collection: int, number: int) -> list[dict[str, Any]]:
-    found = [
+    results = [
         ("age", 0, "number", None, float(number % 100)),
         ("date", 0, "text", f"20{number % 25:02}", None),
     ]
-    found += [("labels", place, "text", LABELS[(number + place) % 3], None) for place in range(2)]
+    results += [("labels", index, "text", LABELS[(number + index) % 3], None) for index in range(2)]
     names = ("name", "position", "kind", "text_value", "number_value")
     own = {"image_id": number, "collection_id": collection}
-    return [own | dict(zip(names, values, strict=True)) for values in found]
+    return [own | dict(zip(names, values, strict=True)) for values in results]
 
 
 def rows_read(session: Session, ask: Callable[[], object]) -> float:
@@ -113,7 +113,7 @@ def rows_read(session: Session, ask: Callable[[], object]) -> float:
         ask()
         driver.set_progress_handler(None, 0)
         return len(steps)
-    # Of tables this small PostgreSQL reads all rows, whatever indexes they have.
+    # PostgreSQL reads all rows of tables this small, even with indexes.
     session.execute(text("SET LOCAL enable_seqscan = off"))
     count = text(
         "SELECT sum(pg_stat_get_xact_tuples_returned(oid) + pg_stat_get_xact_tuples_fetched(oid)) "

@@ -69,13 +69,13 @@ def test_examples_are_images_with_their_shortest_text_from_all_over(
     examples = indexed.overview("films").examples
     assert len({example.id for example in examples}) == len(examples) <= MAX_EXAMPLES
     assert all(example.text == min(records[example.id].texts, key=len) for example in examples)
-    places = [list(records).index(example.id) for example in examples]
-    assert places == sorted(places)
-    assert places[0] < 5 and places[-1] > 12
+    positions = [list(records).index(example.id) for example in examples]
+    assert positions == sorted(positions)
+    assert positions[0] < 5 and positions[-1] > 12
     bare = [replace(record, texts=()) for record in make_records(3)]
     ingest(indexed, encoder, make_manifest(tmp_path / "bare", bare), "bare")
-    found = [(example.id, example.text) for example in indexed.overview("bare").examples]
-    assert found == [(record.id, "") for record in bare]
+    results = [(example.id, example.text) for example in indexed.overview("bare").examples]
+    assert results == [(record.id, "") for record in bare]
 
 
 DATES = ("2021-03-12", "20210105", "2021-03-12T08:00+02:00")
@@ -238,7 +238,7 @@ def test_counts_follow_writes_removals_and_restores(kept: Kept) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "age", "shifted"),
+    ("expected", "age", "shifted"),
     [
         ([True, True], 1, True),
         ([False, True], 99, True),
@@ -249,9 +249,9 @@ def test_counts_follow_writes_removals_and_restores(kept: Kept) -> None:
     ],
 )
 def test_shifted_dates_are_marked_among_the_images_that_are_counted(
-    kept: Kept, told: list[bool | None], age: int, shifted: bool | None
+    kept: Kept, expected: list[bool | None], age: int, shifted: bool | None
 ) -> None:
-    for number, one in enumerate(told):
+    for number, one in enumerate(expected):
         metadata: dict[str, MetadataValue] = {"date": f"2021-03-0{number + 1}", "sop": f"1.2.{number}"}
         metadata |= {"age": number * 50} if one is None else {"age": number * 50, "date_shifted": one}
         kept.put(Record(id=f"i{number}", image="x", split="val", metadata=metadata))
@@ -267,8 +267,8 @@ def test_dates_of_other_pictures_are_not_marked(kept: Kept) -> None:
 
 
 def test_a_finding_that_an_image_mentions_twice_counts_once_after_a_write(kept: Kept) -> None:
-    said = "There is a small effusion."
-    twice = Record(id="a", image="x", split="val", texts=(said,), report=f"{said} The effusion is new.")
+    message = "There is a small effusion."
+    twice = Record(id="a", image="x", split="val", texts=(message,), report=f"{message} The effusion is new.")
     for put, deleted, count in ((["a"], [], 1), (["b"], [], 2), ([], ["a"], 1)):
         kept.put(*(replace(twice, id=name) for name in put))
         kept.delete(*deleted)

@@ -71,7 +71,7 @@ def test_kinds_of_values_are_kept_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "place", "message"),
+    ("value", "position", "message"),
     [
         ("PA", "", "a condition is an object"),
         ({}, "", "a condition is an object"),
@@ -106,10 +106,10 @@ def test_kinds_of_values_are_kept_apart() -> None:
         ({"finding": "mass", "state": "absent", "field": "view"}, "field", "does not belong there"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(value: object, place: str, message: str) -> None:
+def test_what_is_wrong_is_named_with_its_place(value: object, position: str, message: str) -> None:
     with pytest.raises(FilterError) as caught:
         parse_filter(value)
-    assert caught.value.field == place
+    assert caught.value.field == position
     assert message in str(caught.value)
 
 
@@ -256,12 +256,12 @@ def test_the_same_instant_is_the_same_in_every_zone(instant: datetime, minutes: 
     instant = instant.replace(microsecond=0, tzinfo=UTC)
     zone = f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
     local = (instant + timedelta(minutes=minutes)).replace(tzinfo=None)
-    found = parse_date(f"{local.isoformat()}{zone}")
-    assert found is not None
-    assert found == parse_date(instant.isoformat())
-    again = parse_date(date_text(found.start))
+    date = parse_date(f"{local.isoformat()}{zone}")
+    assert date is not None
+    assert date == parse_date(instant.isoformat())
+    again = parse_date(date_text(date.start))
     assert again is not None
-    assert again.start == found.start
+    assert again.start == date.start
 
 
 VALUES = {

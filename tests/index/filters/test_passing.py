@@ -108,8 +108,8 @@ def passes(record: Record, filter: Filter) -> bool:
     if isinstance(filter, grammar.Not):
         return not passes(record, filter.filter)
     if isinstance(filter, grammar.HasFinding):
-        said = {SAYING[text].get(filter.finding) for text in (record.report, *record.texts)}
-        return filter.state == next((state for state in STATES if state in said), None)
+        messages = {SAYING[text].get(filter.finding) for text in (record.report, *record.texts)}
+        return filter.state == next((state for state in STATES if state in messages), None)
     return any(_holds(value, filter) for value in _values(record, filter.field))
 
 
@@ -130,21 +130,21 @@ def _holds(value: Any, condition: grammar.Equals | grammar.AnyOf | grammar.Range
             kind_of(value) == kind_of(bound) and getattr(_number(value), signs[sign])(_number(bound))
             for sign, bound in condition.bounds()
         )
-    wanted = (condition.eq,) if isinstance(condition, grammar.Equals) else condition.any_of
-    return any(kind_of(value) == kind_of(other) and _number(value) == _number(other) for other in wanted)
+    expected = (condition.eq,) if isinstance(condition, grammar.Equals) else condition.any_of
+    return any(kind_of(value) == kind_of(other) and _number(value) == _number(other) for other in expected)
 
 
 def _on_side(value: str, sign: str, bound: Any) -> bool:
-    """Whether a date lies on its side of a bound: a value begins where it does, a bound is a whole period."""
-    held, (start, end) = parse_date(value), parse_date(bound) or (math.nan, math.nan)
-    if held is None:
+    """Whether a date is on its side of a bound: a value begins where it does, a bound is a whole period."""
+    period, (start, end) = parse_date(value), parse_date(bound) or (math.nan, math.nan)
+    if period is None:
         return False
     last = end - 1e-6 if end > start else end
     return {
-        "gte": held.start >= start,
-        "gt": held.start > last,
-        "lt": held.start < start,
-        "lte": held.start <= last,
+        "gte": period.start >= start,
+        "gt": period.start > last,
+        "lt": period.start < start,
+        "lte": period.start <= last,
     }[sign]
 
 
@@ -190,11 +190,11 @@ def test_columns_and_python_agree(engine: SearchEngine, *, in_memory: bool) -> N
                     continue
                 keys = ask(parsed)
                 names = select(ImageRow.external_id).where(ImageRow.id.in_(keys.tolist()))
-                found = set(session.execute(names).scalars())
-                assert found == {record.id for record in records if passes(record, parsed)}, value
+                result = set(session.execute(names).scalars())
+                assert result == {record.id for record in records if passes(record, parsed)}, value
                 assert (np.diff(keys) > 0).all()
-                seen["passing"] += len(found)
-                seen["failing"] += len(records) - len(found)
+                seen["passing"] += len(result)
+                seen["failing"] += len(records) - len(result)
 
     check()
     assert min(seen.values()) > 50, seen
@@ -203,7 +203,7 @@ def test_columns_and_python_agree(engine: SearchEngine, *, in_memory: bool) -> N
 def test_filters_and_fields_are_those_of_their_collection(engine: SearchEngine) -> None:
     metadata: tuple[MetadataValue, ...] = ("PA", "PA", (1, True))
     records = [Record(id="a", image="a.png", split="train", metadata={"view": view}) for view in metadata]
-    first, second, third = (_put(engine, f"c{place}", [record]) for place, record in enumerate(records))
+    first, second, third = (_put(engine, f"c{index}", [record]) for index, record in enumerate(records))
     with engine.home.catalogue.read() as session:
         condition = parse_filter({"not": {"field": "view", "eq": "AP"}})
         assert [len(passing_keys(session, key, condition)) for key in (first, second)] == [1, 1]

@@ -200,7 +200,7 @@ def test_a_generation_takes_the_place_of_the_model_that_it_was_meant_to_and_of_n
     engine: SearchEngine,
 ) -> None:
     first, second, third = _generations(engine, 3)
-    by_now = r"is searched with 'model-2' \(generation 3\) by now"
+    by_now = r"is now searched with 'model-2' \(generation 3\)"
     with pytest.raises(ActiveChangedError, match=by_now), engine.home.catalogue.write() as session:
         activation.activate(session, first, instead_of=second.digest)
     assert engine.active("c").generation == third.id
@@ -219,7 +219,7 @@ def _drop(engine: SearchEngine, digest: str) -> None:
 
 @pytest.fixture
 def held(engine: SearchEngine, bundle: BundleInfo) -> SearchEngine:
-    """The bundle of the only generation lies there still, as a backup was written when that was dropped."""
+    """The bundle of the only generation still exists, as a backup was written when that was dropped."""
     register_model(engine.home, bundle.folder)
     with engine.home.store.keeping():
         _drop(engine, bundle.digest)
@@ -246,7 +246,7 @@ def test_what_is_registered_again_stays(held: SearchEngine, bundle: BundleInfo) 
 
 def test_what_is_about_to_be_registered_stays(held: SearchEngine, bundle: BundleInfo) -> None:
     with installed_bundle(bundle, held.home.bundles_folder):
-        # It lies there already, and this one takes it for granted.
+        # It already exists, and this one relies on it.
         collect_garbage(held.home)
         assert bundle.digest in _inside(held)
     collect_garbage(held.home)

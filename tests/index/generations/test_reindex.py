@@ -1,4 +1,4 @@
-"""Generations that are embedded beside the active one, compared with it, and take its place."""
+"""Generations that are embedded next to the active one, compared with it, and replace it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -48,7 +48,7 @@ reindex(engine, generation_for(engine.home, "c", encoder), encoder, batch_size=4
 
 
 class _Watched:
-    """An encoder that does something while a batch is in it, and is told which batch that is."""
+    """An encoder that does something while a batch is in it, and gets the number of the batch."""
 
     min_image_side = None
 
@@ -137,9 +137,9 @@ def test_images_written_replaced_and_removed_meanwhile_are_followed(
         path = engine.image_path("c", name)
         direct = other_encoder.embed_images(other_encoder.prepare_image(decode_image(path))[None])[0]
         np.testing.assert_allclose(engine.vector_of(active, name), direct, atol=1e-3)
-    found = {hit.id for hit in engine.search(active, np.ones(12, np.float32), SearchRequest(k=50)).hits}
-    assert len(found) == 17
-    assert not found & {*gone}
+    results = {hit.id for hit in engine.search(active, np.ones(12, np.float32), SearchRequest(k=50)).hits}
+    assert len(results) == 17
+    assert not results & {*gone}
 
 
 @pytest.mark.slow
@@ -174,7 +174,7 @@ def test_rolling_back_embeds_what_was_written_since_and_goes_back_and_forth(
     ):
         activate(session, first, texts=True)
     assert engine.active("c").generation == second.id
-    # It goes on in the state that it has.
+    # It continues in the state that it has.
     assert generation_for(engine.home, "c", encoder).id == first.id
     states = {info.number: info.state for info in list_generations(engine.home, "c")}
     assert states[first.id] == "retired"
@@ -182,8 +182,8 @@ def test_rolling_back_embeds_what_was_written_since_and_goes_back_and_forth(
     assert engine.active("c").generation == first.id
     assert swap(engine, second, other_encoder, preload_s=0, show_progress=False) == 0
     listed = list_generations(engine.home, "c")
-    found = {info.number: (info.state, info.images, info.missing) for info in listed}
-    assert found == {first.id: ("retired", 20, 0), second.id: ("active", 20, 0)}
+    results = {info.number: (info.state, info.images, info.missing) for info in listed}
+    assert results == {first.id: ("retired", 20, 0), second.id: ("active", 20, 0)}
 
 
 def test_a_swap_ends_though_an_image_is_written_during_each_snapshot(
@@ -316,10 +316,10 @@ def test_a_bundle_in_the_place_of_another_is_not_taken_for_it(
 ) -> None:
     ingest(engine, encoder, manifest)
     generation = _active(engine)
-    place = engine.home.bundles_folder / generation.digest
+    position = engine.home.bundles_folder / generation.digest
     assert other_encoder.info is not None
     for path in other_encoder.info.folder.iterdir():
-        (place / path.name).write_bytes(path.read_bytes())
+        (position / path.name).write_bytes(path.read_bytes())
     with pytest.raises(BundleError, match=f"{generation.digest[:12]} belongs there"):
         registered_bundle(generation, engine.home.bundles_folder)
     assert install_bundle(bundle, engine.home.bundles_folder).digest == generation.digest
@@ -331,11 +331,11 @@ def test_the_comparison_is_what_a_slow_count_finds(
 ) -> None:
     first = _active(indexed)
     second = _build(indexed, other_encoder)
-    found = compare(indexed.home, first, second)
-    assert found is not None
-    assert (found.against, found.held_out, found.candidates) == (first.id, "test", 20)
-    assert list_generations(indexed.home, "c")[0].comparison == found
-    texts = found.text_to_image
+    result = compare(indexed.home, first, second)
+    assert result is not None
+    assert (result.against, result.held_out, result.candidates) == (first.id, "test", 20)
+    assert list_generations(indexed.home, "c")[0].comparison == result
+    texts = result.text_to_image
     assert texts is not None
     held_out = [record for record in manifest.records if record.split == "test"]
     assert texts.queries == sum(len(record.texts) for record in held_out)
@@ -350,8 +350,8 @@ def test_the_comparison_is_what_a_slow_count_finds(
                 ranks.append(order.index(record.id))
         for k, percent in recall.items():
             assert percent == pytest.approx(100 * np.mean(np.array(ranks) < k), abs=100 / len(ranks) + 1e-6)
-    assert found.image_to_image is not None
-    assert found.image_to_image.queries == len(held_out)
+    assert result.image_to_image is not None
+    assert result.image_to_image.queries == len(held_out)
     same = compare(indexed.home, first, first)
     assert same is not None
     assert same.text_to_image is not None
@@ -364,8 +364,8 @@ def test_a_sample_is_compared_where_no_split_is_held_out(
 ) -> None:
     records = [replace(record, split="train", labels=()) for record in make_records(12)]
     ingest(engine, encoder, make_manifest(tmp_path / "train", records))
-    found = compare(engine.home, _active(engine), _build(engine, other_encoder))
-    assert found is not None
-    assert found.held_out == "sample"
-    assert found.image_to_image is not None
-    assert (found.image_to_image.active, found.image_to_image.labelled) == (None, 0)
+    result = compare(engine.home, _active(engine), _build(engine, other_encoder))
+    assert result is not None
+    assert result.held_out == "sample"
+    assert result.image_to_image is not None
+    assert (result.image_to_image.active, result.image_to_image.labelled) == (None, 0)

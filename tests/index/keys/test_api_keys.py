@@ -39,12 +39,12 @@ def test_a_key_is_found_by_its_parts_and_its_secret_is_nowhere_in_the_catalogue(
     assert parts is not None
     key, secret = parts
     with catalogue.read() as session:
-        found = api_keys.find_key(session, key)
+        result = api_keys.find_key(session, key)
         row = session.execute(text("SELECT * FROM api_keys")).one()
-    assert found == made.key
-    assert found is not None
-    assert (found.state, found.name, found.grants) == ("live", "viewer", READER)
-    assert found.digest == hashlib.sha256(secret.encode()).digest()
+    assert result == made.key
+    assert result is not None
+    assert (result.state, result.name, result.grants) == ("live", "viewer", READER)
+    assert result.digest == hashlib.sha256(secret.encode()).digest()
     assert secret not in repr(row)
     assert secret not in repr(made.key)
 
@@ -114,9 +114,9 @@ def test_the_day_of_use_is_kept(catalogue: Catalogue) -> None:
     made = _create(catalogue, "viewer")
     with catalogue.write() as session:
         api_keys.note_use(session, made.key.id, "2026-11-27")
-        found = api_keys.find_key(session, made.key.id)
-    assert found is not None
-    assert (made.key.used, found.used) == (None, "2026-11-27")
+        result = api_keys.find_key(session, made.key.id)
+    assert result is not None
+    assert (made.key.used, result.used) == (None, "2026-11-27")
 
 
 def test_processes_that_start_together_make_one_first_key(catalogue: Catalogue) -> None:
@@ -127,7 +127,7 @@ def test_processes_that_start_together_make_one_first_key(catalogue: Catalogue) 
         return in_write(catalogue, api_keys.create_first_key)
 
     with ThreadPoolExecutor(4) as threads:
-        made = [found.result() for found in [threads.submit(start) for _ in range(4)]]
+        made = [results.result() for results in [threads.submit(start) for _ in range(4)]]
     first = [new for new in made if new is not None]
     assert len(first) == 1
     key = first[0].key

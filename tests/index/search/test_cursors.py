@@ -57,7 +57,7 @@ def shown_while_changed(
         cursor = page.next_cursor
         if cursor is None:
             return shown, removed
-        # Mostly of what stands first, which moves most of the others.
+        # Mostly among the first hits, which moves most of the others.
         gone = {draw.choice(there), draw.choice(shown[-9:])} & set(there)
         in_write(filled.engine, delete_images, "signed", sorted(gone))
         removed |= gone
@@ -141,13 +141,13 @@ def test_an_image_that_is_replaced_between_pages_comes_on_none_behind(
             put_vectors(filled.engine, generations["signed"], [records[name] for name in replaced], vectors)
         return page
 
-    found = [hit.id for hit in orders.all_pages(search_and_replace, request)]
+    results = [hit.id for hit in orders.all_pages(search_and_replace, request)]
     expected = [*order[:10], *(name for name in order[10:] if name not in replaced)]
-    assert found[:10] == order[:10]
+    assert results[:10] == order[:10]
     if {"diversity", "words"} & set(values):
         # What is gone from before them moves the others.
-        found, expected = sorted(found), sorted(expected)
-    assert found == expected
+        results, expected = sorted(results), sorted(expected)
+    assert results == expected
 
 
 def test_an_image_that_is_replaced_during_a_search_comes_on_no_page_twice(
@@ -176,10 +176,10 @@ def test_a_page_goes_on_behind_a_hit_that_was_removed(tmp_path: Path, values: di
     first = filled.search("signed", request)
     in_write(filled.engine, delete_images, "signed", [first.hits[-1].id])
     second = filled.search("signed", replace(request, k=5, cursor=first.next_cursor))
-    found = [hit.id for hit in second.hits]
-    assert not set(found) & set(expected[:10])
-    # What is gone no longer stands for its group, nor beside others: only the order behind it may move.
-    assert found[:1] == expected[10:11]
+    results = [hit.id for hit in second.hits]
+    assert not set(results) & set(expected[:10])
+    # A removed image no longer represents its group: only the order behind it may change.
+    assert results[:1] == expected[10:11]
     assert [hit.rank for hit in second.hits] == [11, 12, 13, 14, 15]
 
 
@@ -209,14 +209,14 @@ def test_orders_that_are_made_again_end_at_their_depth(
 def test_a_cursor_is_bound_to_everything_but_k(filled: Filled, differences: int) -> None:
     """Changes of a request: each alone, and in the slow tests every pair."""
     chosen = orders.combinations()
-    for place, values in enumerate(chosen):
+    for index, values in enumerate(chosen):
         request = SearchRequest(k=2, **values)
         cursor = filled.search("signed", request).next_cursor
         assert cursor is not None
         assert filled.search("signed", replace(request, k=3, cursor=cursor)).hits
         for another, other in enumerate(chosen):
             # The bits of a place say which of two values each of the six settings has.
-            if 0 < (place ^ another).bit_count() <= differences:
+            if 0 < (index ^ another).bit_count() <= differences:
                 with pytest.raises(CursorError, match="another request"):
                     filled.search("signed", SearchRequest(k=2, cursor=cursor, **other))
         with pytest.raises(CursorError, match="another query"):
@@ -254,8 +254,8 @@ def cursor_behind(
 @pytest.mark.parametrize("seen", [[], [5], [7, 3, 2**62, 2**40], list(range(1, 20_000, 2))])
 def test_a_cursor_keeps_the_keys_of_all_hits_before(seen: list[int]) -> None:
     cursor = cursor_behind(rank=len(seen), seen=seen)
-    found, back = decode_cursor(cursor, BINDING, QUERY)
-    assert np.array_equal(found, QUERY)
+    result, back = decode_cursor(cursor, BINDING, QUERY)
+    assert np.array_equal(result, QUERY)
     assert back.seen.tolist() == sorted(seen)
     assert (back.after, back.sequence, back.confident) == (After(0.25, 9, len(seen)), 4, None)
     # Little grows with the number of pages.
@@ -268,8 +268,8 @@ def test_a_query_may_differ_by_so_much_and_no_more(composed: bool, near: float, 
         position = PagePosition(After(0.5, 9, 2**31 - 1), 0, confident, np.arange(0))
         cursor = encode_cursor(PageEnd(BINDING, QUERY, position))
         binding = replace(BINDING, composed=composed)
-        found, back = decode_cursor(cursor, binding, QUERY + near * unit_vectors(1, 32, seed=5)[0])
-        assert np.array_equal(found, QUERY)
+        result, back = decode_cursor(cursor, binding, QUERY + near * unit_vectors(1, 32, seed=5)[0])
+        assert np.array_equal(result, QUERY)
         assert back[:3] == position[:3]
         with pytest.raises(CursorError, match="another query"):
             decode_cursor(cursor, binding, QUERY + far * unit_vectors(1, 32, seed=5)[0])

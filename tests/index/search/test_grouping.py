@@ -117,13 +117,13 @@ def test_what_the_view_has_before_the_column_is_looked_up_once_more(written: Wri
     old = searched.column
     written.put(Record(id="b", image="x", split="val", group="g"))
     new = written.column("group")
-    assert searched.first_places(new.keys[::-1]).tolist() == [0]
+    assert searched.first_indices(new.keys[::-1]).tolist() == [0]
     assert searched.column is new is not old
     gone = np.append(new.keys, new.keys.max() + 1)
-    held, numbers = searched.of(gone)
-    assert held.tolist() == [True, True, False]
+    present, numbers = searched.lookup(gone)
+    assert present.tolist() == [True, True, False]
     assert len(numbers) == 2
-    assert searched.first_places(gone[::-1]).tolist() == [1]
+    assert searched.first_indices(gone[::-1]).tolist() == [1]
 
 
 def test_others_are_those_that_can_be_found(written: Written) -> None:
@@ -140,9 +140,9 @@ def test_threads_that_ask_at_once_read_once(written: Written, monkeypatch: pytes
     written.put(*(Record(id=f"{n}", image="x", split="val", group="g") for n in range(8)))
     reads = note_calls(monkeypatch, groups, "GroupColumn", lambda *_: time.sleep(0.2))
     with ThreadPoolExecutor(4) as threads:
-        found = [future.result() for future in [threads.submit(written.column, "group") for _ in range(4)]]
+        results = [future.result() for future in [threads.submit(written.column, "group") for _ in range(4)]]
     assert len(reads) == 1
-    assert len({id(column) for column in found}) == 1
+    assert len({id(column) for column in results}) == 1
 
 
 def test_a_later_column_serves_who_began_before_and_is_not_lost(

@@ -51,8 +51,8 @@ def test_matches_of_words_take_no_filter_s_place_in_the_view() -> None:
     allowed = np.arange(0, _COUNT, 2)
     nearest = VectorRanking(view, unit_vectors(1, DIM, seed=1)[0], allowed, np.empty(0, dtype=np.int64))
     # The last one is not in the view.
-    found = FusedRanking(nearest, np.array([4, 2, 8, _COUNT + 6]), NOTHING).page(5)
-    assert {4, 2, 8} <= set(found.keys.tolist())
+    result = FusedRanking(nearest, np.array([4, 2, 8, _COUNT + 6]), NOTHING).page(5)
+    assert {4, 2, 8} <= set(result.keys.tolist())
     assert view.limits
     assert all(limit is allowed for limit in view.limits)
 
@@ -82,10 +82,10 @@ def test_groups_end_when_each_that_can_be_found_has_a_hit() -> None:
     column = GroupColumn(np.arange(_COUNT), np.arange(_COUNT) % 4)
     hidden = np.arange(0, _COUNT, 4)
     nearest = VectorRanking(view, query, None, hidden).with_few_hidden()
-    found = GroupedRanking(nearest, Groups(lambda: column), nearest.findable).page(5)
+    result = GroupedRanking(nearest, Groups(lambda: column), nearest.findable).page(5)
     best = [key for key in view.search(query, _COUNT).keys.tolist() if key % 4]
     firsts = [next(key for key in best if key % 4 == group) for group in (1, 2, 3)]
-    assert found.keys.tolist() == sorted(firsts, key=best.index)
+    assert result.keys.tolist() == sorted(firsts, key=best.index)
     # One search beyond the view's own, or a second where the first has no hit of one of the groups.
     assert len(view.limits) <= 3
 
@@ -126,12 +126,12 @@ def _reference(
     chosen: list[int] = []
     while len(chosen) < min(count, len(keys)):
         worth = []
-        for place in range(len(keys)):
-            if place in chosen:
+        for position in range(len(keys)):
+            if position in chosen:
                 continue
-            alike = max((float(vectors[place] @ vectors[other]) for other in chosen), default=0.0)
-            gain = scores[place] if not chosen else (1 - diversity) * scores[place] - diversity * alike
-            worth.append((-float(gain), int(keys[place]), place))
+            alike = max((float(vectors[position] @ vectors[other]) for other in chosen), default=0.0)
+            gain = scores[position] if not chosen else (1 - diversity) * scores[position] - diversity * alike
+            worth.append((-float(gain), int(keys[position]), position))
         chosen.append(min(worth)[2])
     return chosen
 
@@ -146,8 +146,8 @@ def _candidates(count: int, seed: int) -> tuple[Keys, NDArray[np.float32], Vecto
 @pytest.mark.parametrize("seed", range(4))
 def test_choice_equals_the_reference(diversity: float, seed: int) -> None:
     keys, scores, vectors = _candidates(40, seed)
-    found = diversify(keys, scores, vectors, diversity=diversity, count=25)
-    assert found.tolist() == _reference(keys, scores, vectors, diversity, 25)
+    result = diversify(keys, scores, vectors, diversity=diversity, count=25)
+    assert result.tolist() == _reference(keys, scores, vectors, diversity, 25)
 
 
 def test_a_copy_of_the_best_waits_behind_what_is_different() -> None:
@@ -195,8 +195,8 @@ def test_every_combination_equals_the_reference_on_one_page_and_over_all(filled:
 def test_searches_of_a_batch_answer_as_each_alone(filled: Filled, kind: str) -> None:
     active = filled.engine.active(kind)
     requests = [
-        SearchRequest(**{"k": 3 + place % 7, "kind": "image", **values})
-        for place, values in enumerate(orders.combinations())
+        SearchRequest(**{"k": 3 + index % 7, "kind": "image", **values})
+        for index, values in enumerate(orders.combinations())
     ]
     entries = [BatchEntry(orders.query_of(seed % 5), request, None) for seed, request in enumerate(requests)]
     pages = filled.engine.search_batch(active, entries)
@@ -220,8 +220,8 @@ def test_a_wrong_search_of_a_batch_fails_alone(filled: Filled) -> None:
     pages = filled.engine.search_batch(
         active, [BatchEntry(orders.query_of(1), one, None) for one in requests]
     )
-    found = [page if isinstance(page, SearchPage) else type(page) for page in pages]
-    assert found[1:-1] == [FilterError, CursorError, QueryError, QueryError]
+    results = [page if isinstance(page, SearchPage) else type(page) for page in pages]
+    assert results[1:-1] == [FilterError, CursorError, QueryError, QueryError]
     for request, page in ((requests[0], pages[0]), (requests[-1], pages[-1])):
         assert isinstance(page, SearchPage)
         assert page.hits == filled.engine.search(active, orders.query_of(1), request).hits
@@ -268,7 +268,7 @@ def test_what_is_no_request_is_refused_and_named(filled: Filled) -> None:
     SearchRequest(k=1, diversity=0, min_score=-1, words=" ".join(words[1:])).check()
     SearchRequest(diversity=1, min_score=1).check()
     no_field = r"no field 'veiw' to group by\. Did you mean 'view'"
-    for request, field, said in (
+    for request, field, message in (
         (SearchRequest(k=0), "limit", None),
         (SearchRequest(diversity=1.01), "diversity", None),
         (SearchRequest(diversity=-0.01), "diversity", None),
@@ -284,14 +284,14 @@ def test_what_is_no_request_is_refused_and_named(filled: Filled) -> None:
             no_field,
         ),
     ):
-        with pytest.raises(QueryError, match=said) as failed:
+        with pytest.raises(QueryError, match=message) as failed:
             filled.search("signed", request)
         assert failed.value.field == field
 
 
 def test_a_page_is_exact_where_its_view_says_so(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     search = CosineView.search
-    inexact = lambda *given, **asked: search(*given, **asked)._replace(exact=False)  # noqa: E731
+    inexact = lambda *args, **kwargs: search(*args, **kwargs)._replace(exact=False)  # noqa: E731
     monkeypatch.setattr(CosineView, "search", inexact)
     for values in orders.combinations():
         assert not filled.search("signed", SearchRequest(k=orders.PAGE, **values)).exact, values
@@ -312,8 +312,8 @@ def test_several_parts_make_one_query_but_not_for_blades_and_vectors_without_a_s
         assert engine.search(active, vector, SearchRequest(k=1)).hits[0].id == "image-007"
         both = Parts(liked=[single, Part(orders.query_of(), None)])
         if kind == "signed":
-            found = engine.search(active, engine.compose(active, both), SearchRequest(k=orders.COUNT))
-            assert {hit.id for hit in found.hits[:20]} > {"image-007"}
+            page = engine.search(active, engine.compose(active, both), SearchRequest(k=orders.COUNT))
+            assert {hit.id for hit in page.hits[:20]} > {"image-007"}
         else:
             with pytest.raises(QueryError, match="one text, image, id or vector only"):
                 engine.compose(active, both)

@@ -39,7 +39,7 @@ def _side(background: Background, query: Vectors) -> float:
 
 def test_a_single_vector_is_left_as_it_is(background: Background) -> None:
     vector = unit_vectors(1, DIM)[0]
-    for parts in (Parts(asked=_images(vector)), Parts(liked=(Part(vector, None),))):
+    for parts in (Parts(queries=_images(vector)), Parts(liked=(Part(vector, None),))):
         assert compose(parts, background) is vector
 
 
@@ -48,7 +48,7 @@ def test_examples_golden() -> None:
     axes = np.eye(4, dtype=np.float32)
     sample = np.concatenate((axes, -axes))
     background = Background(sample, 8)
-    parts = Parts(asked=_images(axes[0]), liked=_images(axes[1], axes[2]), disliked=_images(axes[3]))
+    parts = Parts(queries=_images(axes[0]), liked=_images(axes[1], axes[2]), disliked=_images(axes[3]))
     expected = np.array([1 / 3, 1 / 3, 1 / 3, -1 / 9])
     np.testing.assert_allclose(compose(parts, background), expected / np.linalg.norm(expected), rtol=1e-6)
 
@@ -62,7 +62,7 @@ def test_text_and_image_together_weigh_the_same_however_close_the_texts_scores_l
     text[0] = -0.3
     image = _unit(background.sample[0])
     plain = _side(background, _unit(image + _unit(text)))
-    together = compose(Parts(asked=(Part(_unit(text), "text"), *_images(image))), background)
+    together = compose(Parts(queries=(Part(_unit(text), "text"), *_images(image))), background)
     spreads = [(background.sample @ part).std() for part in (_unit(text), image)]
     np.testing.assert_allclose(together, _unit(_unit(text) / spreads[0] + image / spreads[1]), atol=1e-5)
     assert _side(background, together) < plain / 2
@@ -84,7 +84,7 @@ def test_only_disliked_turns_away(background: Background) -> None:
 def test_a_text_with_feedback_is_heard_and_hears(background: Background) -> None:
     text = Part(_unit(unit_vectors(1, DIM, 9)[0]), "text")
     alone = _side(background, text.vector)
-    query = compose(Parts(asked=(text,), disliked=_images(*background.sample[0:20:2])), background)
+    query = compose(Parts(queries=(text,), disliked=_images(*background.sample[0:20:2])), background)
     assert _side(background, query) < alone
     assert float(query @ text.vector) > 0.5
 
@@ -104,12 +104,12 @@ def test_contradictory_examples_leave_what_is_asked_for_or_are_refused(backgroun
     """What is both liked and disliked hardly counts; nothing but contradictions is still a direction."""
     both = _images(*background.sample[:2])
     text = Part(_unit(unit_vectors(1, DIM, 9)[0]), "text")
-    query = compose(Parts(asked=(text,), liked=both, disliked=both), background)
+    query = compose(Parts(queries=(text,), liked=both, disliked=both), background)
     assert np.isfinite(query).all()
     blank = Background(np.zeros((1, DIM), dtype=np.float32), 0)
     one = _images(background.sample[0])
     with pytest.raises(QueryError, match="cancel each other out"):
-        compose(Parts(asked=(*one, *_images(-background.sample[0]))), blank)
+        compose(Parts(queries=(*one, *_images(-background.sample[0]))), blank)
 
 
 def test_nothing_to_search_for_is_refused(background: Background) -> None:

@@ -16,7 +16,7 @@ from index.filters.facets import FacetCounts, FindingCounts
 from index.filters.grammar import HasFinding, parse_filter
 from index.filters.passing import FieldColumns, texts_saying
 from index.search.request import SearchRequest, stated_findings
-from index.search.results import FoundImages, Hit, SearchPage
+from index.search.results import Hit, HitImages, SearchPage
 from index.vectors.protocol import Keys
 from tests.index.meanwhile import note_calls
 from tests.index.orders import all_pages
@@ -152,8 +152,8 @@ def test_hits_say_what_their_images_say_of_findings(filled: SearchEngine, target
     page = _search(filled, SearchRequest(k=COUNT, target=target))
     assert len(page.hits) == COUNT
     for hit in page.hits:
-        said = {("absent", "present", "", "uncertain")[int(hit.id) % 4]: ("pleural effusion",)}
-        assert hit.image.findings == {state: said.get(state, ()) for state in STATES}
+        messages = {("absent", "present", "", "uncertain")[int(hit.id) % 4]: ("pleural effusion",)}
+        assert hit.image.findings == {state: messages.get(state, ()) for state in STATES}
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
@@ -206,16 +206,16 @@ def marked(hit: Hit) -> tuple[str, list[str]] | None:
 
 
 def test_the_text_with_most_of_the_words_is_shown_with_their_places(films: SearchEngine) -> None:
-    found = {hit.id: hit for hit in films.browse("c", SearchRequest(words="effusion nodule")).hits}
-    assert marked(found["texts"]) == ("nodule, effusion, 胸水", ["nodule", "effusion"])
-    assert marked(found["report"]) == ("Dr. Roe saw an effusion and a nodule.", ["effusion", "nodule"])
-    assert found.keys() == {"texts", "report", "long"}
+    results = {hit.id: hit for hit in films.browse("c", SearchRequest(words="effusion nodule")).hits}
+    assert marked(results["texts"]) == ("nodule, effusion, 胸水", ["nodule", "effusion"])
+    assert marked(results["report"]) == ("Dr. Roe saw an effusion and a nodule.", ["effusion", "nodule"])
+    assert results.keys() == {"texts", "report", "long"}
     (hit,) = films.browse("c", SearchRequest(words="left")).hits
     assert marked(hit) == ("There is a small left pleural effusion.", ["left"])
     (hit,) = films.browse("c", SearchRequest(words="胸水")).hits
     assert marked(hit) == ("nodule, effusion, 胸水", ["胸水"])
     # A long text is cut around its words.
-    text, words = marked(found["long"]) or ("", [])
+    text, words = marked(results["long"]) or ("", [])
     assert (words, len(text), text.index("nodule")) == (["nodule"], 402, 121)
     assert text[0] == text[-1] == "\u2026"
 
@@ -230,8 +230,8 @@ def test_a_fused_search_marks_what_has_the_words_and_nothing_else(films: SearchE
 
 def test_a_found_text_is_looked_at_alone(films: SearchEngine) -> None:
     request = SearchRequest(words="effusion", target="texts")
-    found = [(hit.image.text, marked(hit)) for hit in films.browse("c", request).hits]
-    assert [(text.text, match) for text, match in found if text is not None] == [
+    results = [(hit.image.text, marked(hit)) for hit in films.browse("c", request).hits]
+    assert [(text.text, match) for text, match in results if text is not None] == [
         ("an effusion", ("an effusion", ["effusion"])),
         ("nodule, effusion, 胸水", ("nodule, effusion, 胸水", ["effusion"])),
     ]
@@ -241,12 +241,12 @@ def test_no_read_has_more_values_than_databases_take(
     engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_records(engine, make_records(3), 4)
-    asked = note_calls(monkeypatch, Catalogue, "rows", lambda _, read, keys: (read, len(keys)))
-    found = FoundImages(engine.home.catalogue).of(range(MAX_VALUES + 10, 0, -1))
-    assert {image.id for image in found if image is not None} == {record.id for record in make_records(3)}
-    assert found[-3:] == [image for image in found if image is not None]
-    counts = [count for _, count in asked]
+    requested = note_calls(monkeypatch, Catalogue, "rows", lambda _, read, keys: (read, len(keys)))
+    result = HitImages(engine.home.catalogue).get(range(MAX_VALUES + 10, 0, -1))
+    assert {image.id for image in result if image is not None} == {record.id for record in make_records(3)}
+    assert result[-3:] == [image for image in result if image is not None]
+    counts = [count for _, count in requested]
     # One reads images with their texts, the other findings.
-    assert len({read for read, _ in asked}) == 2
+    assert len({read for read, _ in requested}) == 2
     assert sum(counts) == 2 * (MAX_VALUES + 10)
     assert max(counts) <= MAX_VALUES

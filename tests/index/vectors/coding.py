@@ -84,11 +84,11 @@ class Both:
         self.view.remove(keys)
         self.reference.remove(keys)
 
-    def check(self, query: Vectors, k: int, **asked: Any) -> Neighbours:
+    def check(self, query: Vectors, k: int, **requested: Any) -> Neighbours:
         """Make sure that a search finds exactly what the reference does; return it."""
-        found = self.view.search(query, k, **asked)
-        same(found, self.reference.search(query, k, **asked))
-        return found
+        page = self.view.search(query, k, **requested)
+        same(page, self.reference.search(query, k, **requested))
+        return page
 
     def recall(self, queries: Vectors, k: int = 10, allowed: Keys | None = None) -> float:
         """Return the share of the hits of all queries that are found."""
@@ -98,16 +98,16 @@ class Both:
 
     def recall_of_many(self, queries: Vectors, k: int = 10) -> float:
         """Return the same of queries that are searched together."""
-        found = self.view.search_many(queries, k)
-        assert all(len(one.keys) == k and (np.diff(one.scores) <= 0).all() for one in found)
-        return self._share(found, queries, k, None)
+        neighbours = self.view.search_many(queries, k)
+        assert all(len(one.keys) == k and (np.diff(one.scores) <= 0).all() for one in neighbours)
+        return self._share(neighbours, queries, k, None)
 
-    def _share(self, found: list[Neighbours], queries: Vectors, k: int, allowed: Keys | None) -> float:
+    def _share(self, result: list[Neighbours], queries: Vectors, k: int, allowed: Keys | None) -> float:
         expected = [self.reference.search(query, k, allowed=allowed) for query in queries]
-        hits = [np.isin(one.keys, true.keys).sum() for one, true in zip(found, expected, strict=True)]
+        hits = [np.isin(one.keys, true.keys).sum() for one, true in zip(result, expected, strict=True)]
         return float(sum(hits) / sum(len(true.keys) for true in expected))
 
 
-def same(found: Neighbours, expected: Neighbours) -> None:
-    assert found.keys.tolist() == expected.keys.tolist()
-    np.testing.assert_array_equal(found.scores, expected.scores)
+def same(result: Neighbours, expected: Neighbours) -> None:
+    assert result.keys.tolist() == expected.keys.tolist()
+    np.testing.assert_array_equal(result.scores, expected.scores)

@@ -62,9 +62,9 @@ class ReferenceView:
 
     def scores(self, query: Vectors, keys: Keys) -> tuple[Keys, NDArray[np.float32]]:
         """Return the keys (N,) that the view holds, and their scores for a query (D,)."""
-        held = np.array([key for key in keys.tolist() if key in self._vectors], dtype=np.int64)
-        return held, self._scores(
-            query, self.vectors(held) if len(held) else np.empty((0, self.dim), np.float32)
+        stored = np.array([key for key in keys.tolist() if key in self._vectors], dtype=np.int64)
+        return stored, self._scores(
+            query, self.vectors(stored) if len(stored) else np.empty((0, self.dim), np.float32)
         )
 
     def search_many(self, queries: Vectors, k: int, *, allowed: Keys | None = None) -> list[Neighbours]:

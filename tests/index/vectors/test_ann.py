@@ -13,7 +13,7 @@ from index.vectors.ann import IvfPq
 from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName, best_first, cosines, unit
 from index.vectors.view import CosineView
 from tests.benchmarks.search.made_vectors import make_clusters, make_vectors
-from tests.index.meanwhile import beside, note_calls
+from tests.index.meanwhile import concurrently, note_calls
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import COUNT, DIM, Both, clustered, once_measured, prefer_codes, stored_as
 from tests.index.vectors.reference import ReferenceView
@@ -91,8 +91,8 @@ def test_what_came_and_went_again_is_not_found(both: _Growing) -> None:
     assert both.recall(np.concatenate((_new_kind(20, seed=5), replaced[:20]))) >= 0.99
     both.check(_new_kind(1, seed=5)[0], 150)
     # A graph that rounded otherwise would change what it stores.
-    held = both.view.keys()
-    np.testing.assert_array_equal(both.view.vectors(held), both.reference.vectors(held))
+    stored = both.view.keys()
+    np.testing.assert_array_equal(both.view.vectors(stored), both.reference.vectors(stored))
     with pytest.raises(KeyError):
         both.view.vectors(keys[:1])
 
@@ -120,7 +120,7 @@ def test_files_hold_what_codes_have_not_learnt(both: _Growing, learnt: bool, tmp
     again.read(both.view.write(tmp_path, "v"))
     prefer_codes(again)
     both.view = again
-    # Codes in the file are those of the build; whoever reads it has them learn the others.
+    # Codes in the file are those of the build; its readers encode the other rows.
     assert before < both.learnt == COUNT + 700
     assert both.recall(np.concatenate((_new_kind(20, seed=5), clustered(20, seed=5)))) >= 0.99
 
@@ -142,12 +142,12 @@ def test_searches_beside_learning_find_what_is_there(both: _Growing) -> None:
     stored = stored_as(vectors)
 
     def search(first: int, over: Event) -> None:
-        for place in range(first, 2000, 3):
-            assert both.view.search(stored[place], 1).keys.tolist() == [COUNT + place]
-            if over.is_set() and place > 200:
+        for position in range(first, 2000, 3):
+            assert both.view.search(stored[position], 1).keys.tolist() == [COUNT + position]
+            if over.is_set() and position > 200:
                 break
 
-    with beside(*(partial(search, first) for first in range(3))):
+    with concurrently(*(partial(search, first) for first in range(3))):
         assert both.view.encode_pending()
     assert both.learnt == COUNT + 2000
 
@@ -155,7 +155,7 @@ def test_searches_beside_learning_find_what_is_there(both: _Growing) -> None:
 def test_two_that_have_codes_learn_at_once_learn_each_row_once(both: _Growing) -> None:
     vectors = clustered(900, seed=4)
     both.append(vectors)
-    with beside(*[lambda _: both.view.encode_pending()] * 2):
+    with concurrently(*[lambda _: both.view.encode_pending()] * 2):
         pass
     assert both.learnt == COUNT + 900
     assert both.recall(clustered(40, seed=5)) >= 0.99
@@ -173,9 +173,9 @@ def test_pages_go_through_vectors_that_are_the_same(both: _Growing, share: float
     for page in range(1, 16):
         after = After(float(seen[-1].scores[-1]), int(seen[-1].keys[-1]), 20 * page)
         seen.append(both.view.search(query, 20, allowed=allowed, after=after))
-    found = np.concatenate([page.keys for page in seen])
+    result = np.concatenate([page.keys for page in seen])
     same = int(300 * share)
-    assert found[:same].tolist() == expected.keys[:same].tolist()
+    assert result[:same].tolist() == expected.keys[:same].tolist()
     many = both.view.search_many(np.repeat(query[None], 2, axis=0), 20)
     assert [one.keys.tolist() for one in many] == [both.reference.search(query, 20).keys.tolist()] * 2
 
@@ -196,7 +196,7 @@ def test_a_removed_vector_makes_no_search_a_filtered_one(
     queries = clustered(_QUERIES, seed=7)
 
     def asked() -> list[int]:
-        """Candidates of each search for a batch, in whatever order."""
+        """Candidates of each search for a batch, in any order."""
         candidates.clear()
         both.view.search_many(queries, 10)
         return sorted(candidates)
@@ -283,8 +283,8 @@ class _World(Both):
 
     def search_many(self) -> None:
         queries = self._queries(4)
-        for query, found in zip(queries, self.view.search_many(queries, K), strict=True):
-            self._check(query, found, None)
+        for query, result in zip(queries, self.view.search_many(queries, K), strict=True):
+            self._check(query, result, None)
 
     def search_pages(self) -> None:
         """No hit comes twice."""
@@ -311,19 +311,19 @@ class _World(Both):
         prefer_codes(again)
         self.view = again
 
-    def _check(self, query: Vectors, found: Neighbours, allowed: Keys | None, k: int = K) -> None:
+    def _check(self, query: Vectors, expected: Neighbours, allowed: Keys | None, k: int = K) -> None:
         true = self.reference.search(query, k, allowed=allowed)
-        assert len(found.keys) == len(true.keys)
-        ordered = best_first(found.keys, cosines(query, self.reference.vectors(found.keys)))
-        assert found.keys.tolist() == ordered[0].tolist()
-        np.testing.assert_array_equal(found.scores, ordered[1])
-        assert allowed is None or np.isin(found.keys, allowed).all()
+        assert len(expected.keys) == len(true.keys)
+        ordered = best_first(expected.keys, cosines(query, self.reference.vectors(expected.keys)))
+        assert expected.keys.tolist() == ordered[0].tolist()
+        np.testing.assert_array_equal(expected.scores, ordered[1])
+        assert allowed is None or np.isin(expected.keys, allowed).all()
         # Of many that are the same, any is right.
-        self.found += int(np.count_nonzero(found.scores >= true.scores[-1:]))
+        self.found += int(np.count_nonzero(expected.scores >= true.scores[-1:]))
         self.true += len(true.keys)
-        self.coded += not found.exact
-        if found.exact:
-            assert found.keys.tolist() == true.keys.tolist()
+        self.coded += not expected.exact
+        if expected.exact:
+            assert expected.keys.tolist() == true.keys.tolist()
 
 
 _FAST = ("ivf", 1)
@@ -368,7 +368,7 @@ def _mixed(usual: Vectors, tight: Vectors) -> Both:
     return both
 
 
-# Minutes, and recall of other queries is measured beside them.
+# Takes minutes, and also measures the recall of other queries.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ivf", _MAPPED])
 def test_a_small_kind_that_was_there_at_the_build(name: ViewName, tmp_path: Path) -> None:
@@ -464,8 +464,8 @@ def test_every_single_query_far_from_the_half_that_passes_finds_nine_of_ten(seed
     stored = view.vectors(passing)
     for query in made.text_queries[np.argsort(made.text_queries @ pivot)[:250]]:
         expected = passing[np.argsort(-(stored @ query))[:10]]
-        found = view.search(query, 10, allowed=passing).keys
-        assert len(np.intersect1d(found, expected)) >= 9
+        result = view.search(query, 10, allowed=passing).keys
+        assert len(np.intersect1d(result, expected)) >= 9
 
 
 _FAR, _FAR_DIM, _CENTRES = 20_000, 96, 200
@@ -482,19 +482,19 @@ def _around(base: Vectors, count: int, seed: int) -> Vectors:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("given", [0, 1000])
-def test_queries_far_from_all_vectors_find_theirs_with_and_without_stored_queries(given: int) -> None:
+@pytest.mark.parametrize("value", [0, 1000])
+def test_queries_far_from_all_vectors_find_theirs_with_and_without_stored_queries(value: int) -> None:
     view, vectors = CosineView(_FAR_DIM), _around(_BASE, _FAR, seed=1)
     view.add(np.arange(_FAR), vectors)
     queries = _around(-_BASE, 1300, seed=2)
-    assert view.build("ivf", stored_queries=queries[:given] if given else None)
+    assert view.build("ivf", stored_queries=queries[:value] if value else None)
     stored = view.vectors(np.arange(_FAR))
-    found = 0
+    result = 0
     for query in queries[1000:]:
         one = view.search(query, 10)
         true = np.argpartition(-(stored @ query), 10)[:10]
-        found += np.isin(one.keys, true).sum()
-    assert found >= 0.99 * 10 * 300
+        result += np.isin(one.keys, true).sum()
+    assert result >= 0.99 * 10 * 300
 
 
 @pytest.mark.slow
@@ -509,13 +509,13 @@ def test_texts_find_images_of_a_collection_without_texts() -> None:
     shared = drawn(64, dim)
     subjects = unit(draw.standard_normal((kinds, 64), dtype=np.float32) @ shared)
     of_images, of_texts = drawn(2, dim)
-    own, wanted = draw.integers(kinds, size=count), draw.integers(kinds, size=queries)
+    own, expected = draw.integers(kinds, size=count), draw.integers(kinds, size=queries)
     images = unit(
         np.float32(0.75) * of_images + np.float32(0.55) * subjects[own] + np.float32(0.35) * drawn(count, dim)
     )
     texts = unit(
         np.float32(0.8) * of_texts
-        + np.float32(0.45) * subjects[wanted]
+        + np.float32(0.45) * subjects[expected]
         + np.float32(0.4) * drawn(queries, dim)
     )
     view = CosineView(dim)
@@ -526,8 +526,8 @@ def test_texts_find_images_of_a_collection_without_texts() -> None:
     last = np.partition(scores, -10, axis=1)[:, -10]
     # They lie apart, and the nearest ten are of the text's kind: one that is missed is a miss.
     assert np.median(scores.max(axis=1)) < 0.35
-    found = [view.search(text, 10) for text in texts]
-    recalls = [float((page.scores >= low - 1e-6).mean()) for page, low in zip(found, last, strict=True)]
+    results = [view.search(text, 10) for text in texts]
+    recalls = [float((page.scores >= low - 1e-6).mean()) for page, low in zip(results, last, strict=True)]
     assert np.mean(recalls) >= 0.995
     assert min(recalls) >= 0.9
-    assert all((own[page.keys] == kind).all() for page, kind in zip(found, wanted, strict=True))
+    assert all((own[page.keys] == kind).all() for page, kind in zip(results, expected, strict=True))

@@ -65,16 +65,16 @@ def test_free_memory_is_what_pytorch_measures_and_an_error_is_said(monkeypatch: 
 
 
 def test_a_gpu_whose_trial_fails_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The child process doesn't find the GPU that this process is told of.
+    # The child process doesn't find the GPU that this process is configured with.
     monkeypatch.setattr(faiss, "get_num_gpus", lambda: 1)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1 << 40, 1 << 40))
     gpu = Gpu("cuda")
     assert gpu.free() == 1 << 40
     with pytest.raises(RuntimeError, match="FAISS is installed without GPU support"):
         gpu.check()
-    said = gpu.free()
-    assert isinstance(said, str)
-    assert said.startswith("a trial search on the GPU failed")
+    message = gpu.free()
+    assert isinstance(message, str)
+    assert message.startswith("a trial search on the GPU failed")
 
 
 def _close(count: int, seed: int) -> Vectors:
@@ -103,10 +103,10 @@ def test_searches_are_exact_with_near_ties_filters_pages_and_removed_rows(seed: 
     for share in (None, 0.5, 0.1, 0.01, 0.001):
         chosen = None if share is None else np.sort(random.choice(COUNT, int(share * COUNT), replace=False))
         for k in (1, 10, 300):
-            found = [both.check(query, k, allowed=chosen) for query in queries]
-            for one, other in zip(both.view.search_many(queries, k, allowed=chosen), found, strict=True):
+            results = [both.check(query, k, allowed=chosen) for query in queries]
+            for one, other in zip(both.view.search_many(queries, k, allowed=chosen), results, strict=True):
                 same(one, other)
-            first = found[0]
+            first = results[0]
             if len(first.keys) == k:
                 after = After(float(first.scores[-1]), int(first.keys[-1]), k)
                 both.check(queries[0], k, allowed=chosen, after=after)
@@ -117,20 +117,22 @@ def test_batches_and_filters_are_searched_on_the_gpu(monkeypatch: pytest.MonkeyP
     view = _on_gpu(unit_vectors(COUNT, DIM)).view
     assert view._gpu is not None
     # Queries and neighbors of each search on the GPU.
-    asked = note_calls(monkeypatch, view._gpu._held[0], "search", lambda asked, count: (len(asked), count))
+    requested = note_calls(
+        monkeypatch, view._gpu._indexes[0], "search", lambda requested, count: (len(requested), count)
+    )
     queries = unit_vectors(20, DIM, 1)
     view.search_many(queries, 10)
-    assert asked == [(20, 18)]
-    asked.clear()
+    assert requested == [(20, 18)]
+    requested.clear()
     view.search_many(queries, 10, allowed=np.arange(0, COUNT, 2))
     view.search(queries[0], 10, allowed=np.arange(0, COUNT, 10))
     view.search(queries[0], 10, allowed=np.arange(5, COUNT))
-    assert asked == [(20, 2048), (1, 2048), (1, 23)]
-    asked.clear()
+    assert requested == [(20, 2048), (1, 2048), (1, 23)]
+    requested.clear()
     # Few of the 2,048 nearest would pass.
     view.search(queries[0], 10, allowed=np.arange(0, COUNT, 500))
     view.search(queries[0], 3000)
-    assert asked == []
+    assert requested == []
 
 
 def test_one_thread_at_a_time_uses_the_resources_of_faiss() -> None:
@@ -148,8 +150,8 @@ def test_one_thread_at_a_time_uses_the_resources_of_faiss() -> None:
 
     with ThreadPoolExecutor(8) as threads:
         # The index of `CpuAsGpu` raises where two are in it; a view that fails is scanned by the CPU.
-        found = list(threads.map(work, range(8)))
-    assert len(found) == 8
+        result = list(threads.map(work, range(8)))
+    assert len(result) == 8
     assert [view.name for view in views] == ["gpu", "gpu"]
 
 
@@ -163,7 +165,7 @@ def test_a_gpu_without_memory_leaves_its_searches_to_the_cpu(
     def full(*_: object) -> None:
         raise RuntimeError("Error in allocMemory: StandardGpuResources: alloc fail")
 
-    monkeypatch.setattr(view._gpu._held[0], "search", full)
+    monkeypatch.setattr(view._gpu._indexes[0], "search", full)
     both.check(unit_vectors(1, DIM, 1)[0], 10)
     assert view.name == "exact"
     assert "alloc fail" in caplog.text
@@ -215,8 +217,8 @@ def test_the_real_wheel_has_every_name_that_we_use(tmp_path: Path) -> None:
         }
         assert members
         assert members <= _members(theirs, bodies)
-    held = [node for node in attributes if ast.unparse(node.value) == "self._held[0]"]
-    assert {node.attr for node in held} == {"add", "search", "ntotal"} <= _members("GpuIndexFlatIP", bodies)
+    nodes = [node for node in attributes if ast.unparse(node.value) == "self._indexes[0]"]
+    assert {node.attr for node in nodes} == {"add", "search", "ntotal"} <= _members("GpuIndexFlatIP", bodies)
     # It brings the CUDA libraries that are pinned with it.
     required = re.findall(r"^Requires-Dist: (nvidia-[a-z0-9-]+)", metadata, re.MULTILINE)
     assert required

@@ -45,13 +45,13 @@ def test_nothing_gives_nothing() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 7], ids=["dense", "sparse"])
-@pytest.mark.parametrize("asked", [50, 3_000], ids=["few", "many"])
-def test_a_mask_has_the_living_rows_of_its_keys(step: int, asked: int) -> None:
-    random = np.random.default_rng(asked)
+@pytest.mark.parametrize("requested", [50, 3_000], ids=["few", "many"])
+def test_a_mask_has_the_living_rows_of_its_keys(step: int, requested: int) -> None:
+    random = np.random.default_rng(requested)
     ids = IdMap(step * random.permutation(_COUNT) + 1_000)
     ids.drop(ids.keys[::11])
     wider = np.arange(0, step * _COUNT + 3_000)
-    allowed: Keys = np.sort(random.choice(wider, asked, replace=False))
+    allowed: Keys = np.sort(random.choice(wider, requested, replace=False))
     made = filter_mask(allowed, ids)
     expected = np.isin(ids.keys, allowed) & ids.alive
     assert np.array_equal(made.mask, expected)
@@ -98,14 +98,14 @@ def test_rows_that_were_read_stay_where_they_are_while_some_are_appended(tmp_pat
     rows.add(vectors[:6_400])
     with file.open("wb") as written:
         write_header(written, len(rows), 32)
-        written.write(rows.held.data)
+        written.write(rows.buffer.data)
     read = VectorStore(32)
     read.read(file)
-    place = read.held.ctypes.data
+    position = read.buffer.ctypes.data
     for start in range(6_400, 6_600, 20):
         read.add(vectors[start : start + 20])
-    assert read.held.ctypes.data == place
-    np.testing.assert_array_equal(read.held, vectors.astype("<f2"))
+    assert read.buffer.ctypes.data == position
+    np.testing.assert_array_equal(read.buffer, vectors.astype("<f2"))
     # A vector has 64 bytes; it may move now, and nothing is lost.
     read.add(vectors)
-    np.testing.assert_array_equal(read.held[6_600:], vectors.astype("<f2"))
+    np.testing.assert_array_equal(read.buffer[6_600:], vectors.astype("<f2"))

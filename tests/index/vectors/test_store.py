@@ -63,9 +63,9 @@ def test_codes_are_built_and_searched_over_a_file(tmp_path: Path) -> None:
     again.read(view.write(tmp_path, "after"))
     prefer_codes(again)
     queries = unit(view.vectors(np.arange(0, 6000, 500)) + 0.4 * unit_vectors(12, DIM, 5))
-    found = again.search_many(queries, 10)
+    neighbours = again.search_many(queries, 10)
     expected = [both.reference.search(query, 10) for query in queries]
-    assert sum(len(np.intersect1d(a.keys, b.keys)) for a, b in zip(found, expected, strict=True)) > 115
+    assert sum(len(np.intersect1d(a.keys, b.keys)) for a, b in zip(neighbours, expected, strict=True)) > 115
 
 
 def test_where_no_addresses_are_given_the_file_is_read(
@@ -84,7 +84,7 @@ def test_where_no_addresses_are_given_the_file_is_read(
     shared.read(path)
     shared.add(_stored(10, 2))
     assert (len(shared), shared.own_rows) == (510, 510)
-    np.testing.assert_array_equal(memory_of(shared.index)[:500], plain.held)
+    np.testing.assert_array_equal(memory_of(shared.index)[:500], plain.buffer)
 
 
 @pytest.fixture
@@ -173,12 +173,12 @@ def test_searches_go_on_while_vectors_are_copied_back_into_memory(
 ) -> None:
     view = CosineView(DIM, tmp_path)
     view.add(np.arange(500), unit_vectors(500, DIM, 1))
-    query, found = unit_vectors(1, DIM, 5)[0], []
+    query, result = unit_vectors(1, DIM, 5)[0], []
     expected = view.search(query, 10)
 
     def search(*_: object) -> None:
         # A search from another thread would wait for a writer.
-        searching = threading.Thread(target=lambda: found.append(view.search(query, 10)), daemon=True)
+        searching = threading.Thread(target=lambda: result.append(view.search(query, 10)), daemon=True)
         searching.start()
         searching.join(10)
 
@@ -186,7 +186,7 @@ def test_searches_go_on_while_vectors_are_copied_back_into_memory(
         note_calls(during, VectorStore, "append", search)
         assert view.drop()
     assert not view.mapped
-    for one in (found[0], view.search(query, 10)):
+    for one in (result[0], view.search(query, 10)):
         same(one, expected)
 
 
@@ -229,22 +229,22 @@ def test_a_full_disk_leaves_new_vectors_in_memory_until_there_is_space(
     both.append(vectors[:150])
     write = os.pwrite
 
-    def half(file: int, rows: memoryview, place: int) -> int:
-        write(file, rows[: len(rows) // 2], place)
+    def half(file: int, rows: memoryview, position: int) -> int:
+        write(file, rows[: len(rows) // 2], position)
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as full, caplog.at_level(logging.WARNING):
         full.setattr(os, "pwrite", half)
         both.append(vectors[150:400])
     assert "No space" in caplog.text
-    held = both.view.memory_bytes
+    bytes_before = both.view.memory_bytes
     query = unit_vectors(1, DIM, 5)[0]
     both.check(query, 400)
     # It is tried again when there is twice as much.
     both.append(vectors[400:500])
-    assert both.view.memory_bytes > held
+    assert both.view.memory_bytes > bytes_before
     both.append(vectors[500:700])
-    assert both.view.memory_bytes < held
+    assert both.view.memory_bytes < bytes_before
     both.check(query, 700)
 
 

@@ -18,7 +18,7 @@ from index.vectors.ann import IvfPq
 from index.vectors.protocol import After, Keys, Neighbours, Vectors, ViewName, unit
 from index.vectors.store import VectorStore
 from index.vectors.view import CosineView, FlatView, ReadWriteLock, VectorView, new_view, oriented_bases
-from tests.index.meanwhile import at_first, beside, note_calls
+from tests.index.meanwhile import at_first, concurrently, note_calls
 from tests.index.samples import unit_vectors
 from tests.index.vectors.coding import Both, once_measured, prefer_codes, same
 from tests.index.vectors.reference import ReferenceView
@@ -37,10 +37,10 @@ def _both(
     return views
 
 
-def _same(found: Neighbours, expected: Neighbours, blades: int = 1) -> None:
-    assert found.exact
-    assert found.keys.tolist() == expected.keys.tolist()
-    np.testing.assert_allclose(found.scores, expected.scores, rtol=0, atol=0 if blades == 1 else 1e-6)
+def _same(result: Neighbours, expected: Neighbours, blades: int = 1) -> None:
+    assert result.exact
+    assert result.keys.tolist() == expected.keys.tolist()
+    np.testing.assert_allclose(result.scores, expected.scores, rtol=0, atol=0 if blades == 1 else 1e-6)
 
 
 @pytest.fixture
@@ -92,17 +92,17 @@ def test_scores_are_those_of_a_search_and_of_the_reference(blades: int, unsigned
     ]
     count = 700
     keys, query = np.arange(count) * 3, unit_vectors(1, FLAT_DIM, seed=1)[0]
-    asked = np.random.default_rng(2).permutation(3 * count)[:400]
+    requested = np.random.default_rng(2).permutation(3 * count)[:400]
     for view in views:
         view.add(keys, unit_vectors(count, FLAT_DIM))
-        held, scores = view.scores(query, asked)
-        assert held.tolist() == [key for key in asked.tolist() if key % 3 == 0]
-        found = view.search(query, count)
-        searched = dict(zip(found.keys.tolist(), found.scores.tolist(), strict=True))
-        assert scores.tolist() == [searched[key] for key in held.tolist()]
-        assert [len(part) for part in view.scores(query, asked[:0])] == [0, 0]
-        one, score = view.scores(query, held[:1])
-        assert (one.tolist(), score.tolist()) == (held[:1].tolist(), scores[:1].tolist())
+        stored, scores = view.scores(query, requested)
+        assert stored.tolist() == [key for key in requested.tolist() if key % 3 == 0]
+        page = view.search(query, count)
+        searched = dict(zip(page.keys.tolist(), page.scores.tolist(), strict=True))
+        assert scores.tolist() == [searched[key] for key in stored.tolist()]
+        assert [len(part) for part in view.scores(query, requested[:0])] == [0, 0]
+        one, score = view.scores(query, stored[:1])
+        assert (one.tolist(), score.tolist()) == (stored[:1].tolist(), scores[:1].tolist())
 
 
 @pytest.mark.parametrize(("blades", "unsigned"), KINDS)
@@ -136,9 +136,9 @@ def test_equal_vectors_score_equally_wherever_they_lie() -> None:
     vectors = np.repeat(unit_vectors(1, 513), 999, axis=0)
     view = FlatView(513)
     view.add(np.arange(999)[::-1].copy(), vectors)
-    found = view.search(unit_vectors(1, 513, seed=2)[0], 10)
-    assert found.keys.tolist() == list(range(10))
-    assert len(set(found.scores.tolist())) == 1
+    page = view.search(unit_vectors(1, 513, seed=2)[0], 10)
+    assert page.keys.tolist() == list(range(10))
+    assert len(set(page.scores.tolist())) == 1
 
 
 def test_memory_is_that_of_vectors_and_keys() -> None:
@@ -154,11 +154,11 @@ def test_searches_beside_adds_see_whole_states() -> None:
 
     def search(over: Event) -> None:
         while not over.is_set():
-            found = view.search(vectors[0], 5)
-            assert found.keys[0] == 0
-            np.testing.assert_allclose(vectors[found.keys] @ vectors[0], found.scores, atol=1e-5)
+            page = view.search(vectors[0], 5)
+            assert page.keys[0] == 0
+            np.testing.assert_allclose(vectors[page.keys] @ vectors[0], page.scores, atol=1e-5)
 
-    with beside(*[search] * 3):
+    with concurrently(*[search] * 3):
         for start in range(10, 4000, 190):
             view.add(np.arange(start, min(start + 190, 4000)), vectors[start : start + 190])
     assert len(view) == 4000
@@ -170,10 +170,10 @@ def test_a_page_far_behind_the_first_copies_only_some_vectors_at_once() -> None:
     view.add(np.arange(40_000), vectors)
     far = After(score=0.0, key=0, rank=39_000)
     tracemalloc.start()
-    found = view.search(vectors[0], 10, after=far)
+    page = view.search(vectors[0], 10, after=far)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(found.keys) == 10
+    assert len(page.keys) == 10
     assert peak < vectors.nbytes / 2
 
 
@@ -193,9 +193,9 @@ def test_a_blade_itself_is_nearest_and_its_mirror_image_farthest() -> None:
     vectors = unit_vectors(50, FLAT_DIM)
     swapped = vectors[7].reshape(2, -1)[::-1].reshape(1, -1)
     view, _ = _both(np.arange(51), np.concatenate((vectors, swapped)), 2)
-    found = view.search(vectors[7], 51)
-    assert (found.keys[0], found.keys[-1]) == (7, 50)
-    np.testing.assert_allclose(found.scores[[0, -1]], [1, -1], atol=1e-6)
+    page = view.search(vectors[7], 51)
+    assert (page.keys[0], page.keys[-1]) == (7, 50)
+    np.testing.assert_allclose(page.scores[[0, -1]], [1, -1], atol=1e-6)
 
 
 @settings(max_examples=50)
@@ -306,26 +306,26 @@ def _allowed(share: float, kind: str, query: Vectors) -> Keys:
     [0.5, 0.001, *(pytest.param(share, marks=pytest.mark.slow) for share in (1.0, 0.1, 0.01, 0.0001))],
 )
 def test_recall_at_every_share_of_passing_keys(built: Both, share: float, kind: str) -> None:
-    found, expected = 0, 0
+    result, expected = 0, 0
     for query in _clustered(15, seed=9):
         allowed = _allowed(share, kind, query)
         keys = built.view.search(query, 10, allowed=allowed).keys
         assert len(keys) == min(10, len(allowed))
         assert np.isin(keys, allowed).all()
-        found += np.isin(keys, built.reference.search(query, 10, allowed=allowed).keys).sum()
+        result += np.isin(keys, built.reference.search(query, 10, allowed=allowed).keys).sum()
         expected += len(keys)
-    assert found >= 0.99 * expected
+    assert result >= 0.99 * expected
 
 
 def test_codes_answer_and_say_that_they_do(built: Both) -> None:
     queries = _clustered(100, seed=9)
-    found = [built.view.search(query, 10) for query in queries]
-    assert not all(one.exact for one in found)
+    results = [built.view.search(query, 10) for query in queries]
+    assert not all(one.exact for one in results)
     assert built.recall(queries) >= 0.99
-    for one, query in zip(found, queries, strict=True):
-        # Scores are those of the stored vectors, whatever found them.
+    for one, query in zip(results, queries, strict=True):
+        # Scores are those of the stored vectors, for every kind of search.
         same(one, built.reference.search(query, 10, allowed=np.sort(one.keys)))
-    for one, other in zip(built.view.search_many(queries, 10), found, strict=True):
+    for one, other in zip(built.view.search_many(queries, 10), results, strict=True):
         assert one.keys.tolist() == other.keys.tolist()
 
 
@@ -337,16 +337,16 @@ def test_threads_that_search_many_at_once_beside_writes_each_get_their_own_answe
     if coded:
         view.build()
         prefer_codes(view)
-    # What is added lies opposite to every query, and so changes no answer.
+    # Added vectors point away from every query, and so change no answer.
     away = unit(-queries.mean(axis=0, keepdims=True))
-    expected = [found.keys.tolist() for found in view.search_many(queries, 10)]
+    expected = [neighbours.keys.tolist() for neighbours in view.search_many(queries, 10)]
 
     def ask(first: int, _: Event) -> None:
         for _round in range(10):
-            found = view.search_many(queries[first : first + 20], 10)
-            assert [one.keys.tolist() for one in found] == expected[first : first + 20]
+            neighbours = view.search_many(queries[first : first + 20], 10)
+            assert [one.keys.tolist() for one in neighbours] == expected[first : first + 20]
 
-    with beside(*(partial(ask, first) for first in (0, 5, 10, 20))):
+    with concurrently(*(partial(ask, first) for first in (0, 5, 10, 20))):
         for key in range(4000, 4500):
             view.add(np.array([key]), away)
     assert len(view) == 4500
@@ -446,7 +446,7 @@ def test_a_filter_finds_nothing_in_a_view_with_codes_whose_vectors_are_all_remov
 
 def test_memory_of_codes_is_counted_and_small(built: Both) -> None:
     rows = COUNT * (25 + (0 if built.view.mapped else DIM * 2))
-    # What they take beside vectors does not grow with these, which have 512 numbers elsewhere.
+    # Their memory besides vectors doesn't grow with the dimension, which is 512 elsewhere.
     assert rows < built.view.memory_bytes < rows + COUNT * 44
 
 
@@ -530,7 +530,7 @@ def test_readers_share() -> None:
         with lock.reading():
             inside.wait()
 
-    with beside(*[read] * 3):
+    with concurrently(*[read] * 3):
         pass
 
 
@@ -542,7 +542,7 @@ def test_a_writer_is_alone_and_is_not_starved() -> None:
             with lock.reading():
                 assert not writing.is_set()
 
-    with beside(*[read] * 3):
+    with concurrently(*[read] * 3):
         for _ in range(20):
             with lock.writing():
                 writing.set()
@@ -553,8 +553,8 @@ def test_a_writer_is_alone_and_is_not_starved() -> None:
 def test_an_error_frees_the_lock() -> None:
     lock = ReadWriteLock()
     for _ in range(2):
-        for held in (lock.writing, lock.reading):
-            with pytest.raises(KeyError), held():
+        for side in (lock.writing, lock.reading):
+            with pytest.raises(KeyError), side():
                 raise KeyError
 
 

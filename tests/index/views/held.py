@@ -22,16 +22,16 @@ def vectors() -> Vectors:
 
 def active(engine: SearchEngine) -> tuple[Generation, int]:
     with engine.home.catalogue.read() as session:
-        found = find_active(session, "c")
-    assert found is not None
-    return found
+        result = find_active(session, "c")
+    assert result is not None
+    return result
 
 
 def current(engine: SearchEngine, views: Views, collection: str = "c") -> CosineView:
     with engine.home.catalogue.reading() as reading:
-        found = find_active(reading.session, collection)
-        assert found is not None
-        _, view = views.current(reading, *found)
+        result = find_active(reading.session, collection)
+        assert result is not None
+        _, view = views.current(reading, *result)
     assert isinstance(view, CosineView)
     return view
 
@@ -44,7 +44,7 @@ def wait(until: Callable[[], bool]) -> None:
 
 
 def is_building(views: Views) -> bool:
-    return any(held.building for held in views._held.values())
+    return any(entry.building for entry in views._entries.values())
 
 
 def reference_of(view: CosineView) -> ReferenceView:

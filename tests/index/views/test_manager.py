@@ -60,8 +60,8 @@ def test_answers_are_exact_until_the_background_has_built_codes_which_the_next_s
         for query in queries[:3]:
             assert view.search(query, 10).keys.tolist() == reference.search(query, 10).keys.tolist()
     for query in queries:
-        found, expected = view.search(query, 10), reference.search(query, 10)
-        assert len(np.intersect1d(found.keys, expected.keys)) >= 9
+        result, expected = view.search(query, 10), reference.search(query, 10)
+        assert len(np.intersect1d(result.keys, expected.keys)) >= 9
     views.close()
     restarted = Views(tmp_path / "views")
     again = current(home, restarted)
@@ -87,7 +87,7 @@ def test_a_choice_takes_effect_with_the_next_search(home: SearchEngine, views: V
     assert view.name == "exact"
     home.set_view("c", "ivf")
     assert current(home, views) is view
-    # While the snapshot of what was built is written, searches go on with it.
+    # While the snapshot of what was built is written, searches continue with it.
     wait(lambda: view.name == "ivf" and not is_building(views))
     home.set_view("c", "exact")
     current(home, views)
@@ -181,9 +181,9 @@ def test_searches_after_a_write_go_on_while_the_snapshot_of_a_build_is_written(
     generation, sequence = active(home)
     put_vectors(home, generation, make_records(COUNT + 5)[COUNT:], unit_vectors(5, DIM, seed=7))
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(current, home, views)
+        results = pool.submit(current, home, views)
         try:
-            assert len(found.result(SECONDS / 2)) == COUNT + 5
+            assert len(results.result(SECONDS / 2)) == COUNT + 5
         finally:
             go_on.set()
     views.close()
@@ -312,17 +312,17 @@ def test_a_build_that_fails_is_logged_and_rests_while_answers_stay_exact(
         broken.setattr(CosineView, "build", failing)
         view = current(home, views)
         wait(lambda: "was not built" in caplog.text and not is_building(views))
-        assert "searches go on by exact" in caplog.text
+        assert "searches continue with exact" in caplog.text
         query = unit_vectors(1, DIM, seed=1)[0]
-        found = view.search(query, 10)
-        assert found.exact
-        assert found.keys.tolist() == reference_of(view).search(query, 10).keys.tolist()
+        page = view.search(query, 10)
+        assert page.exact
+        assert page.keys.tolist() == reference_of(view).search(query, 10).keys.tolist()
         home.set_view("c", "ivf")
         current(home, views)
         wait(lambda: not is_building(views))
         assert begun == ["ivf"]
     # The first write after the rest tries again.
-    monkeypatch.setattr("index.views.manager._RESTS", 0)
+    monkeypatch.setattr("index.views.manager._RETRY_SECONDS", 0)
     home.set_view("c", "ivf")
     wait(lambda: current(home, views).name == "ivf")
 
@@ -362,7 +362,7 @@ TB, GB = 1 << 40, 1 << 30
 
 
 @pytest.mark.parametrize(
-    ("count", "memory", "gpu", "wanted", "chosen"),
+    ("count", "memory", "gpu", "expected", "chosen"),
     [
         (1000, TB, None, None, "exact"),
         (1_000_000, TB, None, None, "ivf"),
@@ -387,9 +387,9 @@ TB, GB = 1 << 40, 1 << 30
     ],
 )
 def test_size_memory_and_wish_choose_the_view(
-    count: int, memory: int, gpu: int | None, wanted: ViewName | None, chosen: str
+    count: int, memory: int, gpu: int | None, expected: ViewName | None, chosen: str
 ) -> None:
-    choices = choose_view(count, 512, memory, wanted, *(() if gpu is None else (gpu,)))
+    choices = choose_view(count, 512, memory, expected, *(() if gpu is None else (gpu,)))
     assert [choice.name for choice in choices if choice.chosen] == [chosen]
     assert [choice.bytes for choice in choices] == [size * count for size in (1053, 1107, 83, 1053)]
     assert all(choice.reason for choice in choices)
@@ -439,10 +439,10 @@ def _embed_texts(engine: SearchEngine, generation: Generation) -> Vectors:
     return TEXTS[: len(texts)]
 
 
-def _same_rows(found: Vectors, wanted: Vectors) -> bool:
+def _same_rows(expected: Vectors, requested: Vectors) -> bool:
     # They were rounded, and come in order of key.
-    nearest = (found @ wanted.T).max(axis=1)
-    return len(found) == len(wanted) and bool((nearest > 0.999).all())
+    nearest = (expected @ requested.T).max(axis=1)
+    return len(expected) == len(requested) and bool((nearest > 0.999).all())
 
 
 def test_they_are_vectors_of_what_is_not_searched(engine: SearchEngine) -> None:
@@ -459,10 +459,10 @@ def test_a_view_that_is_built_is_measured_by_them(
     engine: SearchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = _embed_texts(engine, put_records(engine, make_records(FEW), DIM))
-    built, asked = threading.Event(), list[Vectors]()
+    built, requested = threading.Event(), list[Vectors]()
 
     def noted(_view: CosineView, _name: str, _spill: Path, queries: Vectors) -> bool:
-        asked.append(queries)
+        requested.append(queries)
         built.set()
         return False
 
@@ -471,8 +471,8 @@ def test_a_view_that_is_built_is_measured_by_them(
     engine.search(engine.active("c"), IMAGES[0], SearchRequest())
     assert built.wait(60)
     engine.save_snapshot("c")
-    assert len(asked) >= 2
-    assert all(_same_rows(queries, texts) for queries in asked)
+    assert len(requested) >= 2
+    assert all(_same_rows(queries, texts) for queries in requested)
 
 
 Opener = Callable[[Callable[[], bool]], Views]
@@ -570,7 +570,7 @@ def test_an_engine_scans_on_the_gpu_that_is_asked_for_also_after_a_restart(tmp_p
     assert view.name == "gpu"
     engine.save_snapshot("c")
     engine.close()
-    # The snapshot is that of an exact view: whoever has no GPU reads it as well.
+    # The snapshot is that of an exact view, which processes without a GPU can also read.
     for gpu, name in ((CpuAsGpu(), "gpu"), (None, "exact")):
         restarted = open_home(tmp_path / "home", gpu=gpu)
         assert _asked(restarted) == expected
@@ -614,7 +614,7 @@ def test_a_gpu_that_fails_rests_before_it_is_tried_again(
         raise RuntimeError("lost")
 
     def again(rests: float) -> CosineView:
-        monkeypatch.setattr("index.views.manager._RESTS", rests)
+        monkeypatch.setattr("index.views.manager._RETRY_SECONDS", rests)
         home.set_view("c", "gpu")
         return current(home, gpu_views)
 
@@ -629,10 +629,10 @@ def test_a_gpu_that_fails_rests_before_it_is_tried_again(
     wait(lambda: view.name == "gpu" and not is_building(gpu_views))
     with monkeypatch.context() as broken:
         assert view._gpu is not None
-        broken.setattr(view._gpu._held[0], "search", failing)
+        broken.setattr(view._gpu._indexes[0], "search", failing)
         query = unit_vectors(1, DIM, seed=1)[0]
-        found = view.search(query, 10)
-    assert found.keys.tolist() == reference_of(view).search(query, 10).keys.tolist()
+        page = view.search(query, 10)
+    assert page.keys.tolist() == reference_of(view).search(query, 10).keys.tolist()
     assert view.name == "exact"
     assert (again(600).name, len(uploads), is_building(gpu_views)) == ("exact", 2, False)
     again(0)
@@ -682,5 +682,7 @@ def test_a_process_beside_the_one_that_has_the_gpu_builds_no_codes(
         views.save(session, generation, sequence)
         chosen = [choice.name for choice in views.explain(session, generation) if choice.chosen]
     assert chosen == ["gpu"]
-    assert [held.view.name for held in views._held.values() if isinstance(held.view, CosineView)] == ["exact"]
+    assert [entry.view.name for entry in views._entries.values() if isinstance(entry.view, CosineView)] == [
+        "exact"
+    ]
     views.close()

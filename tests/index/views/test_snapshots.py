@@ -45,9 +45,9 @@ def test_a_snapshot_holds_the_view(tmp_path: Path, unsigned: bool) -> None:
     view = new_view(DIM, unsigned=unsigned)
     view.add(np.arange(30), unit_vectors(30, DIM))
     write_snapshot(tmp_path, view, of, 7)
-    found = read_snapshot(tmp_path, of)
-    assert found is not None
-    again, sequence = found
+    snapshot = read_snapshot(tmp_path, of)
+    assert snapshot is not None
+    again, sequence = snapshot
     assert sequence == 7
     query = unit_vectors(1, DIM, 5)[0]
     np.testing.assert_array_equal(again.search(query, 30).keys, view.search(query, 30).keys)
@@ -58,9 +58,9 @@ def test_a_later_snapshot_replaces_the_one_before_and_none_that_is_newer(tmp_pat
     for count, sequence, newest in ((10, 1, (10, 1)), (20, 2, (20, 2)), (10, 1, (20, 2))):
         written = write_snapshot(tmp_path, _view(count), OF, sequence)
         assert written == (stored_snapshot(tmp_path, OF) if sequence == newest[1] else None)
-        found = read_snapshot(tmp_path, OF)
-        assert found is not None
-        assert (len(found[0]), found[1]) == newest
+        snapshot = read_snapshot(tmp_path, OF)
+        assert snapshot is not None
+        assert (len(snapshot[0]), snapshot[1]) == newest
     assert len(list(tmp_path.iterdir())) == 3
     other = snapshot_of("another generation", "digest", DIM)
     write_snapshot(tmp_path, _view(10), other, 1)
@@ -77,9 +77,9 @@ def test_a_failed_write_leaves_the_one_before(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(CosineView, "write", full_disk)
     with pytest.raises(OSError, match="No space"):
         write_snapshot(tmp_path, _view(20), OF, 2)
-    found = read_snapshot(tmp_path, OF)
-    assert found is not None
-    assert found[1] == 1
+    snapshot = read_snapshot(tmp_path, OF)
+    assert snapshot is not None
+    assert snapshot[1] == 1
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -184,12 +184,12 @@ def test_a_start_reads_the_snapshot_and_catches_up(
     put_vectors(engine, generation, make_records(40)[25:], unit_vectors(15, DIM, seed=8))
     added = note_calls(monkeypatch, CosineView, "add", lambda _, keys, __: len(keys))
     again = open_home(tmp_path / "home", engine.home.catalogue.url)
-    found = _found(again)
+    result = _found(again)
     again.close()
     # 25 of 40 came from the snapshot: five were replaced and ten are new.
     assert added == [15]
-    assert len(found) == 40
-    assert found == _found(engine)
+    assert len(result) == 40
+    assert result == _found(engine)
 
 
 def test_a_snapshot_of_a_catalogue_that_was_lost_is_not_used(engine: SearchEngine, tmp_path: Path) -> None:

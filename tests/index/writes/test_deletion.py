@@ -36,8 +36,8 @@ def _ingest(
 
 
 def _fields(engine: SearchEngine, collection: str = "c") -> dict[str, set[str]]:
-    found = {field.name: set[str](field.kinds) for field in engine.collection(collection).fields}
-    return {name: kinds for name, kinds in found.items() if name not in ("id", "split", "group", "labels")}
+    results = {field.name: set[str](field.kinds) for field in engine.collection(collection).fields}
+    return {name: kinds for name, kinds in results.items() if name not in ("id", "split", "group", "labels")}
 
 
 def _without_urgent(records: Sequence[Record]) -> list[Record]:
@@ -124,9 +124,9 @@ def _removals(engine: SearchEngine, target: str) -> list[int]:
 
 def _keys(engine: SearchEngine, views: Views) -> list[int]:
     with engine.home.catalogue.reading() as reading:
-        found = find_active(reading.session, "c")
-        assert found is not None
-        keys: list[int] = views.current(reading, *found)[1].keys().tolist()
+        active = find_active(reading.session, "c")
+        assert active is not None
+        keys: list[int] = views.current(reading, *active)[1].keys().tolist()
     return keys
 
 
@@ -161,12 +161,12 @@ def test_a_view_that_is_behind_finds_nothing_that_is_gone(
     collect_garbage(engine.home)
     assert _keys(engine, views) == before[30:]
     # One that has seen all that is forgotten follows as before.
-    (held,) = views._held.values()
-    view = held.view
+    (entry,) = views._entries.values()
+    view = entry.view
     _delete(engine, 30, 32)
     collect_garbage(engine.home)
     assert _keys(engine, views) == before[32:]
-    assert held.view is view
+    assert entry.view is view
     views.close()
 
 

@@ -33,8 +33,8 @@ def _check_vectors(engine: SearchEngine, encoder: Encoder) -> None:
     query = select(tables.TextRow.text, tables.TextEmbeddingRow.vector).outerjoin(tables.TextEmbeddingRow)
     with engine.home.catalogue.read() as session:
         rows = session.execute(query.order_by(tables.TextRow.id)).all()
-    found = decode_vectors([row.vector for row in rows], encoder.dim)
-    np.testing.assert_allclose(found, encoder.embed_texts([row.text for row in rows]).vectors, atol=2e-3)
+    result = decode_vectors([row.vector for row in rows], encoder.dim)
+    np.testing.assert_allclose(result, encoder.embed_texts([row.text for row in rows]).vectors, atol=2e-3)
 
 
 def test_a_text_that_stays_keeps_its_key(

@@ -1,6 +1,6 @@
 /**
  * A film as it is read: its values, as far as pictures of 8 bits through several windows tell them. A first picture is shown at once; one
- * through a wide window makes the values known around it, and one through the chosen window those that are looked at.
+ * through a wide window gives coarse values, and one through the chosen window gives fine values of the range that is viewed.
  */
 
 import { isSameWindow, levelsOf, misfit, pixelsOf, planeOf, rangeOf, refine, windowOf } from './grey.js';
@@ -14,23 +14,23 @@ import { isSameWindow, levelsOf, misfit, pixelsOf, planeOf, rangeOf, refine, win
 
 const DEEP_TYPES = ['image/png', 'image/tiff', 'application/dicom'];
 const EIGHT_BITS = Object.freeze({ low: 0, high: 255 });
-/** Differences from what a window shows by which a file's own curve is told, in grey levels. */
+/** Differences from what a window shows by which a file's own curve is detected, in grey levels. */
 const CURVED = 3;
 /** The wide window reaches so far beyond that of the search, in widths of it. */
 const BEYOND = 1.5;
 /** Where all values are so much more than the window, their codes would be too coarse. */
 const WIDEST = 64;
-/** A window is shown as it is where a picture through one that is not much wider is known. */
+/** A window is shown as it is if a picture through one that is not much wider was loaded. */
 const FINE_ENOUGH = 1.25;
 
 export class Film {
-  /** Values; null: not known yet. @type {import('./grey.js').Plane | null} */
+  /** Values; null: not loaded yet. @type {import('./grey.js').Plane | null} */
   #plane = null;
   /** Whether the smallest value is white: values have the other sign then. */
   smallestIsWhite = false;
-  /** Windows through which the film is known. @type {GreyWindow[]} */
-  #known = [];
-  /** Whether its values are known beyond the window of the search. */
+  /** Windows through which the film was loaded. @type {GreyWindow[]} */
+  #loaded = [];
+  /** Whether values beyond the window of the search are loaded. */
   isReady = false;
   /** Whether its values are those of the file. */
   isDeep = false;
@@ -66,13 +66,13 @@ export class Film {
     this.isReady = true;
   }
 
-  /** Ask for what a window shows, where it is not known as finely. @param {GreyWindow} window @param {AbortSignal} signal @returns {Promise<boolean>} whether more is known now */
+  /** Load the values that a window shows, if they are too coarse. @param {GreyWindow} window @param {AbortSignal} signal @returns {Promise<boolean>} whether more was loaded */
   async sharpen(window, signal) {
     if (!this.isReady || !this.isDeep || this.#knows(window)) return false;
     const { grey } = await readPicture(await this.api.picture(this.collection, this.record, this.stored(window), signal));
     if (grey === null) return false;
     refine(this.#plane, grey, window);
-    this.#known.push(window);
+    this.#loaded.push(window);
     return true;
   }
 
@@ -90,30 +90,30 @@ export class Film {
     const image = new ImageData(Math.ceil(width / stride), Math.ceil(height / stride));
     const target = new Uint32Array(image.data.buffer);
     const shown = this.isColoured ? this.#colours(window, inverted) : this.#greys(window, inverted);
-    let place = 0;
+    let index = 0;
     for (let row = 0; row < height; row += stride) {
       const end = (row + 1) * width;
-      for (let from = row * width; from < end; from += stride) target[place++] = shown(from);
+      for (let from = row * width; from < end; from += stride) target[index++] = shown(from);
     }
     return image;
   }
 
-  /** @param {GreyWindow} window @param {boolean} inverted @returns {(place: number) => number} */
+  /** @param {GreyWindow} window @param {boolean} inverted @returns {(index: number) => number} */
   #greys(window, inverted) {
-    // The film as it is searched, by whatever curve its file states.
+    // The film as it is searched, with any curve of its file.
     const [codes, levels] = isSameWindow(window, this.home)
       ? [this.picture.grey, levelsOf(windowOf(EIGHT_BITS), EIGHT_BITS, inverted, 255)]
       : [this.#plane.codes, levelsOf(window, this.#plane.range, inverted)];
     const pixels = pixelsOf(levels);
-    return (place) => pixels[codes[place]];
+    return (index) => pixels[codes[index]];
   }
 
-  /** @param {GreyWindow} window @param {boolean} inverted @returns {(place: number) => number} */
+  /** @param {GreyWindow} window @param {boolean} inverted @returns {(index: number) => number} */
   #colours(window, inverted) {
     const levels = levelsOf(window, EIGHT_BITS, inverted, 255);
     const pixels = new Uint32Array(this.picture.pixels.buffer);
-    return (place) => {
-      const pixel = pixels[place];
+    return (index) => {
+      const pixel = pixels[index];
       return (((pixel >>> 24) << 24) | (levels[(pixel >>> 16) & 255] << 16) | (levels[(pixel >>> 8) & 255] << 8) | levels[pixel & 255]) >>> 0;
     };
   }
@@ -136,7 +136,7 @@ export class Film {
     this.home = this.#bright(automatic);
     this.#plane = planeOf(widePicture, this.#bright(wide), this.range);
     refine(this.#plane, narrow, this.home);
-    this.#known = [this.#bright(wide), this.home];
+    this.#loaded = [this.#bright(wide), this.home];
   }
 
   /** @param {GreyWindow} window in stored values */
@@ -147,13 +147,13 @@ export class Film {
   /** @param {GreyWindow} window */
   #knows(window) {
     const { low, high } = rangeOf(window);
-    return this.#known.some((one) => rangeOf(one).low <= Math.max(low, this.range.low) && rangeOf(one).high >= Math.min(high, this.range.high) && one.width <= FINE_ENOUGH * window.width);
+    return this.#loaded.some((one) => rangeOf(one).low <= Math.max(low, this.range.low) && rangeOf(one).high >= Math.min(high, this.range.high) && one.width <= FINE_ENOUGH * window.width);
   }
 }
 
 /**
  * @param {FilmsApi} api @param {string} collection @param {string} id @param {AbortSignal} signal
- * @returns {Promise<Film>} as it is searched; `learn` makes its values known
+ * @returns {Promise<Film>} as it is searched; `learn` loads its values
  */
 export async function openFilm(api, collection, id, signal) {
   const record = await api.film(collection, id, signal);
@@ -175,10 +175,10 @@ async function readPicture(file) {
 /** @param {Uint8ClampedArray} pixels @returns {Uint8Array | null} null where they have colours or are transparent */
 function greyOf(pixels) {
   const grey = new Uint8Array(pixels.length / 4);
-  for (let place = 0; place < grey.length; place += 1) {
-    const level = pixels[4 * place];
-    if (pixels[4 * place + 1] !== level || pixels[4 * place + 2] !== level || pixels[4 * place + 3] !== 255) return null;
-    grey[place] = level;
+  for (let index = 0; index < grey.length; index += 1) {
+    const level = pixels[4 * index];
+    if (pixels[4 * index + 1] !== level || pixels[4 * index + 2] !== level || pixels[4 * index + 3] !== 255) return null;
+    grey[index] = level;
   }
   return grey;
 }

@@ -1,4 +1,4 @@
-/** Films over HTTP: what is known of one, its grey levels, its picture, and films of the same patient. */
+/** Films over HTTP: details of one, its grey levels, its picture, and films of the same patient. */
 
 import { ProblemError, sentJson } from '../../shared/http.js';
 
@@ -12,7 +12,7 @@ import { ProblemError, sentJson } from '../../shared/http.js';
 /** Longest side of a picture that every browser draws. */
 const LONGEST_SIDE = 8192;
 const MOST_FILMS = 200;
-/** So often a busy service is asked again. */
+/** Number of retries with a busy service. */
 const MOST_TRIES = 4;
 
 export class FilmsApi {
@@ -25,12 +25,12 @@ export class FilmsApi {
     this.session = session;
   }
 
-  /** What of a collection counts for its films; asked once. @param {string} name @returns {Promise<Collection>} */
+  /** Properties of a collection that matter for its films; requested once. @param {string} name @returns {Promise<Collection>} */
   collection(name) {
-    const known = this.#collections.get(name) ?? this.#ask(collectionPath(name)).then(({ regions, hidden_fields: hidden }) => ({ regions: regions === true, hidden: new Set(hidden) }));
-    this.#collections.set(name, known);
-    known.catch(() => this.#collections.delete(name));
-    return known;
+    const cached = this.#collections.get(name) ?? this.#ask(collectionPath(name)).then(({ regions, hidden_fields: hidden }) => ({ regions: regions === true, hidden: new Set(hidden) }));
+    this.#collections.set(name, cached);
+    cached.catch(() => this.#collections.delete(name));
+    return cached;
   }
 
   /** @param {string} collection @param {string} id @param {AbortSignal} signal @returns {Promise<FilmRecord>} */
@@ -48,10 +48,10 @@ export class FilmsApi {
    * @returns {Promise<Blob>} the film in 8 bits, without loss
    */
   picture(collection, film, window, signal) {
-    const wanted = new URLSearchParams();
-    if (Math.max(film.width, film.height) > LONGEST_SIDE) wanted.set('size', String(LONGEST_SIDE));
-    if (window !== null) wanted.set('window', `${window.centre},${window.width}`);
-    const address = this.#resolve(`${filmPath(collection, film.id)}/rendition?${wanted}`);
+    const parameters = new URLSearchParams();
+    if (Math.max(film.width, film.height) > LONGEST_SIDE) parameters.set('size', String(LONGEST_SIDE));
+    if (window !== null) parameters.set('window', `${window.centre},${window.width}`);
+    const address = this.#resolve(`${filmPath(collection, film.id)}/rendition?${parameters}`);
     return patiently(async () => (await this.session.fetch(address, { headers: { Accept: 'image/png' }, signal })).blob(), signal);
   }
 
@@ -60,8 +60,8 @@ export class FilmsApi {
    * @returns {Promise<ListedFilm[]>} films with a value of a field, such as those of a patient
    */
   async filmsWith(collection, field, value, signal) {
-    const wanted = { filter: { field, eq: value }, limit: MOST_FILMS, with: ['metadata'] };
-    const { hits } = await this.#ask(`${collectionPath(collection)}/search`, { ...sentJson(wanted), signal });
+    const body = { filter: { field, eq: value }, limit: MOST_FILMS, with: ['metadata'] };
+    const { hits } = await this.#ask(`${collectionPath(collection)}/search`, { ...sentJson(body), signal });
     return hits;
   }
 

@@ -1,9 +1,9 @@
 /**
- * Where a film lies in a viewport. Places and sizes of viewports are in pixels of the screen, those of films in their own.
+ * Placement of a film in a viewport. Positions and sizes of viewports are in pixels of the screen, those of films in their own.
  *
  * @typedef {{width: number, height: number}} Size
  * @typedef {{kind: 'fit' | 'actual', by: number}} Zoom relative to the whole film in view, or pixels of the screen for one of the film
- * @typedef {{zoom: Zoom, centre: {x: number, y: number}, turn: number, mirrored: boolean}} Place `centre`: the point of the film in the
+ * @typedef {{zoom: Zoom, centre: {x: number, y: number}, turn: number, mirrored: boolean}} Placement `centre`: the point of the film in the
  *   middle of the viewport, in fractions of it as it is seen; `turn`: quarters clockwise, after mirroring left and right
  * @typedef {[number, number, number, number, number, number]} Matrix as `setTransform` takes it
  */
@@ -12,7 +12,7 @@ const LARGEST = 32;
 /** Smallest, as a share of the film that is whole in view. */
 const SMALLEST = 0.5;
 
-/** @returns {Place} */
+/** @returns {Placement} */
 export function wholeFilm() {
   return { zoom: { kind: 'fit', by: 1 }, centre: { x: 0.5, y: 0.5 }, turn: 0, mirrored: false };
 }
@@ -28,20 +28,20 @@ export function fittingScale(film, turn, box) {
   return Math.min(box.width / seen.width, box.height / seen.height);
 }
 
-/** @param {Place} place @param {Size} film @param {Size} box @returns {number} pixels of the screen for one of the film */
+/** @param {Placement} placement @param {Size} film @param {Size} box @returns {number} pixels of the screen for one of the film */
 export function scaleOf({ zoom, turn }, film, box) {
   return zoom.kind === 'actual' ? zoom.by : zoom.by * fittingScale(film, turn, box);
 }
 
-/** @param {Place} place @param {Size} film @param {Size} box @returns {Matrix} from pixels of the film to those of the viewport */
-export function matrixOf(place, film, box) {
-  const scale = scaleOf(place, film, box);
-  const seen = seenSize(film, place.turn);
-  const [cos, sin] = [[1, 0], [0, 1], [-1, 0], [0, -1]][place.turn];
-  const side = place.mirrored ? -1 : 1;
+/** @param {Placement} placement @param {Size} film @param {Size} box @returns {Matrix} from pixels of the film to those of the viewport */
+export function matrixOf(placement, film, box) {
+  const scale = scaleOf(placement, film, box);
+  const seen = seenSize(film, placement.turn);
+  const [cos, sin] = [[1, 0], [0, 1], [-1, 0], [0, -1]][placement.turn];
+  const side = placement.mirrored ? -1 : 1;
   const [a, b, c, d] = [scale * cos * side, scale * sin * side, -scale * sin, scale * cos];
-  const x = box.width / 2 - scale * (place.centre.x - 0.5) * seen.width - (a * film.width + c * film.height) / 2;
-  const y = box.height / 2 - scale * (place.centre.y - 0.5) * seen.height - (b * film.width + d * film.height) / 2;
+  const x = box.width / 2 - scale * (placement.centre.x - 0.5) * seen.width - (a * film.width + c * film.height) / 2;
+  const y = box.height / 2 - scale * (placement.centre.y - 0.5) * seen.height - (b * film.width + d * film.height) / 2;
   // On whole pixels, so that a film at its own size is not smoothed.
   return [a, b, c, d, Math.round(x), Math.round(y)];
 }
@@ -53,39 +53,39 @@ export function filmPoint([a, b, c, d, e, f], { x, y }) {
 }
 
 /**
- * @param {Place} place @param {Size} film @param {Size} box @param {number} factor
+ * @param {Placement} placement @param {Size} film @param {Size} box @param {number} factor
  * @param {{x: number, y: number}} [still] the point of the viewport that stays; by default its middle
- * @returns {Place}
+ * @returns {Placement}
  */
-export function zoomed(place, film, box, factor, still = { x: box.width / 2, y: box.height / 2 }) {
-  const before = scaleOf(place, film, box);
-  const fitting = fittingScale(film, place.turn, box);
+export function zoomed(placement, film, box, factor, still = { x: box.width / 2, y: box.height / 2 }) {
+  const before = scaleOf(placement, film, box);
+  const fitting = fittingScale(film, placement.turn, box);
   const after = Math.min(Math.max(LARGEST, fitting), Math.max(Math.min(1, fitting) * SMALLEST, before * factor));
-  const seen = seenSize(film, place.turn);
+  const seen = seenSize(film, placement.turn);
   const change = 1 / before - 1 / after;
   return {
-    ...place,
-    zoom: { ...place.zoom, by: place.zoom.by * after / before },
+    ...placement,
+    zoom: { ...placement.zoom, by: placement.zoom.by * after / before },
     centre: inside({
-      x: place.centre.x + (still.x - box.width / 2) * change / seen.width,
-      y: place.centre.y + (still.y - box.height / 2) * change / seen.height,
+      x: placement.centre.x + (still.x - box.width / 2) * change / seen.width,
+      y: placement.centre.y + (still.y - box.height / 2) * change / seen.height,
     }),
   };
 }
 
-/** @param {Place} place @param {Size} film @param {Size} box @param {number} x @param {number} y how far the film moves @returns {Place} */
-export function moved(place, film, box, x, y) {
-  const scale = scaleOf(place, film, box);
-  const seen = seenSize(film, place.turn);
-  return { ...place, centre: inside({ x: place.centre.x - x / scale / seen.width, y: place.centre.y - y / scale / seen.height }) };
+/** @param {Placement} placement @param {Size} film @param {Size} box @param {number} x @param {number} y how far the film moves @returns {Placement} */
+export function moved(placement, film, box, x, y) {
+  const scale = scaleOf(placement, film, box);
+  const seen = seenSize(film, placement.turn);
+  return { ...placement, centre: inside({ x: placement.centre.x - x / scale / seen.width, y: placement.centre.y - y / scale / seen.height }) };
 }
 
-/** @param {Place} place @returns {Place} left and right exchanged as it is seen */
+/** @param {Placement} placement @returns {Placement} left and right exchanged as it is seen */
 export function mirrored({ centre, turn, mirrored: before, ...rest }) {
   return { ...rest, turn: (4 - turn) % 4, mirrored: !before, centre: { x: 1 - centre.x, y: centre.y } };
 }
 
-/** @param {Place} place @returns {Place} a quarter further clockwise */
+/** @param {Placement} placement @returns {Placement} a quarter further clockwise */
 export function turned({ centre, turn, ...rest }) {
   return { ...rest, turn: (turn + 1) % 4, centre: { x: 1 - centre.y, y: centre.x } };
 }
@@ -96,8 +96,8 @@ const OPPOSITE = { L: 'R', R: 'L', A: 'P', P: 'A', H: 'F', F: 'H' };
  * The directions of the patient at the edges of a film as it is seen.
  *
  * @param {unknown} orientation such as `L\F`: where its rows and its columns lead (PS3.3, C.7.6.1.1.1)
- * @param {{turn: number, mirrored: boolean}} place
- * @returns {[string, string, string, string] | null} top, right, bottom, left; null: not known
+ * @param {{turn: number, mirrored: boolean}} placement
+ * @returns {[string, string, string, string] | null} top, right, bottom, left; null: unknown
  */
 export function edgeLetters(orientation, { turn, mirrored: isMirrored }) {
   const parts = typeof orientation === 'string' ? orientation.toUpperCase().split('\\') : [];

@@ -92,26 +92,26 @@ export function pixelsOf(levels) {
  * @param {Uint8Array} picture @param {GreyWindow} window @param {Range} range of the codes @returns {Plane}
  */
 export function planeOf(picture, window, range) {
-  const known = codesOf(window, range);
-  return { codes: Uint16Array.from(picture, (level) => known[level]), range };
+  const table = codesOf(window, range);
+  return { codes: Uint16Array.from(picture, (level) => table[level]), range };
 }
 
 /**
- * Take what a picture through another window tells: values that it contradicts are replaced, others may be known better already.
+ * Merge a picture through another window: values that it contradicts are replaced, others may already be finer.
  *
  * @param {Plane} plane @param {Uint8Array} picture @param {GreyWindow} window
  */
 export function refine({ codes, range }, picture, window) {
-  const known = codesOf(window, range);
+  const table = codesOf(window, range);
   const step = window.width / LAST_LEVEL / (range.high - range.low) * LAST_CODE;
   // Half a step is what this picture does not tell; the rest, what one that was finer did not.
   const half = 0.6 * step + 1;
-  for (let place = 0; place < codes.length; place += 1) {
-    const level = picture[place];
-    const code = known[level];
-    const away = codes[place] - code;
+  for (let index = 0; index < codes.length; index += 1) {
+    const level = picture[index];
+    const code = table[level];
+    const away = codes[index] - code;
     // Black may be any value below the window, and white any above it.
-    if ((away > half && level < LAST_LEVEL) || (away < -half && level > 0)) codes[place] = code;
+    if ((away > half && level < LAST_LEVEL) || (away < -half && level > 0)) codes[index] = code;
   }
 }
 
@@ -134,12 +134,12 @@ export function misfit(narrow, window, wide, wideWindow, smallestIsWhite) {
   let sum = 0;
   let count = 0;
   const stride = Math.max(1, Math.floor(narrow.length / 20_000));
-  for (let place = 0; place < narrow.length; place += stride) {
-    const level = narrow[place];
+  for (let index = 0; index < narrow.length; index += stride) {
+    const level = narrow[index];
     if (level === 0 || level === LAST_LEVEL) continue;
     const value = window.centre + sign * window.width * (level / LAST_LEVEL - 0.5);
     const expected = LAST_LEVEL * (0.5 + sign * (value - wideWindow.centre) / wideWindow.width);
-    sum += Math.abs(Math.min(LAST_LEVEL, Math.max(0, expected)) - wide[place]);
+    sum += Math.abs(Math.min(LAST_LEVEL, Math.max(0, expected)) - wide[index]);
     count += 1;
   }
   return count === 0 ? 0 : sum / count;

@@ -27,10 +27,10 @@ export class SaveCase {
     this.name = h('input', { class: 'box-field', type: 'text', maxLength: MOST_NAME, autocomplete: 'off' });
     this.naming = h('label', {}, say('case.name'), this.name);
     this.note = h('textarea', { class: 'box-field', rows: 3, maxLength: MOST_NOTE, placeholder: say('case.noteWhy') });
-    this.said = h('p', { class: 'box-said', role: 'status' });
+    this.status = h('p', { class: 'box-status', role: 'status' });
     this.button = h('button', { class: 'button primary' }, say('case.save'));
     this.form = h('form', { class: 'box-form', on: { submit: (event) => this.#onSubmit(event) } },
-      h('label', {}, say('case.list'), this.lists), this.naming, h('label', {}, say('case.note'), this.note), this.said,
+      h('label', {}, say('case.list'), this.lists), this.naming, h('label', {}, say('case.note'), this.note), this.status,
       h('div', { class: 'box-end' }, h('button', { class: 'button', type: 'button', on: { click: () => this.element.close() } }, say('case.cancel')), this.button));
     this.element = h('dialog', { class: 'box save-case', 'aria-label': say('case.save'),
       on: { keydown: (event) => event.stopPropagation(), click: (event) => event.target === this.element && this.element.close() } },
@@ -43,7 +43,7 @@ export class SaveCase {
     this.#image = id;
     this.note.value = '';
     this.name.value = '';
-    fill(this.said);
+    fill(this.status);
     this.button.disabled = true;
     if (!this.element.open) this.element.showModal();
     try {
@@ -51,7 +51,7 @@ export class SaveCase {
       if (this.#image !== id) return;
       this.#showLists(lists);
       this.button.disabled = false;
-      // Who is writing already goes on where they are.
+      // Keep the position of someone who is already writing.
       const at = this.element.getRootNode().activeElement;
       if (at !== this.name && at !== this.note) (this.naming.hidden ? this.note : this.name).focus();
     } catch (error) {
@@ -96,7 +96,7 @@ export class SaveCase {
   /** @param {unknown} error */
   #refuse(error) {
     const problem = problemFrom(error);
-    fill(this.said, h('strong', {}, `${problem.title}. `), h('span', { lang: problem.lang }, problem.detail));
+    fill(this.status, h('strong', {}, `${problem.title}. `), h('span', { lang: problem.lang }, problem.detail));
   }
 }
 

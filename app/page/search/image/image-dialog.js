@@ -67,25 +67,25 @@ export class ImageDialog {
    * @param {string} collection
    * @param {string} id
    * @param {Hit | null} hit the hit that was opened; null for an image opened by its address
-   * @param {{first: boolean, last: boolean, side: Side | null, box: import('../query/query.js').Box | null, regions: boolean, matched: ((signal: AbortSignal) => Promise<Blob>) | null}} place
+   * @param {{first: boolean, last: boolean, side: Side | null, box: import('../query/query.js').Box | null, regions: boolean, matched: ((signal: AbortSignal) => Promise<Blob>) | null}} options
    *   among the hits and the examples; `matched` asks for the overlay of what matched
    */
-  async open(api, collection, id, hit, place) {
+  async open(api, collection, id, hit, options) {
     this.#request?.abort();
     const request = (this.#request = new AbortController());
     this.id = id;
-    this.side = place.side;
+    this.side = options.side;
     this.hit = hit;
     this.sides = SIDES.filter(({ side: one }) => hit === null || sidesOf(hit).includes(one));
     this.heading.textContent = hit ? say('hit.number', { rank: hit.rank }) : say('dialog.image');
-    this.previous.disabled = place.first;
-    this.next.disabled = place.last;
+    this.previous.disabled = options.first;
+    this.next.disabled = options.last;
     // A new tab brings no token.
     this.original = api.session.token === null ? api.contentAddress(collection, id) : null;
     this.viewer.show(api.renditionAddress(collection, id), hit?.texts[0] ?? id, api);
-    if (place.regions) this.viewer.region.offer(place.box);
+    if (options.regions) this.viewer.region.offer(options.box);
     else this.viewer.region.forget();
-    if (place.matched) this.viewer.matched.offer(place.matched);
+    if (options.matched) this.viewer.matched.offer(options.matched);
     else this.viewer.matched.forget();
     this.#showFacts(hit, hit ?? {}, 'loading');
     if (!this.element.open) this.element.showModal();
@@ -122,7 +122,7 @@ export class ImageDialog {
     if (levels !== null && request === this.#request) this.viewer.window.offer(levels);
   }
 
-  /** Show what was said of an image. @param {string} id */
+  /** Show the judgement of an image. @param {string} id */
   showJudged(id) {
     if (id === this.id) pressJudged(this.facts, this.judgements.of(id));
   }
@@ -250,7 +250,7 @@ function detailList(id, record, hidden) {
   if (record.split) entries.push(['split', record.split]);
   if (record.group) entries.push(['group', record.group]);
   for (const [name, value] of Object.entries(record.metadata ?? {})) {
-    if (entries.some(([known]) => known === name) || value === null || value === '') continue;
+    if (entries.some(([shown]) => shown === name) || value === null || value === '') continue;
     if (name === 'date_shifted') continue;
     entries.push([name, name === 'date' ? marked(metadataText(value), record.metadata) : metadataText(value)]);
   }

@@ -55,12 +55,12 @@ export class ImageViewer {
   }
 
   /**
-   * Show an image; one that is on show already keeps its zoom and place.
+   * Show an image; one that is already shown keeps its zoom and position.
    *
    * @param {string} address @param {string} description @param {import('../api.js').SearchApi} api
    */
   show(address, description, api) {
-    this.#load = (wanted) => api.picture(this.picture, wanted);
+    this.#load = (options) => api.picture(this.picture, options);
     this.picture.alt = description;
     if (this.#address === address) return;
     this.#address = address;
@@ -185,7 +185,7 @@ export class ImageViewer {
     return { x: event.clientX - box.left - box.width / 2, y: event.clientY - box.top - box.height / 2 };
   }
 
-  /** Apply zoom and place, keeping the picture over the stage. */
+  /** Apply zoom and position, keeping the picture over the stage. */
   #draw() {
     const zoom = this.#factor;
     const { x, y } = this.#reach;

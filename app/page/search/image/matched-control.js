@@ -11,7 +11,7 @@ export class MatchedControl {
   #asking = null;
   #on = false;
 
-  /** @param {HTMLElement} layer lies on the picture */
+  /** @param {HTMLElement} layer covers the picture */
   constructor(layer) {
     this.button = iconButton('matched', say('matched.toggle'), () => this.toggle(), { 'aria-pressed': 'false', hidden: true });
     this.picture = h('img', { class: 'matched-picture', alt: '', hidden: true });

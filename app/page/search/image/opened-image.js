@@ -52,12 +52,12 @@ export class OpenedImage {
       if (this.dialog.id !== null) this.dialog.dismiss();
       return;
     }
-    const place = hits.findIndex(({ id }) => id === opened);
-    const ends = { first: place <= 0, last: place < 0 || place === hits.length - 1 };
+    const index = hits.findIndex(({ id }) => id === opened);
+    const ends = { first: index <= 0, last: index < 0 || index === hits.length - 1 };
     const api = this.actions.api();
     const images = query.picture ? [query.picture.file] : [];
     const matched = regions && !isUnranked(query) ? (signal) => api.overlay(collection, opened, bodyOf(query), images, signal) : null;
-    this.dialog.open(api, collection, opened, hits[place] ?? null, { ...ends, side: sideOf(query, opened), box: query.boxes[opened] ?? null, regions, matched });
+    this.dialog.open(api, collection, opened, hits[index] ?? null, { ...ends, side: sideOf(query, opened), box: query.boxes[opened] ?? null, regions, matched });
   }
 
   /** @param {number} by */

@@ -21,7 +21,7 @@ export class RegionControl {
   #offered = false;
 
   /**
-   * @param {HTMLElement} layer lies on the picture
+   * @param {HTMLElement} layer covers the picture
    * @param {(box: Box | null) => void} search null: by the whole picture
    */
   constructor(layer, search) {
@@ -83,10 +83,10 @@ export class RegionControl {
 
   /** An edge that moves takes the box along; a length ends at the picture's edge. @param {Partial<Box>} change */
   #set(change) {
-    const wanted = { ...this.#box, ...change };
-    const within = (place, length, moved) => (moved ? [Math.min(place, 1 - length), length] : [place, Math.min(Math.max(length, LEAST), 1 - place)]);
-    const [x, width] = within(wanted.x, wanted.width, 'x' in change);
-    const [y, height] = within(wanted.y, wanted.height, 'y' in change);
+    const box = { ...this.#box, ...change };
+    const within = (start, length, moved) => (moved ? [Math.min(start, 1 - length), length] : [start, Math.min(Math.max(length, LEAST), 1 - start)]);
+    const [x, width] = within(box.x, box.width, 'x' in change);
+    const [y, height] = within(box.y, box.height, 'y' in change);
     this.#box = { x, y, width, height };
     this.#show();
   }
@@ -104,14 +104,14 @@ export class RegionControl {
   #begin(event) {
     if (this.panel.hidden) return;
     event.stopPropagation();
-    this.#begun = this.#place(event);
+    this.#begun = this.#position(event);
     this.layer.setPointerCapture(event.pointerId);
   }
 
   /** @param {PointerEvent} event */
   #draw(event) {
     if (this.#begun === null) return;
-    const { x, y } = this.#place(event);
+    const { x, y } = this.#position(event);
     const width = Math.abs(x - this.#begun.x);
     const height = Math.abs(y - this.#begun.y);
     // A click leaves the box as it is.
@@ -125,7 +125,7 @@ export class RegionControl {
   }
 
   /** @param {PointerEvent} event */
-  #place(event) {
+  #position(event) {
     const { left, top, width, height } = this.layer.getBoundingClientRect();
     const inside = (share) => Math.min(1, Math.max(0, share));
     return { x: inside((event.clientX - left) / width), y: inside((event.clientY - top) / height) };

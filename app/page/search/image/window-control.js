@@ -29,13 +29,13 @@ export class WindowControl {
     this.change = change;
     this.button = iconButton('levels', say('window.toggle'), () => this.toggle(), { 'aria-expanded': 'false', 'aria-controls': 'grey-levels', hidden: true });
     this.presets = h('div', { class: 'window-presets' });
-    this.centre = this.#slider(say('window.centre'), (place) => ({ centre: this.#rounded(this.#scale.from + (this.#scale.to - this.#scale.from) * place) }));
-    this.width = this.#slider(say('window.width'), (place) => ({ width: this.#rounded(this.#scale.least * (this.#scale.range / this.#scale.least) ** place) }));
+    this.centre = this.#slider(say('window.centre'), (position) => ({ centre: this.#rounded(this.#scale.from + (this.#scale.to - this.#scale.from) * position) }));
+    this.width = this.#slider(say('window.width'), (position) => ({ width: this.#rounded(this.#scale.least * (this.#scale.range / this.#scale.least) ** position) }));
     this.panel = h('div', { class: 'window-panel', id: 'grey-levels', role: 'group', 'aria-label': say('window.title'), hidden: true }, this.presets,
       ...[this.centre, this.width].map(({ name, input, output }) => h('label', { class: 'window-line' }, h('span', {}, name), input, output)));
   }
 
-  /** Of an image of which nothing is known yet. */
+  /** For an image before its levels are loaded. */
   forget() {
     clearTimeout(this.#timer);
     this.#levels = null;
@@ -44,7 +44,7 @@ export class WindowControl {
     this.#open(false);
   }
 
-  /** Offer the windows of an image; once known they stay. @param {GreyLevels} levels */
+  /** Offer the windows of an image; once loaded they stay. @param {GreyLevels} levels */
   offer(levels) {
     if (this.#levels !== null || !levels.deep || levels.automatic === null) return;
     this.#levels = levels;
@@ -66,7 +66,7 @@ export class WindowControl {
     this.button.setAttribute('aria-expanded', String(open));
   }
 
-  /** @param {string} name @param {(place: number) => Partial<GreyWindow>} read what a place from 0 to 1 stands for */
+  /** @param {string} name @param {(position: number) => Partial<GreyWindow>} read the window of a position from 0 to 1 */
   #slider(name, read) {
     const input = h('input', { type: 'range', min: '0', max: String(STEPS), 'aria-label': name,
       on: { input: () => this.#choose({ ...this.#window, ...read(input.valueAsNumber / STEPS) }) } });
@@ -115,14 +115,14 @@ export class WindowControl {
       on: { click: () => this.#choose(window) } }, name)));
     if (focused) this.presets.querySelector(`[data-preset="${focused}"]`)?.focus();
     const { from, to, least, range } = this.#scale;
-    this.#place(this.centre, (this.#window.centre - from) / (to - from), this.#window.centre);
-    this.#place(this.width, Math.log(this.#window.width / least) / Math.log(range / least), this.#window.width);
+    this.#position(this.centre, (this.#window.centre - from) / (to - from), this.#window.centre);
+    this.#position(this.width, Math.log(this.#window.width / least) / Math.log(range / least), this.#window.width);
   }
 
-  /** @param {{input: HTMLInputElement, output: HTMLElement}} slider @param {number} place from 0 to 1, or beyond @param {number} value */
-  #place({ input, output }, place, value) {
+  /** @param {{input: HTMLInputElement, output: HTMLElement}} slider @param {number} position from 0 to 1, or beyond @param {number} value */
+  #position({ input, output }, position, value) {
     const text = countText(this.#rounded(value));
-    if (input.getRootNode().activeElement !== input) input.value = String(Math.round(place * STEPS));
+    if (input.getRootNode().activeElement !== input) input.value = String(Math.round(position * STEPS));
     input.setAttribute('aria-valuetext', text);
     output.textContent = text;
   }

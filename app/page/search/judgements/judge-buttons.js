@@ -14,7 +14,7 @@ const VERDICTS = /** @type {const} */ ([
   { relevant: false, picture: 'wrong', title: 'judge.wrongKey', label: 'judge.wrongNumber', action: 'wrong' },
 ]);
 
-/** @param {Hit} hit @param {Judgements} judgements @returns {HTMLElement | null} null where nothing can be said */
+/** @param {Hit} hit @param {Judgements} judgements @returns {HTMLElement | null} null if it cannot be judged */
 export function judgeButtons(hit, judgements) {
   if (!judgements.taken) return null;
   const buttons = VERDICTS.map(({ relevant, picture, title, label }) => h('button', {
@@ -26,9 +26,9 @@ export function judgeButtons(hit, judgements) {
   return element;
 }
 
-/** Show on the buttons inside of an element what was said. @param {Element} element @param {boolean | null} said */
-export function pressJudged(element, said) {
-  for (const button of element.querySelectorAll('.judge-button')) button.setAttribute('aria-pressed', String(button.dataset.relevant === String(said)));
+/** Show a judgement on the buttons inside an element. @param {Element} element @param {boolean | null} judgement */
+export function pressJudged(element, judgement) {
+  for (const button of element.querySelectorAll('.judge-button')) button.setAttribute('aria-pressed', String(button.dataset.relevant === String(judgement)));
 }
 
 /** @param {string | null} action of a key @returns {boolean | null} what it says of a hit; null: nothing */

@@ -1,12 +1,12 @@
 /** What the reader says of hits: the service keeps it to learn from, the tab to show it. */
 
 import { judgedOf } from '../query/query.js';
-import { Said } from './said.js';
+import { StoredJudgements } from './stored-judgements.js';
 
 /** @typedef {import('../query/query.js').Query} Query */
 
 export class Judgements {
-  #said = new Said();
+  #stored = new StoredJudgements();
   /** @type {string | null} */
   #service = null;
   /** @type {string | null} */
@@ -23,29 +23,29 @@ export class Judgements {
     this.actions = actions;
   }
 
-  /** Say what the hits that are shown were found by. @param {string} service its address @param {string} collection @param {Query} query */
-  found(service, collection, query) {
+  /** Set the query of the shown hits. @param {string} service its address @param {string} collection @param {Query} query */
+  startFor(service, collection, query) {
     this.#service = service;
     this.#collection = collection;
     this.#query = judgedOf(query);
   }
 
-  /** Whether anything can be said of the hits that are shown. */
+  /** Whether the shown hits can be judged. */
   get taken() {
     return this.#query !== null;
   }
 
-  /** @param {string} id @returns {boolean | null} whether the hit is what was searched for; null: nothing was said */
+  /** @param {string} id @returns {boolean | null} whether the hit was judged relevant; null: not judged */
   of(id) {
-    return this.#said.get(this.#key(id));
+    return this.#stored.get(this.#key(id));
   }
 
-  /** Say it; said twice, it is taken back. @param {string} id @param {boolean} relevant */
+  /** Judge a hit; the same judgement twice removes it. @param {string} id @param {boolean} relevant */
   async say(id, relevant) {
     const key = this.#key(id);
     const before = this.of(id);
     const now = relevant === before ? null : relevant;
-    this.#said.set(key, now);
+    this.#stored.set(key, now);
     this.actions.changed(id);
     const judgement = { query: this.#query, hit: id, relevant: now };
     const collection = this.#collection;
@@ -55,7 +55,7 @@ export class Judgements {
     try {
       await sent;
     } catch (error) {
-      if (this.#said.get(key) === now) this.#said.set(key, before);
+      if (this.#stored.get(key) === now) this.#stored.set(key, before);
       this.actions.changed(id);
       this.actions.refused(error);
     }

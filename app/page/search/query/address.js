@@ -21,7 +21,7 @@ export function isLink(text) {
 }
 
 /**
- * The part of a link after `#`. An uploaded image has no place in it: only `by=image` marks it.
+ * The part of a link after `#`. An uploaded image is not part of it: only `by=image` marks it.
  *
  * @param {SearchState} state
  * @returns {string}
@@ -49,10 +49,10 @@ function boxText({ x, y, width, height }, id) {
 
 /** @param {string} text @returns {[string, import('./query.js').Box] | null} the id of a liked image, and its part; null: it cannot be read */
 function parsedBox(text) {
-  const place = text.indexOf(' ');
-  const [x, y, width, height, ...more] = text.slice(0, Math.max(place, 0)).split(',').map(Number);
+  const space = text.indexOf(' ');
+  const [x, y, width, height, ...more] = text.slice(0, Math.max(space, 0)).split(',').map(Number);
   const inside = x >= 0 && y >= 0 && width > 0 && height > 0 && x + width <= 1.0002 && y + height <= 1.0002;
-  return inside && more.length === 0 ? [text.slice(place + 1), { x, y, width: Math.min(width, 1 - x), height: Math.min(height, 1 - y) }] : null;
+  return inside && more.length === 0 ? [text.slice(space + 1), { x, y, width: Math.min(width, 1 - x), height: Math.min(height, 1 - y) }] : null;
 }
 
 /** Checks of the parameters that can be broken. @type {Record<string, (value: string) => boolean>} */
@@ -66,13 +66,13 @@ const WHOLE = {
 
 /**
  * @param {string} text
- * @returns {SearchState & {imageIsGone: boolean, broken: string[]}} `imageIsGone` when the link stands for a search by an uploaded
+ * @returns {SearchState & {imageIsGone: boolean, broken: string[]}} `imageIsGone` when the link is a search by an uploaded
  *   image; `broken` has the names of the parameters that cannot be read
  */
 export function fromLink(text) {
   const parameters = new URLSearchParams(text);
   const broken = Object.keys(WHOLE).filter((name) => parameters.has(name) && !parameters.getAll(name).every(WHOLE[name]));
-  const given = (name) => (broken.includes(name) ? null : parameters.get(name));
+  const parameter = (name) => (broken.includes(name) ? null : parameters.get(name));
   const examples = (side) => [...new Set(parameters.getAll(side).filter(Boolean))];
   const like = examples('like');
   return {
@@ -82,13 +82,13 @@ export function fromLink(text) {
       like,
       unlike: examples('unlike').filter((id) => !like.includes(id)),
       boxes: Object.fromEntries(parameters.getAll('box').map(parsedBox).filter((one) => one !== null && like.includes(one[0]))),
-      likeness: given('words') !== 'only',
-      words: given('words') !== 'off',
-      ...Object.fromEntries(Object.keys(CHOICES).map((name) => [name, given(name)])),
+      likeness: parameter('words') !== 'only',
+      words: parameter('words') !== 'off',
+      ...Object.fromEntries(Object.keys(CHOICES).map((name) => [name, parameter(name)])),
     },
-    filter: parsedFilter(given('filter') ?? '') ?? noFilter(),
+    filter: parsedFilter(parameter('filter') ?? '') ?? noFilter(),
     opened: parameters.get('image'),
-    imageIsGone: given('by') !== null,
+    imageIsGone: parameter('by') !== null,
     broken,
   };
 }

@@ -17,7 +17,7 @@ export class CollectionFields {
   /** @type {Collection | null} */
   described = null;
   /** @type {string | null} */
-  #asked = null;
+  #requested = null;
   #describing = Promise.resolve();
   /** @type {AbortController | null} */
   #counting = null;
@@ -26,10 +26,10 @@ export class CollectionFields {
    * @param {import('./filter-panel.js').FilterPanel} panel
    * @param {import('./query-row.js').QueryRow} row
    * @param {() => {api: SearchApi, collection: string, filter: Filter, query: Query}} now what is searched
-   * @param {(hidden: Set<string>) => void} known called with the fields that are not shown once the collection is described
+   * @param {(hidden: Set<string>) => void} onDescribed called with the fields that are not shown once the collection is described
    */
-  constructor(panel, row, now, known) {
-    this.known = known;
+  constructor(panel, row, now, onDescribed) {
+    this.onDescribed = onDescribed;
     this.panel = panel;
     this.row = row;
     this.now = now;
@@ -38,17 +38,17 @@ export class CollectionFields {
 
   forget() {
     this.described = null;
-    this.#asked = null;
+    this.#requested = null;
     this.panel.setFields([], []);
     this.row.setGroups([]);
   }
 
-  /** Learn the collection's fields and examples. @returns {Promise<void>} settles when they are known, or cannot be */
+  /** Learn the collection's fields and examples. @returns {Promise<void>} settles when they are loaded, or cannot be */
   describe() {
     const { api, collection } = this.now();
-    if (this.#asked !== collection) {
+    if (this.#requested !== collection) {
       this.forget();
-      this.#asked = collection;
+      this.#requested = collection;
       this.#describing = this.#learn(api, collection);
     }
     return this.#describing;
@@ -58,9 +58,9 @@ export class CollectionFields {
   async #learn(api, collection) {
     const questions = [api.collection(collection), api.facets(collection, { field: 'group' })];
     const [described, groups] = await Promise.all(questions).catch(() => [null, null]);
-    if (this.#asked !== collection) return;
+    if (this.#requested !== collection) return;
     if (described === null) {
-      this.#asked = null;
+      this.#requested = null;
       return;
     }
     this.described = described;
@@ -68,7 +68,7 @@ export class CollectionFields {
     const shown = [...groups.fields, ...described.fields].filter(({ name }) => !hidden.has(name));
     this.panel.setFields(shown, described.findings);
     this.row.setGroups(shown.filter(isGroup).map(({ name }) => name));
-    this.known(hidden);
+    this.onDescribed(hidden);
     this.count();
   }
 
@@ -103,10 +103,10 @@ export class CollectionFields {
     this.#counting?.abort();
     if (this.described === null) return;
     const counting = (this.#counting = new AbortController());
-    const found = await counted(api, collection, filter, wordsOf(query), counting.signal).catch(() => null);
-    if (counting !== this.#counting || found === null) return;
-    found.fields.forEach((field) => this.panel.showCounts(field));
-    if (found.findings) this.panel.showFindings(found.findings);
+    const counts = await counted(api, collection, filter, wordsOf(query), counting.signal).catch(() => null);
+    if (counting !== this.#counting || counts === null) return;
+    counts.fields.forEach((field) => this.panel.showCounts(field));
+    if (counts.findings) this.panel.showFindings(counts.findings);
   }
 
   /** @param {string} field @param {string} containing @returns {Promise<FieldValue[]>} values of a field with a text in them */
@@ -118,7 +118,7 @@ export class CollectionFields {
   }
 }
 
-/** @param {Query} query @returns {string | undefined} the words that every hit has; beside likeness, hits need have none of them */
+/** @param {Query} query @returns {string | undefined} the words that every hit has; with likeness, hits may have none of them */
 function wordsOf(query) {
   return isUnranked(query) ? bodyOf(query).keywords : undefined;
 }

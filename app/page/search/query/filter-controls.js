@@ -83,11 +83,11 @@ export function choiceControl(field, clause, change, find) {
     const values = [...chosen];
     change(values.length === 0 ? null : values.length === 1 ? { eq: values[0] } : { any_of: values });
   };
-  const known = field.values.map(({ value }) => value);
-  const unlisted = [...chosen].filter((value) => !known.includes(value)).map((value) => ({ value, count: null }));
-  // Values that one image has each are found by a part of them alone.
+  const listed = field.values.map(({ value }) => value);
+  const unlisted = [...chosen].filter((value) => !listed.includes(value)).map((value) => ({ value, count: null }));
+  // Values that are unique to an image are only found by a part of them.
   const most = field.values.some(({ count }) => count > 1) ? MOST_BOXES : 0;
-  const shown = field.values.filter(({ value }, place) => place < most || chosen.has(value));
+  const shown = field.values.filter(({ value }, index) => index < most || chosen.has(value));
   const rest = field.values.filter((entry) => !shown.includes(entry));
   const box = ({ value, count }) => checkbox(field.name, value, count, chosen.has(value), choose);
   const boxes = [...shown, ...unlisted].map(box);
@@ -105,7 +105,7 @@ function checkbox(field, value, count, checked, choose) {
 
 /** @param {Field} field @param {FieldValue[]} rest @param {(value: any, on: boolean) => void} choose */
 function moreValues(field, rest, choose) {
-  const option = ({ value, count }, place) => h('option', { value: String(place) }, `${valueText(value)} (${count})`);
+  const option = ({ value, count }, index) => h('option', { value: String(index) }, `${valueText(value)} (${count})`);
   return h('select', { class: 'select', 'aria-label': say('filter.moreValuesOf', { field: fieldTitle(field.name) }), data: { key: `${field.name}+` },
     on: { change: (event) => choose(rest[Number(event.target.value)].value, true) } },
     h('option', { value: '', selected: true, disabled: true }, say('filter.moreValues', { count: rest.length })), ...rest.map(option));
@@ -113,20 +113,20 @@ function moreValues(field, rest, choose) {
 
 /** A box that finds values which are too many for a list. @param {Field} field @param {Set<any>} chosen @param {(entry: FieldValue) => Node} box @param {(containing: string) => Promise<FieldValue[]>} find */
 function finder(field, chosen, box, find) {
-  const found = h('div', { class: 'found-values', role: 'status' });
+  const results = h('div', { class: 'matching-values', role: 'status' });
   let timer = 0;
-  let asked = '';
+  let latest = '';
   const look = async () => {
-    asked = input.value.trim();
-    const wanted = asked;
-    if (wanted === '') {
-      fill(found);
+    latest = input.value.trim();
+    const text = latest;
+    if (text === '') {
+      fill(results);
       return;
     }
-    const values = await find(wanted).catch(() => null);
-    if (wanted !== asked) return;
+    const values = await find(text).catch(() => null);
+    if (text !== latest) return;
     const fresh = values?.filter(({ value }) => !chosen.has(value));
-    fill(found, ...(fresh?.length ? fresh.map(box) : [h('p', { class: 'quiet small' }, values === null ? say('filter.unreadable') : say('filter.noValue'))]));
+    fill(results, ...(fresh?.length ? fresh.map(box) : [h('p', { class: 'quiet small' }, values === null ? say('filter.unreadable') : say('filter.noValue'))]));
   };
   const input = h('input', { class: 'number', type: 'text', autocomplete: 'off', spellcheck: false, enterKeyHint: 'search', placeholder: say('filter.findAmong', { count: field.distinct }),
     'aria-label': say('filter.findValue', { field: fieldTitle(field.name) }), data: { key: `${field.name}?` },
@@ -134,5 +134,5 @@ function finder(field, chosen, box, find) {
       clearTimeout(timer);
       timer = setTimeout(look, PAUSE_MS);
     } } });
-  return h('div', { class: 'finder' }, input, found);
+  return h('div', { class: 'finder' }, input, results);
 }

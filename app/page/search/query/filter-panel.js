@@ -133,6 +133,6 @@ function isUseful(field) {
 
 /** @param {Field} a @param {Field} b */
 function byPlace(a, b) {
-  const place = (field) => (field.name === ORDER[0] ? -1 : field.name === ORDER[1] ? 1 : 0);
-  return place(a) - place(b) || fieldTitle(a.name).localeCompare(fieldTitle(b.name), language());
+  const rank = (field) => (field.name === ORDER[0] ? -1 : field.name === ORDER[1] ? 1 : 0);
+  return rank(a) - rank(b) || fieldTitle(a.name).localeCompare(fieldTitle(b.name), language());
 }

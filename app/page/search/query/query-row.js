@@ -129,12 +129,12 @@ export class QueryRow {
 
   /** @param {string} id @param {Side} side @param {import('./query.js').Box | null} box the part of it that is searched by */
   #example(id, side, box) {
-    const said = box ? say('row.partOf', { id }) : id;
+    const label = box ? say('row.partOf', { id }) : id;
     const picture = h('img', { alt: '', on: { error: () => picture.remove() } });
     this.actions.thumbnail(picture, id);
     return h('span', { class: 'chip pictured' },
       h('button', { class: 'chip-open', type: 'button', title: say('row.open', { id }), on: { click: () => this.actions.open(id) } },
-        box ? h('span', { class: 'chip-region' }, picture, regionMark(box)) : picture, h('span', { class: 'chip-text' }, said)),
+        box ? h('span', { class: 'chip-region' }, picture, regionMark(box)) : picture, h('span', { class: 'chip-text' }, label)),
       this.#drop(say(box ? SIDES[side].removePart : SIDES[side].remove, { id }), () => this.actions.remove(id)));
   }
 
@@ -153,12 +153,12 @@ export class QueryRow {
     return h('button', { class: 'link', type: 'button', on: { click: (event) => this.#take(event, act) } }, text);
   }
 
-  /** The button goes with what it takes back: the focus moves to the cross at its place. @param {Event} event @param {() => void} act */
+  /** The button disappears with what it removes: the focus moves to the remove button in its position. @param {Event} event @param {() => void} act */
   #take(event, act) {
-    const place = Math.max(0, this.#drops().indexOf(event.currentTarget));
+    const index = Math.max(0, this.#drops().indexOf(event.currentTarget));
     act();
     const left = this.#drops();
-    if (left.length > 0) left[Math.min(place, left.length - 1)].focus();
+    if (left.length > 0) left[Math.min(index, left.length - 1)].focus();
     else this.actions.leave();
   }
 

@@ -46,7 +46,7 @@ export function withMatching(query, kind, on) {
   return { ...query, [kind]: on, [other]: query[other] || !on };
 }
 
-/** @param {Query} query @param {string} text @returns {Query} the same with a text in the field, beside an image if there is one */
+/** @param {Query} query @param {string} text @returns {Query} the same with a text in the field, in addition to an image if there is one */
 export function withText(query, text) {
   return { ...query, text: text.trim() };
 }
@@ -94,7 +94,7 @@ export function sameQuery(a, b) {
   return a.picture?.file === b.picture?.file && JSON.stringify(bodyOf(a)) === JSON.stringify(bodyOf(b));
 }
 
-/** @param {SearchState} a @param {SearchState} b @returns {boolean} whether both look for the same in the same place */
+/** @param {SearchState} a @param {SearchState} b @returns {boolean} whether both are the same search in the same collection */
 export function sameSearch(a, b) {
   const filters = [a, b].map(({ filter }) => JSON.stringify(expressionOf(filter)));
   return a.collection === b.collection && sameQuery(a.query, b.query) && filters[0] === filters[1];
@@ -115,7 +115,7 @@ export function bodyOf(query) {
   };
 }
 
-/** @param {Query} query @returns {object | null} what the service keeps of it beside a judgement; null where there is nothing to learn from */
+/** @param {Query} query @returns {object | null} what the service keeps of it with a judgement; null where there is nothing to learn from */
 export function judgedOf(query) {
   const { keywords, group_by: group, ...judged } = bodyOf(query);
   const whole = query.picture === null && Object.keys(query.boxes).length === 0;

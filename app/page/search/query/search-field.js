@@ -45,7 +45,7 @@ export class SearchField {
     this.markButton.hidden = !taken;
   }
 
-  /** @param {string} text @param {{name: string, address: string, box: import('./query.js').Box | null} | null} image that is searched with beside the text */
+  /** @param {string} text @param {{name: string, address: string, box: import('./query.js').Box | null} | null} image that is searched with in addition to the text */
   show(text, image) {
     clearTimeout(this.#timer);
     this.#showImage(image);

@@ -1,4 +1,4 @@
-/** The line above the hits: what was found, by which model, and how long it took. */
+/** The line above the hits: the hits, the model, and how long it took. */
 
 import { countText } from '../../shared/count-text.js';
 import { fill, h } from '../../shared/dom.js';

@@ -98,7 +98,7 @@ export class HitGrid {
     if (index >= 0) this.focus(index);
   }
 
-  /** Show what was said of an image. @param {string} id */
+  /** Show the judgement of an image. @param {string} id */
   showJudged(id) {
     const tile = this.element.children[this.hits.findIndex((hit) => hit.id === id)];
     if (tile) pressJudged(tile, this.judgements.of(id));

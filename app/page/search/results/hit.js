@@ -8,7 +8,7 @@ import { say } from '../words.js';
 /** @typedef {import('../api.js').Hit} Hit */
 
 /**
- * A cosine with three decimals. It is a place in a ranking, so it is never turned into a percentage.
+ * A cosine with three decimals. It is a position in a ranking, so it is never turned into a percentage.
  *
  * @param {number} score
  * @returns {string}
@@ -28,12 +28,12 @@ export function sidesOf(hit) {
   return combines(hit) ? ['like', 'unlike'] : ['like'];
 }
 
-/** @param {Hit} hit @returns {boolean} whether a text and several examples can make one query for the model that found it */
+/** @param {Hit} hit @returns {boolean} whether a text and several examples can make one query for the model of the hit */
 export function combines(hit) {
   return hit.cosine_kind === 'cosine';
 }
 
-/** @param {Hit} hit @returns {boolean} whether its texts have any of the exact words that were asked for */
+/** @param {Hit} hit @returns {boolean} whether its texts have any of the exact words of the query */
 export function hasWords(hit) {
   return hit.found_by.includes('keywords');
 }
@@ -51,8 +51,8 @@ export function labelsOf(hit, hidden) {
 
 /** @param {Hit} hit @returns {string[]} what its texts say of findings, but for what a label says already */
 export function findingsOf({ findings, labels }) {
-  const said = new Set(labels.map((label) => label.toLowerCase()));
-  return STATES.flatMap((state) => findings[state].filter((finding) => state !== 'present' || !said.has(finding.toLowerCase())).map((finding) => `${findingTitle(finding)}: ${stateTitle(state)}`));
+  const labelled = new Set(labels.map((label) => label.toLowerCase()));
+  return STATES.flatMap((state) => findings[state].filter((finding) => state !== 'present' || !labelled.has(finding.toLowerCase())).map((finding) => `${findingTitle(finding)}: ${stateTitle(state)}`));
 }
 
 /** @param {Hit} hit @param {ReadonlySet<string>} hidden @returns {string} a tile in one sentence, for a screen reader */

@@ -11,20 +11,20 @@ export function markedText(text, spans) {
   const letters = Array.from(text);
   const part = (start, end) => letters.slice(start, end).join('');
   const parts = [];
-  let place = 0;
+  let position = 0;
   for (const [start, end] of spans) {
-    if (start > place) parts.push(part(place, start));
+    if (start > position) parts.push(part(position, start));
     parts.push(h('mark', {}, part(start, end)));
-    place = end;
+    position = end;
   }
-  if (place < letters.length) parts.push(part(place, letters.length));
+  if (position < letters.length) parts.push(part(position, letters.length));
   return parts;
 }
 
 /**
- * A whole text or report, with the sentence that matched as it was found, and its words wherever else they stand.
+ * A whole text or report, with the sentence that matched, and its words wherever else they occur.
  *
- * @param {string} text @param {import('../api.js').Matched | null} matched the sentence, and the places of words in it
+ * @param {string} text @param {import('../api.js').Matched | null} matched the sentence, and the positions of words in it
  * @returns {Array<Node | string>}
  */
 export function markedReport(text, matched) {
@@ -37,14 +37,14 @@ export function markedReport(text, matched) {
   return [...around(text.slice(0, start)), h('span', { class: 'matched-sentence' }, ...markedText(matched.text, matched.spans)), ...around(text.slice(start + matched.text.length))];
 }
 
-/** @param {string} text @param {ReadonlySet<string>} words in lower case @returns {Array<[number, number]>} places of whole words, in code points */
+/** @param {string} text @param {ReadonlySet<string>} words in lower case @returns {Array<[number, number]>} positions of whole words, in code points */
 function spansOf(text, words) {
   const spans = [];
-  let [place, units] = [0, 0];
-  for (const found of text.matchAll(/[\p{L}\p{N}\p{M}]+/gu)) {
-    place += Array.from(text.slice(units, found.index)).length;
-    units = found.index;
-    if (words.has(found[0].toLowerCase())) spans.push([place, place + Array.from(found[0]).length]);
+  let [position, units] = [0, 0];
+  for (const match of text.matchAll(/[\p{L}\p{N}\p{M}]+/gu)) {
+    position += Array.from(text.slice(units, match.index)).length;
+    units = match.index;
+    if (words.has(match[0].toLowerCase())) spans.push([position, position + Array.from(match[0]).length]);
   }
   return spans;
 }

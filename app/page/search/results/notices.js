@@ -45,7 +45,7 @@ export function noCollections() {
     h('pre', {}, 'recoquest index COLLECTION --bundle BUNDLE --data DIR'));
 }
 
-/** @param {string} name @returns {HTMLElement} for whoever signed in and may nothing */
+/** @param {string} name @returns {HTMLElement} for signed-in users without any role */
 export function noRole(name) {
   return h('div', { class: 'notice' }, icon('key'),
     h('h2', {}, say('notice.noRole')),
@@ -58,7 +58,7 @@ export function truncationNotice({ tokens, kept, searched_text: searched }) {
     h('span', {}, ...parts('notice.truncated', { kept, tokens, text: h('q', {}, searched) })));
 }
 
-/** @returns {HTMLElement} said above hits of which none has the exact words */
+/** @returns {HTMLElement} shown above hits without any of the exact words */
 export function noWordsNotice() {
   return h('p', { class: 'strip' }, icon('warning'),
     h('span', {}, say('notice.noWords')));
@@ -72,12 +72,12 @@ export function unknownWordsNotice(words) {
     h('span', {}, say('notice.unknownWords', { count: words.length, words: joined })));
 }
 
-/** @param {ProblemError} problem @returns {HTMLElement} said above hits when what the reader said of one was refused */
+/** @param {ProblemError} problem @returns {HTMLElement} shown above hits when a judgement was refused */
 export function notKeptNotice(problem) {
   return h('p', { class: 'strip', role: 'alert' }, icon('warning'), h('span', {}, ...parts('notice.notKept', { detail: h('span', { lang: problem.lang }, problem.detail) })));
 }
 
-/** @returns {HTMLElement} said above hits that the service itself doubts */
+/** @returns {HTMLElement} shown above hits that the service itself doubts */
 export function doubtNotice() {
   return h('p', { class: 'doubt' }, icon('warning'),
     h('span', {}, say('notice.doubt')));

@@ -24,7 +24,7 @@ export class ResultsView {
 
   /**
    * @param {ConstructorParameters<typeof HitGrid>[0] & {more: () => void, clearFilter: () => void, byLikeness: () => void,
-   *   text: (text: string) => void, pick: () => void}} actions those of the grid, and of what stands around it
+   *   text: (text: string) => void, pick: () => void}} actions those of the grid, and of its surroundings
    * @param {import('../judgements/judgements.js').Judgements} judgements
    */
   constructor(actions, judgements) {
@@ -34,7 +34,7 @@ export class ResultsView {
     this.opening = h('div', { class: 'opening' });
     this.line = h('p', { class: 'answer' });
     this.above = h('div', { class: 'above' });
-    this.notice = h('div', { class: 'notice-place' });
+    this.notice = h('div', { class: 'notice-slot' });
     this.moreButton = h('button', { class: 'button', type: 'button', on: { click: actions.more } }, say('results.more'));
     this.below = h('div', { class: 'below' });
     this.element = h('section', { class: 'results', 'aria-label': say('results.title') },
@@ -69,7 +69,7 @@ export class ResultsView {
   }
 
   /**
-   * The last hits stay, dimmed, until the answer is there; without any, grey tiles stand in, and so for a list that a search follows.
+   * The last hits stay, dimmed, until the answer is there; without any, grey tiles are shown, also for a list that a search follows.
    *
    * @param {boolean} forList
    */
@@ -85,7 +85,7 @@ export class ResultsView {
     this.grid.showSkeleton(SKELETON_TILES);
   }
 
-  /** @param {HitPage} page @param {{likeness: boolean} | null} words exact words were asked for, alone or beside likeness */
+  /** @param {HitPage} page @param {{likeness: boolean} | null} words exact words were searched for, alone or in addition to likeness */
   showPage(page, words) {
     this.#settle();
     this.#isList = isList(page);

@@ -65,7 +65,7 @@ class Contestant(ABC):
         """Make ready to search."""
 
     def finalise(self) -> None:  # noqa: B027 - most have nothing to do
-        """Do what goes on in the background after a start."""
+        """Do what continues in the background after a start."""
 
     @abstractmethod
     def prepare(self, workload: Workload, condition: Condition) -> Any:

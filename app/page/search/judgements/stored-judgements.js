@@ -1,24 +1,24 @@
-/** What the reader said of hits, kept by the tab: it is there when the page is loaded again, until the tab is closed. */
+/** Judgements of hits in this tab: they survive reloads until the tab is closed. */
 
 const NAME = 'recoquest-judgements';
 const MOST = 500;
 
-export class Said {
+export class StoredJudgements {
   /** @type {Map<string, boolean | null>} */
-  #said = new Map(stored());
+  #judged = new Map(stored());
 
   /** @param {string} key @returns {boolean | null} */
   get(key) {
-    return this.#said.get(key) ?? null;
+    return this.#judged.get(key) ?? null;
   }
 
   /** @param {string} key @param {boolean | null} relevant */
   set(key, relevant) {
-    // The latest stand last.
-    this.#said.delete(key);
-    if (relevant !== null) this.#said.set(key, relevant);
+    // The latest are last.
+    this.#judged.delete(key);
+    if (relevant !== null) this.#judged.set(key, relevant);
     try {
-      sessionStorage.setItem(NAME, JSON.stringify([...this.#said].slice(-MOST)));
+      sessionStorage.setItem(NAME, JSON.stringify([...this.#judged].slice(-MOST)));
     } catch {
       // In a frame that may store nothing, it is kept as long as the page is open.
     }
