@@ -103,9 +103,11 @@ def _batch(instances: int, blades: int = 1) -> Features:
         {"text": modality(_SENTENCES), **{view: modality(_REGIONS) for view in views}},
         mask,
         items=torch.randperm(instances)[:_BATCH],
-        targets=torch.randn(_BATCH, _TARGET_DIM),
-        captions=TokenBatch(words, torch.ones_like(words), truncations=(None,) * _BATCH),
-        labels=torch.rand(_BATCH, _LABELS) < 0.2,
+        extras={
+            "targets": torch.randn(_BATCH, _TARGET_DIM),
+            "captions": TokenBatch(words, torch.ones_like(words), truncations=(None,) * _BATCH),
+            "labels": torch.rand(_BATCH, _LABELS) < 0.2,
+        },
     )
 
 
