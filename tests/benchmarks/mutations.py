@@ -1,9 +1,9 @@
-"""The share of small random mistakes in app and index that the quick tests notice.
+"""The share of small random mistakes in packages that their quick tests notice.
 
-Run `python -m tests.benchmarks.mutations --folder FOLDER --seed 43`. It works in copies of the committed
-tree: first it runs the quick tests, but those of training, and notes which lines each runs. Then it makes one
-mistake at a time and runs up to 40 of the tests that run its line, or its file where no test runs the line
-but by an import. A mistake is noticed if a test fails with it and passes without it.
+Run `python -m tests.benchmarks.mutations --folder FOLDER --seed 43`, for training with `--package training`.
+It works in copies of the committed tree: first it runs the quick tests, and notes which lines each runs.
+Then it makes one mistake at a time and runs up to 40 of the tests that run its line, or its file where no
+test runs the line but by an import. A mistake is noticed if a test fails with it and passes without it.
 
 Results are kept in the folder; the same command continues where it was stopped.
 """
@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
@@ -35,9 +35,6 @@ from typing import Any, Final, NamedTuple
 import typer
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PACKAGES: Final = ("app", "index")
-# Tests of whole processes and pages come behind the others.
-QUICK: Final = ("tests/app/", "tests/index/")
 TESTS: Final = 40
 # So many of these are chosen by what they look at.
 FOCUSED: Final = 25
@@ -157,7 +154,7 @@ def _has_text(node: ast.BinOp | ast.AugAssign) -> bool:
 class Covered:
     """Which lines each test runs, from a file of coverage.py with a context for each test."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, packages: Sequence[str]) -> None:
         # By file: tests by line, and how many of its lines a test runs.
         self._tests: dict[str, dict[int, set[str]]] = {}
         self._lines: dict[str, Counter[str]] = {}
@@ -169,7 +166,7 @@ class Covered:
             )
             for file, context, bits in rows:
                 test = context.rpartition("|")[0]
-                name = next(file[file.index(f"/{top}/") + 1 :] for top in PACKAGES if f"/{top}/" in file)
+                name = next(file[file.index(f"/{top}/") + 1 :] for top in packages if f"/{top}/" in file)
                 lines = [8 * at + bit for at, byte in enumerate(bits) for bit in range(8) if byte >> bit & 1]
                 for line in lines:
                     self._tests.setdefault(name, {}).setdefault(line, set()).add(test)
@@ -189,15 +186,19 @@ class Covered:
         return self._lines[path][test] / self._all[test]
 
 
-def chosen(tests: set[str], focus: Callable[[str], float], draw: random.Random) -> list[str]:
+def chosen(
+    tests: set[str], focus: Callable[[str], float], draw: random.Random, packages: Sequence[str]
+) -> list[str]:
     """Choose tests, one of every function at first, from few files; those of a file stay together.
 
     Most are those that look at little else than the file of the mistake, the rest is drawn.
     """
     drawn = sorted(tests)
     draw.shuffle(drawn)
-    drawn.sort(key=lambda test: not test.startswith(QUICK))
-    nearest = sorted(drawn, key=lambda test: (not test.startswith(QUICK), -focus(test)))
+    # Tests of whole processes and pages come behind the others.
+    near = tuple(f"tests/{name}/" for name in packages)
+    drawn.sort(key=lambda test: not test.startswith(near))
+    nearest = sorted(drawn, key=lambda test: (not test.startswith(near), -focus(test)))
     files: dict[str, None] = {}
     some: dict[str, None] = {}
     functions: set[str] = set()
@@ -272,16 +273,16 @@ class Tree:
         return False
 
 
-def coverage_of(tree: Tree, path: Path) -> Covered:
+def coverage_of(tree: Tree, path: Path, packages: Sequence[str]) -> Covered:
     """Run the quick tests once and note the lines that each runs; a file of an earlier run is taken."""
     if not path.is_file():
         options = ("--numprocesses", "auto", "--dist", "loadfile", "--cov-context=test", "--cov-report=")
-        told = tree.pytest(
-            *options, *(f"--cov={name}" for name in PACKAGES), "tests", "--ignore=tests/training"
-        )[1]
+        # Tests of app and index run training too, but they look at little of it.
+        where = ("tests", "--ignore=tests/training") if "training" not in packages else ("tests/training",)
+        told = tree.pytest(*options, *(f"--cov={name}" for name in packages), *where)[1]
         typer.echo(told.strip().splitlines()[-1])
         (tree.folder / ".coverage").replace(path)
-    return Covered(path)
+    return Covered(path, packages)
 
 
 def main() -> None:
@@ -290,16 +291,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--package", action="append", choices=("app", "index", "training"))
     parser.add_argument("--number", type=int, default=300)
     parser.add_argument("--at-once", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--folder", type=Path, required=True, help="where copies and results are kept")
     options = parser.parse_args()
+    packages: list[str] = options.package or ["app", "index"]
     trees: Queue[Tree] = Queue()
     for place in range(options.at_once):
         trees.put(Tree(options.folder / str(place)))
     first = trees.get()
-    covered = coverage_of(first, options.folder / "coverage.db")
-    paths = sorted(path for name in PACKAGES for path in (first.folder / name).rglob("*.py"))
+    covered = coverage_of(first, options.folder / "coverage.db", packages)
+    paths = sorted(path for name in packages for path in (first.folder / name).rglob("*.py"))
     every = [mistake for path in paths for mistake in mistakes(first.folder, path)]
     trees.put(first)
     sample = random.Random(options.seed).sample(every, options.number)
@@ -318,7 +321,7 @@ def main() -> None:
         focus = partial(covered.focus, path=mistake.path)
         tree = trees.get()
         try:
-            by = chosen(tests, focus, random.Random(f"{options.seed} {mistake}"))
+            by = chosen(tests, focus, random.Random(f"{options.seed} {mistake}"), packages)
             row = {"mistake": mistake, "tests": len(tests), "noticed": tree.notices(mistake, by)}
         finally:
             trees.put(tree)
